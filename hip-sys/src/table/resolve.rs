@@ -1,0 +1,28 @@
+//! Where kernels and function addresses come from, and the last error.
+
+use super::{Function, rows};
+
+pub(super) const RESOLVE: &[Function] = rows![Resolve;
+    Direct    ALL            "__hipRegisterFatBinary",
+    Direct    ALL            "__hipRegisterFunction",
+    Drain     ALL            "__hipRegisterManagedVar", // copies the initial value on the default stream once HIP has started
+    Direct    ALL            "__hipUnregisterFatBinary", // drains, then forgets the binary's functions
+    Direct    FROM_7_2       "hipGetDriverEntryPoint",
+    Direct    FROM_7_2       "hipGetDriverEntryPoint_spt",
+    Direct    FROM_6_4       "hipGetProcAddress",
+    Drain     FROM_7_2       "hipLibraryLoadData", // loading can initialise managed variables on the default stream
+    Drain     FROM_7_2       "hipLibraryLoadFromFile",
+    Drain     FROM_7_2       "hipLibraryUnload",
+    Direct    ALL            "hipModuleGetFunction",
+    Direct    ALL            "hipModuleLoad",
+    Direct    ALL            "hipModuleLoadData",
+    Direct    ALL            "hipModuleLoadDataEx",
+    Direct    FROM_7_2       "hipModuleLoadFatBinary",
+    Direct    ALL            "hipModuleUnload", // drains, then forgets the module's functions
+];
+
+pub(super) const ERROR: &[Function] = rows![Error;
+    Direct    FROM_6_4       "hipExtGetLastError",
+    Direct    ALL            "hipGetLastError",
+    Direct    ALL            "hipPeekAtLastError",
+];
