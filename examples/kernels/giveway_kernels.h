@@ -1,0 +1,54 @@
+/* The project's own kernels, in one place: compiled by hipcc into test programs, by hiprtc into xbench,
+ * and executed natively by gpu-sim, which knows them by these names and argument lists.
+ * Plain device code: they run on a real GPU as well.
+ *
+ * Change a signature or a formula here and gpu-sim/src/kernels/ must follow; a test compares the two. */
+#ifndef GIVEWAY_KERNELS_H
+#define GIVEWAY_KERNELS_H
+
+typedef unsigned int gw_u32;
+typedef unsigned long long gw_u64;
+
+#ifdef __HIPCC_RTC__
+#define GW_BOTH __device__
+#else
+#define GW_BOTH __host__ __device__
+#endif
+
+/* One step of `mix` for element i. Not commutative and not idempotent in `value`: the final contents
+ * tell whether two commands were swapped, repeated or lost. */
+GW_BOTH static inline gw_u64 gw_mix_step(gw_u64 dst, gw_u64 src, gw_u32 i, gw_u64 value) {
+  gw_u64 x = dst + ((src << 17) | (src >> 47)) + value + (gw_u64)i * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+/* c[i] = a[i] + b[i] for i < n. */
+extern "C" __global__ void vector_add(const float *a, const float *b, float *c, gw_u32 n) {
+  gw_u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i];
+}
+
+/* dst[i] = gw_mix_step(dst[i], src[i], i, value) for i < n; dst and src may be the same buffer. */
+extern "C" __global__ void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 value) {
+  gw_u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) dst[i] = gw_mix_step(dst[i], src[i], i, value);
+}
+
+/* Occupies its grid for `duration_ns` when alone on the device, and touches no memory.
+ * `rounds` is how many times the device must be filled to place the whole grid (1 if it fits at once): on a
+ * real GPU each work-group spins duration_ns / rounds; gpu-sim divides by the rounds of its own model. */
+extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) {
+#if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
+  /* The constant clock ticks at 100 MHz (10 ns a tick) on gfx9 and later parts. */
+  gw_u64 ticks = duration_ns / 10 / (rounds ? rounds : 1);
+  gw_u64 start = __builtin_amdgcn_s_memrealtime();
+  while (__builtin_amdgcn_s_memrealtime() - start < ticks) __builtin_amdgcn_s_sleep(8);
+#else
+  (void)duration_ns;
+  (void)rounds;
+#endif
+}
+
+#endif

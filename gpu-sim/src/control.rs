@@ -1,0 +1,133 @@
+//! What launchers and the supervisor say to each other over the supervisor's socket: lines of JSON.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// How a set of GPUs is made. A run that joins one leaves out what it does not insist on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Number of GPUs.
+    pub gpus: Option<u32>,
+    /// Device model.
+    pub arch: Option<String>,
+    /// Device memory of each, GiB.
+    pub vram: Option<u64>,
+    /// Model of the compute units.
+    pub cu_model: Option<String>,
+    /// File of kernel times.
+    pub durations: Option<PathBuf>,
+}
+
+impl Setup {
+    /// The first option on which a run insists and that this set has otherwise.
+    pub fn conflict(&self, wanted: &Self) -> Option<String> {
+        fn differ<T: PartialEq + std::fmt::Debug>(
+            name: &str,
+            have: &Option<T>,
+            want: &Option<T>,
+        ) -> Option<String> {
+            (want.is_some() && want != have).then(|| format!("{name} {have:?}, not {want:?}"))
+        }
+        differ("gpus", &self.gpus, &wanted.gpus)
+            .or_else(|| differ("arch", &self.arch, &wanted.arch))
+            .or_else(|| differ("vram", &self.vram, &wanted.vram))
+            .or_else(|| differ("cu-model", &self.cu_model, &wanted.cu_model))
+            .or_else(|| differ("durations", &self.durations, &wanted.durations))
+            .map(|text| text.replace("Some(", "").replace([')', '"'], ""))
+    }
+}
+
+/// From a launcher.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToSupervisor {
+    /// The first line: join.
+    Join(Setup),
+    /// The process that was started.
+    Child(i32),
+    /// Ask for the statistics so far.
+    Stats,
+    /// Ask what is running, without joining.
+    Info,
+}
+
+/// From the supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToLauncher {
+    /// The join is accepted.
+    Joined {
+        /// The supervisor, whose mount namespace is to be entered.
+        pid: i32,
+    },
+    /// The join is refused, with a sentence.
+    Refused(String),
+    /// The answer to [`ToSupervisor::Stats`] or [`ToSupervisor::Info`].
+    Report(serde_json::Value),
+    /// A sentence for the user.
+    Message(String),
+}
+
+/// Sends one line.
+pub fn send<T: Serialize>(mut stream: &UnixStream, message: &T) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Receives lines.
+#[derive(Debug)]
+pub struct Receiver(BufReader<UnixStream>);
+
+impl Receiver {
+    /// Receives from a stream.
+    pub fn new(stream: &UnixStream) -> std::io::Result<Self> {
+        Ok(Self(BufReader::new(stream.try_clone()?)))
+    }
+
+    /// The next message; `None` at the end of the stream or if it makes no sense.
+    pub fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => serde_json::from_str(&line).ok(),
+        }
+    }
+}
+
+/// Where supervisors keep their sockets.
+pub fn run_dir() -> PathBuf {
+    std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| PathBuf::from("/run/gpu-sim"), PathBuf::from)
+}
+
+/// The socket of the set called `name`.
+pub fn socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.sock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joining_run_insists_only_on_what_it_says() {
+        let have = Setup { gpus: Some(1), arch: Some("gfx90a".into()), ..Setup::default() };
+        assert_eq!(have.conflict(&Setup::default()), None);
+        assert_eq!(have.conflict(&Setup { gpus: Some(1), ..Setup::default() }), None);
+        let conflict = have.conflict(&Setup { arch: Some("gfx942".into()), ..Setup::default() }).unwrap();
+        assert_eq!(conflict, "arch gfx90a, not gfx942");
+    }
+
+    #[test]
+    fn messages_survive_the_wire_and_nonsense_ends_the_conversation() {
+        let (a, b) = UnixStream::pair().unwrap();
+        send(&a, &ToSupervisor::Child(7)).unwrap();
+        (&a).write_all(b"nonsense\n").unwrap();
+        let mut receiver = Receiver::new(&b).unwrap();
+        assert!(matches!(receiver.next(), Some(ToSupervisor::Child(7))));
+        assert!(receiver.next::<ToSupervisor>().is_none());
+    }
+}

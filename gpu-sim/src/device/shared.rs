@@ -1,0 +1,356 @@
+//! The default model: work-groups of all queues share the device, placed in turn as slots become free.
+//!
+//! No time slicing; a running work-group leaves only when it ends or its queue is taken off. Each work-group of a
+//! kernel takes the kernel's time alone divided by its rounds, so that alone it takes exactly that time.
+//! Work-groups placed at the same instant are kept as one batch: the cost of a step does not depend on the grid.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use super::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
+
+/// The shared model.
+#[derive(Debug)]
+pub struct Shared {
+    slots: u32,
+    free: u32,
+    kernels: BTreeMap<WorkId, Kernel>,
+    /// Queues with work-groups to place, in turn.
+    turn: VecDeque<QueueKey>,
+    /// Kernels with work-groups to place, per queue, in launch order.
+    waiting: BTreeMap<QueueKey, VecDeque<WorkId>>,
+    ends: BinaryHeap<Reverse<(Time, WorkId)>>,
+    held: BTreeSet<QueueKey>,
+}
+
+/// Work-groups to place that each take the same time.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    groups: u64,
+    each: Time,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    queue: QueueKey,
+    cost: u32,
+    start: Option<Time>,
+    launched: bool,
+    to_place: VecDeque<Chunk>,
+    /// Running work-groups by end time.
+    running: BTreeMap<Time, u64>,
+}
+
+impl Shared {
+    /// A device with this many wave slots.
+    pub fn new(slots: u32) -> Self {
+        Self {
+            slots,
+            free: slots,
+            kernels: BTreeMap::new(),
+            turn: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            ends: BinaryHeap::new(),
+            held: BTreeSet::new(),
+        }
+    }
+
+    fn enqueue(&mut self, queue: QueueKey, id: WorkId) {
+        let line = self.waiting.entry(queue).or_default();
+        if let Err(at) = line.binary_search(&id) {
+            // Ids grow with launch order; saved work returns to its place before later kernels.
+            line.insert(at, id);
+        }
+        if !self.held.contains(&queue) && !self.turn.contains(&queue) {
+            self.turn.push_back(queue);
+        }
+    }
+
+    /// Places work-groups until no queue in turn has one that fits.
+    fn place(&mut self, now: Time, out: &mut Vec<Progress>) {
+        while self.free > 0 && !self.turn.is_empty() {
+            // One work-group of each queue's first kernel a turn; whole turns are taken at once while all fit.
+            let fronts: Vec<(QueueKey, WorkId, u32, u64)> = self
+                .turn
+                .iter()
+                .filter_map(|queue| {
+                    let id = *self.waiting.get(queue)?.front()?;
+                    let kernel = self.kernels.get(&id)?;
+                    Some((*queue, id, kernel.cost, kernel.to_place.front()?.groups))
+                })
+                .collect();
+            let turn_cost: u32 = fronts.iter().map(|f| f.2).sum();
+            let least = fronts.iter().map(|f| f.3).min().unwrap_or(0);
+            let turns = u64::from(self.free / turn_cost.max(1)).min(least);
+            if turns > 0 {
+                for (queue, id, ..) in fronts {
+                    self.start(now, queue, id, turns, out);
+                }
+                continue;
+            }
+            let mut placed = false;
+            for (queue, id, cost, _) in fronts {
+                if cost <= self.free {
+                    self.start(now, queue, id, 1, out);
+                    placed = true;
+                    // The next round begins behind whoever was served last.
+                    if let Some(at) = self.turn.iter().position(|q| *q == queue) {
+                        self.turn.rotate_left((at + 1) % self.turn.len());
+                    }
+                }
+            }
+            if !placed {
+                break;
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, queue: QueueKey, id: WorkId, groups: u64, out: &mut Vec<Progress>) {
+        let Some(kernel) = self.kernels.get_mut(&id) else { return };
+        let Some(chunk) = kernel.to_place.front_mut() else { return };
+        let end = now + chunk.each;
+        chunk.groups -= groups;
+        if chunk.groups == 0 {
+            kernel.to_place.pop_front();
+        }
+        self.free -= kernel.cost * groups as u32;
+        kernel.start.get_or_insert(now);
+        let batch = kernel.running.entry(end).or_insert(0);
+        if *batch == 0 {
+            self.ends.push(Reverse((end, id)));
+        }
+        *batch += groups;
+        if kernel.to_place.is_empty() {
+            if !kernel.launched {
+                kernel.launched = true;
+                out.push(Progress::Launched(id));
+            }
+            let line = self.waiting.get_mut(&queue);
+            if line.is_some_and(|line| {
+                line.retain(|other| *other != id);
+                line.is_empty()
+            }) {
+                self.waiting.remove(&queue);
+                self.turn.retain(|other| *other != queue);
+            }
+        }
+    }
+}
+
+impl Model for Shared {
+    fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>) {
+        let rounds = rounds(self.slots, work.groups, work.cost);
+        let chunk = Chunk { groups: work.groups, each: work.alone.div_ceil(rounds) };
+        let kernel = Kernel {
+            queue: work.queue,
+            cost: work.cost,
+            start: None,
+            launched: false,
+            to_place: VecDeque::from([chunk]),
+            running: BTreeMap::new(),
+        };
+        self.kernels.insert(work.id, kernel);
+        self.enqueue(work.queue, work.id);
+        self.place(now, out);
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.ends.peek().map(|Reverse((end, _))| *end)
+    }
+
+    fn advance(&mut self, now: Time, out: &mut Vec<Progress>) {
+        while let Some(&Reverse((end, id))) = self.ends.peek()
+            && end <= now
+        {
+            self.ends.pop();
+            let Some(kernel) = self.kernels.get_mut(&id) else { continue };
+            // A batch that a hold took off leaves its entry behind.
+            let Some(groups) = kernel.running.remove(&end) else { continue };
+            self.free += kernel.cost * groups as u32;
+            if kernel.running.is_empty() && kernel.to_place.is_empty() {
+                out.push(Progress::Done { id, start: kernel.start.unwrap_or(end), end });
+                self.kernels.remove(&id);
+            }
+        }
+        self.place(now, out);
+    }
+
+    fn hold(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
+        if !self.held.insert(queue) {
+            return;
+        }
+        self.turn.retain(|other| *other != queue);
+        let ids: Vec<WorkId> =
+            self.kernels.iter().filter(|(_, k)| k.queue == queue).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(kernel) = self.kernels.get_mut(&id) else { continue };
+            for (end, groups) in std::mem::take(&mut kernel.running).into_iter().rev() {
+                self.free += kernel.cost * groups as u32;
+                kernel.to_place.push_front(Chunk { groups, each: end.saturating_sub(now) });
+            }
+            if !kernel.to_place.is_empty() {
+                self.enqueue(queue, id);
+            }
+        }
+        let kernels = &self.kernels;
+        self.ends.retain(|Reverse((_, id))| kernels.get(id).is_some_and(|k| k.queue != queue));
+        self.place(now, out);
+    }
+
+    fn resume(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
+        if self.held.remove(&queue) {
+            if self.waiting.contains_key(&queue) && !self.turn.contains(&queue) {
+                self.turn.push_back(queue);
+            }
+            self.place(now, out);
+        }
+    }
+
+    fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
+        let mut freed = 0;
+        self.kernels.retain(|_, kernel| {
+            if kernel.queue != queue {
+                return true;
+            }
+            freed += kernel.running.values().sum::<u64>() as u32 * kernel.cost;
+            false
+        });
+        self.free += freed;
+        self.turn.retain(|other| *other != queue);
+        self.waiting.remove(&queue);
+        self.held.remove(&queue);
+        let kernels = &self.kernels;
+        self.ends.retain(|Reverse((_, id))| kernels.contains_key(id));
+        self.place(now, out);
+    }
+
+    fn busy(&self) -> bool {
+        self.free < self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: QueueKey = QueueKey { pid: 1, id: 0 };
+    const B: QueueKey = QueueKey { pid: 2, id: 0 };
+
+    fn work(id: WorkId, queue: QueueKey, groups: u64, cost: u32, alone: Time) -> Work {
+        Work { id, queue, groups, cost, alone }
+    }
+
+    /// Runs until nothing is left; returns (id, start, end) in order of completion.
+    fn finish(model: &mut Shared, out: &mut Vec<Progress>) -> Vec<(WorkId, Time, Time)> {
+        while let Some(t) = model.next() {
+            model.advance(t, out);
+        }
+        let done = |p: &Progress| match *p {
+            Progress::Done { id, start, end } => Some((id, start, end)),
+            Progress::Launched(_) => None,
+        };
+        out.iter().filter_map(done).collect()
+    }
+
+    #[test]
+    fn alone_a_kernel_takes_its_time_whatever_its_grid() {
+        for groups in [1, 99, 100, 101, 1_000_000] {
+            let (mut model, mut out) = (Shared::new(100), Vec::new());
+            model.submit(10, work(1, A, groups, 1, 1_000_000), &mut out);
+            let (_, start, end) = finish(&mut model, &mut out)[0];
+            assert_eq!(start, 10);
+            assert!((end - 10).abs_diff(1_000_000) <= groups.div_ceil(100), "{groups}: {end}");
+        }
+    }
+
+    #[test]
+    fn two_kernels_that_fit_do_not_slow_each_other() {
+        let (mut model, mut out) = (Shared::new(100), Vec::new());
+        model.submit(0, work(1, A, 50, 1, 1000), &mut out);
+        model.submit(0, work(2, B, 50, 1, 500), &mut out);
+        assert_eq!(finish(&mut model, &mut out), [(2, 0, 500), (1, 0, 1000)]);
+    }
+
+    #[test]
+    fn a_newcomer_waits_for_running_groups_then_shares_in_turn() {
+        let (mut model, mut out) = (Shared::new(100), Vec::new());
+        model.submit(0, work(1, A, 400, 1, 4000), &mut out);
+        model.submit(1, work(2, B, 100, 1, 1000), &mut out);
+        // The device is full until 1000; then both get half of it each round.
+        assert_eq!(finish(&mut model, &mut out), [(2, 1000, 3000), (1, 0, 5000)]);
+    }
+
+    #[test]
+    fn launched_comes_when_the_last_group_is_placed() {
+        let (mut model, mut out) = (Shared::new(10), Vec::new());
+        model.submit(0, work(1, A, 15, 1, 200), &mut out);
+        assert!(out.is_empty());
+        model.advance(100, &mut out);
+        assert_eq!(out, [Progress::Launched(1)]);
+    }
+
+    #[test]
+    fn a_held_queue_keeps_its_remaining_time() {
+        let (mut model, mut out) = (Shared::new(10), Vec::new());
+        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
+        model.submit(5, work(2, B, 10, 1, 100), &mut out);
+        model.hold(400, A, &mut out);
+        assert_eq!(model.next(), Some(500), "the other queue got the slots at once");
+        model.advance(500, &mut out);
+        assert_eq!(model.next(), None);
+        model.resume(5000, A, &mut out);
+        assert_eq!(finish(&mut model, &mut out), [(2, 400, 500), (1, 0, 5600)]);
+        assert!(!model.busy());
+    }
+
+    #[test]
+    fn a_removed_queue_gives_its_slots_back() {
+        let (mut model, mut out) = (Shared::new(10), Vec::new());
+        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
+        model.submit(0, work(2, B, 10, 1, 100), &mut out);
+        model.remove(10, A, &mut out);
+        assert_eq!(finish(&mut model, &mut out), [(2, 10, 110)]);
+    }
+
+    proptest! {
+        /// Whatever is submitted, held and resumed: slots are never exceeded or lost, every kernel is launched and
+        /// ends exactly once, and none ends sooner than it would alone.
+        #[test]
+        fn nothing_is_lost(steps in proptest::collection::vec((0u8..8, 0i32..3, 1u64..200, 1u32..9, 0u64..2000), 1..60)) {
+            let (mut model, mut out) = (Shared::new(64), Vec::new());
+            let (mut now, mut submitted) = (0, BTreeMap::new());
+            for (id, (what, pid, groups, cost, time)) in steps.into_iter().enumerate() {
+                let queue = QueueKey { pid, id: 0 };
+                let target = now + time;
+                while let Some(t) = model.next().filter(|t| *t <= target) {
+                    model.advance(t, &mut out);
+                }
+                now = target;
+                match what {
+                    0 => model.hold(now, queue, &mut out),
+                    1 => model.resume(now, queue, &mut out),
+                    _ => {
+                        let w = work(id as WorkId, queue, groups, cost, time);
+                        submitted.insert(w.id, (now, time));
+                        model.submit(now, w, &mut out);
+                    }
+                }
+                let used: u64 = model.kernels.values().map(|k| k.running.values().sum::<u64>() * u64::from(k.cost)).sum();
+                prop_assert_eq!(used + u64::from(model.free), 64);
+            }
+            for pid in 0..3 {
+                model.resume(now, QueueKey { pid, id: 0 }, &mut out);
+            }
+            let done = finish(&mut model, &mut out);
+            prop_assert_eq!(done.len(), submitted.len());
+            for (id, start, end) in done {
+                let (at, alone) = submitted.remove(&id).expect("once");
+                prop_assert!(start >= at && end - at >= alone);
+                let launched = out.iter().filter(|p| **p == Progress::Launched(id)).count();
+                prop_assert_eq!(launched, 1);
+            }
+            prop_assert_eq!(model.free, 64);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! When the device looks: it keeps virtual time on the heels of the wall clock without burning a core.
+//!
+//! Clients publish packets by plain stores. While packets keep coming the rings are polled every [`POLL`]. After
+//! [`QUIET`] without any the doorbell pages are invalidated, so that the next store to one faults to the supervisor,
+//! and the engine sleeps until then or until something ends by itself. The last microseconds before an end are spun.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use super::Outlook;
+use crate::device::Time;
+use crate::supervisor::Shared;
+
+/// Sleep between two looks while packets come.
+const POLL: Time = 20_000;
+/// Without packets for this long, doorbells are armed.
+const QUIET: Time = 3_000_000;
+/// The last stretch before an end is not slept, as a sleep may end this much late.
+const SPIN: Time = 15_000;
+
+/// The host's monotonic clock: virtual time's source, and what GET_CLOCK_COUNTERS reports.
+pub fn now() -> Time {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned()
+}
+
+/// Wakes the engine.
+#[derive(Debug)]
+pub struct Pace {
+    wake: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Pace {
+    /// A pace that nobody has woken yet.
+    pub fn new() -> io::Result<Self> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { wake, stop: AtomicBool::new(false) })
+    }
+
+    /// Something changed that a sleeping engine must look at.
+    pub fn ring(&self) {
+        // Fails only when the counter is full, and then the engine is awake already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Makes [`run`] return.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Sleeps until woken or until `until`; `true` if woken.
+    fn sleep(&self, until: Option<Time>) -> bool {
+        let timeout = until.map(|until| {
+            let left = until.saturating_sub(now());
+            Timespec {
+                tv_sec: (left / 1_000_000_000).cast_signed(),
+                tv_nsec: (left % 1_000_000_000).cast_signed(),
+            }
+        });
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN)];
+        let woken = matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(n) if n > 0);
+        if woken {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        woken
+    }
+}
+
+/// Runs the device until [`Pace::stop`].
+pub fn run(shared: &Shared) {
+    sharpen();
+    let pace = &shared.pace;
+    let mut last_arrival = now();
+    let mut armed = false;
+    while !pace.stop.load(Ordering::Acquire) {
+        let outlook = shared.with_machine(|machine| machine.tick(now()));
+        let t = now();
+        if outlook.arrived {
+            (last_arrival, armed) = (t, false);
+        }
+        if outlook.more || outlook.next.is_some_and(|next| next <= t) {
+            continue;
+        }
+        let quiet = t - last_arrival;
+        if quiet > QUIET && !armed {
+            // Look once more after this: what came before the invalidation rang nobody.
+            shared.connection.invalidate_pages();
+            armed = true;
+            continue;
+        }
+        if pace.sleep(wake_time(&outlook, t, quiet, armed)) {
+            (last_arrival, armed) = (now(), false);
+        }
+        if let Some(next) = outlook.next {
+            while next.saturating_sub(now()).wrapping_sub(1) < SPIN {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Until when to sleep at `t`; `None` until woken.
+fn wake_time(outlook: &Outlook, t: Time, quiet: Time, armed: bool) -> Option<Time> {
+    // A packet that waits for memory is not announced; the longer it has waited, the less a look costs per wait.
+    let watch = outlook.watching.then_some(match quiet {
+        0..50_000_000 => 50_000,
+        50_000_000..1_000_000_000 => 200_000,
+        _ => 1_000_000,
+    });
+    let poll = (!armed).then_some(POLL);
+    let look = [watch, poll].into_iter().flatten().min().map(|interval| t + interval);
+    let end = outlook.next.map(|next| next.saturating_sub(SPIN));
+    [look, end].into_iter().flatten().min()
+}
+
+/// Asks for timely wake-ups; without the rights things merely run later, which the statistics show.
+fn sharpen() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a call on the calling thread with a valid structure.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_armed_idle_engine_sleeps_until_woken() {
+        let idle = Outlook::default();
+        assert_eq!(wake_time(&idle, 1000, QUIET * 2, true), None);
+        assert_eq!(wake_time(&idle, 1000, 0, false), Some(1000 + POLL));
+        let ending = Outlook { next: Some(1_000_000), ..idle };
+        assert_eq!(wake_time(&ending, 1000, QUIET * 2, true), Some(1_000_000 - SPIN));
+        let watching = Outlook { watching: true, ..idle };
+        assert_eq!(wake_time(&watching, 1000, 2_000_000_000, true), Some(1_001_000));
+    }
+
+    #[test]
+    fn a_ring_before_the_sleep_is_not_lost() {
+        let pace = Pace::new().unwrap();
+        pace.ring();
+        assert!(pace.sleep(None));
+        assert!(!pace.sleep(Some(now())));
+    }
+}

@@ -1,0 +1,234 @@
+//! The copy engines: SDMA packets as ROCr builds them (`sdma_registers.h`).
+
+use crate::device::{QueueKey, Time};
+use crate::kernels::{Effect, Op, link_time};
+use crate::machine::{Machine, Move, State, Then, Unusable};
+use crate::space::{Fault, View};
+
+const NOP: u32 = 0;
+const COPY: u32 = 1;
+const FENCE: u32 = 5;
+const TRAP: u32 = 6;
+const POLL: u32 = 8;
+const ATOMIC: u32 = 10;
+const FILL: u32 = 11;
+const TIMESTAMP: u32 = 13;
+const GCR: u32 = 17;
+const COPY_LINEAR: u32 = 0;
+const COPY_RECT: u32 = 4;
+const ATOMIC_ADD64: u32 = 47;
+
+/// The ring read as 32-bit words from a byte offset on.
+struct Words<'a> {
+    view: View<'a>,
+    ring: u64,
+    size: u64,
+    at: u64,
+}
+
+impl Words<'_> {
+    fn word(&self, i: u64) -> Result<u32, Fault> {
+        self.view.load_u32(self.ring + (self.at + i * 4) % self.size)
+    }
+
+    fn long(&self, i: u64) -> Result<u64, Fault> {
+        Ok(u64::from(self.word(i)?) | u64::from(self.word(i + 1)?) << 32)
+    }
+}
+
+/// What the head packet turned out to be.
+enum Decision {
+    /// Memory must change first.
+    Block,
+    /// It has been done.
+    Done,
+    /// Memory is to be moved.
+    Move(Effect),
+    /// An event is to be raised.
+    Raise(u32),
+}
+
+impl Machine {
+    pub(super) fn sdma_packet(&mut self, key: QueueKey, t: Time) -> Result<(), Unusable> {
+        let Some(process) = self.processes.get_mut(&key.pid) else { return Ok(()) };
+        let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
+        let view = View { arena: &self.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
+        let words = Words { view, ring: queue.ring, size: u64::from(queue.size), at: queue.read };
+        let (decision, length, kind) = decode(&words, t)?;
+        if matches!(decision, Decision::Block) {
+            queue.state = State::Blocked;
+            return Ok(());
+        }
+        if queue.seen - queue.read < length * 4 {
+            return Err(Unusable::Unknown(format!("SDMA {kind} packet is cut off by the write index")));
+        }
+        queue.advance(&view, length * 4)?;
+        if kind != "nop" {
+            queue.counts.add(kind);
+        }
+        match decision {
+            Decision::Block | Decision::Done => {}
+            Decision::Raise(event) => self.raise(key, event, t),
+            Decision::Move(effect) => {
+                queue.state = State::Moving;
+                let not_before = t + link_time(effect.bytes());
+                self.moves.push_back(Move { queue: key, effect, not_before, then: Then::NextPacket });
+            }
+        }
+        // What was written may be what another packet waits for.
+        self.recheck(t);
+        Ok(())
+    }
+}
+
+/// Decodes the packet and does what is small; returns its length in words and its name.
+fn decode(w: &Words<'_>, t: Time) -> Result<(Decision, u64, &'static str), Unusable> {
+    let header = w.word(0)?;
+    let (op, sub) = (header & 0xff, header >> 8 & 0xff);
+    Ok(match (op, sub) {
+        (NOP, _) => (Decision::Done, 1 + u64::from(header >> 16 & 0x3fff), "nop"),
+        (COPY, COPY_LINEAR) => {
+            let len = u64::from(w.word(1)? & 0x3fff_ffff) + 1;
+            (Decision::Move(Effect::new([Op::Copy { src: w.long(3)?, dst: w.long(5)?, len }])), 7, "copy")
+        }
+        (COPY, COPY_RECT) => (Decision::Move(rectangle(w, header >> 29)?), 13, "copy_rect"),
+        (FENCE, _) => {
+            w.view.write(w.long(1)?, &w.word(3)?.to_le_bytes())?;
+            (Decision::Done, 4, "fence")
+        }
+        (TRAP, _) => (Decision::Raise(w.word(1)? & 0x0fff_ffff), 2, "trap"),
+        // Bit 31: memory is polled; otherwise a register is, which is how the host data path is flushed.
+        (POLL, _) if header >> 31 == 0 => (Decision::Done, 6, "flush"),
+        (POLL, _) => {
+            let (value, mask) = (w.word(3)?, w.word(4)?);
+            let now = w.view.load_u32(w.long(1)?)? & mask;
+            let holds = match header >> 28 & 7 {
+                0 => true,
+                1 => now < value,
+                2 => now <= value,
+                3 => now == value,
+                4 => now != value,
+                5 => now >= value,
+                6 => now > value,
+                other => return Err(unknown(header, &format!("poll with function {other}"))),
+            };
+            (if holds { Decision::Done } else { Decision::Block }, 6, "poll")
+        }
+        (ATOMIC, _) if header >> 25 == ATOMIC_ADD64 => {
+            let by = w.long(3)?.cast_signed();
+            w.view.atomic(w.long(1)?)?.fetch_add(by, std::sync::atomic::Ordering::AcqRel);
+            (Decision::Done, 8, "atomic")
+        }
+        (FILL, _) => {
+            // The count is in bytes less one, of whole words (fill size 2 in bits 30–31).
+            let len = u64::from(w.word(4)? & 0x3fff_ffff) + 1;
+            let pattern = w.word(3)?.to_le_bytes().to_vec();
+            (
+                Decision::Move(Effect::new([Op::Fill { dst: w.long(1)?, pattern, len: len / 4 * 4 }])),
+                5,
+                "fill",
+            )
+        }
+        (TIMESTAMP, _) => {
+            w.view.write(w.long(1)?, &t.to_le_bytes())?;
+            (Decision::Done, 3, "timestamp")
+        }
+        (GCR, _) => (Decision::Done, 5, "flush"),
+        _ => return Err(unknown(header, "")),
+    })
+}
+
+fn unknown(header: u32, what: &str) -> Unusable {
+    Unusable::Unknown(format!("SDMA packet {header:#010x} {what} is not simulated"))
+}
+
+/// A linear sub-window: rows of elements between two pitched buffers.
+fn rectangle(w: &Words<'_>, element: u32) -> Result<Effect, Fault> {
+    let side = |i: u64| -> Result<(u64, [u64; 3], u64, u64), Fault> {
+        let (xy, z) = (w.word(i + 2)?, w.word(i + 3)?);
+        let offset = [u64::from(xy & 0x3fff), u64::from(xy >> 16 & 0x3fff), u64::from(z & 0x7ff)];
+        Ok((w.long(i)?, offset, u64::from(z >> 13) + 1, u64::from(w.word(i + 4)? & 0xfff_ffff) + 1))
+    };
+    let (src, dst) = (side(1)?, side(6)?);
+    let (xy, z) = (w.word(11)?, w.word(12)?);
+    let size = [u64::from(xy & 0x3fff) + 1, u64::from(xy >> 16 & 0x3fff) + 1, u64::from(z & 0x7ff) + 1];
+    let at = |(base, offset, pitch, slice): (u64, [u64; 3], u64, u64), y: u64, z: u64| {
+        base + (((offset[2] + z) * slice + (offset[1] + y) * pitch + offset[0]) << element)
+    };
+    let rows = (0..size[2]).flat_map(|z| (0..size[1]).map(move |y| (y, z)));
+    Ok(Effect::new(rows.map(|(y, z)| Op::Copy {
+        dst: at(dst, y, z),
+        src: at(src, y, z),
+        len: size[0] << element,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::space::{Backing, Range, Space};
+
+    const RING: u64 = 0x10_0000;
+    const DATA: u64 = 0x20_0000;
+
+    fn with_words<R>(words: &[u32], run: impl FnOnce(&Words<'_>) -> R) -> R {
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x2000).unwrap();
+        let mut space = Space::default();
+        space.insert(RING, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
+        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        for (i, word) in words.iter().enumerate() {
+            view.write(RING + i as u64 * 4, &word.to_le_bytes()).unwrap();
+        }
+        run(&Words { view, ring: RING, size: 0x1000, at: 0 })
+    }
+
+    #[test]
+    fn copies_and_fills_say_how_much() {
+        let effect = |words: &[u32]| match with_words(words, |w| decode(w, 0)) {
+            Ok((Decision::Move(effect), length, _)) => (effect.bytes(), length),
+            _ => panic!(),
+        };
+        assert_eq!(effect(&[COPY, 99, 0, DATA as u32, 0, DATA as u32 + 512, 0]), (100, 7));
+        assert_eq!(effect(&[FILL | 2 << 30, DATA as u32, 0, 7, 63]), (64, 5));
+        // 3 by 2 elements of 4 bytes.
+        assert_eq!(
+            effect(&[
+                COPY | COPY_RECT << 8 | 2 << 29,
+                0,
+                0,
+                0,
+                7 << 13,
+                63,
+                0,
+                0,
+                0,
+                7 << 13,
+                63,
+                1 << 16 | 2,
+                0
+            ]),
+            (24, 13)
+        );
+    }
+
+    #[test]
+    fn a_poll_waits_until_memory_matches() {
+        let poll = [POLL | 1 << 31 | 3 << 28, DATA as u32, 0, 5, 0xff, 0];
+        with_words(&poll, |w| {
+            assert!(matches!(decode(w, 0), Ok((Decision::Block, ..))));
+            w.view.write(DATA, &0x1_05u32.to_le_bytes()).unwrap();
+            assert!(matches!(decode(w, 0), Ok((Decision::Done, 6, "poll"))));
+        });
+    }
+
+    #[test]
+    fn an_unknown_packet_is_an_error_and_names_itself() {
+        let error = with_words(&[0x42], |w| decode(w, 0).map(|_| ()));
+        assert!(matches!(error, Err(Unusable::Unknown(text)) if text.contains("0x00000042")));
+        let fence = with_words(&[FENCE, 0, 0, 1], |w| decode(w, 0).map(|_| ()));
+        assert!(matches!(fence, Err(Unusable::Fault(Fault { va: 0 }))));
+    }
+}

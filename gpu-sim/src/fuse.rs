@@ -1,0 +1,320 @@
+//! The character device that is a file: a FUSE mount whose root is the one file that stands at `/dev/kfd`.
+//!
+//! Only the wire protocol lives here (what the kernel asks, how to answer). FUSE is used because its ioctls are
+//! executed exactly once and can be interrupted, and because a store to an invalidated page comes back as a read:
+//! that is how an idle device hears a doorbell. No crate offers interrupts and a file as root; see
+//! `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol: `include/uapi/linux/fuse.h`.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use hip_sys::kfd::Plain;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// Apparent size of the file: every mmap offset in use lies below (a fault beyond the end is a SIGBUS).
+pub const FILE_SIZE: u64 = 1 << 62;
+/// Bytes of one request at most; the kernel wants at least 8 KiB, ioctl arguments are far smaller.
+const BUFFER: usize = 128 << 10;
+const MAX_WRITE: u32 = 64 << 10;
+const ROOT: u64 = 1;
+
+macro_rules! wire {
+    ($($name:ident { $($field:ident : $ty:ty),* $(,)? })*) => {$(
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default)]
+        struct $name { $($field: $ty),* }
+        const _: () = assert!(0 $(+ size_of::<$ty>())* == size_of::<$name>(), "padding");
+        // SAFETY: repr(C), integers only; the assertion rules out padding.
+        unsafe impl Plain for $name {}
+    )*};
+}
+
+wire! {
+    InHeader { len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, ext: u16, pad: u16 }
+    OutHeader { len: u32, error: i32, unique: u64 }
+    InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
+    InitOut {
+        major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16, congestion: u16,
+        max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16, flags2: u32, unused: [u32; 7],
+    }
+    Attr {
+        ino: u64, size: u64, blocks: u64, atime: u64, mtime: u64, ctime: u64, atimensec: u32, mtimensec: u32,
+        ctimensec: u32, mode: u32, nlink: u32, uid: u32, gid: u32, rdev: u32, blksize: u32, flags: u32,
+    }
+    AttrOut { valid: u64, valid_nsec: u32, dummy: u32, attr: Attr }
+    OpenOut { fh: u64, open_flags: u32, backing: i32 }
+    IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
+    ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, pad: u32 }
+    WriteOut { size: u32, pad: u32 }
+    ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
+    InterruptIn { unique: u64 }
+    InvalInode { ino: u64, off: i64, len: i64 }
+}
+
+/// Identifies a request until it is answered.
+pub type Unique = u64;
+
+/// What the kernel asks. Everything else is answered here.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// A process opened the file; answer with [`Connection::opened`].
+    Open {
+        /// The request.
+        unique: Unique,
+        /// The opening thread.
+        tid: i32,
+    },
+    /// The last descriptor and mapping of an open file are gone.
+    Release {
+        /// The handle given at open.
+        handle: u64,
+    },
+    /// An ioctl; answer with [`Connection::ioctl`] or [`Connection::error`], once.
+    Ioctl {
+        /// The request.
+        unique: Unique,
+        /// The calling thread.
+        tid: i32,
+        /// The handle given at open.
+        handle: u64,
+        /// The ioctl command.
+        command: u32,
+        /// The argument as the caller passed it (empty if the command says that it is not read).
+        argument: &'a [u8],
+        /// Bytes the caller takes back.
+        out_size: usize,
+    },
+    /// A thread waiting for an ioctl got a signal: answer that ioctl now, with EINTR if nothing was done. The kernel
+    /// says so once: if the ioctl is not known yet, say [`Connection::interrupt_again`].
+    Interrupt {
+        /// The ioctl's request.
+        unique: Unique,
+        /// This request.
+        interrupt: Unique,
+    },
+    /// A page of the file was touched; it has been answered.
+    Touched,
+}
+
+/// The server's end of the mount.
+#[derive(Debug)]
+pub struct Connection {
+    fd: OwnedFd,
+}
+
+impl Connection {
+    /// Opens a connection and makes its mount: a detached mount object whose root is a regular file.
+    ///
+    /// # Errors
+    /// Without CAP_SYS_ADMIN, without `/dev/fuse`, or on kernels before 5.2.
+    pub fn mount() -> io::Result<(Self, OwnedFd)> {
+        use rustix::fs::{Mode, OFlags};
+        use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
+        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let fs = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |key: &str, value: &str| fsconfig_set_string(&fs, key, value);
+        set("source", "gpu-sim")?;
+        set("fd", &fd.as_raw_fd().to_string())?;
+        set("rootmode", "100666")?;
+        set("user_id", "0")?;
+        set("group_id", "0")?;
+        fsconfig_set_flag(&fs, "allow_other")?;
+        fsconfig_create(&fs)?;
+        let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        Ok((Self { fd }, mount))
+    }
+
+    /// Serves requests until the mount is gone, calling `handle` for each. Several threads may serve.
+    pub fn serve(&self, handle: impl Fn(Request<'_>)) {
+        let mut buffer = vec![0u8; BUFFER];
+        loop {
+            match rustix::io::read(&self.fd, &mut buffer) {
+                Ok(n) => {
+                    if let Some(request) = self.decode(&buffer[..n]) {
+                        handle(request);
+                    }
+                }
+                // ENOENT: the request was withdrawn before it could be read.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn decode<'a>(&self, message: &'a [u8]) -> Option<Request<'a>> {
+        let (head, body) = message.split_at_checked(size_of::<InHeader>())?;
+        let head = InHeader::from_bytes(head);
+        let unique = head.unique;
+        let tid = i32::try_from(head.pid).ok()?;
+        match head.opcode {
+            2 | 42 => return None,                            // FORGET, BATCH_FORGET: no answer
+            3 => self.reply(unique, attributes().as_bytes()), // GETATTR
+            4 => self.reply(unique, attributes().as_bytes()), // SETATTR: a device ignores it (O_TRUNC, touch)
+            14 => return Some(Request::Open { unique, tid }),
+            15 => {
+                let read = ReadIn::from_bytes(body);
+                let page = vec![0; (read.size as usize).min(BUFFER)];
+                self.reply(unique, &page);
+                return Some(Request::Touched);
+            }
+            16 => {
+                // A dirty doorbell page on its way out: its contents mean nothing.
+                let size = ReadIn::from_bytes(body).size;
+                self.reply(unique, WriteOut { size, pad: 0 }.as_bytes());
+            }
+            17 => self.reply(unique, &[0; 80]), // STATFS
+            18 => {
+                self.reply(unique, &[]);
+                return Some(Request::Release { handle: ReleaseIn::from_bytes(body).fh });
+            }
+            20 | 25 => self.reply(unique, &[]), // FSYNC, FLUSH
+            26 => self.init(unique, InitIn::from_bytes(body)),
+            36 => {
+                let target = InterruptIn::from_bytes(body).unique;
+                return Some(Request::Interrupt { unique: target, interrupt: unique });
+            }
+            39 => {
+                let (fixed, data) = body.split_at_checked(size_of::<IoctlIn>())?;
+                let call = IoctlIn::from_bytes(fixed);
+                return Some(Request::Ioctl {
+                    unique,
+                    tid,
+                    handle: call.fh,
+                    command: call.cmd,
+                    argument: &data[..data.len().min(call.in_size as usize)],
+                    out_size: call.out_size as usize,
+                });
+            }
+            _ => self.error(unique, libc::ENOSYS),
+        }
+        None
+    }
+
+    fn init(&self, unique: Unique, ask: InitIn) {
+        // No readahead: a page enters the cache only because it was touched.
+        let answer = InitOut {
+            major: 7,
+            minor: ask.minor.min(38),
+            max_background: 64,
+            congestion: 48,
+            max_write: MAX_WRITE,
+            time_gran: 1,
+            ..InitOut::default()
+        };
+        self.reply(unique, answer.as_bytes());
+    }
+
+    /// Answers an open with a handle that later requests carry.
+    pub fn opened(&self, unique: Unique, handle: u64) {
+        self.reply(unique, OpenOut { fh: handle, ..OpenOut::default() }.as_bytes());
+    }
+
+    /// Answers an ioctl that succeeded.
+    pub fn ioctl(&self, unique: Unique, out: &[u8]) {
+        let mut body = IoctlOut::default().as_bytes().to_vec();
+        body.extend_from_slice(out);
+        self.reply(unique, &body);
+    }
+
+    /// Answers any request with an errno.
+    pub fn error(&self, unique: Unique, errno: i32) {
+        self.send(&OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique }, &[]);
+    }
+
+    /// Makes the kernel repeat an interrupt whose request another thread has not taken up yet (it repeats none for a
+    /// request that has been answered).
+    pub fn interrupt_again(&self, interrupt: Unique) {
+        self.error(interrupt, libc::EAGAIN);
+    }
+
+    /// Unmaps every page of the file from all processes, so that the next store to one is a [`Request::Touched`].
+    /// May wait for a request that another thread must serve: hold no lock that a handler takes.
+    pub fn invalidate_pages(&self) {
+        const NOTIFY_INVAL_INODE: i32 = 2;
+        let body = InvalInode { ino: ROOT, off: 0, len: 0 };
+        let len = (size_of::<OutHeader>() + size_of::<InvalInode>()) as u32;
+        self.send(&OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 }, body.as_bytes());
+    }
+
+    fn reply(&self, unique: Unique, body: &[u8]) {
+        let len = (size_of::<OutHeader>() + body.len()) as u32;
+        self.send(&OutHeader { len, error: 0, unique }, body);
+    }
+
+    fn send(&self, head: &OutHeader, body: &[u8]) {
+        let parts = [io::IoSlice::new(head.as_bytes()), io::IoSlice::new(body)];
+        // Fails when the caller was killed meanwhile or the mount is gone: nobody is left to be told.
+        let _ = rustix::io::writev(&self.fd, &parts);
+    }
+}
+
+fn attributes() -> AttrOut {
+    let attr = Attr {
+        ino: ROOT,
+        size: FILE_SIZE,
+        mode: libc::S_IFREG | 0o666,
+        nlink: 1,
+        blksize: 4096,
+        ..Attr::default()
+    };
+    AttrOut { valid: u64::from(u32::MAX), attr, ..AttrOut::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Connection, OwnedFd) {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        (Connection { fd: a }, b)
+    }
+
+    fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
+        let head = InHeader { opcode, unique: 9, pid: 77, nodeid: ROOT, ..InHeader::default() };
+        [head.as_bytes(), body].concat()
+    }
+
+    #[test]
+    fn an_ioctl_carries_its_argument_and_its_answer() {
+        let (connection, peer) = pair();
+        let call = IoctlIn { fh: 3, cmd: 0xc008_4b03, arg: 0x1000, in_size: 8, out_size: 8, flags: 0 };
+        let bytes = message(39, &[call.as_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
+        match connection.decode(&bytes) {
+            Some(Request::Ioctl {
+                unique: 9, tid: 77, handle: 3, command, argument, out_size: 8, ..
+            }) => {
+                assert_eq!((command, argument[0]), (0xc008_4b03, 1));
+            }
+            other => panic!("{other:?}"),
+        }
+        connection.ioctl(9, &[4, 5]);
+        let mut answer = [0; 64];
+        let n = rustix::io::read(&peer, &mut answer).unwrap();
+        assert_eq!((n, &answer[n - 2..n]), (16 + 16 + 2, &[4u8, 5][..]));
+        connection.error(9, libc::EINTR);
+        let n = rustix::io::read(&peer, &mut answer).unwrap();
+        assert_eq!((n, OutHeader::from_bytes(&answer).error), (16, -libc::EINTR));
+    }
+
+    #[test]
+    fn a_touched_page_is_answered_and_reported() {
+        let (connection, peer) = pair();
+        let read = ReadIn { size: 4096, ..ReadIn::default() };
+        assert!(matches!(connection.decode(&message(15, read.as_bytes())), Some(Request::Touched)));
+        assert_eq!(rustix::io::read(&peer, &mut [0; 8192]).unwrap(), 16 + 4096);
+    }
+
+    #[test]
+    fn short_or_unknown_messages_do_no_harm() {
+        let (connection, peer) = pair();
+        assert!(connection.decode(&[]).is_none());
+        assert!(connection.decode(&message(39, &[0; 4])).is_none());
+        assert!(connection.decode(&message(9999, &[])).is_none());
+        let mut answer = [0; 64];
+        let n = rustix::io::read(&peer, &mut answer).unwrap();
+        assert_eq!((n, OutHeader::from_bytes(&answer).error), (16, -libc::ENOSYS));
+    }
+}

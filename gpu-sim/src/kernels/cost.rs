@@ -1,0 +1,96 @@
+//! How long a kernel takes alone on the device, unless it says so itself: a table by name, else a model by grid.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::device::Time;
+
+/// Time of one work-group of a kernel that nothing is known about.
+const UNKNOWN_GROUP: Time = 5_000;
+/// Fixed part of the runtime's fill and copy kernels.
+const MOVE_FIXED: Time = 2_000;
+/// Bytes that a kernel or copy engine moves in a microsecond: 800 GB/s within the device.
+const DEVICE_BYTES_PER_US: u64 = 800_000;
+/// The same over the link to the host: 24 GB/s.
+const LINK_BYTES_PER_US: u64 = 24_000;
+
+/// Kernel times by name, from `--durations FILE`.
+#[derive(Clone, Debug, Default)]
+pub struct Durations {
+    exact: BTreeMap<String, Time>,
+    prefixes: Vec<(String, Time)>,
+}
+
+impl Durations {
+    /// Reads a JSON object: kernel name, or a prefix ending in `*`, to microseconds.
+    ///
+    /// # Errors
+    /// A sentence naming the file and what is wrong with it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        Self::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let table: BTreeMap<String, f64> = serde_json::from_str(text)?;
+        let mut durations = Self::default();
+        for (name, us) in table {
+            anyhow::ensure!(
+                (0.0..=60e6).contains(&us),
+                "{name}: {us} is not a time of 0 to 60,000,000 microseconds"
+            );
+            let time = (us * 1000.0).round() as Time;
+            match name.strip_suffix('*') {
+                Some(prefix) => durations.prefixes.push((prefix.to_owned(), time)),
+                None => {
+                    durations.exact.insert(name, time);
+                }
+            }
+        }
+        // The longest prefix wins.
+        durations.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Ok(durations)
+    }
+
+    /// The table's time for a kernel.
+    pub fn get(&self, name: &str) -> Option<Time> {
+        let by_prefix =
+            || self.prefixes.iter().find(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, t)| *t);
+        self.exact.get(name).copied().or_else(by_prefix)
+    }
+}
+
+/// A kernel that nothing is known about: five microseconds each time the device is filled with its work-groups.
+pub fn by_grid(rounds: u64) -> Time {
+    rounds.saturating_mul(UNKNOWN_GROUP)
+}
+
+/// A kernel that moves `bytes` within the device.
+pub fn device_move(bytes: u64) -> Time {
+    MOVE_FIXED + bytes.saturating_mul(1000) / DEVICE_BYTES_PER_US
+}
+
+/// A copy engine's transfer of `bytes`.
+pub fn link_move(bytes: u64) -> Time {
+    bytes.saturating_mul(1000) / LINK_BYTES_PER_US
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_names_before_the_longest_prefix() {
+        let table = Durations::parse(r#"{"gemm": 2.5, "ge*": 1, "gemm_*": 7}"#).unwrap();
+        assert_eq!(table.get("gemm"), Some(2500));
+        assert_eq!(table.get("gemm_nt"), Some(7000));
+        assert_eq!(table.get("gelu"), Some(1000));
+        assert_eq!(table.get("relu"), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_name() {
+        assert!(Durations::parse(r#"{"a": -1}"#).unwrap_err().to_string().contains("a: -1"));
+        assert!(Durations::parse("[]").is_err());
+    }
+}

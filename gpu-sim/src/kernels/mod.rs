@@ -1,0 +1,11 @@
+//! What a dispatched kernel is and what it does: its name out of the loaded code object, its time, its effect on memory.
+
+mod code_object;
+mod cost;
+mod effect;
+mod native;
+
+pub use code_object::Kernel;
+pub use cost::{Durations, link_move as link_time};
+pub use effect::{Effect, Op};
+pub use native::{Act, Dispatch, plan};

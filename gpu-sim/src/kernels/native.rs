@@ -1,0 +1,394 @@
+//! The kernels that are executed natively: ROCr's blit shaders, the runtime's fill, copy and stream-operation
+//! kernels, and the project's own. Every other kernel takes its time and leaves memory alone.
+//!
+//! Argument meanings follow ROCr 5.2.3 (`amd_blit_kernel.cpp`), ROCclr 5.2.3 (`blitcl.cpp`, `rocblitcl.cpp`) and the
+//! device libraries (`amdblit.cl`); see `docs/gpu-model.md`.
+
+use super::cost::{self, Durations};
+use super::{Effect, Kernel, Op};
+use crate::device::Time;
+use crate::space::{Fault, View};
+
+/// A kernel dispatch packet, as far as its meaning goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Dispatch {
+    /// Address of the kernel descriptor.
+    pub object: u64,
+    /// Address of the kernel's arguments.
+    pub arguments: u64,
+    /// Work-items in x, y, z.
+    pub grid: [u32; 3],
+    /// How often the device must be filled to place the grid.
+    pub rounds: u64,
+}
+
+/// What a dispatched kernel does.
+#[derive(Debug)]
+pub enum Act {
+    /// It runs `time` when alone and then has this effect.
+    Run {
+        /// Time alone on the device.
+        time: Time,
+        /// What it does to memory.
+        effect: Effect,
+    },
+    /// It spins until a location satisfies a condition.
+    Wait(Condition),
+}
+
+/// The condition of a stream wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    address: u64,
+    wide: bool,
+    value: u64,
+    compare: u64,
+    mask: u64,
+}
+
+impl Condition {
+    /// Whether the location satisfies it now.
+    pub fn holds(&self, view: &View<'_>) -> Result<bool, Fault> {
+        let (now, value, mask) = if self.wide {
+            (view.load_u64(self.address)?, self.value, self.mask)
+        } else {
+            (u64::from(view.load_u32(self.address)?), self.value & 0xffff_ffff, self.mask & 0xffff_ffff)
+        };
+        Ok(match self.compare {
+            0 if self.wide => (now & mask).cast_signed() >= value.cast_signed(),
+            0 => ((now & mask) as u32).cast_signed() >= (value as u32).cast_signed(),
+            1 => now & mask == value,
+            2 => now & mask & value != 0,
+            _ => (now | value) & mask != mask,
+        })
+    }
+}
+
+/// Decides what a dispatch does.
+///
+/// # Errors
+/// A sentence, when the kernel belongs to the runtime and would have an effect that is not simulated, or when its
+/// arguments cannot be read.
+pub fn plan(
+    view: &View<'_>,
+    kernel: Option<&Kernel>,
+    dispatch: &Dispatch,
+    table: &Durations,
+) -> Result<Act, String> {
+    let fault = |f: Fault| format!("its arguments at {:#x} are not mapped", f.va);
+    let Some(kernel) = kernel else {
+        let effect = blit_shader(view, dispatch).map_err(fault)?;
+        return Ok(match effect {
+            Some(effect) => Act::Run { time: cost::device_move(effect.bytes()), effect },
+            None => Act::Run { time: cost::by_grid(dispatch.rounds), effect: Effect::default() },
+        });
+    };
+    let args = Arguments { view, base: dispatch.arguments, layout: &kernel.args };
+    let name = kernel.name.as_str();
+    let mut act = match name {
+        "busy" => Ok(Act::Run { time: args.u64(0).map_err(fault)?, effect: Effect::default() }),
+        "mix" => moved(args.mix(dispatch)),
+        "vector_add" => moved(args.vector_add(dispatch)),
+        "__amd_rocclr_fillBufferAligned" => moved(args.fill_aligned(dispatch)),
+        "__amd_rocclr_fillBufferAligned2D" => moved(args.fill_aligned_2d()),
+        "__amd_rocclr_copyBuffer" => moved(args.copy_buffer(dispatch)),
+        "__amd_rocclr_copyBufferAligned" => moved(args.copy_buffer_aligned(dispatch)),
+        "__amd_rocclr_copyBufferRect" => moved(args.copy_rect(1)),
+        "__amd_rocclr_copyBufferRectAligned" => moved(args.copy_rect(4)),
+        "__amd_rocclr_streamOpsWrite" => moved(args.stream_write()),
+        "__amd_rocclr_streamOpsWait" => args.stream_wait().map(Act::Wait),
+        "__amd_rocclr_gwsInit" => Ok(Act::Run { time: 0, effect: Effect::default() }),
+        _ if name.starts_with("__amd_rocclr_") => {
+            return Err(format!(
+                "the runtime's kernel {name} is not simulated (image and device-enqueue kernels are not)"
+            ));
+        }
+        _ => Ok(Act::Run { time: cost::by_grid(dispatch.rounds), effect: Effect::default() }),
+    }
+    .map_err(fault)?;
+    if let (Act::Run { time, .. }, Some(stated)) = (&mut act, table.get(name))
+        && name != "busy"
+    {
+        *time = stated;
+    }
+    Ok(act)
+}
+
+fn moved(ops: Result<Vec<Op>, Fault>) -> Result<Act, Fault> {
+    let effect = Effect::new(ops?);
+    Ok(Act::Run { time: cost::device_move(effect.bytes()), effect })
+}
+
+/// ROCr's own shaders have no name: a bare 256-byte header with the code behind it, told apart by how they load their
+/// arguments (gfx8 and gfx9 code, `amd_gpu_shaders.h`: the words that differ).
+fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, Fault> {
+    let Ok(code) = view.load::<48>(dispatch.object + 0x100) else { return Ok(None) };
+    let word =
+        |i: usize| u32::from_le_bytes([code[i * 4], code[i * 4 + 1], code[i * 4 + 2], code[i * 4 + 3]]);
+    let starts = |words: &[u32]| words.iter().enumerate().all(|(i, w)| word(i) == *w);
+    let arg = |i: u64| view.load_u64(dispatch.arguments + i * 8);
+    const COMMON: [u32; 4] = [0xC00A_0100, 0, 0xC00A_0200, 0x10];
+    if !starts(&COMMON) {
+        return Ok(None);
+    }
+    // The phases of a copy follow one another without gaps: its first start and last end say all.
+    if starts(&[
+        COMMON[0],
+        COMMON[1],
+        COMMON[2],
+        COMMON[3],
+        0xC00A_0300,
+        0x20,
+        0xC00A_0400,
+        0x30,
+        0xC00A_0500,
+        0x40,
+    ]) {
+        let (src, dst, end) = (arg(0)?, arg(1)?, arg(8)?);
+        return Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])));
+    }
+    if starts(&[COMMON[0], COMMON[1], COMMON[2], COMMON[3], 0xC00A_0300, 0x20, 0xC002_0400, 0x30]) {
+        let (src, dst, end) = (arg(0)?, arg(1)?, arg(4)?);
+        return Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])));
+    }
+    if word(4) == 0xBF8C_007F {
+        let (dst, end) = (arg(0)?, arg(2)?);
+        let pattern = view.load::<4>(dispatch.arguments + 24)?.to_vec();
+        return Ok(Some(Effect::new([Op::Fill { dst, pattern, len: end.saturating_sub(dst) }])));
+    }
+    Ok(None)
+}
+
+/// A kernel's arguments by position, at the offsets its metadata gives.
+struct Arguments<'a> {
+    view: &'a View<'a>,
+    base: u64,
+    layout: &'a [(u64, u64)],
+}
+
+impl Arguments<'_> {
+    /// Argument `i`, zero-extended.
+    fn u64(&self, i: usize) -> Result<u64, Fault> {
+        // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
+        let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
+        let mut bytes = [0; 8];
+        self.view.read(self.base + offset, &mut bytes[..size.min(8) as usize])?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Argument `i` as four 64-bit words.
+    fn four(&self, i: usize) -> Result<[u64; 4], Fault> {
+        let (offset, _) = self.layout.get(i).copied().unwrap_or((i as u64 * 32, 32));
+        let at = self.base + offset;
+        Ok([
+            self.view.load_u64(at)?,
+            self.view.load_u64(at + 8)?,
+            self.view.load_u64(at + 16)?,
+            self.view.load_u64(at + 24)?,
+        ])
+    }
+
+    fn mix(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
+        let end = (self.u64(2)? as u32).min(dispatch.grid[0]);
+        Ok(vec![Op::Mix { dst: self.u64(0)?, src: self.u64(1)?, next: 0, end, value: self.u64(3)? }])
+    }
+
+    fn vector_add(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
+        let end = (self.u64(3)? as u32).min(dispatch.grid[0]);
+        Ok(vec![Op::Add { a: self.u64(0)?, b: self.u64(1)?, c: self.u64(2)?, next: 0, end }])
+    }
+
+    /// The buffer among (uchar, ushort, uint, ulong) that is set, and its element size.
+    fn typed_buffer(&self) -> Result<(u64, u64), Fault> {
+        for (i, size) in [(3, 8), (2, 4), (1, 2)] {
+            let buffer = self.u64(i)?;
+            if buffer != 0 {
+                return Ok((buffer, size));
+            }
+        }
+        Ok((self.u64(0)?, 1))
+    }
+
+    fn pattern(&self, unit: u64) -> Result<Vec<u8>, Fault> {
+        let mut pattern = vec![0; (unit * (self.u64(5)? & 0xffff_ffff)).clamp(1, 128) as usize];
+        self.view.read(self.u64(4)?, &mut pattern)?;
+        Ok(pattern)
+    }
+
+    /// Work-items that have something to do: the kernels compare their id with a size, and no id is beyond the grid.
+    /// (ROCclr 5.2.3 passes a size of 2^61 - 1 for some small unaligned fills.)
+    fn items(&self, i: usize, dispatch: &Dispatch) -> Result<u64, Fault> {
+        Ok(self.u64(i)?.min(u64::from(dispatch.grid[0])))
+    }
+
+    fn fill_aligned(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
+        let (buffer, unit) = self.typed_buffer()?;
+        let pattern = self.pattern(unit)?;
+        let len = self.items(7, dispatch)? * pattern.len() as u64;
+        Ok(vec![Op::Fill { dst: buffer + self.u64(6)? * unit, pattern, len }])
+    }
+
+    fn fill_aligned_2d(&self) -> Result<Vec<Op>, Fault> {
+        let (buffer, unit) = self.typed_buffer()?;
+        let pattern = self.pattern(unit)?;
+        let (origin, width, height, pitch) = (self.u64(6)?, self.u64(7)?, self.u64(8)?, self.u64(9)?);
+        // Each work-item writes the whole pattern at its own element, the next one over its tail.
+        let row = |y: u64| {
+            let dst = buffer + (origin + y * pitch) * unit;
+            let first = pattern[..unit as usize].to_vec();
+            let last = dst + width.saturating_sub(1) * unit;
+            [
+                Op::Fill { dst, pattern: first, len: width * unit },
+                Op::Fill { dst: last, pattern: pattern.clone(), len: pattern.len() as u64 },
+            ]
+        };
+        Ok((0..height).flat_map(row).collect())
+    }
+
+    fn copy_buffer(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
+        let (src, dst) = (self.u64(0)? + self.u64(2)?, self.u64(1)? + self.u64(3)?);
+        let (size, remain) = (self.items(4, dispatch)?, self.u64(5)? & 0xffff_ffff);
+        let len = if remain == 8 { size } else { size.saturating_sub(1) * 4 + remain };
+        Ok(vec![Op::Copy { dst, src, len }])
+    }
+
+    fn copy_buffer_aligned(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
+        let unit = if self.u64(5)? & 0xffff_ffff == 16 { 16 } else { 4 };
+        let (src, dst) = (self.u64(0)? + self.u64(2)? * unit, self.u64(1)? + self.u64(3)? * unit);
+        Ok(vec![Op::Copy { dst, src, len: self.items(4, dispatch)? * unit }])
+    }
+
+    fn copy_rect(&self, element: u64) -> Result<Vec<Op>, Fault> {
+        let (src, dst) = (self.u64(0)?, self.u64(1)?);
+        let (from, to, size) = (self.four(2)?, self.four(3)?, self.four(4)?);
+        let unit = if element == 4 && size[3] == 16 { 16 } else { element };
+        let at =
+            |base: u64, rect: [u64; 4], y: u64, z: u64| base + (rect[2] + y * rect[0] + z * rect[1]) * unit;
+        Ok((0..size[2])
+            .flat_map(|z| (0..size[1]).map(move |y| (y, z)))
+            .map(|(y, z)| Op::Copy { dst: at(dst, to, y, z), src: at(src, from, y, z), len: size[0] * unit })
+            .collect())
+    }
+
+    /// The 32-bit location if set, else the 64-bit one; true if it is wide.
+    fn location(&self) -> Result<(u64, bool), Fault> {
+        let narrow = self.u64(0)?;
+        if narrow != 0 { Ok((narrow, false)) } else { Ok((self.u64(1)?, true)) }
+    }
+
+    fn stream_write(&self) -> Result<Vec<Op>, Fault> {
+        let (dst, wide) = self.location()?;
+        let len = if wide { 8 } else { 4 };
+        let pattern = self.u64(2)?.to_le_bytes()[..len as usize].to_vec();
+        Ok(vec![Op::Fill { dst, pattern, len }])
+    }
+
+    fn stream_wait(&self) -> Result<Condition, Fault> {
+        let (address, wide) = self.location()?;
+        Ok(Condition { address, wide, value: self.u64(2)?, compare: self.u64(3)?, mask: self.u64(4)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::space::{Backing, Range, Space};
+
+    const DATA: u64 = 0x10_0000;
+    const ARGS: u64 = 0x20_0000;
+
+    /// Runs a kernel with these 8-byte arguments over memory holding 0, 1, 2, ...; returns memory from `DATA`.
+    fn run(name: &str, args: &[u64], grid: u32, layout: &[(u64, u64)]) -> Vec<u8> {
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x2000).unwrap();
+        let mut space = Space::default();
+        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
+        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let bytes: Vec<u8> = (0..0x1000).map(|i| i as u8).collect();
+        view.write(DATA, &bytes).unwrap();
+        for (i, arg) in args.iter().enumerate() {
+            let offset = layout.get(i).map_or(i as u64 * 8, |l| l.0);
+            view.write(ARGS + offset, &arg.to_le_bytes()).unwrap();
+        }
+        let kernel = Kernel { name: name.into(), args: layout.to_vec() };
+        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, 1, 1], rounds: 1 };
+        match plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap() {
+            Act::Run { mut effect, .. } => {
+                while !effect.is_done() {
+                    effect.step(&view, 64).unwrap();
+                }
+            }
+            Act::Wait(_) => panic!("waits"),
+        }
+        let mut out = vec![0; 0x1000];
+        view.read(DATA, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn the_runtimes_copies_and_fills() {
+        // copyBuffer: 10 bytes are two words and two bytes in the third item.
+        let out = run("__amd_rocclr_copyBuffer", &[DATA, DATA, 16, 1024, 3, 2], 256, &[]);
+        assert_eq!(out[1024..1036], [16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 10, 11]);
+        let pattern = DATA + 0x80;
+        let out = run("__amd_rocclr_fillBufferAligned", &[0, 0, DATA, 0, pattern, 1, 4, 3], 256, &[]);
+        assert_eq!(
+            out[12..32],
+            [12, 13, 14, 15, 128, 129, 130, 131, 128, 129, 130, 131, 128, 129, 130, 131, 28, 29, 30, 31]
+        );
+        let out =
+            run("__amd_rocclr_fillBufferAligned2D", &[DATA, 0, 0, 0, pattern, 1, 2, 2, 2, 16], 256, &[]);
+        assert_eq!((&out[..5], &out[16..21]), (&[0, 1, 128, 128, 4][..], &[16, 17, 128, 128, 20][..]));
+    }
+
+    #[test]
+    fn a_rectangle_of_rows() {
+        let layout = [(0, 8), (8, 8), (32, 32), (64, 32), (96, 32)];
+        let mut args = [0u64; 16];
+        (args[0], args[1]) = (DATA, DATA);
+        args[4..7].copy_from_slice(&[16, 256, 4]);
+        args[8..11].copy_from_slice(&[32, 512, 1024]);
+        args[12..15].copy_from_slice(&[3, 2, 1]);
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x2000).unwrap();
+        let mut space = Space::default();
+        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
+        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        for (i, arg) in args.iter().enumerate() {
+            view.write(ARGS + i as u64 * 8, &arg.to_le_bytes()).unwrap();
+        }
+        let arguments = Arguments { view: &view, base: ARGS, layout: &layout };
+        let rows = arguments.copy_rect(1).unwrap();
+        assert_eq!(
+            rows,
+            [
+                Op::Copy { dst: DATA + 1024, src: DATA + 4, len: 3 },
+                Op::Copy { dst: DATA + 1056, src: DATA + 20, len: 3 },
+            ]
+        );
+    }
+
+    #[test]
+    fn narrow_arguments_are_read_by_their_size() {
+        // mix over fewer elements than the grid; the word behind `n` is not part of it.
+        let layout = [(0, 8), (8, 8), (16, 4), (24, 8)];
+        let out = run("mix", &[DATA, DATA + 64, 0xffff_ffff_0000_0001, 5], 64, &layout);
+        assert_ne!(out[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(out[8..16], [8, 9, 10, 11, 12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn unknown_kernels_leave_memory_alone_but_the_runtimes_are_errors() {
+        assert_eq!(run("gemm", &[DATA], 64, &[])[..4], [0, 1, 2, 3]);
+        let arena = Arena::new().unwrap();
+        let space = Space::default();
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let kernel = Kernel { name: "__amd_rocclr_copyImage".into(), args: vec![] };
+        let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], rounds: 1 };
+        let error = plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap_err();
+        assert!(error.contains("__amd_rocclr_copyImage"));
+    }
+}

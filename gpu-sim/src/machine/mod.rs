@@ -1,0 +1,238 @@
+//! The state of the simulated machine: its GPUs, the processes that use them, and the device memory.
+//!
+//! One lock guards it. `ioctl.rs` changes it on behalf of clients, `engine/` as time passes.
+
+mod events;
+mod process;
+mod queue;
+mod stats;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+pub use events::{Events, Waiter};
+pub use process::{Allocation, Process, Unusable};
+pub use queue::{Kind, Queue, State};
+pub use stats::{Counts, ProcessStats, Stats};
+
+use crate::arena::Arena;
+use crate::device::{Model, QueueKey, Time, WorkId};
+use crate::fuse::Unique;
+use crate::kernels::{Durations, Effect};
+use crate::space::View;
+use crate::topology::GpuConfig;
+
+/// One simulated GPU.
+#[derive(Debug)]
+pub struct Gpu {
+    /// What it is.
+    pub config: GpuConfig,
+    /// Device memory in use, bytes.
+    pub used: u64,
+    /// Its compute units.
+    pub model: Box<dyn Model>,
+    /// Since when any work-group runs.
+    pub busy_since: Option<Time>,
+    /// Time with any work-group running, up to `busy_since`.
+    pub busy: Time,
+}
+
+/// A kernel that has been handed to the compute units.
+#[derive(Debug)]
+pub struct Execution {
+    /// Where it came from.
+    pub queue: QueueKey,
+    /// Address of its completion signal, or 0.
+    pub signal: u64,
+    /// What it does to memory when it ends.
+    pub effect: Effect,
+}
+
+/// A change of memory that is made in steps, because it is large.
+#[derive(Debug)]
+pub struct Move {
+    /// Whose.
+    pub queue: QueueKey,
+    /// What is left of it.
+    pub effect: Effect,
+    /// Its end is never earlier than the model says.
+    pub not_before: Time,
+    /// What follows.
+    pub then: Then,
+}
+
+/// What follows a [`Move`].
+#[derive(Debug)]
+pub enum Then {
+    /// The kernel that made it is complete.
+    Kernel {
+        /// When its first work-group was placed.
+        start: Time,
+        /// Its completion signal, or 0.
+        signal: u64,
+    },
+    /// The copy engine takes its next packet.
+    NextPacket,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Memory behind everything.
+    pub arena: Arena,
+    /// By index.
+    pub gpus: Vec<Gpu>,
+    /// By process id.
+    pub processes: BTreeMap<i32, Process>,
+    /// Threads in WAIT_EVENTS.
+    pub waiters: Vec<Waiter>,
+    /// Kernels on the compute units.
+    pub executions: HashMap<WorkId, Execution>,
+    /// Large changes of memory under way.
+    pub moves: VecDeque<Move>,
+    /// Kernel times by name.
+    pub durations: Durations,
+    /// Host memory that clients hold, and may hold, bytes.
+    pub host_used: u64,
+    /// See `host_used`.
+    pub host_limit: u64,
+    /// What is reported at the end.
+    pub stats: Stats,
+    /// Processes to be ended, with the reason.
+    pub failures: Vec<(i32, String)>,
+    /// Answers to waiting threads that the holder of the lock must send.
+    pub answers: Vec<(Unique, Result<Vec<u8>, i32>)>,
+    next_work: WorkId,
+}
+
+impl Machine {
+    /// A machine with these GPUs.
+    pub fn new(arena: Arena, gpus: Vec<Gpu>, durations: Durations) -> Self {
+        Self {
+            arena,
+            gpus,
+            processes: BTreeMap::new(),
+            waiters: Vec::new(),
+            executions: HashMap::new(),
+            moves: VecDeque::new(),
+            durations,
+            host_used: 0,
+            host_limit: crate::topology::host_memory(),
+            stats: Stats::default(),
+            failures: Vec::new(),
+            answers: Vec::new(),
+            next_work: 0,
+        }
+    }
+
+    /// Index of the GPU with this id.
+    pub fn gpu_index(&self, gpu_id: u32) -> Option<usize> {
+        self.gpus.iter().position(|gpu| gpu.config.gpu_id == gpu_id)
+    }
+
+    /// A new name for a kernel execution; names grow.
+    pub fn new_work(&mut self) -> WorkId {
+        self.next_work += 1;
+        self.next_work
+    }
+
+    /// The queue, if it exists.
+    pub fn queue_mut(&mut self, key: QueueKey) -> Option<&mut Queue> {
+        self.processes.get_mut(&key.pid)?.queues.get_mut(&key.id)
+    }
+
+    /// A process's memory as a GPU sees it.
+    pub fn view(&self, pid: i32, gpu: usize) -> Option<View<'_>> {
+        let process = self.processes.get(&pid)?;
+        Some(View { arena: &self.arena, space: &process.space, pid, gpu })
+    }
+
+    /// Ends a process with a reason: for what a real device would do differently than this one can.
+    pub fn fail(&mut self, pid: i32, reason: String) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            for queue in process.queues.values_mut() {
+                queue.state = State::Dead;
+            }
+        }
+        self.failures.push((pid, reason));
+    }
+
+    /// Takes a queue off its device for good and keeps its counts.
+    pub fn destroy_queue(&mut self, now: Time, key: QueueKey) -> bool {
+        let Some(process) = self.processes.get_mut(&key.pid) else { return false };
+        let Some(queue) = process.queues.remove(&key.id) else { return false };
+        process.stats.retire(key.id, self.gpus[queue.gpu].config.gpu_id, &queue);
+        self.executions.retain(|_, execution| execution.queue != key);
+        self.moves.retain(|m| m.queue != key);
+        let mut progress = Vec::new();
+        self.gpus[queue.gpu].model.remove(now, key, &mut progress);
+        self.account_busy(queue.gpu, now);
+        // Its slots may have let others start.
+        self.apply(now, progress);
+        true
+    }
+
+    /// Forgets a process: queues, memory, waiting threads.
+    pub fn remove_process(&mut self, now: Time, pid: i32) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let queues: Vec<u32> = process.queues.keys().copied().collect();
+        for id in queues {
+            self.destroy_queue(now, QueueKey { pid, id });
+        }
+        let Some(mut process) = self.processes.remove(&pid) else { return };
+        for allocation in std::mem::take(&mut process.allocations).into_values() {
+            self.release(&allocation);
+        }
+        for waiter in self.waiters.extract_if(.., |waiter| waiter.pid == pid) {
+            self.answers.push((waiter.unique, Err(libc::EINTR)));
+        }
+        self.stats.processes.push(std::mem::take(&mut process.stats));
+    }
+
+    /// Gives an allocation's memory back.
+    pub fn release(&mut self, allocation: &Allocation) {
+        if let Some(offset) = allocation.offset {
+            self.arena.free(offset, allocation.size);
+            if allocation.vram {
+                self.gpus[allocation.gpu].used -= allocation.size;
+            } else {
+                self.host_used -= allocation.size;
+            }
+        }
+    }
+
+    /// Follows the busy state of a GPU's compute units at `now`.
+    pub fn account_busy(&mut self, gpu: usize, now: Time) {
+        let gpu = &mut self.gpus[gpu];
+        match (gpu.busy_since, gpu.model.busy()) {
+            (None, true) => gpu.busy_since = Some(now),
+            (Some(since), false) => {
+                gpu.busy += now.saturating_sub(since);
+                gpu.busy_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The statistics as JSON, at `now`.
+    pub fn report(&self, now: Time) -> serde_json::Value {
+        let gpus = self.gpus.iter().map(|gpu| {
+            let running = gpu.busy_since.map_or(0, |since| now.saturating_sub(since));
+            serde_json::json!({
+                "gpu_id": gpu.config.gpu_id,
+                "arch": gpu.config.arch.name,
+                "vram_bytes": gpu.config.vram,
+                "vram_used_bytes": gpu.used,
+                "busy_us": (gpu.busy + running) as f64 / 1000.0,
+            })
+        });
+        let mut processes = self.stats.processes.clone();
+        for process in self.processes.values() {
+            let mut stats = process.stats.clone();
+            for (id, queue) in &process.queues {
+                stats.retire(*id, self.gpus[queue.gpu].config.gpu_id, queue);
+            }
+            processes.push(stats);
+        }
+        self.stats.report(gpus.collect(), &processes)
+    }
+}

@@ -1,0 +1,225 @@
+//! A hardware queue: its ring, what the packet processor has seen of it, and what it is doing.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::Counts;
+use crate::device::{Time, WorkId};
+use crate::space::{Fault, View};
+
+/// Bytes of an AQL packet.
+pub const AQL_PACKET: u64 = 64;
+/// Type byte of a slot that holds no packet (HSA specification).
+pub const AQL_INVALID: u16 = 1;
+
+/// What packets the ring holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// AQL packets of 64 bytes; indices count packets.
+    Aql,
+    /// Copy engine packets; indices count bytes.
+    Sdma,
+}
+
+impl Kind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aql => "compute_aql",
+            Self::Sdma => "sdma",
+        }
+    }
+}
+
+/// What the packet processor is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It takes the next packet when there is one.
+    Fetch,
+    /// The packet at the head has its barrier bit set and waits for the queue's own kernels.
+    Barrier,
+    /// The packet at the head waits for memory to change.
+    Blocked,
+    /// The kernel's work-groups are not all placed yet.
+    Launching(WorkId),
+    /// A copy is under way.
+    Moving,
+    /// A fault or an unknown packet: nothing more happens.
+    Dead,
+}
+
+/// A hardware queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Index of its GPU.
+    pub gpu: usize,
+    /// Its packets.
+    pub kind: Kind,
+    /// Address of the ring.
+    pub ring: u64,
+    /// Bytes of the ring, a power of two.
+    pub size: u32,
+    /// Address of the write index.
+    pub write_pointer: u64,
+    /// Address of the read index.
+    pub read_pointer: u64,
+    /// As created or updated; 0 in the low byte means off the hardware.
+    pub percentage: u32,
+    /// As created or updated.
+    pub priority: u32,
+    /// Next packet (AQL) or byte (SDMA) to take.
+    pub read: u64,
+    /// One past the last packet or byte known to be there.
+    pub seen: u64,
+    /// No packet begins before this: its predecessor's end.
+    pub ready_at: Time,
+    /// What it is doing.
+    pub state: State,
+    /// Its kernels that are not complete.
+    pub outstanding: u32,
+    /// Commands retired.
+    pub counts: Counts,
+    arrivals: VecDeque<(u64, Time)>,
+}
+
+impl Queue {
+    /// A new queue that reads from index 0.
+    pub fn new(gpu: usize, kind: Kind, ring: u64, size: u32, write_pointer: u64, read_pointer: u64) -> Self {
+        Self {
+            gpu,
+            kind,
+            ring,
+            size,
+            write_pointer,
+            read_pointer,
+            percentage: 100,
+            priority: 0,
+            read: 0,
+            seen: 0,
+            ready_at: 0,
+            state: State::Fetch,
+            outstanding: 0,
+            counts: Counts::default(),
+            arrivals: VecDeque::new(),
+        }
+    }
+
+    /// What a user is told of it.
+    pub fn describe(&self, id: u32) -> serde_json::Value {
+        serde_json::json!({
+            "queue_id": id,
+            "type": self.kind.name(),
+            "percentage": self.percentage,
+            "state": format!("{:?}", self.state).to_lowercase(),
+            "read": self.read,
+            "seen": self.seen,
+            "outstanding": self.outstanding,
+        })
+    }
+
+    /// Whether it is on the hardware.
+    pub fn active(&self) -> bool {
+        self.percentage & 0xff > 0 && self.ring != 0 && self.state != State::Dead
+    }
+
+    /// Looks for packets that have appeared; they count as arrived at `now`. Returns whether there were any.
+    pub fn poll(&mut self, view: &View<'_>, now: Time) -> Result<bool, Fault> {
+        let write = view.atomic(self.write_pointer)?.load(Ordering::Acquire).cast_unsigned();
+        let seen = match self.kind {
+            Kind::Sdma => write.max(self.seen),
+            Kind::Aql => {
+                let slots = u64::from(self.size) / AQL_PACKET;
+                let end = write.min(self.read + slots);
+                let mut seen = self.seen;
+                // The index is raised before the packet is written: only its header says that it is there.
+                while seen < end && self.header(view, seen)? & 0xff != AQL_INVALID {
+                    seen += 1;
+                }
+                seen
+            }
+        };
+        if seen == self.seen {
+            return Ok(false);
+        }
+        self.seen = seen;
+        self.arrivals.push_back((seen, now));
+        Ok(true)
+    }
+
+    /// When the packet at the head may be taken, if there is one and nothing stands in its way.
+    pub fn next(&mut self) -> Option<Time> {
+        if !self.active() || self.state != State::Fetch {
+            return None;
+        }
+        while self.arrivals.front().is_some_and(|(end, _)| *end <= self.read) {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.front().map(|(_, at)| (*at).max(self.ready_at))
+    }
+
+    /// Address of AQL packet `index`.
+    pub fn slot(&self, index: u64) -> u64 {
+        self.ring + (index * AQL_PACKET) % u64::from(self.size)
+    }
+
+    fn header(&self, view: &View<'_>, index: u64) -> Result<u16, Fault> {
+        let p = view.pointer(self.slot(index), 2, 2)?;
+        // SAFETY: two aligned bytes inside the arena's mapping; the client publishes a packet by a release store here.
+        let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
+        Ok(header.load(Ordering::Acquire))
+    }
+
+    /// Frees the AQL packet at the head for the client.
+    pub fn consume(&mut self, view: &View<'_>) -> Result<(), Fault> {
+        let p = view.pointer(self.slot(self.read), 2, 2)?;
+        // SAFETY: as in `header`; between arrival and this store the slot belongs to the device.
+        let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
+        header.store(AQL_INVALID, Ordering::Release);
+        self.advance(view, 1)
+    }
+
+    /// Moves the read index by `n` packets or bytes.
+    pub fn advance(&mut self, view: &View<'_>, n: u64) -> Result<(), Fault> {
+        self.read += n;
+        view.atomic(self.read_pointer)?.store(self.read.cast_signed(), Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::space::{Backing, Range, Space};
+
+    #[test]
+    fn packets_count_from_when_they_were_first_seen() {
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x2000).unwrap();
+        let mut space = Space::default();
+        space.insert(0x1000, Range { len: 0x2000, backing: Backing::Arena(at), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let mut queue = Queue::new(0, Kind::Aql, 0x1000, 256, 0x2000, 0x2008);
+        for slot in 0..4 {
+            view.write(0x1000 + slot * 64, &AQL_INVALID.to_le_bytes()).unwrap();
+        }
+        // Two reserved, one written.
+        view.write(0x2000, &2u64.to_le_bytes()).unwrap();
+        view.write(0x1000, &2u16.to_le_bytes()).unwrap();
+        assert_eq!(queue.poll(&view, 10), Ok(true));
+        view.write(0x1040, &3u16.to_le_bytes()).unwrap();
+        assert_eq!(queue.poll(&view, 20), Ok(true));
+        assert_eq!(queue.poll(&view, 30), Ok(false));
+        assert_eq!(queue.next(), Some(10));
+        queue.consume(&view).unwrap();
+        queue.ready_at = 15;
+        assert_eq!(queue.next(), Some(20));
+        queue.percentage = 0;
+        assert_eq!(queue.next(), None);
+        queue.percentage = 100;
+        queue.consume(&view).unwrap();
+        assert_eq!(queue.next(), None);
+        assert_eq!(view.load_u64(0x2008), Ok(2));
+        assert_eq!(view.load::<2>(0x1000), Ok([1, 0]));
+    }
+}

@@ -1,0 +1,136 @@
+//! What a run reports: commands retired by kind, queue and process, and how late completions were.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::Queue;
+use crate::device::Time;
+
+/// A run whose completions were later than this at the 99th percentile calls itself invalid, microseconds.
+pub const LATE_LIMIT_US: f64 = 200.0;
+
+/// Commands retired, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    /// Counts one command.
+    pub fn add(&mut self, kind: &'static str) {
+        *self.0.entry(kind).or_insert(0) += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (kind, n) in &other.0 {
+            *self.0.entry(kind).or_insert(0) += n;
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+}
+
+/// What is known of a process at its end.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessStats {
+    /// Process id.
+    pub pid: i32,
+    /// Name of its main thread.
+    pub name: String,
+    queues: Vec<Value>,
+    total: Counts,
+}
+
+impl ProcessStats {
+    /// Of a process that has done nothing yet.
+    pub fn new(pid: i32, name: String) -> Self {
+        Self { pid, name, ..Self::default() }
+    }
+
+    /// Adds a queue's counts.
+    pub fn retire(&mut self, id: u32, gpu_id: u32, queue: &Queue) {
+        self.total.merge(&queue.counts);
+        self.queues.push(json!({
+            "queue_id": id,
+            "gpu_id": gpu_id,
+            "type": queue.kind.name(),
+            "commands": queue.counts.json(),
+        }));
+    }
+}
+
+/// Counters of the whole run.
+#[derive(Debug)]
+pub struct Stats {
+    /// Ended processes.
+    pub processes: Vec<ProcessStats>,
+    /// Ioctls executed, by name.
+    pub ioctls: BTreeMap<String, u64>,
+    late: Histogram<u64>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "3 digits and a minute are in the range that the constructor takes"
+        )]
+        let late = Histogram::new_with_max(60_000_000_000, 3).expect("three significant digits are allowed");
+        Self { processes: Vec::new(), ioctls: BTreeMap::new(), late }
+    }
+}
+
+impl Stats {
+    /// A completion that was due at `due` became visible at `now`.
+    pub fn completed(&mut self, due: Time, now: Time) {
+        self.late.saturating_record(now.saturating_sub(due));
+    }
+
+    /// Lateness at a quantile, microseconds.
+    fn late_us(&self, quantile: f64) -> f64 {
+        self.late.value_at_quantile(quantile) as f64 / 1000.0
+    }
+
+    /// The report.
+    pub fn report(&self, gpus: Vec<Value>, processes: &[ProcessStats]) -> Value {
+        let mut total = Counts::default();
+        for process in processes {
+            total.merge(&process.total);
+        }
+        let p99 = self.late_us(0.99);
+        let processes: Vec<Value> = processes
+            .iter()
+            .map(|p| json!({ "pid": p.pid, "name": p.name, "commands": p.total.json(), "queues": p.queues }))
+            .collect();
+        json!({
+            "gpus": gpus,
+            "commands": total.json(),
+            "processes": processes,
+            "ioctls": self.ioctls,
+            "late_us": { "p50": self.late_us(0.5), "p99": p99, "count": self.late.len() },
+            "valid": p99 <= LATE_LIMIT_US,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_run_calls_itself_invalid() {
+        let mut stats = Stats::default();
+        for _ in 0..980 {
+            stats.completed(1000, 1000);
+        }
+        assert_eq!(stats.report(vec![], &[])["valid"], true);
+        for _ in 0..20 {
+            stats.completed(0, 300_000);
+        }
+        let report = stats.report(vec![], &[]);
+        assert_eq!(report["valid"], false);
+        assert!(report["late_us"]["p99"].as_f64().unwrap() > 299.0);
+    }
+}

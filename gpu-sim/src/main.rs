@@ -1,0 +1,145 @@
+//! A simulated AMD GPU under the unmodified HIP runtime.
+//!
+//! `gpu-sim run -- CMD` starts CMD where `/dev/kfd`, the render nodes and the sysfs topology are served by a supervisor
+//! process, which is the GPU: it reads the rings that AMD's own libraries fill, schedules their kernels in time, moves
+//! memory and completes signals. Functional truth and modelled time: no figure from it is a GPU measurement.
+//!
+//! Rooms: `launch` and `info` are the commands; `supervisor` owns the machine and serves `fuse` requests, which `ioctl`
+//! executes on `machine`; `engine` lets time pass; `device` models the compute units; `kernels` knows what a kernel
+//! does; `arena` and `space` are memory; `sandbox` and `topology` are what programs see.
+
+mod arena;
+mod control;
+mod device;
+mod engine;
+mod fuse;
+mod info;
+mod ioctl;
+mod kernels;
+mod launch;
+mod machine;
+mod sandbox;
+mod space;
+mod supervisor;
+mod topology;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use control::Setup;
+
+/// Exit code when the rights or the kernel facilities are missing.
+const EXIT_NOT_HERE: u8 = 77;
+/// Exit code of errors of gpu-sim itself.
+const EXIT_ERROR: u8 = 125;
+
+/// A simulated AMD GPU under the unmodified HIP runtime.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a command on a simulated GPU. The exit code is the command's (128 + n if signal n ended it); 125 for errors
+    /// of gpu-sim, 126 and 127 if the command cannot be run or found, 77 without the rights. Sets
+    /// HSA_USERPTR_FOR_PAGED_MEM=0. What the command leaves running on the GPU ends with the last run on it.
+    Run(RunArgs),
+    /// Say whether a simulated GPU can be had here, and what is running.
+    Info {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The supervisor itself; started by `run`.
+    #[command(hide = true)]
+    Supervise {
+        /// Its socket.
+        socket: PathBuf,
+        /// How the set is made, as JSON.
+        setup: String,
+    },
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Share the GPUs with other runs of this name; the first one makes them
+    #[arg(long)]
+    name: Option<String>,
+    /// Number of GPUs (1 to 8) [default: 1]
+    #[arg(long)]
+    gpus: Option<u32>,
+    /// Device model [default: gfx90a]
+    #[arg(long)]
+    arch: Option<String>,
+    /// Memory of each GPU (1 to 1024) [default: 64]
+    #[arg(long, value_name = "GIB")]
+    vram: Option<u64>,
+    /// How compute units are shared [default: shared]
+    #[arg(long)]
+    cu_model: Option<CuModel>,
+    /// JSON object: kernel name, or prefix ending in '*', to microseconds
+    #[arg(long, value_name = "FILE")]
+    durations: Option<PathBuf>,
+    /// Write statistics of the GPUs so far as JSON when the command ends
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CuModel {
+    /// Work-groups of all queues are placed in turn as slots become free.
+    Shared,
+    /// One kernel at a time, in order of arrival.
+    Fcfs,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // Exit codes of 0 to 124 are the command's.
+            return ExitCode::from(if error.use_stderr() { EXIT_ERROR } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Run(args) => {
+            if let Some(obstacle) = sandbox::obstacle() {
+                eprintln!("{obstacle}");
+                return ExitCode::from(EXIT_NOT_HERE);
+            }
+            run(args)
+        }
+        Command::Info { json } => {
+            return if info::info(json) { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_HERE) };
+        }
+        Command::Supervise { socket, setup } => serde_json::from_str(&setup)
+            .map_err(Into::into)
+            .and_then(|setup| supervisor::main(&socket, &setup))
+            .map(|()| 0),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("gpu-sim: {error:#}");
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+fn run(args: RunArgs) -> anyhow::Result<u8> {
+    // The supervisor has another working directory in its namespace.
+    let durations = args.durations.map(std::path::absolute).transpose()?;
+    let cu_model = args.cu_model.and_then(|model| Some(model.to_possible_value()?.get_name().to_owned()));
+    let setup = Setup { gpus: args.gpus, arch: args.arch, vram: args.vram, cu_model, durations };
+    launch::run(&launch::Run { name: args.name, setup, stats: args.stats, command: args.command })
+}

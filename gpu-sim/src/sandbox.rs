@@ -1,0 +1,112 @@
+//! The mount namespace in which the simulated devices stand where programs look for real ones.
+//!
+//! A directory such as `/dev` is shadowed: a tmpfs takes its place, every entry of the original is bound back into it,
+//! and the simulated entries are added. Nothing outside the namespace changes, and mounts made outside later still
+//! arrive (propagation is one-way).
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::topology::{self, GpuConfig};
+
+/// Where programs look for the KFD.
+pub const KFD: &str = "/dev/kfd";
+
+/// Why the simulated device cannot be had here, in one sentence, if it cannot.
+pub fn obstacle() -> Option<&'static str> {
+    let needed = 1 << 21; // CAP_SYS_ADMIN
+    let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    if !rustix::process::geteuid().is_root() || effective.is_some_and(|caps| caps & needed == 0) {
+        return Some(
+            "gpu-sim needs root (CAP_SYS_ADMIN): it mounts the simulated device over /dev and /sys in a private namespace.",
+        );
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Some("gpu-sim needs /dev/fuse (kernel module fuse) to serve the simulated device.");
+    }
+    None
+}
+
+/// Moves the calling process into a namespace of its own with the devices in place. Call before starting threads.
+pub fn enter(kfd: OwnedFd, memory: BorrowedFd<'_>, gpus: &[GpuConfig]) -> anyhow::Result<()> {
+    // SAFETY: the caller has no other thread whose file system view could be shared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+        .context("cannot make a mount namespace")?;
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", propagation).context("cannot change mount propagation")?;
+
+    shadow("/dev", &["kfd", "dri"])?;
+    fs::write(KFD, "")?;
+    rustix::mount::move_mount(kfd.as_fd(), "", CWD, KFD, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .context("cannot mount /dev/kfd")?;
+    fs::create_dir("/dev/dri")?;
+    for gpu in gpus {
+        // Opening the link opens the memfd itself: what a client maps there is the device's memory.
+        let target = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        std::os::unix::fs::symlink(target, format!("/dev/dri/renderD{}", gpu.render_minor))?;
+    }
+
+    shadow("/sys/class", &["kfd"])?;
+    fs::create_dir_all("/sys/class/kfd/kfd/topology")?;
+    topology::write(Path::new("/sys/class/kfd/kfd/topology"), gpus).context("cannot write the topology")?;
+    // Newer runtimes look here.
+    shadow("/sys/devices/virtual", &["kfd"])?;
+    fs::create_dir_all("/sys/devices/virtual/kfd/kfd")?;
+    bind("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")?;
+    // rocminfo asks whether the driver is loaded.
+    shadow("/sys/module", &["amdgpu"])?;
+    fs::create_dir("/sys/module/amdgpu")?;
+    fs::write("/sys/module/amdgpu/initstate", "live\n")?;
+    Ok(())
+}
+
+/// Puts a tmpfs in place of `path` with all its entries bound into it, except those named.
+fn shadow(path: &str, without: &[&str]) -> anyhow::Result<()> {
+    let work = || -> io::Result<()> {
+        let original =
+            rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let behind = format!("/proc/self/fd/{}", original.as_raw_fd());
+        let entries: Vec<fs::DirEntry> = fs::read_dir(&behind)?.collect::<Result<_, _>>()?;
+        rustix::mount::mount("gpu-sim", path, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
+        for entry in entries {
+            let name = entry.file_name();
+            if without.iter().any(|skip| name == *skip) {
+                continue;
+            }
+            let (from, to) = (Path::new(&behind).join(&name), Path::new(path).join(&name));
+            let kind = entry.file_type()?;
+            if kind.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
+            } else if kind.is_dir() {
+                fs::create_dir(&to)?;
+                fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+                bind(&from, &to)?;
+            } else if kind.is_file()
+                || kind.is_char_device()
+                || kind.is_block_device()
+                || kind.is_socket()
+                || kind.is_fifo()
+            {
+                fs::write(&to, "")?;
+                bind(&from, &to)?;
+            }
+        }
+        Ok(())
+    };
+    work().with_context(|| format!("cannot shadow {path}"))
+}
+
+fn bind(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    Ok(rustix::mount::mount_bind_recursive(from.as_ref(), to.as_ref())?)
+}

@@ -1,0 +1,304 @@
+//! One process's GPU address space: which virtual ranges exist, what is behind them, which GPUs may reach them.
+//!
+//! The supervisor reads and writes clients' memory only through [`View`], which checks every access against this
+//! map; what a real GPU would answer with a page fault is a [`Fault`] here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::arena::Arena;
+
+/// What backs a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// The arena from this offset on.
+    Arena(u64),
+    /// The client's own memory from this address on (userptr).
+    Client(u64),
+    /// A page of the KFD file (doorbells, registers): no memory that packets may name.
+    Device,
+}
+
+/// A range of virtual addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// Bytes.
+    pub len: u64,
+    /// What is behind it.
+    pub backing: Backing,
+    /// Bit `i`: mapped on GPU `i` of the machine.
+    pub gpus: u32,
+}
+
+/// An access to an address that is not mapped on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The first address that could not be reached.
+    pub va: u64,
+}
+
+/// The ranges of one process, by first address.
+#[derive(Debug, Default)]
+pub struct Space {
+    ranges: BTreeMap<u64, Range>,
+}
+
+impl Space {
+    /// Adds a range; `false` if it is empty or overlaps another.
+    pub fn insert(&mut self, va: u64, range: Range) -> bool {
+        let Some(end) = va.checked_add(range.len) else { return false };
+        if range.len == 0 || self.ranges.range(..end).next_back().is_some_and(|(at, r)| at + r.len > va) {
+            return false;
+        }
+        self.ranges.insert(va, range);
+        true
+    }
+
+    /// Removes the range that begins at `va`.
+    pub fn remove(&mut self, va: u64) -> Option<Range> {
+        self.ranges.remove(&va)
+    }
+
+    /// The range that begins at `va`.
+    pub fn get_mut(&mut self, va: u64) -> Option<&mut Range> {
+        self.ranges.get_mut(&va)
+    }
+
+    /// First address and range that hold `va`.
+    pub fn find(&self, va: u64) -> Option<(u64, Range)> {
+        let (&start, &range) = self.ranges.range(..=va).next_back()?;
+        (va - start < range.len).then_some((start, range))
+    }
+}
+
+/// A process's memory as one GPU sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The memory behind the machine.
+    pub arena: &'a Arena,
+    /// The process's map.
+    pub space: &'a Space,
+    /// The process, for userptr ranges.
+    pub pid: i32,
+    /// Index of the GPU.
+    pub gpu: usize,
+}
+
+/// A piece of an access that lies within one range.
+enum Piece {
+    Here(*mut u8),
+    Client(u64),
+}
+
+impl View<'_> {
+    fn piece(&self, va: u64, want: u64) -> Result<(Piece, u64), Fault> {
+        let (start, range) = self.space.find(va).ok_or(Fault { va })?;
+        if range.gpus & (1 << self.gpu) == 0 {
+            return Err(Fault { va });
+        }
+        let skip = va - start;
+        let len = want.min(range.len - skip);
+        match range.backing {
+            Backing::Arena(offset) => Ok((Piece::Here(self.arena.pointer(offset + skip)), len)),
+            Backing::Client(address) => Ok((Piece::Client(address + skip), len)),
+            Backing::Device => Err(Fault { va }),
+        }
+    }
+
+    /// The supervisor's address of `len` bytes at `va`, if they lie in one range of shared memory and `va` is
+    /// aligned to `align`. The bytes may change at any time under the caller.
+    pub fn pointer(&self, va: u64, len: u64, align: u64) -> Result<*mut u8, Fault> {
+        match self.piece(va, len)? {
+            (Piece::Here(p), n) if n == len && va.is_multiple_of(align) => Ok(p),
+            _ => Err(Fault { va }),
+        }
+    }
+
+    /// Reads `out.len()` bytes at `va`.
+    pub fn read(&self, mut va: u64, mut out: &mut [u8]) -> Result<(), Fault> {
+        while !out.is_empty() {
+            let (piece, n) = self.piece(va, out.len() as u64)?;
+            let (now, rest) = out.split_at_mut(n as usize);
+            match piece {
+                // SAFETY: `piece` checked that `n` bytes from here lie in the arena's mapping; `now` is ours.
+                Piece::Here(p) => unsafe { std::ptr::copy(p, now.as_mut_ptr(), now.len()) },
+                Piece::Client(address) => client::read(self.pid, address, now).map_err(|_| Fault { va })?,
+            }
+            va += n;
+            out = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes `data` at `va`.
+    pub fn write(&self, mut va: u64, mut data: &[u8]) -> Result<(), Fault> {
+        while !data.is_empty() {
+            let (piece, n) = self.piece(va, data.len() as u64)?;
+            let (now, rest) = data.split_at(n as usize);
+            match piece {
+                // SAFETY: as in `read`, the other way round.
+                Piece::Here(p) => unsafe { std::ptr::copy(now.as_ptr(), p, now.len()) },
+                Piece::Client(address) => client::write(self.pid, address, now).map_err(|_| Fault { va })?,
+            }
+            va += n;
+            data = rest;
+        }
+        Ok(())
+    }
+
+    /// Reads an integer structure.
+    pub fn load<const N: usize>(&self, va: u64) -> Result<[u8; N], Fault> {
+        let mut bytes = [0; N];
+        self.read(va, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a little-endian word.
+    pub fn load_u32(&self, va: u64) -> Result<u32, Fault> {
+        self.load(va).map(u32::from_le_bytes)
+    }
+
+    /// Reads a little-endian double word.
+    pub fn load_u64(&self, va: u64) -> Result<u64, Fault> {
+        self.load(va).map(u64::from_le_bytes)
+    }
+
+    /// A 64-bit location that others change atomically (a signal's value, a queue's index).
+    pub fn atomic(&self, va: u64) -> Result<&AtomicI64, Fault> {
+        let p = self.pointer(va, 8, 8)?;
+        // SAFETY: eight aligned bytes inside the arena's mapping, which lives as long as the supervisor; other
+        // processes access them atomically as well, or race with us as they would with a GPU.
+        Ok(unsafe { AtomicI64::from_ptr(p.cast()) })
+    }
+
+    /// Copies `len` bytes; the ranges may overlap when both are shared memory (then as `memmove`).
+    pub fn copy(&self, dst: u64, src: u64, len: u64) -> Result<(), Fault> {
+        if let (Ok(d), Ok(s)) = (self.pointer(dst, len, 1), self.pointer(src, len, 1)) {
+            // SAFETY: both pointers were checked to have `len` bytes in the arena's mapping; overlap is allowed.
+            unsafe { std::ptr::copy(s, d, len as usize) };
+            return Ok(());
+        }
+        let mut buffer = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(buffer.len() as u64);
+            let part = &mut buffer[..n as usize];
+            self.read(src + done, part)?;
+            self.write(dst + done, part)?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Writes `pattern` over and over for `len` bytes.
+    pub fn fill(&self, dst: u64, pattern: &[u8], len: u64) -> Result<(), Fault> {
+        let whole = (1usize << 16).div_ceil(pattern.len()) * pattern.len();
+        let block: Vec<u8> = pattern.iter().copied().cycle().take(whole.min(len as usize)).collect();
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(block.len() as u64);
+            self.write(dst + done, &block[..n as usize])?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Counts a 64-bit signal value down by one; returns the new value.
+    pub fn decrement(&self, va: u64) -> Result<i64, Fault> {
+        Ok(self.atomic(va)?.fetch_sub(1, Ordering::AcqRel) - 1)
+    }
+}
+
+/// Another process's memory, read and written through the kernel.
+pub mod client {
+    use std::io;
+
+    /// Fills `out` from `pid`'s address `at`.
+    pub fn read(pid: i32, at: u64, out: &mut [u8]) -> io::Result<()> {
+        let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+        let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: out.len() };
+        // SAFETY: `local` describes `out`, which we own; the remote side is checked by the kernel.
+        whole(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) }, out.len())
+    }
+
+    /// Writes `data` to `pid`'s address `at`.
+    pub fn write(pid: i32, at: u64, data: &[u8]) -> io::Result<()> {
+        let local = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+        let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: data.len() };
+        // SAFETY: the kernel only reads from `local`, which describes `data`; the remote side is checked by it.
+        whole(
+            unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) },
+            data.len(),
+        )
+    }
+
+    fn whole(n: isize, want: usize) -> io::Result<()> {
+        match usize::try_from(n) {
+            Ok(n) if n == want => Ok(()),
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(len: u64, backing: Backing, gpus: u32) -> Range {
+        Range { len, backing, gpus }
+    }
+
+    #[test]
+    fn accesses_cross_ranges_and_fault_where_nothing_is() {
+        let mut arena = Arena::new().unwrap();
+        let (a, b) = (arena.alloc(4096).unwrap(), arena.alloc(4096).unwrap());
+        let mut space = Space::default();
+        assert!(space.insert(0x10000, range(4096, Backing::Arena(b), 1)));
+        assert!(space.insert(0x11000, range(4096, Backing::Arena(a), 3)));
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        view.write(0x10ffe, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(view.load_u32(0x10ffe), Ok(0x0403_0201));
+        view.copy(0x10000, 0x10ffe, 4).unwrap();
+        assert_eq!(view.load_u32(0x10000), Ok(0x0403_0201));
+        assert_eq!(view.write(0x11ffe, &[1, 2, 3]), Err(Fault { va: 0x12000 }));
+        let other = View { gpu: 1, ..view };
+        assert_eq!(other.load_u32(0x10000), Err(Fault { va: 0x10000 }));
+        assert!(other.load_u32(0x11000).is_ok());
+        assert!(view.pointer(0x10ffe, 4, 1).is_err());
+        assert!(view.atomic(0x10004).is_err());
+    }
+
+    #[test]
+    fn client_memory_is_reached_through_the_kernel() {
+        let arena = Arena::new().unwrap();
+        let mut mine = [5u8; 64];
+        let mut space = Space::default();
+        space.insert(0x5000, range(64, Backing::Client(mine.as_mut_ptr() as u64), 1));
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let view = View { arena: &arena, space: &space, pid, gpu: 0 };
+        view.fill(0x5000, &[1, 2, 3], 64).unwrap();
+        assert_eq!(view.load_u32(0x5000 + 60), Ok(u32::from_le_bytes([1, 2, 3, 1])));
+        assert_eq!(std::hint::black_box(&mut mine)[..4], [1, 2, 3, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_overlap(tries in proptest::collection::vec((0u64..64, 1u64..16), 1..40)) {
+            let mut space = Space::default();
+            let mut owner = [None; 96];
+            for (i, (at, len)) in tries.into_iter().enumerate() {
+                let slots = &mut owner[at as usize..(at + len) as usize];
+                let free = slots.iter().all(Option::is_none);
+                prop_assert_eq!(space.insert(at, range(len, Backing::Device, 1)), free);
+                if free {
+                    slots.fill(Some(i));
+                }
+            }
+            for (va, slot) in owner.iter().enumerate() {
+                prop_assert_eq!(space.find(va as u64).is_some(), slot.is_some());
+            }
+        }
+    }
+}

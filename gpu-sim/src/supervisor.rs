@@ -1,0 +1,416 @@
+//! The supervisor: the process that is the simulated machine. It serves the KFD file, runs the device, and lives until
+//! its last launcher has gone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Write as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::arena::Arena;
+use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
+use crate::device::{self, Fcfs, Model, Shared as SharedModel};
+use crate::engine::{self, Pace, now};
+use crate::fuse::{Connection, Request};
+use crate::ioctl::{Call, MAX_GPUS};
+use crate::kernels::Durations;
+use crate::machine::{Gpu, Machine, Process};
+use crate::sandbox;
+use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
+
+/// First minor number of render nodes.
+const RENDER_MINOR: u32 = 128;
+/// Threads that serve the KFD file; a wait does not occupy one.
+const SERVERS: usize = 3;
+
+/// What the supervisor's threads share.
+#[derive(Debug)]
+pub struct Shared {
+    machine: Mutex<Machine>,
+    /// The KFD file.
+    pub connection: Connection,
+    /// The engine's alarm.
+    pub pace: Pace,
+    clients: Mutex<Clients>,
+    launchers: Mutex<Launchers>,
+    setup: Setup,
+    me: Weak<Self>,
+}
+
+/// Open files of the KFD.
+#[derive(Debug, Default)]
+struct Clients {
+    open: HashMap<u64, Open>,
+    next_handle: u64,
+    /// Processes whose end is watched.
+    watched: HashSet<i32>,
+    doorbells: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    pid: i32,
+    /// Threads known to belong to the process.
+    threads: HashSet<i32>,
+}
+
+#[derive(Debug, Default)]
+struct Launchers {
+    streams: BTreeMap<u64, (UnixStream, Option<i32>)>,
+    next: u64,
+    any: bool,
+}
+
+/// What a set of GPUs is made of once the defaults are filled in.
+#[derive(Debug)]
+struct Plan {
+    gpus: Vec<Gpu>,
+    durations: Durations,
+    setup: Setup,
+}
+
+impl Plan {
+    fn new(setup: &Setup) -> anyhow::Result<Self> {
+        let count = setup.gpus.unwrap_or(1);
+        anyhow::ensure!((1..=MAX_GPUS as u32).contains(&count), "--gpus takes 1 to {MAX_GPUS}, not {count}");
+        let name = setup.arch.as_deref().unwrap_or(ARCHS[0].name);
+        let known = || ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>().join(", ");
+        let arch = Arch::find(name).with_context(|| {
+            format!("--arch {name} is not a device that the installed runtime knows: {}", known())
+        })?;
+        let vram = setup.vram.unwrap_or(64);
+        anyhow::ensure!((1..=1024).contains(&vram), "--vram takes 1 to 1024 GiB, not {vram}");
+        let cu_model = setup.cu_model.as_deref().unwrap_or("shared");
+        let model = || -> Box<dyn Model> {
+            match cu_model {
+                "fcfs" => Box::new(Fcfs::default()),
+                _ => Box::new(SharedModel::new(device::slots(arch))),
+            }
+        };
+        let durations = setup.durations.as_deref().map(Durations::load).transpose()?.unwrap_or_default();
+        let gpus = gpu_ids(std::process::id(), count)
+            .zip(RENDER_MINOR..)
+            .map(|(gpu_id, render_minor)| Gpu {
+                config: GpuConfig { arch, gpu_id, vram: vram << 30, render_minor },
+                used: 0,
+                model: model(),
+                busy_since: None,
+                busy: 0,
+            })
+            .collect();
+        let setup = Setup {
+            gpus: Some(count),
+            arch: Some(arch.name.into()),
+            vram: Some(vram),
+            cu_model: Some(cu_model.into()),
+            durations: setup.durations.clone(),
+        };
+        Ok(Self { gpus, durations, setup })
+    }
+}
+
+/// Becomes the supervisor of the set whose socket is at `path`. Writes `ready` or one sentence to standard output once
+/// launchers may come (or why not), and returns when the last one has gone.
+pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
+    let started = start(path, setup);
+    let mut out = std::io::stdout();
+    match started {
+        Ok((shared, listener)) => {
+            let served = serve(&shared);
+            writeln!(out, "{}", served.as_ref().map_or_else(ToString::to_string, |()| "ready".to_owned()))?;
+            out.flush()?;
+            served?;
+            wait_for_the_last(&shared, listener, path);
+            Ok(())
+        }
+        Err(error) => {
+            writeln!(out, "{error:#}")?;
+            Err(error)
+        }
+    }
+}
+
+fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListener)> {
+    let Plan { gpus, durations, setup } = Plan::new(setup)?;
+    let arena = Arena::new().context("cannot make the device memory")?;
+    let (connection, mount) =
+        Connection::mount().context("cannot mount the KFD file (needs root and /dev/fuse)")?;
+    let configs: Vec<GpuConfig> = gpus.iter().map(|gpu| gpu.config).collect();
+    // The socket is made before /dev and /sys change, in the launchers' view of the file system.
+    let _ = std::fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    sandbox::enter(mount, arena.fd(), &configs)?;
+    let pace = Pace::new()?;
+    let shared = Arc::new_cyclic(|me| Shared {
+        machine: Mutex::new(Machine::new(arena, gpus, durations)),
+        connection,
+        pace,
+        clients: Mutex::default(),
+        launchers: Mutex::default(),
+        setup,
+        me: me.clone(),
+    });
+    Ok((shared, listener))
+}
+
+/// Starts the threads that serve the file and run the device.
+fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
+    for _ in 0..SERVERS {
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || shared.connection.serve(|request| shared.handle(request)));
+    }
+    {
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || engine::run(&shared));
+    }
+    // The kernel learns the file's size only when asked about it, and a doorbell beyond it would be a SIGBUS.
+    std::fs::metadata(sandbox::KFD).map(|_| ())
+}
+
+fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener, path: &Path) {
+    let (last, end) = std::sync::mpsc::channel();
+    let acceptor = Arc::clone(shared);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (shared, last) = (Arc::clone(&acceptor), last.clone());
+            std::thread::spawn(move || {
+                if shared.converse(&stream) {
+                    let _ = last.send(());
+                }
+            });
+        }
+    });
+    let _ = end.recv();
+    // The last launcher has gone: what still uses the device has lost it.
+    for file in [path.to_owned(), path.with_extension("log")] {
+        let _ = std::fs::remove_file(file);
+    }
+    shared.end_clients();
+    shared.pace.stop();
+}
+
+impl Shared {
+    /// Runs `work` on the machine, then tells clients and users what came of it.
+    pub fn with_machine<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        let (result, answers, failures) = {
+            let mut machine = self.machine.lock();
+            let result = work(&mut machine);
+            (result, std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures))
+        };
+        for (unique, answer) in answers {
+            match answer {
+                Ok(out) => self.connection.ioctl(unique, &out),
+                Err(errno) => self.connection.error(unique, errno),
+            }
+        }
+        for (pid, reason) in failures {
+            self.end_process(pid, &reason);
+        }
+        result
+    }
+
+    fn handle(&self, request: Request<'_>) {
+        match request {
+            Request::Open { unique, tid } => match self.open(tid) {
+                Some(handle) => self.connection.opened(unique, handle),
+                None => self.connection.error(unique, libc::ESRCH),
+            },
+            Request::Release { handle } => self.released(handle),
+            Request::Ioctl { unique, tid, handle, command, argument, out_size } => {
+                match self.caller(handle, tid) {
+                    Some(pid) => {
+                        let call = Call { unique, pid, command, argument, out_size, now: now() };
+                        self.with_machine(|machine| machine.ioctl(&call));
+                        self.pace.ring();
+                    }
+                    // As the driver answers a descriptor that was inherited over fork.
+                    None => self.connection.error(unique, libc::EBADF),
+                }
+            }
+            Request::Interrupt { unique, interrupt } => {
+                if !self.with_machine(|machine| machine.interrupt(unique)) {
+                    self.connection.interrupt_again(interrupt);
+                }
+            }
+            Request::Touched => self.pace.ring(),
+        }
+    }
+
+    fn open(&self, tid: i32) -> Option<u64> {
+        let pid = thread_group(tid)?;
+        let mut clients = self.clients.lock();
+        clients.next_handle += 1;
+        let handle = clients.next_handle;
+        clients.open.insert(handle, Open { pid, threads: HashSet::from([tid]) });
+        clients.doorbells += 1;
+        let doorbell = clients.doorbells;
+        let watch = clients.watched.insert(pid);
+        drop(clients);
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.with_machine(|machine| {
+            machine
+                .processes
+                .entry(pid)
+                .or_insert_with(|| Process::new(pid, name.trim().to_owned(), doorbell));
+        });
+        if watch {
+            self.watch(pid);
+        }
+        Some(handle)
+    }
+
+    /// Follows a process to its end: a child that inherited its descriptor would otherwise keep its queues alive.
+    fn watch(&self, pid: i32) {
+        let Some(target) = Pid::from_raw(pid) else { return };
+        let Ok(fd) = rustix::process::pidfd_open(target, PidfdFlags::empty()) else { return };
+        let Some(shared) = self.me.upgrade() else { return };
+        std::thread::spawn(move || {
+            // The descriptor becomes readable when the process ends.
+            while rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).is_err() {}
+            shared.gone(pid);
+        });
+    }
+
+    fn released(&self, handle: u64) {
+        let mut clients = self.clients.lock();
+        let Some(open) = clients.open.remove(&handle) else { return };
+        if clients.open.values().any(|other| other.pid == open.pid) {
+            return;
+        }
+        drop(clients);
+        self.gone(open.pid);
+    }
+
+    /// A process has ended, or has closed the KFD and unmapped its doorbells.
+    fn gone(&self, pid: i32) {
+        self.clients.lock().watched.remove(&pid);
+        self.with_machine(|machine| machine.remove_process(now(), pid));
+        self.pace.ring();
+    }
+
+    /// The process behind a call, if the calling thread belongs to the one that opened the file.
+    fn caller(&self, handle: u64, tid: i32) -> Option<i32> {
+        let mut clients = self.clients.lock();
+        let open = clients.open.get_mut(&handle)?;
+        if !open.threads.contains(&tid) {
+            if thread_group(tid)? != open.pid {
+                return None;
+            }
+            open.threads.insert(tid);
+        }
+        Some(open.pid)
+    }
+
+    /// Ends a process that did what is not simulated, and says so to whoever started it.
+    fn end_process(&self, pid: i32, reason: &str) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let text = format!("gpu-sim: process {pid} ({}) is ended: {reason}", name.trim());
+        let launchers = self.launchers.lock();
+        let ancestors = ancestors(pid);
+        let mine = |child: Option<i32>| child.is_some_and(|child| ancestors.contains(&child));
+        let anyone = !launchers.streams.values().any(|(_, child)| mine(*child));
+        for (stream, child) in launchers.streams.values() {
+            if anyone || mine(*child) {
+                let _ = control::send(stream, &ToLauncher::Message(text.clone()));
+            }
+        }
+        drop(launchers);
+        if let Some(target) = Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(target, Signal::ABORT);
+        }
+    }
+
+    fn end_clients(&self) {
+        let pids: Vec<i32> = self.machine.lock().processes.keys().copied().collect();
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+
+    /// Talks to one launcher until it goes; `true` if it was the last.
+    fn converse(&self, stream: &UnixStream) -> bool {
+        let Ok(mut receiver) = Receiver::new(stream) else { return false };
+        let mut me = None;
+        while let Some(message) = receiver.next() {
+            let answer = match message {
+                ToSupervisor::Join(wanted) => match self.setup.conflict(&wanted) {
+                    Some(conflict) => ToLauncher::Refused(format!("these GPUs are running with {conflict}")),
+                    None => {
+                        let Ok(copy) = stream.try_clone() else { return false };
+                        let mut launchers = self.launchers.lock();
+                        launchers.next += 1;
+                        launchers.any = true;
+                        let id = launchers.next;
+                        launchers.streams.insert(id, (copy, None));
+                        me = Some(id);
+                        ToLauncher::Joined { pid: std::process::id().cast_signed() }
+                    }
+                },
+                ToSupervisor::Child(pid) => {
+                    let mut launchers = self.launchers.lock();
+                    if let Some(entry) = me.and_then(|me| launchers.streams.get_mut(&me)) {
+                        entry.1 = Some(pid);
+                    }
+                    continue;
+                }
+                ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
+                ToSupervisor::Info => ToLauncher::Report(self.info()),
+            };
+            if control::send(stream, &answer).is_err() {
+                break;
+            }
+        }
+        let mut launchers = self.launchers.lock();
+        if let Some(me) = me {
+            launchers.streams.remove(&me);
+        }
+        launchers.any && launchers.streams.is_empty()
+    }
+
+    fn info(&self) -> serde_json::Value {
+        let machine = self.machine.lock();
+        let processes: Vec<serde_json::Value> = machine
+            .processes
+            .iter()
+            .map(|(pid, process)| {
+                let queues = process.queues.iter().map(|(id, queue)| queue.describe(*id)).collect::<Vec<_>>();
+                serde_json::json!({ "pid": pid, "name": process.stats.name, "queues": queues })
+            })
+            .collect();
+        serde_json::json!({
+            "setup": self.setup,
+            "supervisor": std::process::id(),
+            "gpus": machine.report(now())["gpus"],
+            "processes": processes,
+        })
+    }
+}
+
+/// The process a thread belongs to.
+fn thread_group(tid: i32) -> Option<i32> {
+    status_field(tid, "Tgid:")
+}
+
+fn status_field(pid: i32, field: &str) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+}
+
+/// The process and everything above it.
+fn ancestors(pid: i32) -> HashSet<i32> {
+    let mut seen = HashSet::new();
+    let mut at = pid;
+    while at > 1 && seen.insert(at) {
+        match status_field(at, "PPid:") {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    seen
+}

@@ -1,0 +1,283 @@
+//! What a simulated GPU is: its size and what the KFD's sysfs tells about it.
+//!
+//! Numbers follow a real MI210 (gfx90a). ROCr reads `/sys/class/kfd` (5.x) or `/sys/devices/virtual/kfd` (newer).
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+/// A device model that the installed runtime knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Arch {
+    /// The compiler's name, as `--arch` takes it.
+    pub name: &'static str,
+    /// `gfx_target_version` of sysfs.
+    pub version: u32,
+    device_id: u32,
+    simd_count: u32,
+    array_count: u32,
+    cu_per_simd_array: u32,
+    simd_per_cu: u32,
+    wave_front_size: u32,
+    max_waves_per_simd: u32,
+    firmware: u32,
+    sdma_firmware: u32,
+    family_id: u32,
+    kernel_name: &'static str,
+}
+
+/// The models, first the default.
+pub const ARCHS: &[Arch] = &[Arch {
+    name: "gfx90a",
+    version: 90010,
+    device_id: 0x740f,
+    simd_count: 416,
+    array_count: 8,
+    cu_per_simd_array: 14,
+    simd_per_cu: 4,
+    wave_front_size: 64,
+    max_waves_per_simd: 8,
+    firmware: 92,
+    sdma_firmware: 9,
+    family_id: 141,
+    kernel_name: "aldebaran",
+}];
+
+impl Arch {
+    /// The model called `name`.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        ARCHS.iter().find(|arch| arch.name == name)
+    }
+
+    /// Compute units.
+    pub fn compute_units(&self) -> u32 {
+        self.simd_count / self.simd_per_cu
+    }
+
+    /// Waves that one compute unit holds at most.
+    pub fn waves_per_cu(&self) -> u32 {
+        self.simd_per_cu * self.max_waves_per_simd
+    }
+
+    /// Work-items in a wave.
+    pub fn wave_size(&self) -> u32 {
+        self.wave_front_size
+    }
+}
+
+/// Local data share of one compute unit, bytes.
+pub const LDS_PER_CU: u32 = 64 << 10;
+
+/// One GPU of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuConfig {
+    /// The model.
+    pub arch: &'static Arch,
+    /// The KFD's id of the device: unique over all supervisors of this host.
+    pub gpu_id: u32,
+    /// Device memory, bytes.
+    pub vram: u64,
+    /// Minor number of the render node.
+    pub render_minor: u32,
+}
+
+/// GPU ids of a supervisor: derived from its pid, so that devices of two supervisors never look alike.
+pub fn gpu_ids(supervisor_pid: u32, count: u32) -> impl Iterator<Item = u32> {
+    // Real ids are 16-bit hashes; pids reach 2^22 and 8 GPUs are the most, so 25 bits keep them apart.
+    (0..count).map(move |i| (supervisor_pid << 3 | i) + 1)
+}
+
+/// Writes the topology tree (`generation_id`, `system_properties`, `nodes/`) below `dir`.
+pub fn write(dir: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
+    let put = |path: String, text: String| {
+        let path = dir.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, text)
+    };
+    put("generation_id".into(), "2\n".into())?;
+    put(
+        "system_properties".into(),
+        props(&[
+            ("platform_oem", 35_498_446_626_881),
+            ("platform_id", 71_791_775_140_929),
+            ("platform_rev", 2),
+        ]),
+    )?;
+    put("nodes/0/gpu_id".into(), "0\n".into())?;
+    put("nodes/0/name".into(), "\n".into())?;
+    put("nodes/0/properties".into(), cpu_properties(gpus.len() as u64))?;
+    put("nodes/0/mem_banks/0/properties".into(), bank(0, host_memory(), 64, 3200))?;
+    for (i, gpu) in gpus.iter().enumerate() {
+        let node = i as u64 + 1;
+        put(format!("nodes/{node}/gpu_id"), format!("{}\n", gpu.gpu_id))?;
+        put(format!("nodes/{node}/name"), format!("{}\n", gpu.arch.kernel_name))?;
+        put(format!("nodes/{node}/properties"), gpu_properties(i as u64, gpu))?;
+        // Heap type 1: all device memory is visible to the host, as with a resized BAR.
+        put(format!("nodes/{node}/mem_banks/0/properties"), bank(1, gpu.vram, 4096, 1600))?;
+        for (c, (level, size, kind)) in [(1, 16, 9), (1, 16, 10), (2, 8192, 9)].into_iter().enumerate() {
+            put(format!("nodes/{node}/caches/{c}/properties"), cache(i as u64, level, size, kind))?;
+        }
+        put(format!("nodes/{node}/io_links/0/properties"), link(node, 0))?;
+        put(format!("nodes/0/io_links/{i}/properties"), link(0, node))?;
+    }
+    Ok(())
+}
+
+fn props(pairs: &[(&str, u64)]) -> String {
+    pairs.iter().fold(String::new(), |mut text, (key, value)| {
+        let _ = writeln!(text, "{key} {value}");
+        text
+    })
+}
+
+/// Memory of the host, bytes.
+pub fn host_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram * u64::from(info.mem_unit)
+}
+
+fn bank(heap_type: u64, size: u64, width: u64, clock: u64) -> String {
+    props(&[
+        ("heap_type", heap_type),
+        ("size_in_bytes", size),
+        ("flags", 0),
+        ("width", width),
+        ("mem_clk_max", clock),
+    ])
+}
+
+fn cache(gpu: u64, level: u64, size: u64, kind: u64) -> String {
+    let mut text = props(&[
+        ("processor_id_low", simd_base(gpu)),
+        ("level", level),
+        ("size", size),
+        ("cache_line_size", if level > 1 { 128 } else { 64 }),
+        ("cache_lines_per_tag", 1),
+        ("association", 16),
+        ("latency", 0),
+        ("type", kind),
+    ]);
+    let _ = writeln!(text, "sibling_map 1,{}", "0,".repeat(31));
+    text
+}
+
+fn link(from: u64, to: u64) -> String {
+    props(&[
+        ("type", 2),
+        ("version_major", 0),
+        ("version_minor", 0),
+        ("node_from", from),
+        ("node_to", to),
+        ("weight", 20),
+        ("min_latency", 0),
+        ("max_latency", 0),
+        ("min_bandwidth", 312),
+        ("max_bandwidth", 16000),
+        ("recommended_transfer_size", 0),
+        ("recommended_sdma_engine_id_mask", 0),
+        ("flags", 1),
+    ])
+}
+
+fn simd_base(gpu: u64) -> u64 {
+    0x8000_1000 + (gpu + 1) * 65536
+}
+
+fn cpu_properties(gpus: u64) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    props(&[
+        ("cpu_cores_count", cores),
+        ("simd_count", 0),
+        ("mem_banks_count", 1),
+        ("caches_count", 0),
+        ("io_links_count", gpus),
+        ("p2p_links_count", 0),
+        ("cpu_core_id_base", 0),
+        ("simd_id_base", 0),
+        ("max_waves_per_simd", 0),
+        ("lds_size_in_kb", 0),
+        ("wave_front_size", 0),
+        ("array_count", 0),
+        ("gfx_target_version", 0),
+        ("vendor_id", 0),
+        ("device_id", 0),
+        ("location_id", 0),
+        ("domain", 0),
+        ("drm_render_minor", 0),
+        ("max_engine_clk_ccompute", 2450),
+    ])
+}
+
+/// `capability` of a real MI210 without the debugger bits (29, 30): those ioctls are not simulated yet.
+const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29);
+
+fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
+    let arch = gpu.arch;
+    props(&[
+        ("cpu_cores_count", 0),
+        ("simd_count", arch.simd_count.into()),
+        ("mem_banks_count", 1),
+        ("caches_count", 3),
+        ("io_links_count", 1),
+        ("p2p_links_count", 0),
+        ("cpu_core_id_base", 0),
+        ("simd_id_base", simd_base(index)),
+        ("max_waves_per_simd", arch.max_waves_per_simd.into()),
+        ("lds_size_in_kb", u64::from(LDS_PER_CU >> 10)),
+        ("gds_size_in_kb", 0),
+        ("num_gws", 64),
+        ("wave_front_size", arch.wave_front_size.into()),
+        ("array_count", arch.array_count.into()),
+        ("simd_arrays_per_engine", 1),
+        ("cu_per_simd_array", arch.cu_per_simd_array.into()),
+        ("simd_per_cu", arch.simd_per_cu.into()),
+        ("max_slots_scratch_cu", 32),
+        ("gfx_target_version", arch.version.into()),
+        ("vendor_id", 4098),
+        ("device_id", arch.device_id.into()),
+        ("location_id", 25600 + index * 256),
+        ("domain", 0),
+        ("drm_render_minor", gpu.render_minor.into()),
+        ("hive_id", 0),
+        ("num_sdma_engines", 2),
+        ("num_sdma_xgmi_engines", 0),
+        ("num_sdma_queues_per_engine", 8),
+        ("num_cp_queues", 24),
+        ("max_engine_clk_fcompute", 1700),
+        ("local_mem_size", 0),
+        ("fw_version", arch.firmware.into()),
+        ("capability", CAPABILITY),
+        ("debug_prop", 470),
+        ("sdma_fw_version", arch.sdma_firmware.into()),
+        ("unique_id", 1_801_979_520_617_338_023 + index),
+        ("num_xcc", 1),
+        ("family_id", arch.family_id.into()),
+        ("max_engine_clk_ccompute", 2450),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_two_supervisors_differ() {
+        let a: Vec<u32> = gpu_ids(100, 8).collect();
+        assert!(gpu_ids(101, 8).all(|id| id != 0 && !a.contains(&id)));
+    }
+
+    #[test]
+    fn every_node_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let gpu = GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128 };
+        write(dir.path(), &[gpu, GpuConfig { gpu_id: 10, render_minor: 129, ..gpu }]).unwrap();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert_eq!(read("nodes/2/gpu_id"), "10\n");
+        assert!(read("nodes/1/properties").contains("gfx_target_version 90010\n"));
+        assert!(read("nodes/0/properties").contains("io_links_count 2\n"));
+        assert!(read("nodes/1/mem_banks/0/properties").contains("size_in_bytes 68719476736\n"));
+        assert_eq!((gpu.arch.compute_units(), gpu.arch.waves_per_cu()), (104, 32));
+    }
+}
