@@ -1,0 +1,186 @@
+//! The parser on single cases, and on anything at all.
+
+use super::*;
+use proptest::prelude::*;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// Reads an environment that consists of these pairs.
+fn read(pairs: &[(&str, &str)], built: &[PolicyKind]) -> (Config, Vec<ConfigError>) {
+    Config::read(
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)),
+        built,
+    )
+}
+
+#[test]
+fn nothing_set_is_the_default() {
+    let (config, errors) = read(&[], &[]);
+    assert_eq!(config, Config::default());
+    assert!(errors.is_empty());
+    assert_eq!(config.auto.launch_config(), None);
+}
+
+#[test]
+fn every_variable_has_a_good_value_that_changes_the_configuration() {
+    let good = [
+        ("XSCHED_DISABLE", "1"),
+        ("XSCHED_SCHEDULER", "glb"),
+        ("XSCHED_POLICY", "hpf"),
+        ("XSCHED_AUTO_XQUEUE", "On"),
+        ("XSCHED_AUTO_XQUEUE_LEVEL", "2"),
+        ("XSCHED_AUTO_XQUEUE_THRESHOLD", "4"),
+        ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "16"),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-256"),
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", "0"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "100000"),
+        ("XSCHED_AUTO_XQUEUE_DEADLINE", "1"),
+        ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
+        ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "ON"),
+        ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "ON"),
+        ("XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE", "ON"),
+        ("XSCHED_HIP_LIB", "lib.so"),
+        ("XSCHED_SOCKET", "socket"),
+        ("XSCHED_LOG_LEVEL", "TRACE"),
+        ("XSCHED_LOG_FILE", "log"),
+        ("XSCHED_TEST", "chaos:18446744073709551615"),
+    ];
+    let named: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
+    assert_eq!(named, good.map(|(name, _)| name), "one good value for each variable");
+    for pair in good {
+        let (config, errors) = read(&[pair], &[PolicyKind::Hpf]);
+        assert_eq!(errors, [], "{pair:?}");
+        assert_ne!(config, Config::default(), "{pair:?} is read");
+    }
+}
+
+#[test]
+fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
+    let bad = [
+        ("XSCHED_DISABLE", "maybe", "ON, OFF, 1, 0"),
+        ("XSCHED_SCHEDULER", "LOCAL", "APP, LCL, GLB"),
+        ("XSCHED_POLICY", "HPF", "contains none yet"),
+        ("XSCHED_AUTO_XQUEUE", "2", "ON, OFF, 1, 0"),
+        ("XSCHED_AUTO_XQUEUE_LEVEL", "4", "1..3"),
+        ("XSCHED_AUTO_XQUEUE_THRESHOLD", "0", ">= 1"),
+        ("XSCHED_AUTO_XQUEUE_THRESHOLD", "9223372036854775808", ">= 1"),
+        ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "17", "1..16"),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "256", "-256..255"),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", "-256..255"),
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", "101", "0..100"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "99", "100..100000"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "5ms", "100..100000"),
+        ("XSCHED_AUTO_XQUEUE_DEADLINE", "-1", ">= 1"),
+        ("XSCHED_AUTO_XQUEUE_KDEADLINE", "0", ">= 1"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
+        ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "yes", "ON, OFF, 1, 0"),
+        ("XSCHED_LOG_LEVEL", "verbose", "error, warn, info, debug, trace"),
+        ("XSCHED_TEST", "chaos", "defer, chaos:SEED"),
+        ("XSCHED_TEST", "chaos:-1", "defer, chaos:SEED"),
+    ];
+    for (var, value, range) in bad {
+        let (config, errors) = read(&[(var, value)], &[]);
+        assert_eq!(config, Config::default(), "{var}={value} changes nothing");
+        let [error] = errors.as_slice() else { panic!("{var}={value}: one error, not {errors:?}") };
+        let line = error.to_string();
+        assert!(line.contains(&format!("{var}={value} ")), "{line}");
+        assert!(line.contains(range), "{line}");
+    }
+}
+
+#[test]
+fn a_switch_can_be_asked_without_a_configuration() {
+    for (value, on) in [("ON", true), ("1", true), ("off", false), ("0", false), ("yes", false), ("", false)]
+    {
+        assert_eq!(is_on(OsStr::new(value)), on, "{value}");
+    }
+}
+
+#[test]
+fn an_empty_value_counts_as_not_set() {
+    for variable in VARIABLES {
+        assert_eq!(read(&[(variable.name, "")], &[]), (Config::default(), Vec::new()));
+    }
+}
+
+#[test]
+fn only_built_policies_are_accepted() {
+    let (config, errors) = read(&[("XSCHED_POLICY", "cfs")], &[PolicyKind::Hpf, PolicyKind::Up]);
+    assert_eq!(config.policy, None);
+    assert_eq!(config.scheduler_in_force(), SchedulerKind::App);
+    assert_eq!(
+        errors[0].to_string(),
+        "XSCHED_POLICY=cfs is not usable (expected a policy of this build: HPF, UP); the default stays in force"
+    );
+    let (config, errors) = read(&[("XSCHED_POLICY", "up"), ("XSCHED_SCHEDULER", "GLB")], &[PolicyKind::Up]);
+    assert!(errors.is_empty());
+    assert_eq!(config.scheduler_in_force(), SchedulerKind::Local);
+}
+
+#[test]
+fn threshold_and_batch_size_complete_each_other() {
+    let cases = [
+        (&[("XSCHED_AUTO_XQUEUE_THRESHOLD", "32")][..], Some((32, 8))),
+        (&[("XSCHED_AUTO_XQUEUE_THRESHOLD", "4")][..], Some((4, 4))),
+        (&[("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "2")][..], Some((16, 2))),
+        (&[("XSCHED_AUTO_XQUEUE_THRESHOLD", "2"), ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "1")][..], Some((2, 1))),
+    ];
+    for (pairs, expected) in cases {
+        let (config, errors) = read(pairs, &[]);
+        assert!(errors.is_empty());
+        assert_eq!(config.auto.launch_config(), expected, "{pairs:?}");
+    }
+    let (_, errors) =
+        read(&[("XSCHED_AUTO_XQUEUE_THRESHOLD", "2"), ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "3")], &[]);
+    assert_eq!(errors[0].expected, "1..2, the threshold");
+}
+
+#[test]
+fn paths_may_hold_any_bytes_and_a_socket_has_a_limit() {
+    let bytes = OsString::from_vec(vec![b'/', 0xff, b'\n']);
+    let get = |name: &str| (name == "XSCHED_HIP_LIB").then(|| bytes.clone());
+    let (config, errors) = Config::read(get, &[]);
+    assert!(errors.is_empty());
+    assert_eq!(config.hip_lib.as_deref().map(|path| path.as_os_str()), Some(bytes.as_os_str()));
+
+    assert!(read(&[("XSCHED_SOCKET", &"s".repeat(107))], &[]).1.is_empty());
+    assert_eq!(read(&[("XSCHED_SOCKET", &"s".repeat(108))], &[]).1[0].var, "XSCHED_SOCKET");
+}
+
+#[test]
+fn a_warning_is_one_short_line_whatever_the_value() {
+    let (_, errors) = read(&[("XSCHED_SCHEDULER", &"a\nb\u{1b}".repeat(100))], &[]);
+    let line = errors[0].to_string();
+    assert!(!line.chars().any(char::is_control), "{line:?}");
+    assert!(line.starts_with("XSCHED_SCHEDULER=a\\nb\\u{1b}a"), "{line}");
+    assert!(line.len() < 800, "{}", line.len());
+}
+
+proptest! {
+    #[test]
+    fn no_environment_panics(values in proptest::collection::vec(
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            "-?[0-9]{0,25}".prop_map(String::into_bytes),
+            "(chaos:|defer|on|hpf)[0-9a-z]{0,4}".prop_map(String::into_bytes),
+        ],
+        VARIABLES.len(),
+    )) {
+        let get = |name: &str| {
+            let index = VARIABLES.iter().position(|variable| variable.name == name)?;
+            Some(OsStr::from_bytes(&values[index]).to_owned())
+        };
+        let (config, errors) = Config::read(get, PolicyKind::ALL);
+        prop_assert!((1..=3).contains(&config.auto.level));
+        prop_assert!(config.auto.utilization <= 100);
+        prop_assert!((-256..=255).contains(&config.auto.priority));
+        prop_assert!((100..=100_000).contains(&config.auto.timeslice_us));
+        if let Some((threshold, batch)) = config.auto.launch_config() {
+            prop_assert!((1..=threshold).contains(&batch));
+        }
+        for error in errors {
+            prop_assert!(!error.to_string().chars().any(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The table of variables, one row each. A new variable is one row and one field of [`Config`].
+
+use super::parse::{count, log_level, number, path, scheduler, switch, test_mode};
+use super::{AutoXQueue, Config};
+use crate::policy::PolicyKind;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+/// What a value should have been.
+pub(super) enum Expected {
+    /// What the row's `values` column says.
+    AsListed,
+    /// A range that depends on the build or on another variable.
+    Exactly(String),
+}
+
+/// Reads a value into the configuration; the policies are those that this build contains.
+pub(super) type Read = fn(&mut Config, &OsStr, &[PolicyKind]) -> Result<(), Expected>;
+
+/// One environment variable.
+#[derive(Clone, Copy)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// The values it takes.
+    pub values: &'static str,
+    /// What holds if it is not set.
+    pub default: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+    pub(super) read: Read,
+}
+
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variable")
+            .field("name", &self.name)
+            .field("values", &self.values)
+            .finish_non_exhaustive()
+    }
+}
+
+const SWITCH: &str = "ON, OFF, 1, 0";
+
+/// The longest path that fits a Unix socket address.
+const SOCKET_PATH: usize = 107;
+
+/// Every variable that the project reads, in the order of the documentation.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "XSCHED_DISABLE",
+        values: SWITCH,
+        default: "OFF",
+        meaning: "Makes the preloaded library inert: every call goes to the runtime untouched.",
+        read: |config, value, _| set(switch(value), |on| config.disable = on),
+    },
+    Variable {
+        name: "XSCHED_SCHEDULER",
+        values: "APP, LCL, GLB",
+        default: "APP",
+        meaning: "Who decides which queues run: the application itself, a policy inside the process, or `xserver`.",
+        read: |config, value, _| set(scheduler(value), |kind| config.scheduler = kind),
+    },
+    Variable {
+        name: "XSCHED_POLICY",
+        values: "HPF, HHPF, CHPF, UP, PUP, SPUP, KEDF, LAX, AWF, CFS, MLFQ",
+        default: "not set",
+        meaning: "If set, a scheduler inside the process runs this policy and `XSCHED_SCHEDULER` is ignored. \
+                  A policy that the build does not contain is refused with a warning.",
+        read: policy,
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE",
+        values: SWITCH,
+        default: "OFF",
+        meaning: "Creates an XQueue for every stream.",
+        read: |config, value, _| set(switch(value), |on| config.auto.enabled = on),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_LEVEL",
+        values: "1..3",
+        default: "1",
+        meaning: "Preemption level of these queues.",
+        read: |config, value, _| set(number(value, 1..=3), |level| config.auto.level = level),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_THRESHOLD",
+        values: "a whole number >= 1",
+        default: "adaptive; 16 if only the batch size is set",
+        meaning: "Most commands in flight.",
+        read: |config, value, _| set(count(value, 1), |threshold| config.auto.threshold = Some(threshold)),
+    },
+    // After the threshold, which bounds it.
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_BATCH_SIZE",
+        values: "1..threshold",
+        default: "adaptive; 8, or a smaller threshold, if only the threshold is set",
+        meaning: "Commands between two synchronization points.",
+        read: batch_size,
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_PRIORITY",
+        values: "-256..255",
+        default: "0",
+        meaning: "Bigger is more urgent; -256 never runs.",
+        read: |config, value, _| set(number(value, -256..=255), |priority| config.auto.priority = priority),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
+        values: "0..100",
+        default: "100",
+        meaning: "Share in percent, for UP, PUP and SPUP.",
+        read: |config, value, _| set(number(value, 0..=100), |share| config.auto.utilization = share),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
+        values: "100..100000",
+        default: "5000",
+        meaning: "Slice in microseconds, for the policies that take turns.",
+        read: |config, value, _| set(number(value, 100..=100_000), |us| config.auto.timeslice_us = us),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_DEADLINE",
+        values: "a whole number >= 1",
+        default: "not set",
+        meaning: "Microseconds from ready to the deadline, for KEDF.",
+        read: |config, value, _| set(count(value, 1), |us| config.auto.deadline_us = Some(us)),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_KDEADLINE",
+        values: "a whole number >= 1",
+        default: "not set",
+        meaning: "How many queues with the earliest deadlines run, for KEDF.",
+        read: |config, value, _| set(count(value, 1), |k| config.auto.k_deadline = Some(k)),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_LAXITY",
+        values: "a whole number >= 0",
+        default: "not set",
+        meaning: "Microseconds from ready until a queue turns critical, for LAX.",
+        read: |config, value, _| set(count(value, 0), |us| config.auto.laxity_us = Some(us)),
+    },
+    Variable {
+        name: "XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ",
+        values: SWITCH,
+        default: "OFF",
+        meaning: "Each suspension synchronizes the hardware queue.",
+        read: |config, value, _| set(switch(value), |on| config.suspend.sync_hw_queue = on),
+    },
+    Variable {
+        name: "XSCHED_SCHEDULER_SUSPEND_WAIT_ALL",
+        values: SWITCH,
+        default: "OFF",
+        meaning: "Each suspension waits for everything submitted.",
+        read: |config, value, _| set(switch(value), |on| config.suspend.wait_all = on),
+    },
+    Variable {
+        name: "XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE",
+        values: SWITCH,
+        default: "OFF",
+        meaning: "Each suspension waits until the queue is idle.",
+        read: |config, value, _| set(switch(value), |on| config.suspend.wait_idle = on),
+    },
+    Variable {
+        name: "XSCHED_HIP_LIB",
+        values: "a path",
+        default: "the loaded libamdhip64, else the library search path",
+        meaning: "The real HIP runtime.",
+        read: |config, value, _| set(path(value), |path| config.hip_lib = Some(path)),
+    },
+    Variable {
+        name: "XSCHED_SOCKET",
+        values: "a path of at most 107 bytes",
+        default: "`xsched/50000.sock` in the run directory",
+        meaning: "The socket of `xserver`.",
+        read: |config, value, _| {
+            let fits = value.as_bytes().len() <= SOCKET_PATH;
+            set(path(value).filter(|_| fits), |path| config.socket = Some(path))
+        },
+    },
+    Variable {
+        name: "XSCHED_LOG_LEVEL",
+        values: "error, warn, info, debug, trace",
+        default: "warn",
+        meaning: "How much the library says. At `debug`, a process that used HIP ends with one line of call counts.",
+        read: |config, value, _| set(log_level(value), |level| config.log_level = level),
+    },
+    Variable {
+        name: "XSCHED_LOG_FILE",
+        values: "a path",
+        default: "standard error",
+        meaning: "Where the library says it; lines are appended.",
+        read: |config, value, _| set(path(value), |path| config.log_file = Some(path)),
+    },
+    Variable {
+        name: "XSCHED_TEST",
+        values: "defer, chaos:SEED",
+        default: "not set",
+        meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
+                  resumed at random.",
+        read: |config, value, _| set(test_mode(value), |mode| config.test = Some(mode)),
+    },
+];
+
+fn set<T>(read: Option<T>, store: impl FnOnce(T)) -> Result<(), Expected> {
+    read.map(store).ok_or(Expected::AsListed)
+}
+
+fn policy(config: &mut Config, value: &OsStr, built: &[PolicyKind]) -> Result<(), Expected> {
+    let known = value.to_str().and_then(PolicyKind::by_name);
+    match known {
+        Some(kind) if built.contains(&kind) => {
+            config.policy = Some(kind);
+            Ok(())
+        }
+        _ if built.is_empty() => {
+            Err(Expected::Exactly("a policy of this build, which contains none yet".to_owned()))
+        }
+        _ => {
+            let names: Vec<_> = built.iter().map(|kind| kind.name()).collect();
+            Err(Expected::Exactly(format!("a policy of this build: {}", names.join(", "))))
+        }
+    }
+}
+
+fn batch_size(config: &mut Config, value: &OsStr, _: &[PolicyKind]) -> Result<(), Expected> {
+    let threshold = config.auto.threshold.unwrap_or(AutoXQueue::THRESHOLD);
+    match count(value, 1).filter(|&batch| batch <= threshold) {
+        Some(batch) => {
+            config.auto.batch_size = Some(batch);
+            Ok(())
+        }
+        None => Err(Expected::Exactly(format!("1..{threshold}, the threshold"))),
+    }
+}

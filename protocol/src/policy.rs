@@ -1,0 +1,81 @@
+//! The names of the scheduling policies, as users write them.
+//!
+//! Names and numbers only: what a policy decides lives in the crate of the policies, and which of them a build
+//! contains is told to the parser by whoever has built them.
+
+use std::fmt;
+
+macro_rules! policy_kinds {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal;)*) => {
+        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum PolicyKind {
+            $($(#[$doc])* $variant = $number,)*
+        }
+
+        impl PolicyKind {
+            /// Every policy with a known name, built or not.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The short name, as in `XSCHED_POLICY=HPF`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+policy_kinds! {
+    /// Highest priority first, per device.
+    Hpf = 1 "HPF";
+    /// Highest priority first over all devices together.
+    Hhpf = 2 "HHPF";
+    /// Highest priority first, the priority taken from the process's CPU scheduling.
+    Chpf = 3 "CHPF";
+    /// Utilization partition between queues.
+    Up = 4 "UP";
+    /// Utilization partition between processes.
+    Pup = 5 "PUP";
+    /// Strict utilization partition between processes.
+    Spup = 6 "SPUP";
+    /// The k earliest deadlines.
+    Kedf = 7 "KEDF";
+    /// Laxity.
+    Lax = 8 "LAX";
+    /// The process that owns the active window first.
+    Awf = 9 "AWF";
+    /// Completely fair.
+    Cfs = 10 "CFS";
+    /// Multi-level feedback queue.
+    Mlfq = 11 "MLFQ";
+}
+
+impl PolicyKind {
+    /// The policy with this short name, upper or lower case.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_distinct() {
+        for (i, a) in PolicyKind::ALL.iter().enumerate() {
+            assert_eq!(*a as usize, i + 1, "{a} keeps the number of the C interface");
+            assert_eq!(PolicyKind::by_name(&a.name().to_lowercase()), Some(*a));
+        }
+        assert_eq!(PolicyKind::by_name("FIFO"), None);
+    }
+}

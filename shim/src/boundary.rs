@@ -1,0 +1,109 @@
+//! How a call enters the library and leaves it: the thread's depth, the life cycle, errno, the counters.
+//!
+//! A hook's body is one [`Call`]. On the way that launches take there is one access to thread-local storage, two loads,
+//! one count and the call itself: no lock, no allocation, no clock, no libc, so that errno is the runtime's. Everything
+//! else happens out of line, in [`prepare`], the first time a function is called or where the library is not in force.
+
+use crate::table::Entry;
+use crate::thread::Thread;
+use crate::{errno, lifecycle, runtime};
+use hip_sys::table::Class;
+use hip_sys::types::hipError_t;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::NonNull;
+
+/// One call of an exported function with the pointer type `F`.
+pub(crate) struct Call<F> {
+    entry: &'static Entry,
+    class: Class,
+    signature: PhantomData<F>,
+}
+
+impl<F: Copy> Call<F> {
+    #[inline(always)]
+    pub(crate) fn new(entry: &'static Entry, class: Class) -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self { entry, class, signature: PhantomData }
+    }
+
+    /// Hands the call to the real function: `invoke` calls it with the caller's arguments.
+    ///
+    /// # Safety
+    ///
+    /// `F` is the type of the entry's function.
+    #[inline(always)]
+    pub(crate) unsafe fn forward<R: Failure>(self, invoke: impl FnOnce(F) -> R) -> R {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.handle(|real, _| invoke(real)) }
+    }
+
+    /// Runs `body` with the real function and whether the call is the program's own (and not one that the runtime makes
+    /// to itself, or one that the library is to keep out of). `body` counts as being inside the runtime.
+    ///
+    /// # Safety
+    ///
+    /// `F` is the type of the entry's function.
+    #[inline(always)]
+    pub(crate) unsafe fn handle<R: Failure>(self, body: impl FnOnce(F, bool) -> R) -> R {
+        let thread = Thread::current();
+        let (real, ready) = match self.entry.real() {
+            Some(real) if lifecycle::is_ready() => (real, true),
+            _ => match prepare(self.entry, &thread) {
+                Ok(prepared) => prepared,
+                Err(code) => return R::failure(code),
+            },
+        };
+        let own = ready && !thread.is_inside();
+        if own {
+            thread.count(self.class);
+        }
+        // SAFETY: the caller promises the type, and `new` has checked the size.
+        let real = unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&real) };
+        thread.inside(|| body(real, own))
+    }
+}
+
+/// Starts the library if this is the call to start with, and looks the real function up. Keeps errno.
+#[cold]
+#[inline(never)]
+fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hipError_t> {
+    errno::kept(|| {
+        // Opening the runtime can run code that calls HIP, and so can what a look-up triggers.
+        thread.inside(|| {
+            let ready = lifecycle::ready_for(entry.class());
+            let real = entry.real().map_or_else(|| runtime::resolve(entry), Ok)?;
+            Ok((real, ready))
+        })
+    })
+}
+
+/// What a function returns if it cannot be called at all.
+pub(crate) trait Failure {
+    /// The value that stands for this error.
+    fn failure(code: hipError_t) -> Self;
+}
+
+impl Failure for hipError_t {
+    fn failure(code: hipError_t) -> Self {
+        code
+    }
+}
+
+impl<T> Failure for *mut T {
+    fn failure(_: hipError_t) -> Self {
+        std::ptr::null_mut()
+    }
+}
+
+impl Failure for i32 {
+    /// The functions that return a number return that of a device, and -1 is none.
+    fn failure(_: hipError_t) -> Self {
+        -1
+    }
+}
+
+impl Failure for () {
+    fn failure(_: hipError_t) -> Self {}
+}

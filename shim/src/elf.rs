@@ -1,0 +1,178 @@
+//! Finding a symbol in a loaded object by reading its dynamic section.
+//!
+//! The shim exports `dlsym` and `dlvsym`, so that it cannot ask either for the real ones: the name would lead back to
+//! itself. This is the way in, for those two names only; everything else goes through them. Nothing here allocates,
+//! takes a lock of ours, or needs a constructor to have run.
+
+use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+/// An entry of the dynamic section (`Elf64_Dyn`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dyn {
+    tag: i64,
+    value: u64,
+}
+
+const DT_NULL: i64 = 0;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
+
+/// What the search carries from object to object.
+struct Search<'a> {
+    name: &'a CStr,
+    /// Whether the object that contains this code has been passed.
+    past_us: bool,
+    found: Option<NonNull<c_void>>,
+}
+
+/// The first definition of `name` in the objects that come after this library in the order of look-up.
+pub(crate) fn find_after_us(name: &CStr) -> Option<NonNull<c_void>> {
+    let mut search = Search { name, past_us: false, found: None };
+    // SAFETY: the callback has the type that libc wants, and `search` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_into), ptr::from_mut(&mut search).cast()) };
+    search.found
+}
+
+unsafe extern "C" fn look_into(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid object description for the time of the call.
+    let info = unsafe { &*info };
+    // SAFETY: `data` is what `find_after_us` passed, and nothing else uses it during the iteration.
+    let search = unsafe { &mut *data.cast::<Search<'_>>() };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: a loaded object's program headers are an array of this length that stays mapped.
+    let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    if !search.past_us {
+        search.past_us = contains(info.dlpi_addr, headers, look_into as *const () as u64);
+        return 0;
+    }
+    search.found = dynamic_section(info.dlpi_addr, headers)
+        .and_then(|dynamic| defined_in(info.dlpi_addr, dynamic, search.name));
+    c_int::from(search.found.is_some())
+}
+
+/// Whether one of the object's segments contains the address.
+fn contains(bias: u64, headers: &[Elf64_Phdr], address: u64) -> bool {
+    headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        (start..start.wrapping_add(header.p_memsz)).contains(&address)
+    })
+}
+
+fn dynamic_section(bias: u64, headers: &[Elf64_Phdr]) -> Option<*const Dyn> {
+    let header = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+    Some(bias.wrapping_add(header.p_vaddr) as *const Dyn)
+}
+
+/// Looks the name up in an object's GNU hash table, as the dynamic linker does; its version does not matter.
+fn defined_in(bias: u64, dynamic: *const Dyn, name: &CStr) -> Option<NonNull<c_void>> {
+    let (mut symbols, mut strings, mut hash) = (0_u64, 0_u64, 0_u64);
+    let mut entry = dynamic;
+    loop {
+        // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop stops.
+        let Dyn { tag, value } = unsafe { *entry };
+        match tag {
+            DT_NULL => break,
+            DT_SYMTAB => symbols = value,
+            DT_STRTAB => strings = value,
+            DT_GNU_HASH => hash = value,
+            _ => {}
+        }
+        // SAFETY: the entry was not DT_NULL, so that another one follows.
+        entry = unsafe { entry.add(1) };
+    }
+    if symbols == 0 || strings == 0 || hash == 0 {
+        return None;
+    }
+    // glibc has relocated these values in place, except in objects that it does not write to, such as the vDSO.
+    let relocate = |value: u64| {
+        if value < bias { bias.wrapping_add(value) } else { value }
+    };
+    let table = GnuHash { words: relocate(hash) as *const u32 };
+    let symbols = relocate(symbols) as *const Elf64_Sym;
+    let strings = relocate(strings) as *const c_char;
+    table.candidates(gnu_hash(name)).find_map(|index| {
+        // SAFETY: the hash table names only indices of the symbol table.
+        let symbol = unsafe { symbols.add(index as usize) };
+        // SAFETY: as above, and the table is mapped as long as the object is.
+        let symbol = unsafe { &*symbol };
+        // SAFETY: a symbol's name is an offset into the string table.
+        let found = unsafe { strings.add(symbol.st_name as usize) };
+        // SAFETY: the string table ends every string with a NUL.
+        let found = unsafe { CStr::from_ptr(found) };
+        if symbol.st_shndx == 0 || found != name {
+            return None;
+        }
+        NonNull::new(bias.wrapping_add(symbol.st_value) as *mut c_void)
+    })
+}
+
+/// The hash table of an object (`DT_GNU_HASH`): four words, a bloom filter, buckets, chains.
+struct GnuHash {
+    words: *const u32,
+}
+
+impl GnuHash {
+    /// The symbols whose hash value is this one, up to the lowest bit, which ends a chain.
+    fn candidates(&self, wanted: u32) -> impl Iterator<Item = u32> {
+        let word = |index: usize| {
+            // SAFETY: callers stay inside the table: its header gives the sizes, and a chain ends at a set bit.
+            let place = unsafe { self.words.add(index) };
+            // SAFETY: as above, and the table is mapped as long as the object is.
+            unsafe { place.read() }
+        };
+        let (buckets, first, bloom) = (word(0), word(1), word(2));
+        // Words of the filter are 64 bits wide.
+        let buckets_at = 4 + 2 * bloom as usize;
+        let chains_at = buckets_at + buckets as usize;
+        let mut next = match wanted.checked_rem(buckets) {
+            Some(bucket) => word(buckets_at + bucket as usize),
+            None => 0,
+        };
+        std::iter::from_fn(move || {
+            // A bucket that is empty holds 0; symbols below `first` are not hashed.
+            while next >= first && next != 0 {
+                let index = next;
+                let hash = word(chains_at + (index - first) as usize);
+                next = if hash & 1 == 1 { 0 } else { index + 1 };
+                if hash | 1 == wanted | 1 {
+                    return Some(index);
+                }
+            }
+            None
+        })
+    }
+}
+
+fn gnu_hash(name: &CStr) -> u32 {
+    name.to_bytes().iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_dlsym_finds() {
+        for name in [c"dlvsym", c"dlsym", c"malloc", c"pthread_create"] {
+            // SAFETY: the handle is a pseudo handle and the name a C string.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            let found = find_after_us(name).map_or(ptr::null_mut(), NonNull::as_ptr);
+            assert!(!expected.is_null());
+            assert_eq!(found, expected, "{name:?}");
+        }
+        assert_eq!(find_after_us(c"no_such_function_anywhere"), None);
+    }
+
+    #[test]
+    fn hashes_as_the_dynamic_linker_does() {
+        assert_eq!(gnu_hash(c""), 5381);
+        assert_eq!(gnu_hash(c"printf"), 0x156b_2bb8);
+    }
+}

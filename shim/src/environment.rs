@@ -1,0 +1,113 @@
+//! The process's `XSCHED_*` variables as they were when it started.
+//!
+//! A constructor copies them into static memory, which is all that ever happens in a process without HIP: no
+//! allocation, no call into libc. Later the environment cannot be read safely, because a program's threads may change
+//! it at any time. A hook that runs before the constructor (another library's constructor may call HIP) reads the
+//! environment in place; so early there is nobody who changes it.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Room for all variables together, their names included.
+const CAPACITY: usize = 8192;
+
+/// `NAME=value` entries, each ended by a NUL, and how many bytes of them are there.
+struct Remembered {
+    bytes: UnsafeCell<[u8; CAPACITY]>,
+    /// Bytes in use plus one; 0 until the constructor is through, so that zero means "not remembered".
+    used: AtomicUsize,
+}
+
+// SAFETY: `bytes` is written once, by the constructor, before `used` is stored with release; everybody else reads it
+// only after an acquiring load has seen `used` not zero.
+unsafe impl Sync for Remembered {}
+
+static REMEMBERED: Remembered =
+    Remembered { bytes: UnsafeCell::new([0; CAPACITY]), used: AtomicUsize::new(0) };
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Runs before `main`, in every process that the library is preloaded into.
+#[ctor::ctor(unsafe)]
+fn remember() {
+    // SAFETY: the dynamic linker runs a constructor once, so this is the only writer, and `used` is still zero, so
+    // that there is no reader.
+    let bytes = unsafe { &mut *REMEMBERED.bytes.get() };
+    let mut used = 0;
+    for entry in in_place() {
+        let end = used + entry.len();
+        // An entry that does not fit is left out whole; 8 KiB of XSCHED_ variables are no honest environment.
+        if let Some(room) = bytes.get_mut(used..end + 1) {
+            let (text, nul) = room.split_at_mut(entry.len());
+            text.copy_from_slice(entry);
+            nul.fill(0);
+            used = end + 1;
+        }
+    }
+    REMEMBERED.used.store(used + 1, Ordering::Release);
+}
+
+/// The value of a variable, unless it is empty, which counts as not set.
+pub(crate) fn get(name: &str) -> Option<OsString> {
+    with(name, OsStr::to_owned)
+}
+
+/// Whether `XSCHED_DISABLE` switches the library off. Allocates nothing.
+pub(crate) fn is_disabled() -> bool {
+    with("XSCHED_DISABLE", protocol::config::is_on).unwrap_or(false)
+}
+
+/// Reads the value of a variable, as [`get`], in place. Allocates nothing.
+pub(crate) fn with<T>(name: &str, read: impl FnOnce(&OsStr) -> T) -> Option<T> {
+    let value_in = |entry: &'static [u8]| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(OsStr::from_bytes(value))
+    };
+    let used = REMEMBERED.used.load(Ordering::Acquire);
+    let value = if used == 0 {
+        in_place().find_map(value_in)
+    } else {
+        // SAFETY: `used` is not zero, so that the constructor has written the bytes and nobody writes them again.
+        let bytes: &'static [u8; CAPACITY] = unsafe { &*REMEMBERED.bytes.get() };
+        bytes.get(..used - 1)?.split(|&byte| byte == 0).find_map(value_in)
+    };
+    value.filter(|value| !value.is_empty()).map(read)
+}
+
+/// The entries of the environment itself that begin with `XSCHED_`.
+fn in_place() -> impl Iterator<Item = &'static [u8]> {
+    // SAFETY: libc keeps `environ` either null or at an array of C strings that a null pointer ends; this runs only
+    // while the process starts up, before anything can change it.
+    let mut next = unsafe { environ };
+    std::iter::from_fn(move || {
+        if next.is_null() {
+            return None;
+        }
+        // SAFETY: `next` is inside the array, whose null pointer has not been reached.
+        let entry = unsafe { *next };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: the entry was not the last one, so that the array goes on.
+        next = unsafe { next.add(1) };
+        // SAFETY: an entry of the environment is a C string that lives as long as the process starts up.
+        Some(unsafe { CStr::from_ptr(entry) }.to_bytes())
+    })
+    .filter(|entry| entry.starts_with(b"XSCHED_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constructor_has_run_before_any_test() {
+        assert_ne!(REMEMBERED.used.load(Ordering::Acquire), 0);
+        assert_eq!(get("XSCHED_NO_SUCH_VARIABLE"), None);
+        assert_eq!(get("PATH"), None, "only the project's variables are kept");
+    }
+}

@@ -1,0 +1,175 @@
+//! The real HIP runtime: which library it is, and its functions.
+//!
+//! The library is that of `XSCHED_HIP_LIB`, else the `libamdhip64.so*` that the process loaded first, else the first
+//! one on the search path. Its functions are looked up by its handle, never by RTLD_NEXT, which fails where a program
+//! loaded HIP for itself (RTLD_LOCAL). A function that turns out to be one of ours is refused, because calling it would
+//! never end.
+
+use crate::environment;
+use crate::loader::{self, Object};
+use crate::table::Entry;
+use hip_sys::types::{hipError_t, hipErrorNotInitialized, hipErrorSharedObjectSymbolNotFound};
+use libc::{RTLD_LAZY, RTLD_NODELETE, RTLD_NOLOAD, c_int, c_void};
+use libloading::os::unix::Library;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// How the file name of a HIP runtime begins.
+pub(crate) const RUNTIME: &str = "libamdhip64.so";
+
+/// Where to look if the process has loaded none, newest first.
+const SEARCHED: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+
+/// The runtime's handle, once it is known.
+static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Looks the entry's real function up and keeps it.
+#[cold]
+pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
+    let Some(handle) = handle() else {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        once(&SAID, || tracing::error!("{}: no HIP runtime ({RUNTIME}*) is loaded or found", entry.name()));
+        return Err(hipErrorNotInitialized);
+    };
+    let name = CString::new(entry.name()).map_err(|_| hipErrorSharedObjectSymbolNotFound)?;
+    let Some(real) = loader::find(handle.as_ptr(), &name) else {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        once(&SAID, || tracing::error!("{}: the HIP runtime does not have this function", entry.name()));
+        return Err(hipErrorSharedObjectSymbolNotFound);
+    };
+    if is_ours(real.as_ptr()) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        once(&SAID, || {
+            tracing::error!(
+                "{}: the HIP runtime that was found is this library itself; \
+                 XSCHED_HIP_LIB must name the real {RUNTIME}",
+                entry.name()
+            );
+        });
+        return Err(hipErrorNotInitialized);
+    }
+    static SAID: AtomicBool = AtomicBool::new(false);
+    once(&SAID, || {
+        if let Some(object) = Object::of(real.as_ptr()) {
+            tracing::debug!("HIP runtime: {}", object.path().display());
+        }
+    });
+    entry.keep(real);
+    Ok(real)
+}
+
+/// The entry's real function if the runtime has it; says nothing if not.
+pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
+    if let Some(real) = entry.real() {
+        return Some(real);
+    }
+    let name = CString::new(entry.name()).ok()?;
+    let real = loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))?;
+    entry.keep(real);
+    Some(real)
+}
+
+/// Says something once in a process.
+fn once(said: &AtomicBool, say: impl FnOnce()) {
+    if !said.swap(true, Ordering::Relaxed) {
+        say();
+    }
+}
+
+fn is_ours(address: *const c_void) -> bool {
+    match (Object::of(address), Object::ours()) {
+        (Some(object), Some(ours)) => object.is(&ours),
+        _ => false,
+    }
+}
+
+/// Whether the address, which a look-up of a program gave, lies in the runtime that our hooks lead to.
+///
+/// Opens nothing and allocates nothing, so that the look-up's own outcome (`dlerror`) stays what it is.
+pub(crate) fn contains(address: *const c_void) -> bool {
+    let Some(object) = Object::of(address) else {
+        return false;
+    };
+    let handle = HANDLE.load(Ordering::Acquire);
+    if !handle.is_null() {
+        return object.map == handle;
+    }
+    environment::with("XSCHED_HIP_LIB", |path| file_name(object.path()) == file_name(path))
+        .unwrap_or_else(|| first_loaded().is_some_and(|first| first.is(&object)))
+}
+
+fn file_name(path: &OsStr) -> &[u8] {
+    path.as_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// The runtime's handle. Found once; a process that has no runtime yet is asked again by the next call.
+fn handle() -> Option<NonNull<c_void>> {
+    if let Some(handle) = NonNull::new(HANDLE.load(Ordering::Acquire)) {
+        return Some(handle);
+    }
+    let handle = open_named().or_else(open_loaded).or_else(open_searched)?;
+    // Two threads that come here together have found the same library, and a handle more is no harm.
+    HANDLE.store(handle.as_ptr(), Ordering::Release);
+    Some(handle)
+}
+
+fn open_named() -> Option<NonNull<c_void>> {
+    let path = environment::get("XSCHED_HIP_LIB")?;
+    match open(&path, RTLD_LAZY | RTLD_NODELETE) {
+        Ok(handle) => Some(handle),
+        Err(error) => {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            once(&SAID, || {
+                tracing::warn!(
+                    "XSCHED_HIP_LIB={} is not usable (expected a HIP runtime: {error}); \
+                     the default stays in force",
+                    path.to_string_lossy().escape_debug()
+                );
+            });
+            None
+        }
+    }
+}
+
+fn open_loaded() -> Option<NonNull<c_void>> {
+    let path = first_loaded()?.path().to_owned();
+    open(&path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE).ok()
+}
+
+fn open_searched() -> Option<NonNull<c_void>> {
+    SEARCHED.iter().find_map(|name| open(OsStr::new(name), RTLD_LAZY | RTLD_NODELETE).ok())
+}
+
+fn open(path: &OsStr, flags: c_int) -> Result<NonNull<c_void>, String> {
+    // SAFETY: a HIP runtime's initialisation is what the program that called a HIP function expects to run.
+    let library = unsafe { Library::open(Some(path), flags) };
+    let library = library.map_err(|error| {
+        use std::error::Error as _;
+        error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    })?;
+    NonNull::new(library.into_raw()).ok_or_else(|| "no handle".to_owned())
+}
+
+/// The runtime that the process loaded first.
+fn first_loaded() -> Option<Object> {
+    unsafe extern "C" fn look_at(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: libc passes a valid description for the time of the call.
+        let info = unsafe { &*info };
+        let Some(object) = Object::of(info.dlpi_addr as *const c_void) else {
+            return 0;
+        };
+        // This library may have been installed under the runtime's name.
+        if !object.is_named(&[RUNTIME]) || Object::ours().is_none_or(|ours| ours.is(&object)) {
+            return 0;
+        }
+        // SAFETY: `data` is the place that the caller passed, and nothing else uses it during the iteration.
+        unsafe { *data.cast::<Option<Object>>() = Some(object) };
+        1
+    }
+    let mut found: Option<Object> = None;
+    // SAFETY: the callback has the type that libc wants, and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_at), ptr::from_mut(&mut found).cast()) };
+    found
+}

@@ -1,0 +1,199 @@
+//! The exported functions: one for each prototype of `hip-sys` that is not left alone.
+//!
+//! A row of `hip_sys::*_prototypes!` becomes the `extern "C"` function of that name, its [`Entry`], and a compile-time
+//! check of its signature. Which rows there are is decided in `hip_sys::table`; what a call does beyond being forwarded
+//! is decided in [`crate::hooks`]. A function that no row names is not exported: the dynamic linker binds it to the
+//! runtime, and the shim costs it nothing.
+
+#![allow(non_snake_case, clippy::too_many_arguments)]
+
+use crate::boundary;
+use crate::hooks::hook;
+use hip_sys::table::{Class, FUNCTIONS, Function};
+use hip_sys::types::*;
+use std::ffi::*;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// An exported function: its row of the table, our entry point, and the real one once it has been looked up.
+pub(crate) struct Entry {
+    function: &'static Function,
+    hook: *const c_void,
+    real: AtomicPtr<c_void>,
+}
+
+// SAFETY: `hook` is the address of a function; it is never written and never followed.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    const fn new(index: usize, hook: *const c_void) -> Self {
+        Self { function: &FUNCTIONS[index], hook, real: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The function's symbol.
+    pub(crate) fn name(&self) -> &'static str {
+        self.function.name
+    }
+
+    /// What the function is about.
+    pub(crate) fn class(&self) -> Class {
+        self.function.class
+    }
+
+    /// Our entry point, which answers instead of the real function.
+    pub(crate) fn hook(&self) -> *const c_void {
+        self.hook
+    }
+
+    /// The real function, if it has been looked up.
+    #[inline(always)]
+    pub(crate) fn real(&self) -> Option<NonNull<c_void>> {
+        NonNull::new(self.real.load(Ordering::Acquire))
+    }
+
+    /// Keeps the real function.
+    pub(crate) fn keep(&self, real: NonNull<c_void>) {
+        self.real.store(real.as_ptr(), Ordering::Release);
+    }
+}
+
+/// Compares two names while compiling, where `Ord` is not available: -1, 0 or 1.
+const fn compare(a: &str, b: &str) -> i32 {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return if a[i] < b[i] { -1 } else { 1 };
+        }
+        i += 1;
+    }
+    if a.len() == b.len() {
+        0
+    } else if a.len() < b.len() {
+        -1
+    } else {
+        1
+    }
+}
+
+/// The index of a name among `FUNCTIONS`; a name that is not there, or that is to be left alone, does not compile.
+const fn index_of(name: &str) -> usize {
+    let (mut low, mut high) = (0, FUNCTIONS.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match compare(FUNCTIONS[middle].name, name) {
+            0 => {
+                assert!(FUNCTIONS[middle].is_exported(), "the table's rule for this function is Forward");
+                return middle;
+            }
+            -1 => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    panic!("the table of hip-sys has no such function");
+}
+
+/// Defines the exported functions of a list of prototypes.
+macro_rules! exports {
+    ($([$scope:ident $($stream:ident)*] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, as the runtime declares it.")]
+        ///
+        /// # Safety
+        ///
+        /// That of the runtime's function of this name.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            const CLASS: Class = FUNCTIONS[index_of(stringify!($name))].class;
+            let call = boundary::Call::<hip_sys::pfn::$name>::new(&entries::$name, CLASS);
+            // SAFETY: the arguments are the caller's own, unchanged, and the entry's real function was looked up under
+            // this name, whose type `pfn` gives.
+            unsafe { hook!($name, call, ($($argument),*)) }
+        }
+
+        const _: hip_sys::pfn::$name = $name;
+    )*};
+}
+
+hip_sys::direct_prototypes!(exports);
+hip_sys::drain_prototypes!(exports);
+hip_sys::embedded_prototypes!(exports);
+hip_sys::translate_prototypes!(exports);
+
+/// The entries, under the names of their functions.
+mod entries {
+    #![allow(non_upper_case_globals)]
+
+    use super::{Entry, index_of};
+    use std::ffi::c_void;
+
+    macro_rules! statics {
+        ($([$scope:ident $($stream:ident)*] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+            pub(super) static $name: Entry =
+                Entry::new(index_of(stringify!($name)), super::$name as *const c_void);
+        )*};
+    }
+
+    hip_sys::direct_prototypes!(statics);
+    hip_sys::drain_prototypes!(statics);
+    hip_sys::embedded_prototypes!(statics);
+    hip_sys::translate_prototypes!(statics);
+}
+
+/// Fills the places of a list of prototypes in an array with one place for each function of the table.
+macro_rules! fill {
+    ($table:ident: $([$scope:ident $($stream:ident)*] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $($table[index_of(stringify!($name))] = Some(&entries::$name);)*
+    };
+}
+
+/// The entry of each function of the table that we export, in the table's order.
+static ENTRIES: [Option<&'static Entry>; FUNCTIONS.len()] = {
+    let mut table: [Option<&'static Entry>; FUNCTIONS.len()] = [None; FUNCTIONS.len()];
+    macro_rules! rows {
+        ($($rows:tt)*) => { fill!(table: $($rows)*) };
+    }
+    hip_sys::direct_prototypes!(rows);
+    hip_sys::drain_prototypes!(rows);
+    hip_sys::embedded_prototypes!(rows);
+    hip_sys::translate_prototypes!(rows);
+    table
+};
+
+/// The entry of a name, if we export it. Allocates nothing.
+pub(crate) fn find(name: &CStr) -> Option<&'static Entry> {
+    let function = hip_sys::table::find_bytes(name.to_bytes())?;
+    let index = (ptr::from_ref(function).addr() - FUNCTIONS.as_ptr().addr()) / size_of::<Function>();
+    ENTRIES.get(index).copied().flatten()
+}
+
+/// All entries.
+pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_that_is_not_left_alone_has_an_entry_and_no_other() {
+        let exported: Vec<_> = entries().map(Entry::name).collect();
+        let wanted: Vec<_> = FUNCTIONS
+            .iter()
+            .filter(|function| function.is_exported())
+            .map(|function| function.name)
+            .collect();
+        assert_eq!(exported, wanted);
+    }
+
+    #[test]
+    fn names_from_c_are_found() {
+        let entry = find(c"hipLaunchKernel").expect("exported");
+        assert_eq!(entry.name(), "hipLaunchKernel");
+        assert_eq!(entry.class(), Class::Launch);
+        assert_eq!(entry.hook(), hipLaunchKernel as *const c_void);
+        assert!(find(c"hipGetDevice").is_none(), "left alone");
+        assert!(find(c"hip").is_none());
+        assert!(find(c"").is_none());
+    }
+}

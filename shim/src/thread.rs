@@ -1,0 +1,95 @@
+//! What the library keeps for each thread: whether it is inside the runtime, and which counters are its own.
+//!
+//! The runtime calls some of its own exports through the PLT, and those calls arrive at our hooks. While the depth is
+//! not zero a hook hands the call straight on. The state is initialised at compile time and needs no destructor, so
+//! that its first use in a thread neither allocates nor registers anything.
+
+use crate::summary;
+use hip_sys::table::Class;
+use std::cell::Cell;
+use std::ops::Deref;
+use std::ptr;
+
+/// One thread's state.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    /// How many hooks of this thread are on the stack.
+    depth: Cell<u32>,
+    /// Index of this thread's counters plus one; 0 until the first count.
+    counters: Cell<u32>,
+}
+
+thread_local! {
+    static THREAD: Thread = const { Thread { depth: Cell::new(0), counters: Cell::new(0) } };
+}
+
+impl Thread {
+    /// The calling thread's state: the one access to thread-local storage of a hook.
+    #[inline(always)]
+    pub(crate) fn current() -> CurrentThread {
+        // Only the address leaves the closure: the rest of a hook inside it would be compiled as a function of its own.
+        CurrentThread(THREAD.with(ptr::from_ref))
+    }
+
+    /// Whether the thread is in the runtime on behalf of one of our hooks.
+    #[inline(always)]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.depth.get() != 0
+    }
+
+    /// Runs `body` as being inside the runtime.
+    #[inline(always)]
+    pub(crate) fn inside<R>(&self, body: impl FnOnce() -> R) -> R {
+        let depth = self.depth.get();
+        self.depth.set(depth.wrapping_add(1));
+        let result = body();
+        // Not `depth - 1`: a jump out of a nested call leaves its increment behind, and this takes it back.
+        self.depth.set(depth);
+        result
+    }
+
+    /// Counts one call.
+    #[inline(always)]
+    pub(crate) fn count(&self, class: Class) {
+        let mut counters = self.counters.get();
+        if counters == 0 {
+            counters = summary::assign();
+            self.counters.set(counters);
+        }
+        summary::add(counters, class);
+    }
+}
+
+/// The state of the thread that holds this.
+#[derive(Clone, Copy)]
+pub(crate) struct CurrentThread(*const Thread);
+
+impl Deref for CurrentThread {
+    type Target = Thread;
+
+    #[inline(always)]
+    fn deref(&self) -> &Thread {
+        // SAFETY: a raw pointer keeps this value in the thread that made it, whose storage has no destructor and stays
+        // as long as the thread runs code.
+        unsafe { &*self.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_nests_and_belongs_to_the_thread() {
+        let thread = Thread::current();
+        assert!(!thread.is_inside());
+        thread.inside(|| {
+            assert!(thread.is_inside());
+            Thread::current().inside(|| assert!(thread.is_inside()));
+            assert!(thread.is_inside());
+            let other = std::thread::spawn(|| Thread::current().is_inside());
+            assert!(!other.join().expect("the thread ends"));
+        });
+        assert!(!thread.is_inside());
+    }
+}

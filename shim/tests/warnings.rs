@@ -1,0 +1,132 @@
+//! What the library says, where, and how often.
+
+mod support;
+
+use support::{Programs, run};
+
+/// Every variable with a value that cannot be used, and what the warning must contain besides both.
+const BAD: [(&str, &str, &str); 17] = [
+    ("XSCHED_DISABLE", "yes", "ON, OFF"),
+    ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
+    ("XSCHED_POLICY", "HPF", "none yet"),
+    ("XSCHED_AUTO_XQUEUE", "true", "ON, OFF"),
+    ("XSCHED_AUTO_XQUEUE_LEVEL", "4", "1..3"),
+    ("XSCHED_AUTO_XQUEUE_THRESHOLD", "0", ">= 1"),
+    ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "17", "1..16"),
+    ("XSCHED_AUTO_XQUEUE_PRIORITY", "256", "-256..255"),
+    ("XSCHED_AUTO_XQUEUE_UTILIZATION", "101", "0..100"),
+    ("XSCHED_AUTO_XQUEUE_TIMESLICE", "99", "100..100000"),
+    ("XSCHED_AUTO_XQUEUE_DEADLINE", "0", ">= 1"),
+    ("XSCHED_AUTO_XQUEUE_KDEADLINE", "k", ">= 1"),
+    ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
+    ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
+    ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),
+    ("XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE", "x", "ON, OFF"),
+    ("XSCHED_TEST", "on", "defer, chaos:SEED"),
+];
+
+#[test]
+fn bad_values_are_named_once_each_and_change_nothing() {
+    let programs = Programs::new();
+    let program = programs.linked("fork");
+    let linked = programs.linked("linked");
+    let native = run(programs.command(&program).arg(&linked));
+    // The parent and its forked children say it once between them; the executed program is a process of its own.
+    let said = run(programs.preloaded(&linked).envs(BAD.map(|(name, value, _)| (name, value))));
+    assert_eq!(said.output, run(&mut programs.command(&linked)).output);
+    assert_eq!(said.errors.lines().count(), BAD.len(), "{}", said.errors);
+    for (name, value, range) in BAD {
+        let lines: Vec<_> =
+            said.errors.lines().filter(|line| line.contains(&format!("{name}={value} "))).collect();
+        let [line] = lines.as_slice() else { panic!("{name}: one line, not {lines:?}") };
+        assert!(line.starts_with("xsched: warn: ") && line.contains(range), "{line}");
+    }
+    let said = run(programs.preloaded(&program).arg("true").env("XSCHED_SCHEDULER", "nobody"));
+    assert_eq!(said.errors.matches("XSCHED_SCHEDULER=nobody").count(), 2, "{}", said.errors);
+    assert_eq!(said.status, native.status);
+}
+
+#[test]
+fn levels_and_the_log_file_are_heeded() {
+    let programs = Programs::new();
+    let program = programs.linked("linked");
+    let log = programs.path().join("log");
+    let with = |name: &str, value: &str| {
+        let mut command = programs.preloaded(&program);
+        command.env("XSCHED_SCHEDULER", "nobody").env(name, value);
+        run(&mut command)
+    };
+    assert_eq!(with("XSCHED_LOG_LEVEL", "error").errors, "");
+    assert_eq!(with("XSCHED_LOG_LEVEL", "loud").errors.lines().count(), 2);
+    for lines in 1..=2 {
+        let said = with("XSCHED_LOG_FILE", &log.display().to_string());
+        assert_eq!(said.errors, "");
+        let written = std::fs::read_to_string(&log).expect("the log file is there");
+        assert_eq!(written.matches("XSCHED_SCHEDULER=nobody").count(), lines, "appended: {written}");
+    }
+    let said = with("XSCHED_LOG_FILE", "/no/such/directory/log");
+    assert!(said.errors.contains("XSCHED_LOG_FILE=/no/such/directory/log is not usable"), "{}", said.errors);
+    assert!(said.errors.contains("XSCHED_SCHEDULER=nobody"), "{}", said.errors);
+}
+
+#[test]
+fn a_reader_of_standard_error_that_is_gone_ends_nothing() {
+    let programs = Programs::new();
+    let program = programs.linked("pipe");
+    let said = run(programs.preloaded(&program).env("XSCHED_SCHEDULER", "nobody"));
+    assert_eq!((said.output.as_str(), said.status), ("launch 0\n", Some(0)), "{said:?}");
+}
+
+#[test]
+fn without_a_runtime_a_call_fails_and_says_so_once() {
+    let programs = Programs::new();
+    let program = programs.compile("no_runtime", &[]);
+    // A file that is no library ends the search, so that a runtime of this machine is not found.
+    for name in ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"] {
+        std::fs::write(programs.path().join(name), "not a library").expect("the file can be written");
+    }
+    assert_eq!(run(&mut programs.command(&program)).output, "no hipLaunchKernel\n");
+    let said = run(&mut programs.preloaded(&program));
+    assert_eq!(said.output, "launch 3 errno 5\nlaunch 3\nregister 0\n", "{said:?}");
+    assert_eq!(said.status, Some(0));
+    assert_eq!(
+        said.errors,
+        "xsched: error: hipLaunchKernel: no HIP runtime (libamdhip64.so*) is loaded or found\n"
+    );
+}
+
+#[test]
+fn a_runtime_that_is_this_library_is_refused() {
+    let programs = Programs::new();
+    let program = programs.linked("linked");
+    let said = run(programs.preloaded(&program).env("XSCHED_HIP_LIB", support::library()));
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.output.contains("launch 3\n"), "hipErrorNotInitialized: {}", said.output);
+    assert_eq!(said.errors.lines().count(), 1, "{}", said.errors);
+    assert!(
+        said.errors.contains("is this library itself") && said.errors.contains("XSCHED_HIP_LIB"),
+        "{}",
+        said.errors
+    );
+
+    // Installed under the runtime's name and found first, it still leads to the real one.
+    let imposter = programs.path().join("imposter");
+    std::fs::create_dir(&imposter).expect("a directory");
+    std::os::unix::fs::symlink(support::library(), imposter.join("libamdhip64.so.5")).expect("a link");
+    let mut command = programs.command(&program);
+    command.env("LD_PRELOAD", imposter.join("libamdhip64.so.5"));
+    assert_eq!(run(&mut command), run(&mut programs.command(&program)));
+}
+
+#[test]
+fn the_named_runtime_is_used_and_a_bad_name_is_not() {
+    let programs = Programs::new();
+    let program = programs.linked("linked");
+    let native = run(&mut programs.command(&program));
+    let named = programs.path().join("libamdhip64.so.5");
+    assert_eq!(run(programs.preloaded(&program).env("XSCHED_HIP_LIB", &named)), native);
+    let said = run(programs.preloaded(&program).env("XSCHED_HIP_LIB", "/no/such/runtime.so"));
+    assert_eq!(said.output, native.output);
+    assert_eq!(said.errors.lines().count(), 1, "{}", said.errors);
+    assert!(said.errors.contains("XSCHED_HIP_LIB=/no/such/runtime.so is not usable"), "{}", said.errors);
+}
