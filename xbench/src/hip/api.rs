@@ -1,0 +1,136 @@
+//! The runtime's functions, looked up once by name.
+
+use super::{Device, HipError, LoadError, text_of};
+use hip_sys::pfn;
+use hip_sys::types::{
+    hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipError_t, hipErrorInvalidValue, hipErrorNotReady,
+};
+use libloading::Library;
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Declares the struct of functions that every supported release has, and how it is filled.
+macro_rules! functions {
+    ($($name:ident)*) => {
+        /// One field a function, of the type that `hip-sys` has for it.
+        #[allow(non_snake_case)] // the names are HIP's
+        pub(super) struct Api {
+            pub(super) library: &'static Library,
+            properties: Properties,
+            $(pub(super) $name: pfn::$name,)*
+        }
+
+        impl Api {
+            pub(super) fn new(name: &str, library: &'static Library) -> Result<Self, LoadError> {
+                let missing = |function| LoadError::Incomplete { library: name.to_owned(), function };
+                Ok(Self {
+                    library,
+                    $(
+                        // SAFETY: the type is the prototype that hip-sys holds for exactly this name.
+                        $name: unsafe { lookup(library, stringify!($name)) }
+                            .ok_or(missing(stringify!($name)))?,
+                    )*
+                    properties: Properties::find(library)
+                        .ok_or(missing("hipGetDeviceProperties"))?,
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    hipRuntimeGetVersion hipGetDeviceCount hipSetDevice hipDeviceSynchronize
+    hipMalloc hipFree hipHostMalloc hipHostFree hipMemcpy
+    hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery
+    hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventQuery hipEventElapsedTime
+    hipModuleLoadData hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel
+}
+
+/// The two shapes of the properties call: release 6.0 changed the structure and gave the function a new name.
+enum Properties {
+    R0600(pfn::hipGetDevicePropertiesR0600),
+    R0000(pfn::hipGetDeviceProperties),
+}
+
+impl Properties {
+    fn find(library: &'static Library) -> Option<Self> {
+        // SAFETY: the prototype that hip-sys holds for exactly this name.
+        if let Some(function) = unsafe { lookup(library, "hipGetDevicePropertiesR0600") } {
+            return Some(Self::R0600(function));
+        }
+        // SAFETY: as above; a library without the newer name has the older structure under this one.
+        unsafe { lookup(library, "hipGetDeviceProperties") }.map(Self::R0000)
+    }
+}
+
+/// The function `name` of a library; `None` if it has no such symbol.
+///
+/// # Safety
+/// `T` is the function-pointer type of the library's function `name`.
+pub(crate) unsafe fn lookup<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
+    // SAFETY: the caller vouches for the type; the library is never unloaded.
+    unsafe { library.get::<T>(name) }.ok().map(|symbol| *symbol)
+}
+
+/// `Ok` for hipSuccess.
+pub(super) fn check(call: &'static str, code: hipError_t) -> Result<(), HipError> {
+    if code.is_success() { Ok(()) } else { Err(HipError { call, code }) }
+}
+
+/// For queries: whether the work is done.
+pub(super) fn check_ready(call: &'static str, code: hipError_t) -> Result<bool, HipError> {
+    if code == hipErrorNotReady {
+        return Ok(false);
+    }
+    check(call, code).map(|()| true)
+}
+
+/// A pointer that a successful call has written.
+pub(super) fn non_null(call: &'static str, pointer: *mut c_void) -> Result<NonNull<c_void>, HipError> {
+    NonNull::new(pointer).ok_or(HipError { call, code: hipErrorInvalidValue })
+}
+
+/// What is read of either structure of properties.
+macro_rules! device_of {
+    ($properties:expr) => {
+        Device {
+            name: text_of(&$properties.name),
+            arch: text_of(&$properties.gcn_arch_name),
+            compute_units: $properties.multi_processor_count.unsigned_abs(),
+            memory: $properties.total_global_mem as u64,
+        }
+    };
+}
+
+impl Api {
+    pub(super) fn device(&self, ordinal: u32) -> Result<Device, HipError> {
+        match self.properties {
+            Properties::R0600(function) => {
+                let mut properties = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
+                // SAFETY: the function writes one structure of the type that it is declared with.
+                let code = unsafe { function(properties.as_mut_ptr(), ordinal as i32) };
+                check("hipGetDevicePropertiesR0600", code)?;
+                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw pointer.
+                let properties = unsafe { properties.assume_init_ref() };
+                Ok(device_of!(properties))
+            }
+            Properties::R0000(function) => {
+                let mut properties = MaybeUninit::<hipDeviceProp_tR0000>::zeroed();
+                // SAFETY: the function writes one structure of the type that it is declared with.
+                let code = unsafe { function(properties.as_mut_ptr(), ordinal as i32) };
+                check("hipGetDeviceProperties", code)?;
+                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw pointer.
+                let properties = unsafe { properties.assume_init_ref() };
+                Ok(device_of!(properties))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Api({:?})", self.library)
+    }
+}

@@ -1,0 +1,343 @@
+//! Owners of what the runtime hands out: memory, streams, events, modules and their functions.
+//!
+//! A drop ignores the runtime's answer: there is nobody to tell, and the process is usually about to end.
+
+use super::HipError;
+use super::api::{Api, check, check_ready, non_null};
+use hip_sys::types::{
+    hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t, hipStreamDefault,
+};
+use std::ffi::{CStr, c_uint, c_void};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that kernels can work on.
+pub trait DeviceMemory {
+    /// Its address as the device sees it.
+    fn device_address(&self) -> *mut c_void;
+    /// Its size.
+    fn bytes(&self) -> usize;
+}
+
+/// Memory on a device, freed on drop (which waits for the device).
+pub struct DeviceBuffer {
+    api: Arc<Api>,
+    address: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: an address on the device, which HIP lets any thread use and free; the host never dereferences it.
+unsafe impl Send for DeviceBuffer {}
+// SAFETY: as above; every method only passes the address on.
+unsafe impl Sync for DeviceBuffer {}
+
+impl DeviceBuffer {
+    pub(super) fn new(api: &Arc<Api>, bytes: usize) -> Result<Self, HipError> {
+        let mut address = ptr::null_mut();
+        // SAFETY: the function writes one pointer.
+        let code = unsafe { (api.hipMalloc)(&mut address, bytes) };
+        check("hipMalloc", code)?;
+        Ok(Self { api: Arc::clone(api), address: non_null("hipMalloc", address)?, bytes })
+    }
+
+    /// Address of `length` bytes from `offset` on.
+    pub(super) fn range(&self, offset: usize, length: usize) -> *mut c_void {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.bytes), "a copy reaches past its device buffer");
+        self.address.as_ptr().wrapping_byte_add(offset)
+    }
+}
+
+impl DeviceMemory for DeviceBuffer {
+    fn device_address(&self) -> *mut c_void {
+        self.address.as_ptr()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from hipMalloc and is freed once, here; hipFree waits for work that uses it.
+        let _ = unsafe { (self.api.hipFree)(self.address.as_ptr()) };
+    }
+}
+
+/// Pinned host memory that the device reaches as well; kernels may change it at any time, so the host looks at it by
+/// atomic words only. Freed on drop (which waits for the device).
+pub struct HostBuffer {
+    api: Arc<Api>,
+    address: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: the host side goes through atomics, and HIP lets any thread use and free the memory.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    pub(super) fn new(api: &Arc<Api>, bytes: usize) -> Result<Self, HipError> {
+        /// Portable to all devices, mapped into the device, coherent: a kernel's stores reach the host while it runs.
+        const FLAGS: c_uint = 0x1 | 0x2 | 0x4000_0000;
+        let mut address = ptr::null_mut();
+        // SAFETY: the function writes one pointer.
+        let code = unsafe { (api.hipHostMalloc)(&mut address, bytes, FLAGS) };
+        check("hipHostMalloc", code)?;
+        let address = non_null("hipHostMalloc", address)?;
+        // SAFETY: fresh host memory of `bytes` bytes that nobody else knows.
+        unsafe { ptr::write_bytes(address.as_ptr().cast::<u8>(), 0, bytes) };
+        Ok(Self { api: Arc::clone(api), address, bytes })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.bytes / size_of::<u64>(), "there is no word {index} in the buffer");
+        let word = self.address.as_ptr().cast::<AtomicU64>().wrapping_add(index);
+        // SAFETY: in bounds (checked above) and aligned, because allocations are page-aligned; the memory lives as long
+        // as `self`, and host code touches it in no other way.
+        unsafe { &*word }
+    }
+
+    /// The 64-bit word `index`.
+    ///
+    /// # Panics
+    /// If the buffer has no such word.
+    pub fn load_word(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    /// Stores the 64-bit word `index`; later launches see it.
+    ///
+    /// # Panics
+    /// If the buffer has no such word.
+    pub fn store_word(&self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+}
+
+impl DeviceMemory for HostBuffer {
+    /// The same address on both sides (all devices that HIP supports share the address space).
+    fn device_address(&self) -> *mut c_void {
+        self.address.as_ptr()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from hipHostMalloc and is freed once, here, when no reference into it is left.
+        let _ = unsafe { (self.api.hipHostFree)(self.address.as_ptr()) };
+    }
+}
+
+/// Extent of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dims {
+    /// Work-groups in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a work-group in x, y, z.
+    pub block: [u32; 3],
+}
+
+/// A stream, destroyed on drop (its work still runs to its end).
+pub struct Stream {
+    api: Arc<Api>,
+    handle: hipStream_t,
+}
+
+impl Stream {
+    pub(super) fn new(api: &Arc<Api>) -> Result<Self, HipError> {
+        let mut handle = hipStream_t::NULL;
+        // SAFETY: the function writes one handle.
+        let code = unsafe { (api.hipStreamCreateWithFlags)(&mut handle, hipStreamDefault) };
+        check("hipStreamCreateWithFlags", code)?;
+        Ok(Self { api: Arc::clone(api), handle })
+    }
+
+    /// Launches `function`.
+    ///
+    /// # Safety
+    /// `arguments` points at one value for each of the kernel's parameters, in order and of its type, and what the
+    /// kernel does with them must be sound: its memory stays allocated until it has run.
+    pub unsafe fn launch(
+        &self,
+        function: &Function,
+        dims: Dims,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), HipError> {
+        let ([gx, gy, gz], [bx, by, bz]) = (dims.grid, dims.block);
+        // SAFETY: function and stream are live; the runtime copies the arguments, which the caller vouches for, before
+        // it returns.
+        let code = unsafe {
+            (self.api.hipModuleLaunchKernel)(
+                function.handle,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                0,
+                self.handle,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        check("hipModuleLaunchKernel", code)
+    }
+
+    /// Waits for all work of the stream.
+    pub fn synchronize(&self) -> Result<(), HipError> {
+        // SAFETY: the stream is live.
+        let code = unsafe { (self.api.hipStreamSynchronize)(self.handle) };
+        check("hipStreamSynchronize", code)
+    }
+
+    /// Whether all work of the stream has run.
+    pub fn is_done(&self) -> Result<bool, HipError> {
+        // SAFETY: the stream is live.
+        let code = unsafe { (self.api.hipStreamQuery)(self.handle) };
+        check_ready("hipStreamQuery", code)
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:p})", self.handle.0)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from hipStreamCreateWithFlags and is destroyed once, here.
+        let _ = unsafe { (self.api.hipStreamDestroy)(self.handle) };
+    }
+}
+
+/// An event with time stamps, destroyed on drop.
+pub struct Event {
+    api: Arc<Api>,
+    handle: hipEvent_t,
+}
+
+impl Event {
+    pub(super) fn new(api: &Arc<Api>) -> Result<Self, HipError> {
+        let mut handle = hipEvent_t::NULL;
+        // SAFETY: the function writes one handle.
+        let code = unsafe { (api.hipEventCreateWithFlags)(&mut handle, hipEventDefault) };
+        check("hipEventCreateWithFlags", code)?;
+        Ok(Self { api: Arc::clone(api), handle })
+    }
+
+    /// Records the event behind all work of `stream` so far.
+    pub fn record(&self, stream: &Stream) -> Result<(), HipError> {
+        // SAFETY: event and stream are live.
+        let code = unsafe { (self.api.hipEventRecord)(self.handle, stream.handle) };
+        check("hipEventRecord", code)
+    }
+
+    /// Waits until the work before the last record has run.
+    pub fn synchronize(&self) -> Result<(), HipError> {
+        // SAFETY: the event is live.
+        let code = unsafe { (self.api.hipEventSynchronize)(self.handle) };
+        check("hipEventSynchronize", code)
+    }
+
+    /// Whether the work before the last record has run.
+    pub fn is_done(&self) -> Result<bool, HipError> {
+        // SAFETY: the event is live.
+        let code = unsafe { (self.api.hipEventQuery)(self.handle) };
+        check_ready("hipEventQuery", code)
+    }
+
+    /// Milliseconds between two events that have both happened, by the device's time stamps.
+    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, HipError> {
+        let mut milliseconds = 0f32;
+        // SAFETY: both events are live; the function writes one float.
+        let code = unsafe { (self.api.hipEventElapsedTime)(&mut milliseconds, earlier.handle, self.handle) };
+        check("hipEventElapsedTime", code)?;
+        Ok(milliseconds)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({:p})", self.handle.0)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from hipEventCreateWithFlags and is destroyed once, here.
+        let _ = unsafe { (self.api.hipEventDestroy)(self.handle) };
+    }
+}
+
+/// A loaded code object; unloaded when the last of its functions is gone.
+pub struct Module {
+    api: Arc<Api>,
+    handle: hipModule_t,
+}
+
+impl Module {
+    pub(super) fn new(api: &Arc<Api>, code: &[u8]) -> Result<Arc<Self>, HipError> {
+        let mut handle = hipModule_t::NULL;
+        // SAFETY: the function writes one handle and copies the code object; a malformed one is an error of the call.
+        let result = unsafe { (api.hipModuleLoadData)(&mut handle, code.as_ptr().cast()) };
+        check("hipModuleLoadData", result)?;
+        Ok(Arc::new(Self { api: Arc::clone(api), handle }))
+    }
+
+    /// The kernel `name`.
+    pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function, HipError> {
+        let mut handle = hipFunction_t::NULL;
+        // SAFETY: the module is live, the name zero-terminated; the function writes one handle.
+        let code = unsafe { (self.api.hipModuleGetFunction)(&mut handle, self.handle, name.as_ptr()) };
+        check("hipModuleGetFunction", code)?;
+        Ok(Function { handle, _module: Arc::clone(self) })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from hipModuleLoadData and is unloaded once, here, when no function of it is left.
+        let _ = unsafe { (self.api.hipModuleUnload)(self.handle) };
+    }
+}
+
+/// A kernel of a module, which it keeps loaded.
+pub struct Function {
+    handle: hipFunction_t,
+    _module: Arc<Module>,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({:p})", self.handle.0)
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module({:p})", self.handle.0)
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({:p}, {} bytes)", self.address, self.bytes)
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostBuffer({:p}, {} bytes)", self.address, self.bytes)
+    }
+}

@@ -1,0 +1,247 @@
+//! One hardware queue, used directly: what a measurement needs that must not contain HIP's way to the device.
+//!
+//! ROCr (libhsa-runtime64) lies under every HIP runtime, and its C interface has kept its ABI since version 1.0. A
+//! barrier packet needs no kernel: the packet processor completes it by lowering its completion signal. So one store to
+//! the doorbell and one load of the signal bracket what the device does, with nothing else in between.
+
+use libloading::Library;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+const LIBRARIES: [&str; 2] = ["libhsa-runtime64.so.1", "libhsa-runtime64.so"];
+
+/// `hsa_agent_t`.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Agent(u64);
+
+/// `hsa_signal_t`.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Signal(u64);
+
+/// The public head of `hsa_queue_t`.
+#[repr(C)]
+struct QueueHead {
+    kind: u32,
+    features: u32,
+    base_address: *mut BarrierPacket,
+    doorbell: Signal,
+    size: u32,
+    reserved: u32,
+    id: u64,
+}
+
+/// `hsa_barrier_and_packet_t`.
+#[repr(C)]
+struct BarrierPacket {
+    header: AtomicU16,
+    reserved: [u16; 3],
+    dependencies: [Signal; 5],
+    reserved_2: u64,
+    completion: Signal,
+}
+
+const _: () = assert!(size_of::<BarrierPacket>() == 64);
+
+/// Barrier-AND, waits for the packets before it, acquires from and releases to the whole system.
+const HEADER: u16 = 3 | 1 << 8 | 2 << 9 | 2 << 11;
+/// Packets of the queue; one is in flight at most.
+const SIZE: u32 = 64;
+
+type Status = c_int;
+type EachAgent = unsafe extern "C" fn(Agent, *mut c_void) -> Status;
+
+macro_rules! functions {
+    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
+        struct Api {
+            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Api {
+            fn load() -> Result<Self, HsaError> {
+                let library = LIBRARIES
+                    .iter()
+                    // SAFETY: loading ROCr runs its initialisers, as in every HIP program; here it is loaded already.
+                    .find_map(|name| unsafe { Library::new(*name) }.ok())
+                    .ok_or(HsaError::NotFound("libhsa-runtime64.so.1"))?;
+                // Leaked on purpose: HIP uses it for as long as the process lives.
+                let library: &'static Library = Box::leak(Box::new(library));
+                Ok(Self {
+                    // SAFETY: the type below is the prototype that hsa.h has for this name.
+                    $($name: unsafe { crate::hip::lookup(library, stringify!($name)) }
+                        .ok_or(HsaError::NotFound(stringify!($name)))?,)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    hsa_init: fn() -> Status;
+    hsa_iterate_agents: fn(EachAgent, *mut c_void) -> Status;
+    hsa_agent_get_info: fn(Agent, u32, *mut c_void) -> Status;
+    hsa_queue_create: fn(Agent, u32, u32, *const c_void, *mut c_void, u32, u32, *mut *mut QueueHead) -> Status;
+    hsa_queue_destroy: fn(*mut QueueHead) -> Status;
+    hsa_queue_add_write_index_relaxed: fn(*const QueueHead, u64) -> u64;
+    hsa_signal_create: fn(i64, u32, *const Agent, *mut Signal) -> Status;
+    hsa_signal_destroy: fn(Signal) -> Status;
+    hsa_signal_store_relaxed: fn(Signal, i64) -> ();
+    hsa_signal_store_screlease: fn(Signal, i64) -> ();
+    hsa_signal_load_scacquire: fn(Signal) -> i64;
+}
+
+/// Why there is no queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HsaError {
+    /// ROCr, or a function of it, is not there.
+    NotFound(&'static str),
+    /// A function returned this `hsa_status_t`.
+    Failed(&'static str, i32),
+    /// ROCr sees no GPU.
+    NoGpu,
+}
+
+impl fmt::Display for HsaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(what) => write!(f, "the HSA runtime is incomplete: {what} is missing"),
+            Self::Failed(call, status) => write!(f, "{call} returned status {status:#x}"),
+            Self::NoGpu => f.write_str("the HSA runtime sees no GPU"),
+        }
+    }
+}
+
+impl std::error::Error for HsaError {}
+
+fn check(call: &'static str, status: Status) -> Result<(), HsaError> {
+    if status == 0 { Ok(()) } else { Err(HsaError::Failed(call, status)) }
+}
+
+/// A hardware queue on the first GPU with one packet in it at a time; destroyed on drop.
+pub struct BarrierQueue {
+    api: Api,
+    queue: NonNull<QueueHead>,
+    signal: Signal,
+}
+
+impl BarrierQueue {
+    /// Makes the queue.
+    pub fn new() -> Result<Self, HsaError> {
+        let api = Api::load()?;
+        // SAFETY: takes nothing; counted, and never undone because HIP holds a count as well.
+        check("hsa_init", unsafe { (api.hsa_init)() })?;
+        let agent = first_gpu(&api)?;
+        let mut signal = Signal(0);
+        // SAFETY: writes one signal; no consumers named means that anybody may wait for it.
+        let status = unsafe { (api.hsa_signal_create)(0, 0, ptr::null(), &mut signal) };
+        check("hsa_signal_create", status)?;
+        let mut queue = ptr::null_mut();
+        // SAFETY: the agent is a GPU, the size a power of two, the callback may be null, and one pointer is written.
+        let status = unsafe {
+            (api.hsa_queue_create)(
+                agent,
+                SIZE,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+                u32::MAX,
+                u32::MAX,
+                &mut queue,
+            )
+        };
+        check("hsa_queue_create", status)?;
+        let queue = NonNull::new(queue).ok_or(HsaError::Failed("hsa_queue_create", 0))?;
+        Ok(Self { api, queue, signal })
+    }
+
+    /// Puts a barrier packet into the queue's memory; the device is not told. The one before it must be done.
+    pub fn prepare(&mut self) -> Ready<'_> {
+        debug_assert!(self.is_done());
+        // SAFETY: the signal is live and no packet in flight uses it.
+        unsafe { (self.api.hsa_signal_store_relaxed)(self.signal, 1) };
+        // SAFETY: the queue is live.
+        let index = unsafe { (self.api.hsa_queue_add_write_index_relaxed)(self.queue.as_ptr(), 1) };
+        // SAFETY: ROCr keeps the head readable while the queue lives.
+        let head = unsafe { self.queue.as_ref() };
+        let slot = head.base_address.wrapping_add((index % u64::from(head.size)) as usize);
+        // SAFETY: the slot lies in the ring, and is free: at most one packet is in flight, and that one has completed.
+        let packet = unsafe { &mut *slot };
+        packet.reserved = [0; 3];
+        packet.dependencies = [Signal(0); 5];
+        packet.reserved_2 = 0;
+        packet.completion = self.signal;
+        packet.header.store(HEADER, Ordering::Release);
+        Ready { queue: self, index, doorbell: head.doorbell }
+    }
+
+    /// Whether the last packet has completed.
+    pub fn is_done(&self) -> bool {
+        // SAFETY: the signal is live.
+        unsafe { (self.api.hsa_signal_load_scacquire)(self.signal) == 0 }
+    }
+}
+
+impl fmt::Debug for BarrierQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BarrierQueue({:p})", self.queue)
+    }
+}
+
+impl Drop for BarrierQueue {
+    fn drop(&mut self) {
+        // SAFETY: created by hsa_queue_create, destroyed once, here.
+        unsafe { (self.api.hsa_queue_destroy)(self.queue.as_ptr()) };
+        // SAFETY: created by hsa_signal_create, destroyed once, here; the queue that used it is gone.
+        unsafe { (self.api.hsa_signal_destroy)(self.signal) };
+    }
+}
+
+/// A packet that the device has not been told of.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    queue: &'a BarrierQueue,
+    index: u64,
+    doorbell: Signal,
+}
+
+impl Ready<'_> {
+    /// Tells the device: one store to the doorbell.
+    pub fn ring(self) {
+        // SAFETY: the doorbell belongs to the live queue; its value is the index of the last packet.
+        unsafe { (self.queue.api.hsa_signal_store_screlease)(self.doorbell, self.index as i64) };
+    }
+}
+
+impl fmt::Debug for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Signal({:#x})", self.0)
+    }
+}
+
+fn first_gpu(api: &Api) -> Result<Agent, HsaError> {
+    unsafe extern "C" fn collect(agent: Agent, list: *mut c_void) -> Status {
+        // SAFETY: the vector that `hsa_iterate_agents` was given below; it calls back before it returns.
+        let list = unsafe { &mut *list.cast::<Vec<Agent>>() };
+        list.push(agent);
+        0
+    }
+    let mut agents: Vec<Agent> = Vec::new();
+    // SAFETY: `collect` expects exactly this vector.
+    let status = unsafe { (api.hsa_iterate_agents)(collect, ptr::from_mut(&mut agents).cast()) };
+    check("hsa_iterate_agents", status)?;
+    for agent in agents {
+        const KIND: u32 = 17;
+        const GPU: u32 = 1;
+        let mut kind = 0u32;
+        // SAFETY: the attribute HSA_AGENT_INFO_DEVICE is one 32-bit enumeration.
+        let status = unsafe { (api.hsa_agent_get_info)(agent, KIND, ptr::from_mut(&mut kind).cast()) };
+        check("hsa_agent_get_info", status)?;
+        if kind == GPU {
+            return Ok(agent);
+        }
+    }
+    Err(HsaError::NoGpu)
+}

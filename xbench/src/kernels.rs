@@ -1,0 +1,184 @@
+//! The project's own kernels (`examples/kernels/giveway_kernels.h`), compiled at run time for the device at hand, so
+//! that every measurement runs on a user's own GPU as it does on the simulated one.
+
+use crate::cache::Cache;
+use crate::hip::{DeviceMemory, Dims, Function, Hip, HipError, Stream};
+use crate::rtc;
+use anyhow::{Context, Result, ensure};
+use std::ffi::c_void;
+use std::ptr;
+
+/// The one source of the kernels; hipcc builds the test programs from the same file.
+const SOURCE: &str = include_str!("../../examples/kernels/giveway_kernels.h");
+
+/// Threads of a work-group in the kernels that work on an array.
+const BLOCK: u32 = 256;
+
+/// The kernels, loaded on one device.
+#[derive(Debug)]
+pub struct Kernels {
+    vector_add: Function,
+    mix: Function,
+    busy: Function,
+}
+
+impl Kernels {
+    /// Compiles the kernels for device `ordinal`, or takes them from the user's cache, and loads them there. The
+    /// device is the calling thread's current one afterwards.
+    pub fn load(hip: &Hip, ordinal: u32) -> Result<Self> {
+        hip.set_device(ordinal)?;
+        let arch = hip.device(ordinal)?.arch;
+        ensure!(!arch.is_empty(), "the HIP runtime names no architecture for device {ordinal}");
+        let build = || rtc::compile(hip.library(), SOURCE, &arch);
+        let code = match Cache::of_user() {
+            Some(cache) => cache.get_or_build(&cache_key(&arch, hip.runtime_version()?), build),
+            None => build(),
+        };
+        let module = hip.load_module(&code?).context("the compiled kernels do not load")?;
+        Ok(Self {
+            vector_add: module.function(c"vector_add")?,
+            mix: module.function(c"mix")?,
+            busy: module.function(c"busy")?,
+        })
+    }
+
+    /// Launches `busy`: the grid `shape` occupies the device for `duration_ns` when it is alone there.
+    pub fn busy(&self, stream: &Stream, duration_ns: u64, shape: BusyShape) -> Result<(), HipError> {
+        let (mut duration, mut rounds) = (duration_ns, shape.rounds);
+        let mut arguments = [address(&mut duration), address(&mut rounds)];
+        // SAFETY: `busy` takes (u64, u32), which is what the two addresses point at, and touches no memory.
+        unsafe { stream.launch(&self.busy, shape.dims, &mut arguments) }
+    }
+
+    /// Launches `mix` over the first `count` 64-bit words of `dst` and `src`, which may be the same memory. Both must
+    /// stay allocated until the kernel has run; freeing them waits for it.
+    ///
+    /// # Panics
+    /// If one of the two is smaller than that.
+    pub fn mix(
+        &self,
+        stream: &Stream,
+        dst: &impl DeviceMemory,
+        src: &impl DeviceMemory,
+        count: u32,
+        value: u64,
+    ) -> Result<(), HipError> {
+        let bytes = count as usize * size_of::<u64>();
+        assert!(bytes <= dst.bytes() && bytes <= src.bytes(), "mix reaches past its buffers");
+        let (mut dst, mut src) = (dst.device_address(), src.device_address());
+        let (mut count, mut value) = (count, value);
+        let dims = linear(count);
+        let mut arguments = [address(&mut dst), address(&mut src), address(&mut count), address(&mut value)];
+        // SAFETY: `mix` takes (pointer, pointer, u32, u64), which is what the addresses point at; it stays below `count`
+        // words, which both buffers hold (checked above).
+        unsafe { stream.launch(&self.mix, dims, &mut arguments) }
+    }
+
+    /// Launches `vector_add`: `c[i] = a[i] + b[i]` for the first `count` floats. The three must stay allocated until
+    /// the kernel has run; freeing them waits for it.
+    ///
+    /// # Panics
+    /// If one of the three is smaller than that.
+    pub fn vector_add(
+        &self,
+        stream: &Stream,
+        a: &impl DeviceMemory,
+        b: &impl DeviceMemory,
+        c: &impl DeviceMemory,
+        count: u32,
+    ) -> Result<(), HipError> {
+        let bytes = count as usize * size_of::<f32>();
+        let fits = [a.bytes(), b.bytes(), c.bytes()].into_iter().all(|size| bytes <= size);
+        assert!(fits, "vector_add reaches past its buffers");
+        let [mut a, mut b, mut c] = [a.device_address(), b.device_address(), c.device_address()];
+        let mut count = count;
+        let dims = linear(count);
+        let mut arguments = [address(&mut a), address(&mut b), address(&mut c), address(&mut count)];
+        // SAFETY: `vector_add` takes (pointer, pointer, pointer, u32), which is what the addresses point at; it stays
+        // below `count` floats, which all three buffers hold (checked above).
+        unsafe { stream.launch(&self.vector_add, dims, &mut arguments) }
+    }
+}
+
+/// The grid of a `busy` kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusyShape {
+    /// Work-groups and threads.
+    pub dims: Dims,
+    /// How many times the device must be filled to place the grid; 1 if it fits at once.
+    pub rounds: u32,
+}
+
+impl BusyShape {
+    /// One work-group of one wavefront: fits any device at once.
+    pub const ONE: Self = Self { dims: Dims { grid: [1, 1, 1], block: [64, 1, 1] }, rounds: 1 };
+}
+
+/// What `mix` computes for element `index` (the formula of the kernel, a second time): what a buffer must hold after a
+/// known list of commands.
+pub fn mix_step(dst: u64, src: u64, index: u32, value: u64) -> u64 {
+    let mut x = dst
+        .wrapping_add(src.rotate_left(17))
+        .wrapping_add(value)
+        .wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn address<T>(value: &mut T) -> *mut c_void {
+    ptr::from_mut(value).cast()
+}
+
+/// A one-dimensional grid with at least one thread for each of `count` elements.
+fn linear(count: u32) -> Dims {
+    Dims { grid: [count.div_ceil(BLOCK).max(1), 1, 1], block: [BLOCK, 1, 1] }
+}
+
+/// Everything that the code object depends on.
+fn cache_key(arch: &str, runtime: i32) -> String {
+    let source = crate::cache::fnv1a(SOURCE.as_bytes());
+    format!("source {source:016x} length {} arch {arch} runtime {runtime}", SOURCE.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of the C function of the header, compiled by gcc.
+    #[test]
+    fn mix_step_is_the_kernels_formula() {
+        assert_eq!(mix_step(0, 0, 0, 0), 0);
+        assert_eq!(mix_step(1, 2, 3, 4), 0x4d6b_bf59_dd53_3fb2);
+        let (dst, src) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
+        assert_eq!(mix_step(dst, src, u32::MAX, u64::MAX), 0x39df_fe19_4e7a_bed0);
+    }
+
+    #[test]
+    fn mix_tells_order_and_number_of_commands() {
+        let step = |x, value| mix_step(x, x, 0, value);
+        assert_ne!(step(step(5, 1), 2), step(step(5, 2), 1));
+        assert_ne!(step(step(5, 1), 1), step(5, 1));
+    }
+
+    #[test]
+    fn grids_cover_their_elements() {
+        for (count, groups) in [(0, 1), (1, 1), (256, 1), (257, 2), (u32::MAX, 1 << 24)] {
+            assert_eq!(linear(count).grid, [groups, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn the_key_names_architecture_and_runtime() {
+        let key = cache_key("gfx90a", 50_221_153);
+        assert!(key.ends_with(" arch gfx90a runtime 50221153"), "{key}");
+        assert_ne!(key, cache_key("gfx942", 50_221_153));
+    }
+
+    #[test]
+    fn the_source_holds_the_three_kernels() {
+        for kernel in ["void vector_add(", "void mix(", "void busy("] {
+            assert!(SOURCE.contains(kernel), "{kernel}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! giveway's measurements, for a user's own GPU as for the simulated one.
+//!
+//! Nothing here is shared with what it measures: the only giveway crates below it hold types and data. Timing decides
+//! what these commands report, never a test.
+//!
+//! * [`sim`]: judges the simulated device by the host's clock
+//! * [`launch_path`]: what the preloaded library adds to a launch
+//! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
+//! * [`hsa`]: one hardware queue, used without HIP
+//! * [`kernels`]: the project's kernels, compiled for the device at hand by [`rtc`] and kept in a [`cache`]
+//! * [`stats`], [`compare`], [`report`]: quantiles, interleaved runs, figures with limits
+//! * [`proc`]: processor time of a process and of the machine
+
+pub mod cache;
+pub mod compare;
+pub mod hip;
+pub mod hsa;
+pub mod kernels;
+pub mod launch_path;
+pub mod proc;
+pub mod report;
+pub mod rtc;
+pub mod sim;
+pub mod stats;
+
+/// An error that is the caller's to mend: an argument or a variable of the environment makes no sense. The program exits
+/// with 2 for it, with 1 for every other error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongInput(
+    /// One sentence that names what is wrong.
+    pub String,
+);
+
+impl std::fmt::Display for WrongInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongInput {}

@@ -1,0 +1,42 @@
+//! The program `xbench`: one subcommand a measurement.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use xbench::{WrongInput, launch_path, sim};
+
+/// Measure giveway, on your own GPU or on the simulated one.
+///
+/// Each subcommand prints its figures with their limits, or JSON with --json, and exits with 0 if every limit is met, 1
+/// if one is missed or the measurement cannot be made, 2 for wrong input.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure what the preloaded library adds to a launch
+    ///
+    /// The same calls with and without the library in front, interleaved, on a runtime whose functions do nothing; with
+    /// --real on this machine's own HIP as well.
+    LaunchPath(launch_path::LaunchPathArgs),
+    /// Judge the simulated device by the host's clock
+    ///
+    /// Kernels take as long as they say, thousands of short ones take their sum, the idle supervisor uses next to no
+    /// processor time and still sees the next dispatch at once. Takes about 45 seconds; run it on an idle machine.
+    /// Outside gpu-sim it starts itself again under the gpu-sim in its own directory.
+    Sim(sim::SimArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Sim(args) => sim::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xbench: {error:#}");
+        if error.is::<WrongInput>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    })
+}

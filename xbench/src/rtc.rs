@@ -1,0 +1,292 @@
+//! Compiling HIP source at run time: by hiprtc, and by `hipcc --genco` where the runtime comes without it.
+//!
+//! Up to ROCm 6 the hiprtc functions live in libamdhip64 itself; since then in libhiprtc, which distributions package
+//! apart from the runtime. hiprtc of Debian's 5.2.3 needs no network, no device and no files besides its libraries.
+//! It aborts the process on an architecture that its compiler does not know; a device that the same runtime drives is
+//! never one.
+
+use crate::hip::lookup;
+use hip_sys::pfn;
+use hip_sys::types::{HIPRTC_SUCCESS, hiprtcProgram, hiprtcResult};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_int};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::ptr;
+
+/// Both functions that tell a number of bytes have this shape.
+type GetSize = pfn::hiprtcGetCodeSize;
+/// Both functions that write them have this one.
+type GetBytes = pfn::hiprtcGetCode;
+
+/// Where hiprtc may be when libamdhip64 does not carry it, newest first.
+const LIBRARIES: [&str; 4] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"];
+
+/// Why nothing was compiled.
+#[derive(Debug)]
+pub enum CompileError {
+    /// Neither hiprtc nor hipcc is on this machine.
+    NoCompiler,
+    /// A compiler is there and refused; `by` is its name, `log` what it said.
+    Failed {
+        /// hiprtc, or the path of hipcc.
+        by: String,
+        /// The compiler's own words.
+        log: String,
+    },
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCompiler => f.write_str(
+                "no compiler for GPU kernels found: neither hiprtc (in libamdhip64 or libhiprtc) nor hipcc \
+                 (package hipcc, or $ROCM_PATH/bin) is installed",
+            ),
+            Self::Failed { by, log } => write!(f, "{by} cannot compile the kernels: {}", log.trim()),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+/// Compiles `source` for `arch` (a full target id such as `gfx90a:sramecc+:xnack-`) into a code object that
+/// `hipModuleLoadData` takes. `runtime` is the loaded libamdhip64, where hiprtc is looked for first.
+pub fn compile(runtime: &'static Library, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
+    if let Some(hiprtc) = Hiprtc::find(runtime) {
+        return hiprtc.compile(source, arch);
+    }
+    match find_hipcc() {
+        Some(hipcc) => compile_by_hipcc(&hipcc, source, arch),
+        None => Err(CompileError::NoCompiler),
+    }
+}
+
+/// Declares the struct of hiprtc's functions and how it is filled.
+macro_rules! functions {
+    ($($field:ident: $name:ident,)*) => {
+        /// The functions of hiprtc, callable as long as the process lives.
+        struct Hiprtc {
+            $($field: pfn::$name,)*
+        }
+
+        impl Hiprtc {
+            /// All of them from one library, or nothing.
+            fn of(library: &'static Library) -> Option<Self> {
+                Some(Self {
+                    // SAFETY: the type is the prototype that hip-sys holds for exactly this name.
+                    $($field: unsafe { lookup(library, stringify!($name)) }?,)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    create: hiprtcCreateProgram,
+    compile: hiprtcCompileProgram,
+    log_size: hiprtcGetProgramLogSize,
+    log: hiprtcGetProgramLog,
+    code_size: hiprtcGetCodeSize,
+    code: hiprtcGetCode,
+    destroy: hiprtcDestroyProgram,
+    error_string: hiprtcGetErrorString,
+}
+
+impl Hiprtc {
+    fn find(runtime: &'static Library) -> Option<Self> {
+        if let Some(found) = Self::of(runtime) {
+            return Some(found);
+        }
+        LIBRARIES.iter().find_map(|name| {
+            // SAFETY: loading ROCm's own library runs its initialisers, which is what every user of hiprtc does.
+            let library = unsafe { Library::new(*name) }.ok()?;
+            // Leaked on purpose: unloading a ROCm library while the runtime lives is not supported by it.
+            Self::of(Box::leak(Box::new(library)))
+        })
+    }
+
+    fn compile(&self, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
+        let text = |s: String| {
+            CString::new(s).map_err(|_| self.failed("source or architecture contains a zero byte"))
+        };
+        let source = text(source.to_owned())?;
+        let option = text(format!("--offload-arch={arch}"))?;
+        let mut program = hiprtcProgram::NULL;
+        // SAFETY: the strings are zero-terminated and live across the call, `program` is writable, and a header count
+        // of 0 allows null header arrays.
+        let status = unsafe {
+            (self.create)(
+                &mut program,
+                source.as_ptr(),
+                c"giveway_kernels.hip".as_ptr(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.check(status)?;
+        let result = self.build(program, &option);
+        // SAFETY: `program` was created above and is not used after this.
+        unsafe { (self.destroy)(&mut program) };
+        result
+    }
+
+    fn build(&self, program: hiprtcProgram, option: &CStr) -> Result<Vec<u8>, CompileError> {
+        let mut options = [option.as_ptr()];
+        // SAFETY: `program` is a live program and `options` holds as many zero-terminated strings as its length says.
+        let status = unsafe { (self.compile)(program, options.len() as c_int, options.as_mut_ptr()) };
+        if status != HIPRTC_SUCCESS {
+            let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned();
+            let log = if log.trim().is_empty() { self.name(status) } else { log };
+            return Err(self.failed(&log));
+        }
+        self.bytes(program, self.code_size, self.code)
+    }
+
+    /// One of the two "size, then bytes" pairs of hiprtc.
+    fn bytes(&self, program: hiprtcProgram, size: GetSize, get: GetBytes) -> Result<Vec<u8>, CompileError> {
+        let mut length = 0usize;
+        // SAFETY: `program` is a live program and `length` is writable.
+        self.check(unsafe { size(program, &mut length) })?;
+        let mut bytes = vec![0u8; length];
+        if length > 0 {
+            // SAFETY: hiprtc writes exactly as many bytes as it has just reported, and `bytes` has that many.
+            self.check(unsafe { get(program, bytes.as_mut_ptr().cast()) })?;
+        }
+        Ok(bytes)
+    }
+
+    fn check(&self, status: hiprtcResult) -> Result<(), CompileError> {
+        if status == HIPRTC_SUCCESS { Ok(()) } else { Err(self.failed(&self.name(status))) }
+    }
+
+    fn name(&self, status: hiprtcResult) -> String {
+        // SAFETY: the function takes any number and returns null or a static string.
+        let name = unsafe { (self.error_string)(status) };
+        if name.is_null() {
+            return format!("hiprtc error {}", status.0);
+        }
+        // SAFETY: not null, so it is a zero-terminated string that lives as long as the library, which is leaked.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    fn failed(&self, log: &str) -> CompileError {
+        CompileError::Failed { by: "hiprtc".to_owned(), log: log.to_owned() }
+    }
+}
+
+/// `hipcc` in `$HIP_PATH/bin`, `$ROCM_PATH/bin`, the directories of `$PATH`, or ROCm's usual place.
+fn find_hipcc() -> Option<PathBuf> {
+    let roots = ["HIP_PATH", "ROCM_PATH"].into_iter().filter_map(std::env::var_os);
+    let in_roots = roots.map(|root| PathBuf::from(root).join("bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    in_roots
+        .chain(in_path)
+        .chain([PathBuf::from("/opt/rocm/bin")])
+        .map(|directory| directory.join("hipcc"))
+        .find(|file| file.is_file())
+}
+
+fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
+    let failed = |log: String| CompileError::Failed { by: hipcc.display().to_string(), log };
+    let scratch = Scratch::new().map_err(|e| failed(format!("no scratch directory: {e}")))?;
+    let input = scratch.path.join("giveway_kernels.hip");
+    let output = scratch.path.join("giveway_kernels.co");
+    // hiprtc brings the declarations of threadIdx and the like along, hipcc takes them from the header.
+    let text = format!("#include <hip/hip_runtime.h>\n{source}");
+    std::fs::write(&input, text).map_err(|e| failed(format!("cannot write the source: {e}")))?;
+    let run = Command::new(hipcc)
+        .arg("--genco")
+        .arg("-O3")
+        .arg(format!("--offload-arch={arch}"))
+        .arg("-o")
+        .args([&output, &input])
+        .output()
+        .map_err(|e| failed(e.to_string()))?;
+    if !run.status.success() {
+        return Err(failed(String::from_utf8_lossy(&run.stderr).into_owned()));
+    }
+    std::fs::read(&output).map_err(|e| failed(format!("it left no code object: {e}")))
+}
+
+/// A directory of our own that goes with the value.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let base = std::env::temp_dir();
+        let mut attempt = 0;
+        loop {
+            let path = base.join(format!("xbench-{}-{attempt}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A directory that cannot be removed is only litter in the temporary directory.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Held from writing a program file to the end of its run: a child forked by another test in between would inherit
+    /// the open file, and the kernel refuses to execute a file that somebody has open for writing.
+    static FORK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    fn fake_hipcc(directory: &Path, script: &str) -> PathBuf {
+        let path = directory.join("hipcc");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn hipcc_gets_source_and_architecture() {
+        let _guard = FORK.lock().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        // hipcc --genco -O3 --offload-arch=A -o OUT IN
+        let hipcc = fake_hipcc(directory.path(), "echo \"$1 $3\" >\"$5\"; cat \"$6\" >>\"$5\"");
+        let code = compile_by_hipcc(&hipcc, "body", "gfx90a:xnack-").unwrap();
+        let expected = "--genco --offload-arch=gfx90a:xnack-\n#include <hip/hip_runtime.h>\nbody";
+        assert_eq!(String::from_utf8(code).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_hipcc_says_is_passed_on() {
+        let _guard = FORK.lock().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let hipcc = fake_hipcc(directory.path(), "echo unknown target >&2; exit 1");
+        let error = compile_by_hipcc(&hipcc, "", "gfx1").unwrap_err().to_string();
+        assert!(error.contains("hipcc cannot compile the kernels: unknown target"), "{error}");
+        let silent = fake_hipcc(directory.path(), "true");
+        let error = compile_by_hipcc(&silent, "", "gfx1").unwrap_err().to_string();
+        assert!(error.contains("left no code object"), "{error}");
+    }
+
+    #[test]
+    fn scratch_directories_are_private_and_go_away() {
+        let (a, b) = (Scratch::new().unwrap(), Scratch::new().unwrap());
+        assert_ne!(a.path, b.path);
+        assert_eq!(a.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let path = a.path.clone();
+        drop(a);
+        assert!(!path.exists());
+    }
+}

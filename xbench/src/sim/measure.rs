@@ -1,0 +1,230 @@
+//! Kernel times, short kernels and idleness, by the host's clock around calls of the HIP runtime.
+
+use super::check::check;
+use super::flag::Flag;
+use crate::compare::{interleave, median_difference};
+use crate::hip::{Event, Hip, Stream};
+use crate::kernels::{BusyShape, Kernels};
+use crate::proc::cpu_share_while_sleeping;
+use crate::stats::Samples;
+use anyhow::{Context, Result, bail};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// Pairs of (busy, empty) kernels per duration.
+    pub(super) pairs: usize,
+    /// Repetitions of the batch of short kernels.
+    pub(super) sums: usize,
+    /// How long the idle supervisor is watched.
+    pub(super) idle_window: Duration,
+    /// Dispatches after idleness, and as many to a warm device; through HIP a quarter of that.
+    pub(super) wakes: usize,
+}
+
+impl Plan {
+    pub(super) const FULL: Self =
+        Self { pairs: 201, sums: 5, idle_window: Duration::from_secs(4), wakes: 200 };
+    pub(super) const QUICK: Self =
+        Self { pairs: 51, sums: 3, idle_window: Duration::from_secs(2), wakes: 50 };
+}
+
+/// The shortest pause that counts as idle.
+pub(super) const IDLE_AFTER: Duration = Duration::from_millis(100);
+/// Duration of one short kernel.
+pub(super) const SHORT_NS: u64 = 2_000;
+/// Short kernels per batch: with what the runtime adds they stay below the 4,096 launches that ROCm 5.2.3 allows in
+/// flight, so that all of them can be queued behind one kernel.
+pub(super) const BATCH: usize = 2_500;
+/// Batches per repetition: 5,000 kernels.
+pub(super) const BATCHES: usize = 2;
+
+/// What a kernel of one nominal duration took.
+#[derive(Debug, Clone)]
+pub(super) struct KernelTime {
+    pub(super) nominal_us: f64,
+    /// Launch to synchronize, minus the same for an empty kernel next to it; median.
+    pub(super) synchronized_us: f64,
+    /// From the launch call until the host sees what a `mix` behind the kernel stored, minus the same behind an empty one;
+    /// median. No interrupt, no event and no wait of the runtime takes part in it.
+    pub(super) stored_us: f64,
+    /// By the device's own time stamps: between two events around the kernel, minus the same for an empty kernel.
+    pub(super) device_us: f64,
+}
+
+/// What thousands of short kernels took.
+#[derive(Debug, Clone)]
+pub(super) struct SumTime {
+    /// Total over sum, by repetition.
+    pub(super) ratio: Samples,
+    /// The same for a host that submits while they run, so that its launch calls set the pace: time per kernel.
+    pub(super) host_paced_us: Samples,
+}
+
+/// One device, one stream, the kernels.
+pub(super) struct Bench {
+    pub(super) hip: Hip,
+    pub(super) kernels: Kernels,
+    pub(super) stream: Stream,
+}
+
+impl Bench {
+    /// Loads the kernels on the first device, checks that they compute, and warms everything up.
+    pub(super) fn new(hip: &Hip) -> Result<Self> {
+        let kernels = Kernels::load(hip, 0)?;
+        let stream = hip.stream()?;
+        check(hip, &kernels, &stream)?;
+        let bench = Self { hip: hip.clone(), kernels, stream };
+        // The first launches map code and memory; none of that belongs to what is measured.
+        let mut flag = Flag::new(hip)?;
+        for _ in 0..20 {
+            bench.launch_to_synchronize(0)?;
+            bench.launch_to_store(0, &mut flag)?;
+        }
+        Ok(bench)
+    }
+
+    fn busy(&self, duration_ns: u64) -> Result<()> {
+        Ok(self.kernels.busy(&self.stream, duration_ns, BusyShape::ONE)?)
+    }
+
+    /// Microseconds from the launch call to the return of `hipStreamSynchronize`.
+    fn launch_to_synchronize(&self, duration_ns: u64) -> Result<f64> {
+        let start = Instant::now();
+        self.busy(duration_ns)?;
+        self.stream.synchronize()?;
+        Ok(us(start.elapsed()))
+    }
+
+    /// Microseconds from the launch call until the host sees the store of a `mix` behind the kernel.
+    fn launch_to_store(&self, duration_ns: u64, flag: &mut Flag) -> Result<f64> {
+        let start = Instant::now();
+        self.busy(duration_ns)?;
+        flag.launch(&self.kernels, &self.stream)?;
+        let seen = flag.wait()?;
+        self.stream.synchronize()?;
+        Ok(us(seen - start))
+    }
+
+    /// Microseconds between two events around the kernel, by the device's time stamps.
+    fn between_events(&self, duration_ns: u64, events: &[Event; 2]) -> Result<f64> {
+        events[0].record(&self.stream)?;
+        self.busy(duration_ns)?;
+        events[1].record(&self.stream)?;
+        self.stream.synchronize()?;
+        Ok(f64::from(events[1].milliseconds_since(&events[0])?) * 1e3)
+    }
+
+    /// A kernel of `duration_ns` against an empty one, `pairs` times side by side.
+    pub(super) fn kernel_time(&self, duration_ns: u64, pairs: usize) -> Result<KernelTime> {
+        let events = [self.hip.event()?, self.hip.event()?];
+        let mut flag = Flag::new(&self.hip)?;
+        let difference = |measure: &mut dyn FnMut(u64) -> Result<f64>| -> Result<f64> {
+            let results = interleave(&[duration_ns, 0], pairs, |_, ns| measure(*ns))?;
+            median_difference(&results[0], &results[1]).context("no pairs were measured")
+        };
+        Ok(KernelTime {
+            nominal_us: duration_ns as f64 / 1e3,
+            synchronized_us: difference(&mut |ns| self.launch_to_synchronize(ns))?,
+            stored_us: difference(&mut |ns| self.launch_to_store(ns, &mut flag))?,
+            device_us: difference(&mut |ns| self.between_events(ns, &events))?,
+        })
+    }
+
+    /// What an empty kernel takes, launch to synchronize.
+    pub(super) fn empty_kernel(&self, tries: usize) -> Result<Samples> {
+        let times = (0..tries).map(|_| self.launch_to_synchronize(0)).collect::<Result<_>>()?;
+        samples(times)
+    }
+
+    /// Thousands of short kernels against their sum.
+    ///
+    /// A launch call costs the host more than a short kernel costs the device, so a batch is queued behind one long
+    /// kernel (the gate) that still runs when the last launch call has returned; the end is the moment when the store of
+    /// a `mix` kernel behind the batch reaches the host. The same with an empty batch is subtracted: what remains is
+    /// the batch alone.
+    pub(super) fn short_kernels(&self, repetitions: usize) -> Result<SumTime> {
+        let mut flag = Flag::new(&self.hip)?;
+        let mut gate = self.gate_for_batch()?;
+        let sum_us = (BATCHES * BATCH) as f64 * SHORT_NS as f64 / 1e3;
+        let mut ratios = Vec::new();
+        let mut host_paced = Vec::new();
+        for _ in 0..repetitions {
+            let mut total_us = 0.0;
+            for _ in 0..BATCHES {
+                total_us += self.gated_batch(&mut gate, &mut flag)?;
+            }
+            ratios.push(total_us / sum_us);
+            host_paced.push(self.host_paced_batch(&mut flag)? / BATCH as f64);
+        }
+        Ok(SumTime { ratio: samples(ratios)?, host_paced_us: samples(host_paced)? })
+    }
+
+    /// Three times as long as the launch calls of one batch take the host.
+    fn gate_for_batch(&self) -> Result<Duration> {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            self.busy(0)?;
+        }
+        let submitting = start.elapsed();
+        self.stream.synchronize()?;
+        Ok((submitting * 3).max(Duration::from_millis(10)))
+    }
+
+    /// Microseconds that one batch adds behind the gate.
+    fn gated_batch(&self, gate: &mut Duration, flag: &mut Flag) -> Result<f64> {
+        for _ in 0..6 {
+            let without = self.behind_gate(*gate, 0, flag)?;
+            let with = self.behind_gate(*gate, BATCH, flag)?;
+            if let (Some(without), Some(with)) = (without, with) {
+                return Ok(us(with) - us(without));
+            }
+            *gate *= 2;
+        }
+        bail!("the host cannot queue {BATCH} launches while a kernel of {gate:?} runs; is it overloaded?")
+    }
+
+    /// From the launch of the gate to the end of `count` short kernels behind it; `None` if the gate was over before
+    /// the last launch call returned.
+    fn behind_gate(&self, gate: Duration, count: usize, flag: &mut Flag) -> Result<Option<Duration>> {
+        let start = Instant::now();
+        self.busy(gate.as_nanos() as u64)?;
+        for _ in 0..count {
+            self.busy(SHORT_NS)?;
+        }
+        flag.launch(&self.kernels, &self.stream)?;
+        let queued = start.elapsed();
+        let end = flag.wait()?;
+        self.stream.synchronize()?;
+        Ok((queued < gate).then(|| end - start))
+    }
+
+    /// Microseconds for one batch that nothing holds back.
+    fn host_paced_batch(&self, flag: &mut Flag) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            self.busy(SHORT_NS)?;
+        }
+        flag.launch(&self.kernels, &self.stream)?;
+        let end = flag.wait()?;
+        self.stream.synchronize()?;
+        Ok(us(end - start))
+    }
+
+    /// Share of a core that the supervisor uses from 100 ms after the last work on, while nothing is done.
+    pub(super) fn idle_share(&self, supervisor: u32, window: Duration) -> Result<f64> {
+        self.launch_to_synchronize(0)?;
+        thread::sleep(IDLE_AFTER);
+        cpu_share_while_sleeping(supervisor, window)
+    }
+}
+
+pub(super) fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+pub(super) fn samples(values: Vec<f64>) -> Result<Samples> {
+    Samples::new(values).context("nothing was measured")
+}

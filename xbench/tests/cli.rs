@@ -1,0 +1,101 @@
+//! What the program says and returns where there is no GPU, real or simulated.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+
+/// Held while a program file is written and while a process is started: a child forked by another test in between would
+/// inherit the open file, and the kernel refuses to execute a file that somebody has open for writing.
+static FORK: Mutex<()> = Mutex::new(());
+
+/// Runs to the end.
+fn run(command: &mut Command) -> Output {
+    let _guard = FORK.lock().unwrap();
+    command.output().unwrap()
+}
+
+/// The program, outside gpu-sim whatever the test itself runs under.
+fn xbench(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.env_remove("GPU_SIM_PID").env_remove("LD_PRELOAD");
+    command
+}
+
+const XBENCH: &str = env!("CARGO_BIN_EXE_xbench");
+
+/// The one line that a failed run leaves on stderr.
+fn sentence(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    assert!(output.stdout.is_empty());
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn outside_gpu_sim_it_says_what_to_type() {
+    let output = run(xbench(XBENCH).args(["sim", "--no-spawn"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(sentence(&output).ends_with("must run under it: gpu-sim run -- xbench sim"));
+}
+
+#[test]
+fn wrong_input_is_exit_code_2() {
+    for arguments in [&["sim", "--fast"][..], &["simulate"], &[]] {
+        let output = run(xbench(XBENCH).args(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    let output = run(xbench(XBENCH).arg("sim").env("GPU_SIM_PID", "many"));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(sentence(&output), r#"xbench: GPU_SIM_PID is "many", which is no process id"#);
+}
+
+#[test]
+fn a_missing_runtime_is_one_sentence() {
+    // Files of the runtime's names that are no libraries, found before any installed one.
+    let directory = tempfile::tempdir().unwrap();
+    for suffix in [".7", ".6", ".5", ""] {
+        fs::write(directory.path().join(format!("libamdhip64.so{suffix}")), "no ELF").unwrap();
+    }
+    let output = run(xbench(XBENCH)
+        .arg("sim")
+        .env("GPU_SIM_PID", std::process::id().to_string())
+        .env("LD_LIBRARY_PATH", directory.path()));
+    assert_eq!(output.status.code(), Some(1));
+    let sentence = sentence(&output);
+    assert!(sentence.starts_with("xbench: no HIP runtime found: install libamdhip64"), "{sentence}");
+}
+
+/// A copy of the program with a `gpu-sim` of `script` beside it.
+fn beside(directory: &Path, script: &str) -> PathBuf {
+    let _guard = FORK.lock().unwrap();
+    let (program, gpu_sim) = (directory.join("xbench"), directory.join("gpu-sim"));
+    fs::copy(XBENCH, &program).unwrap();
+    fs::write(&gpu_sim, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&gpu_sim, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[test]
+fn it_starts_itself_again_under_the_gpu_sim_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = beside(directory.path(), "echo \"$@\"; exit 77");
+    let output = run(xbench(&program).args(["sim", "--quick"]));
+    // The exit code is gpu-sim's, 77 for missing rights included.
+    assert_eq!(output.status.code(), Some(77));
+    let arguments = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(arguments, format!("run -- {} sim --no-spawn --quick\n", program.display()));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("starting again as: gpu-sim run -- xbench sim"), "{told}");
+}
+
+#[test]
+fn a_gpu_sim_that_does_not_announce_itself_is_no_loop() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = beside(directory.path(), "shift 2; exec \"$@\"");
+    let output = run(xbench(&program).arg("sim"));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 2);
+}
