@@ -11,6 +11,7 @@ mod variables;
 pub use doc::markdown;
 pub use variables::{VARIABLES, Variable};
 
+use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -142,9 +143,9 @@ impl Default for Config {
                 level: 1,
                 threshold: None,
                 batch_size: None,
-                priority: 0,
-                utilization: 100,
-                timeslice_us: 5000,
+                priority: Priority::DEFAULT.get(),
+                utilization: Utilization::DEFAULT.get(),
+                timeslice_us: Timeslice::DEFAULT.get(),
                 deadline_us: None,
                 k_deadline: None,
                 laxity_us: None,

@@ -6,7 +6,7 @@
 use std::fmt;
 
 macro_rules! policy_kinds {
-    ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal $long:literal;)*) => {
         /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
@@ -24,36 +24,53 @@ macro_rules! policy_kinds {
                     $(Self::$variant => $name,)*
                 }
             }
+
+            /// The long name, as the C interface spells it.
+            pub const fn long_name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $long,)*
+                }
+            }
+
+            /// The number in the C interface (`XPolicyType`).
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
         }
     };
 }
 
 policy_kinds! {
     /// Highest priority first, per device.
-    Hpf = 1 "HPF";
+    Hpf = 1 "HPF" "kPolicyHighestPriorityFirst";
     /// Highest priority first over all devices together.
-    Hhpf = 2 "HHPF";
+    Hhpf = 2 "HHPF" "kPolicyHeterogeneousHighestPriorityFirst";
     /// Highest priority first, the priority taken from the process's CPU scheduling.
-    Chpf = 3 "CHPF";
+    Chpf = 3 "CHPF" "kPolicyCPUHighestPriorityFirst";
     /// Utilization partition between queues.
-    Up = 4 "UP";
+    Up = 4 "UP" "kPolicyUtilizationPartition";
     /// Utilization partition between processes.
-    Pup = 5 "PUP";
+    Pup = 5 "PUP" "kPolicyProcessUtilizationPartition";
     /// Strict utilization partition between processes.
-    Spup = 6 "SPUP";
+    Spup = 6 "SPUP" "kPolicyStrictProcessUtilizationPartition";
     /// The k earliest deadlines.
-    Kedf = 7 "KEDF";
+    Kedf = 7 "KEDF" "kPolicyKEarliestDeadlineFirst";
     /// Laxity.
-    Lax = 8 "LAX";
+    Lax = 8 "LAX" "kPolicyLaxity";
     /// The process that owns the active window first.
-    Awf = 9 "AWF";
+    Awf = 9 "AWF" "kPolicyActiveWindowFirst";
     /// Completely fair.
-    Cfs = 10 "CFS";
+    Cfs = 10 "CFS" "kPolicyCompletelyFairScheduler";
     /// Multi-level feedback queue.
-    Mlfq = 11 "MLFQ";
+    Mlfq = 11 "MLFQ" "kPolicyMultiLevelFeedbackQueue";
 }
 
 impl PolicyKind {
+    /// The policy with this number in the C interface.
+    pub fn from_number(number: i64) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| i64::from(kind.number()) == number)
+    }
+
     /// The policy with this short name, upper or lower case.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name().eq_ignore_ascii_case(name))
@@ -74,6 +91,7 @@ mod tests {
     fn names_and_numbers_are_distinct() {
         for (i, a) in PolicyKind::ALL.iter().enumerate() {
             assert_eq!(*a as usize, i + 1, "{a} keeps the number of the C interface");
+            assert_eq!(PolicyKind::from_number(i as i64 + 1), Some(*a));
             assert_eq!(PolicyKind::by_name(&a.name().to_lowercase()), Some(*a));
         }
         assert_eq!(PolicyKind::by_name("FIFO"), None);

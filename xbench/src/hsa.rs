@@ -157,7 +157,8 @@ impl BarrierQueue {
         Ok(Self { api, queue, signal })
     }
 
-    /// Puts a barrier packet into the queue's memory; the device is not told. The one before it must be done.
+    /// Puts a barrier packet into the queue's memory, all but the header that makes it one: a device that looks without
+    /// having been told finds nothing. The packet before it must be done.
     pub fn prepare(&mut self) -> Ready<'_> {
         debug_assert!(self.is_done());
         // SAFETY: the signal is live and no packet in flight uses it.
@@ -173,8 +174,18 @@ impl BarrierQueue {
         packet.dependencies = [Signal(0); 5];
         packet.reserved_2 = 0;
         packet.completion = self.signal;
-        packet.header.store(HEADER, Ordering::Release);
-        Ready { queue: self, index, doorbell: head.doorbell }
+        Ready { queue: self, header: &packet.header, index, doorbell: head.doorbell }
+    }
+
+    /// When the device took the last packet up, nanoseconds of the monotonic clock by the device's own stamp; `None`
+    /// where barrier packets are not stamped (a real device unless it is profiled).
+    pub fn taken_at(&self) -> Option<u64> {
+        /// Offset of `start_ts` in ROCr's `amd_signal_t`.
+        const START: usize = 32;
+        let start = (self.signal.0 as *const u8).wrapping_add(START).cast::<u64>();
+        // SAFETY: a signal's handle is the address of its `amd_signal_t` of 64 bytes, which lives as long as `self`.
+        let stamp = unsafe { start.read_volatile() };
+        (stamp != 0).then_some(stamp)
     }
 
     /// Whether the last packet has completed.
@@ -203,13 +214,15 @@ impl Drop for BarrierQueue {
 #[derive(Debug)]
 pub struct Ready<'a> {
     queue: &'a BarrierQueue,
+    header: &'a AtomicU16,
     index: u64,
     doorbell: Signal,
 }
 
 impl Ready<'_> {
-    /// Tells the device: one store to the doorbell.
+    /// Makes the packet valid and tells the device: one store to the doorbell.
     pub fn ring(self) {
+        self.header.store(HEADER, Ordering::Release);
         // SAFETY: the doorbell belongs to the live queue; its value is the index of the last packet.
         unsafe { (self.queue.api.hsa_signal_store_screlease)(self.doorbell, self.index as i64) };
     }

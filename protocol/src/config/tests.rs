@@ -56,6 +56,25 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
 }
 
 #[test]
+fn the_table_names_the_ranges_that_are_in_force() {
+    use crate::bounds::{Priority, Timeslice, Utilization};
+    let ranges = [
+        ("XSCHED_AUTO_XQUEUE_LEVEL", crate::codes::PreemptLevel::RANGE, 1),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", Priority::RANGE, Priority::DEFAULT.into()),
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", Utilization::RANGE, Utilization::DEFAULT.into()),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", Timeslice::ENVIRONMENT, Timeslice::DEFAULT.into()),
+    ];
+    for (name, range, default) in ranges {
+        let row = VARIABLES.iter().find(|variable| variable.name == name).unwrap();
+        assert_eq!(row.values, format!("{}..{}", range.start(), range.end()), "{name}");
+        assert_eq!(row.default, i64::to_string(&default), "{name}");
+    }
+    let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_POLICY").unwrap();
+    let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(row.values, names.join(", "));
+}
+
+#[test]
 fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
     let bad = [
         ("XSCHED_DISABLE", "maybe", "ON, OFF, 1, 0"),

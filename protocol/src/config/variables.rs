@@ -2,6 +2,8 @@
 
 use super::parse::{count, log_level, number, path, scheduler, switch, test_mode};
 use super::{AutoXQueue, Config};
+use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::codes::PreemptLevel;
 use crate::policy::PolicyKind;
 use std::ffi::OsStr;
 use std::fmt;
@@ -82,7 +84,7 @@ pub const VARIABLES: &[Variable] = &[
         values: "1..3",
         default: "1",
         meaning: "Preemption level of these queues.",
-        read: |config, value, _| set(number(value, 1..=3), |level| config.auto.level = level),
+        read: |config, value, _| set(number(value, PreemptLevel::RANGE), |level| config.auto.level = level),
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_THRESHOLD",
@@ -104,21 +106,27 @@ pub const VARIABLES: &[Variable] = &[
         values: "-256..255",
         default: "0",
         meaning: "Bigger is more urgent; -256 never runs.",
-        read: |config, value, _| set(number(value, -256..=255), |priority| config.auto.priority = priority),
+        read: |config, value, _| {
+            set(number(value, Priority::RANGE), |priority| config.auto.priority = priority)
+        },
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
         values: "0..100",
         default: "100",
         meaning: "Share in percent, for UP, PUP and SPUP.",
-        read: |config, value, _| set(number(value, 0..=100), |share| config.auto.utilization = share),
+        read: |config, value, _| {
+            set(number(value, Utilization::RANGE), |share| config.auto.utilization = share)
+        },
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
         values: "100..100000",
         default: "5000",
         meaning: "Slice in microseconds, for the policies that take turns.",
-        read: |config, value, _| set(number(value, 100..=100_000), |us| config.auto.timeslice_us = us),
+        read: |config, value, _| {
+            set(number(value, Timeslice::ENVIRONMENT), |us| config.auto.timeslice_us = us)
+        },
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_DEADLINE",

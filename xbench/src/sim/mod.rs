@@ -279,12 +279,19 @@ fn wake_figures(report: &mut Report, wake: &WakeTime) {
             report.push(Figure::info(name, what, samples.percentile(percent), "µs"));
         }
     };
-    let what = "idle > 100 ms: doorbell to completion of a packet";
-    let [p50, p99] = [50.0, 99.0].map(|percent| wake.cold_us.percentile(percent));
+    let what = "idle > 100 ms: packet to the device taking it up";
+    let [p50, p99] = [50.0, 99.0].map(|percent| wake.taken_us.percentile(percent));
     report.push(Figure::judged("wake_p99", format!("{what}, p99"), p99, "µs", Limit::at_most(100.0)));
     report.push(Figure::info("wake_p50", format!("{what}, p50"), p50, "µs"));
-    info(report, ["wake_store_p50", "wake_store_p99"], "of it, the store to the doorbell", &wake.store_us);
-    info(report, ["warm_p50", "warm_p99"], "the same, device warm", &wake.warm_us);
+    let names = ["wake_done_p50", "wake_done_p99"];
+    info(report, names, "until the host sees it completed", &wake.cold_us);
+    info(
+        report,
+        ["wake_store_p50", "wake_store_p99"],
+        "until the store to the doorbell is through",
+        &wake.store_us,
+    );
+    info(report, ["warm_p50", "warm_p99"], "the same, device warm, until completed", &wake.warm_us);
     let names = ["host_thread_p50", "host_thread_p99"];
     info(report, names, "a sleeping host thread's wake-up, no GPU", &wake.host_thread_us);
     let names = ["launch_idle_p50", "launch_idle_p99"];

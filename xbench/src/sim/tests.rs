@@ -23,6 +23,7 @@ fn measured() -> Measured {
         sum: SumTime { ratio: samples(&[1.01]), host_paced_us: samples(&[4.0]) },
         idle_share: 0.004,
         wake: WakeTime {
+            taken_us: samples(&[30.0, 40.0]),
             cold_us: samples(&[50.0, 60.0]),
             store_us: samples(&[20.0, 30.0]),
             warm_us: samples(&[20.0, 25.0]),
@@ -63,7 +64,7 @@ fn each_limit_is_judged_by_itself() {
     assert_eq!(missed(&busy), ["idle_cpu"]);
 
     let mut sleepy = measured();
-    sleepy.wake.cold_us = Samples::new(vec![10.0, 101.0]).unwrap();
+    sleepy.wake.taken_us = Samples::new(vec![10.0, 101.0]).unwrap();
     assert_eq!(missed(&sleepy), ["wake_p99"]);
 }
 

@@ -18,7 +18,9 @@ const LAUNCH_EVERY: usize = 4;
 /// What dispatches after idleness took, and what they are compared with.
 #[derive(Debug, Clone)]
 pub(super) struct WakeTime {
-    /// Idle device: from before the store to the doorbell until the packet's completion signal is seen lowered.
+    /// Idle device: from before the packet was valid until the device took it up, by its stamp. What an idle device owes.
+    pub(super) taken_us: Samples,
+    /// The same until the packet's completion signal is seen lowered by the host, which has to get its processor back.
     pub(super) cold_us: Samples,
     /// Of that, until the store was through (it blocks where it has to wake the supervisor).
     pub(super) store_us: Samples,
@@ -39,17 +41,18 @@ pub(super) fn wake(bench: &Bench, tries: usize) -> Result<WakeTime> {
     let mut flag = Flag::new(&bench.hip)?;
     let sleeper = Sleeper::start();
     let mut jitter = Jitter::new();
-    let [mut cold, mut store, mut warm, mut launch_cold, mut launch_warm, mut host] =
-        [const { Vec::new() }; 6];
+    let [mut taken, mut cold, mut store, mut warm, mut launch_cold, mut launch_warm, mut host] =
+        [const { Vec::new() }; 7];
     // The queue's first packet maps memory.
     dispatch(&mut queue, Duration::ZERO)?;
     for index in 0..tries {
-        let (done, stored) = dispatch(&mut queue, jitter.idle())?;
-        cold.push(us(done));
-        store.push(us(stored));
+        let idle = dispatch(&mut queue, jitter.idle())?;
+        taken.push(us(idle.taken));
+        cold.push(us(idle.done));
+        store.push(us(idle.stored));
         host.push(us(sleeper.wake()?));
         spin(jitter.below(Duration::from_micros(100)));
-        warm.push(us(dispatch(&mut queue, Duration::ZERO)?.0));
+        warm.push(us(dispatch(&mut queue, Duration::ZERO)?.done));
         if index % LAUNCH_EVERY == 0 {
             thread::sleep(jitter.idle());
             launch_cold.push(store_seen(bench, &mut flag)?);
@@ -58,6 +61,7 @@ pub(super) fn wake(bench: &Bench, tries: usize) -> Result<WakeTime> {
         }
     }
     Ok(WakeTime {
+        taken_us: samples(taken)?,
         cold_us: samples(cold)?,
         store_us: samples(store)?,
         warm_us: samples(warm)?,
@@ -67,12 +71,18 @@ pub(super) fn wake(bench: &Bench, tries: usize) -> Result<WakeTime> {
     })
 }
 
-/// After a pause: from before the doorbell's store to the end of the packet, and to the end of the store. The packet lies
-/// in the queue's memory before the pause; only the store is made after it.
-fn dispatch(queue: &mut BarrierQueue, pause: Duration) -> Result<(Duration, Duration)> {
+/// One dispatch, from before the packet became valid.
+struct Dispatch {
+    taken: Duration,
+    stored: Duration,
+    done: Duration,
+}
+
+/// Dispatches a packet after a pause. Until the pause is over nothing in memory says that there is one.
+fn dispatch(queue: &mut BarrierQueue, pause: Duration) -> Result<Dispatch> {
     let ready = queue.prepare();
     thread::sleep(pause);
-    let start = Instant::now();
+    let (start, stamp) = (Instant::now(), monotonic());
     ready.ring();
     let stored = start.elapsed();
     while !queue.is_done() {
@@ -81,7 +91,15 @@ fn dispatch(queue: &mut BarrierQueue, pause: Duration) -> Result<(Duration, Dura
         }
         std::hint::spin_loop();
     }
-    Ok((start.elapsed(), stored))
+    let done = start.elapsed();
+    let taken = queue.taken_at().context("the device has not stamped a barrier packet")?;
+    Ok(Dispatch { taken: Duration::from_nanos(taken.saturating_sub(stamp)), stored, done })
+}
+
+/// Nanoseconds of the clock that the simulated device stamps with.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Microseconds from the launch call until the store of a one-element `mix` is seen in host memory.

@@ -1,0 +1,82 @@
+//! What one decision takes, from the status to the operations, in microseconds.
+//!
+//! `cargo bench -p policies` prints medians and 99th percentiles over many decisions; nothing is judged here. The goals
+//! are 2 µs for 10 units and 200 µs for 1,000.
+
+use policies::{Engine, registry};
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
+use protocol::time::Time;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// A fixed sequence that looks random.
+fn scatter(index: u64) -> u64 {
+    index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+fn queue(id: u64, device: u64, seed: u64) -> QueueStatus {
+    let priority = (scatter(seed) % 511) as i64 - 255;
+    let since = Time(scatter(seed + 7) % 1_000);
+    let activity = match seed % 4 {
+        0 => Activity::Idle { since: Some(since) },
+        _ => Activity::Ready { since },
+    };
+    QueueStatus {
+        queue: QueueId(id),
+        device: DeviceId(device as u32),
+        priority: Priority::try_from(priority).expect("in range"),
+        level: PreemptLevel::Block,
+        activity,
+        counts: Counts::default(),
+    }
+}
+
+fn queues(list: Vec<QueueStatus>) -> Queues {
+    Queues::try_from(list).expect("distinct names")
+}
+
+/// Queues of one process, spread over the devices.
+fn local(units: u64, devices: u64) -> Status {
+    let list = (1..=units).map(|id| queue(id, scatter(id) % devices, id)).collect();
+    Status::Local { pid: Pid(1), queues: queues(list) }
+}
+
+/// Gangs of four queues on two devices each.
+fn global(units: u64, devices: u64) -> Status {
+    let gang = |client: u64| {
+        let list = (1..=4).map(|id| queue(id, (client + id % 2) % devices, client * 5 + id)).collect();
+        Gang { client: ClientId(client), pid: Pid(client as u32), queues: queues(list) }
+    };
+    Status::Global { gangs: (1..=units).map(gang).collect() }
+}
+
+fn measure(name: &str, status: &Status, rounds: usize) {
+    let row = registry::DEFAULT;
+    let mut engine = Engine::new(row, Engine::LINGER);
+    let now = Time(1_000_000_000);
+    let mut times: Vec<f64> = (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            black_box(engine.decide(black_box(status), now));
+            start.elapsed().as_nanos() as f64 / 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{} {name}: median {:.2} us, p99 {:.2} us",
+        row.kind,
+        times[rounds / 2],
+        times[rounds * 99 / 100]
+    );
+}
+
+fn main() {
+    for (units, rounds) in [(10, 20_000), (1_000, 2_000)] {
+        measure(&format!("{units} queues on 8 devices"), &local(units, 8), rounds);
+        measure(&format!("{units} gangs of 4 queues on 8 devices"), &global(units, 8), rounds);
+        measure(&format!("{units} gangs of 4 queues on 64 devices"), &global(units, 64), rounds);
+    }
+}

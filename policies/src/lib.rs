@@ -1,0 +1,28 @@
+//! Scheduling policies: pure decisions about who may launch.
+//!
+//! A status and the time go in; permissions and the next wake-up come out. Nothing here reads a clock, starts a thread,
+//! asks the environment or calls back, so the same code decides in a preloaded process, in the server and in a
+//! simulation.
+//!
+//! # One formulation for queues and gangs
+//! A policy sees [`Units`]. Under the local scheduler a unit is one queue; under the global one it is a gang: a process
+//! with all its queues on all its devices, because HIP blocks process-wide and a half-suspended process deadlocks.
+//! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
+//!
+//! # Rooms
+//! `unit` what is decided about · `policy` the contract of a policy · one file for each policy · `registry` the table of
+//! the policies that are built · `engine` status in, operations out.
+//!
+//! # Adding a policy
+//! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
+
+mod engine;
+mod hpf;
+mod policy;
+pub mod registry;
+mod unit;
+
+pub use engine::{Decision, Engine};
+pub use hpf::Hpf;
+pub use policy::{Input, Policy};
+pub use unit::{DeviceUse, Unit, Units};

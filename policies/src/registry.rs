@@ -1,0 +1,92 @@
+//! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
+
+use crate::hpf::Hpf;
+use crate::policy::Policy;
+use protocol::policy::PolicyKind;
+use std::fmt::{self, Write as _};
+
+/// A policy of this build.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// Its name, long name and number.
+    pub kind: PolicyKind,
+    /// What it does, one sentence for a list.
+    pub description: &'static str,
+    /// A new one, which has decided nothing yet.
+    pub new: fn() -> Box<dyn Policy>,
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Every policy of this build, in the order of their numbers.
+pub const POLICIES: &[Row] = &[Row {
+    kind: PolicyKind::Hpf,
+    description: "Per device, everything of the highest priority that has work runs, and the rest is suspended.",
+    new: || Box::new(Hpf::default()),
+}];
+
+/// The names of [`POLICIES`], for [`protocol::config::Config::read`].
+pub const BUILT: &[PolicyKind] = &{
+    let mut kinds = [POLICIES[0].kind; POLICIES.len()];
+    let mut index = 0;
+    while index < POLICIES.len() {
+        kinds[index] = POLICIES[index].kind;
+        index += 1;
+    }
+    kinds
+};
+
+/// What decides if nobody has chosen.
+pub const DEFAULT: &Row = &POLICIES[0];
+
+/// The policy of this kind, if this build contains it.
+pub fn find(kind: PolicyKind) -> Option<&'static Row> {
+    POLICIES.iter().find(|row| row.kind == kind)
+}
+
+/// The policy with this short name, upper or lower case.
+///
+/// # Errors
+/// This build contains no such policy; the text is one line that names those which it contains.
+pub fn by_name(name: &str) -> Result<&'static Row, String> {
+    PolicyKind::by_name(name).and_then(find).ok_or_else(|| {
+        let names: Vec<_> = BUILT.iter().map(|kind| kind.name()).collect();
+        // Escaped, because a name from a command line may hold anything.
+        format!("no policy {name:?} in this build (it contains {})", names.join(", "))
+    })
+}
+
+/// The policies as a table in Markdown.
+pub fn markdown() -> String {
+    let mut text = String::from("| name | number | long name | what it does |\n|---|---|---|---|\n");
+    for Row { kind, description, .. } in POLICIES {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {kind} | {} | `{}` | {description} |", kind.number(), kind.long_name());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::config::Config;
+
+    #[test]
+    fn parser_list_and_table_follow_from_the_rows() {
+        assert!(POLICIES.is_sorted_by_key(|row| row.kind.number()));
+        assert_eq!(BUILT.len(), POLICIES.len());
+        for (row, kind) in POLICIES.iter().zip(BUILT) {
+            assert_eq!(row.kind, *kind);
+            assert_eq!(by_name(&kind.name().to_lowercase()).unwrap().kind, *kind);
+            assert!(markdown().contains(&format!("`{}`", kind.long_name())));
+            let get = |name: &str| (name == "XSCHED_POLICY").then(|| kind.name().into());
+            assert_eq!(Config::read(get, BUILT).0.policy, Some(*kind));
+        }
+        let error = by_name("\nFIFO").unwrap_err();
+        assert_eq!(error, r#"no policy "\nFIFO" in this build (it contains HPF)"#);
+    }
+}

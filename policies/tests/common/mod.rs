@@ -1,0 +1,95 @@
+//! Statuses by hand and at random.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::operation::UnitId;
+use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
+use protocol::time::Time;
+
+pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
+    let activity = if ready { Activity::Ready { since: Time(100) } } else { Activity::Idle { since: None } };
+    QueueStatus {
+        queue: QueueId(id),
+        device: DeviceId(device),
+        priority: Priority::try_from(priority).unwrap(),
+        level: PreemptLevel::Block,
+        activity,
+        counts: Counts::default(),
+    }
+}
+
+pub fn local(queues: Vec<QueueStatus>) -> Status {
+    Status::Local { pid: Pid(4242), queues: Queues::try_from(queues).unwrap() }
+}
+
+pub fn gang(client: u64, queues: Vec<QueueStatus>) -> Gang {
+    Gang {
+        client: ClientId(client),
+        pid: Pid(1000 + client as u32),
+        queues: Queues::try_from(queues).unwrap(),
+    }
+}
+
+pub fn global(gangs: Vec<Gang>) -> Status {
+    Status::Global { gangs }
+}
+
+/// Every unit with all its queues.
+pub fn unit_queues(status: &Status) -> Vec<(UnitId, Vec<QueueStatus>)> {
+    match status {
+        Status::Local { queues, .. } => {
+            queues.iter().map(|queue| (UnitId::Queue(queue.queue), vec![*queue])).collect()
+        }
+        Status::Global { gangs } => {
+            gangs.iter().map(|gang| (UnitId::Gang(gang.client), gang.queues.to_vec())).collect()
+        }
+    }
+}
+
+/// The latest time in a status.
+pub fn latest(status: &Status) -> u64 {
+    let units = unit_queues(status);
+    let times = units.iter().flat_map(|(_, queues)| queues).map(|queue| match queue.activity {
+        Activity::Ready { since } | Activity::Idle { since: Some(since) } => since.0,
+        Activity::Idle { since: None } => 0,
+    });
+    times.max().unwrap_or(0)
+}
+
+/// Queues of one process: few devices and few priorities, so that they meet; idle ones have not run lately.
+pub fn queues() -> impl Strategy<Value = Vec<QueueStatus>> {
+    let priority = prop_oneof![
+        1 => Just(-256i64),
+        1 => Just(-255),
+        6 => 0i64..4,
+        1 => Just(255),
+    ];
+    let activity = prop_oneof![
+        3 => (0u64..2_000).prop_map(|since| Activity::Ready { since: Time(since) }),
+        1 => (0u64..2_000).prop_map(|since| Activity::Idle { since: Some(Time(since)) }),
+        1 => Just(Activity::Idle { since: None }),
+    ];
+    vec((1u32..5, priority, activity), 0..8).prop_map(|queues| {
+        let numbered = (1..).zip(queues);
+        numbered
+            .map(|(id, (device, priority, activity))| QueueStatus {
+                activity,
+                ..queue(id, device, priority, false)
+            })
+            .collect()
+    })
+}
+
+/// Any status.
+pub fn status() -> impl Strategy<Value = Status> {
+    let gangs = vec(queues(), 0..8);
+    prop_oneof![
+        1 => queues().prop_map(local),
+        4 => gangs.prop_map(|gangs| global((1..).zip(gangs).map(|(client, queues)| gang(client, queues)).collect())),
+    ]
+}

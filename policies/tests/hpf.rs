@@ -1,0 +1,344 @@
+//! HPF on hand-made and on random statuses, through the engine, as queues and as gangs.
+
+mod common;
+
+use common::{gang, global, local, queue, status, unit_queues};
+use policies::{Engine, registry};
+use proptest::prelude::*;
+use protocol::bounds::Priority;
+use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::operation::{Operation, Permit, Reason, UnitId};
+use protocol::policy::PolicyKind;
+use protocol::status::{Activity, QueueStatus, Status};
+use protocol::time::Time;
+use std::time::Duration;
+
+const NOW: Time = Time(1_000_000);
+
+fn engine() -> Engine {
+    Engine::new(registry::find(PolicyKind::Hpf).unwrap(), Duration::ZERO)
+}
+
+fn decide(status: &Status) -> Vec<Operation> {
+    let mut engine = engine();
+    let decision = engine.decide(status, NOW);
+    assert_eq!(decision.wake, None);
+    decision.operations.to_vec()
+}
+
+/// What is decided, one word a unit: `run` or `stop`, with a `*` where the window limits.
+fn words(status: &Status) -> String {
+    let word = |operation: &Operation| match (operation.permit.run, operation.permit.limit) {
+        (true, false) => "run",
+        (true, true) => "run*",
+        (false, false) => "stop",
+        (false, true) => "stop*",
+    };
+    decide(status).iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// (device, priority, ready) of each queue.
+type Row<'a> = &'a [(u32, i64, bool)];
+
+#[test]
+fn queues() {
+    let table: &[(&str, Row, &str)] = &[
+        ("nobody", &[], ""),
+        ("alone and idle", &[(1, 0, false)], "run"),
+        ("alone", &[(1, -255, true)], "run"),
+        ("equals share", &[(1, 3, true), (1, 3, true), (1, 3, false)], "run run run"),
+        ("the higher one", &[(1, 1, true), (1, 2, true)], "stop* run"),
+        ("an idle rival limits", &[(1, 1, true), (1, 2, false)], "run* run"),
+        ("an idle low one waits", &[(1, 1, false), (1, 2, true)], "stop* run"),
+        ("devices are apart", &[(1, 1, true), (2, 2, true)], "run run"),
+        ("never", &[(1, -256, true)], "stop*"),
+        ("never outranks nobody", &[(1, -256, true), (1, -255, true)], "stop* run"),
+        ("three levels", &[(1, 0, true), (1, 5, true), (1, 255, false), (2, 0, true)], "stop* run* run run"),
+    ];
+    for (case, queues, expected) in table {
+        let queues =
+            (1..).zip(*queues).map(|(id, &(device, priority, ready))| queue(id, device, priority, ready));
+        assert_eq!(words(&local(queues.collect())), *expected, "{case}");
+    }
+}
+
+#[test]
+fn gangs() {
+    // For each gang its queues, and what is decided.
+    let table: &[(&str, &[Row], &str)] = &[
+        ("no queue yet", &[&[], &[(1, 255, true)]], "run* run"),
+        ("the highest ready queue counts", &[&[(1, 9, true), (1, 0, true)], &[(1, 5, true)]], "run* stop*"),
+        ("an idle queue does not raise", &[&[(1, 9, false), (1, 0, true)], &[(1, 5, true)]], "stop* run*"),
+        ("idle it may be the highest", &[&[(1, 9, false), (1, 0, false)], &[(1, 5, true)]], "run* run*"),
+        ("its own higher queue limits", &[&[(1, 9, true), (1, 0, true)]], "run*"),
+        ("all devices or none", &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)]], "stop* run"),
+        (
+            "who is outranked elsewhere keeps nobody waiting",
+            &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)], &[(1, 1, true)]],
+            "stop* run run*",
+        ),
+        (
+            "a device may be empty if all on it are outranked elsewhere",
+            &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)], &[(3, 0, true)]],
+            "stop* run run",
+        ),
+        (
+            "a circle of devices",
+            &[&[(1, 3, true), (2, 3, true)], &[(2, 2, true), (3, 2, true)], &[(3, 1, true), (1, 1, true)]],
+            "run stop* stop*",
+        ),
+        (
+            "a circle of equals",
+            &[&[(1, 3, true), (2, 3, true)], &[(2, 3, true), (3, 3, true)], &[(3, 3, true), (1, 3, true)]],
+            "run run run",
+        ),
+        (
+            "a chain: the middle one stops, so the end runs",
+            &[&[(1, 9, true)], &[(1, 5, true), (2, 5, true)], &[(2, 1, true)]],
+            "run stop* run*",
+        ),
+        (
+            "without work on a device nobody is outranked there",
+            &[&[(1, 9, true), (2, 9, false)], &[(2, 1, true)]],
+            "run run*",
+        ),
+        ("but is outranked there", &[&[(1, 1, true), (2, 1, false)], &[(2, 9, true)]], "stop* run"),
+        (
+            "never is for the queue, not for the gang",
+            &[&[(1, -256, true), (1, 4, true)], &[(1, 3, true)]],
+            "run stop*",
+        ),
+        ("never only", &[&[(1, -256, true), (2, -256, false)], &[(1, -255, true)]], "stop* run"),
+        (
+            "a queue that never runs is no work",
+            &[&[(1, -256, true), (1, 4, false)], &[(1, 3, true)]],
+            "run run*",
+        ),
+    ];
+    for (case, gangs, expected) in table {
+        let gang = |(client, queues): (u64, &Row)| {
+            let queues =
+                (1..).zip(*queues).map(|(id, &(device, priority, ready))| queue(id, device, priority, ready));
+            gang(client, queues.collect())
+        };
+        assert_eq!(words(&global((1..).zip(*gangs).map(gang).collect())), *expected, "{case}");
+    }
+}
+
+#[test]
+fn the_reason_names_the_most_urgent_in_the_way() {
+    let status = global(vec![
+        gang(1, vec![queue(3, 1, 1, true), queue(4, 2, 1, true)]),
+        gang(2, vec![queue(6, 1, 2, true)]),
+        gang(3, vec![queue(7, 2, 10, true), queue(8, 2, 9, true), queue(9, 2, 10, true)]),
+        gang(4, vec![queue(5, 1, -256, true)]),
+    ]);
+    let reasons: Vec<_> =
+        decide(&status).iter().map(|operation| operation.permit.reason.to_string()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "queue 7 of pid 1003 has priority 10 > 1",
+            "nobody of higher priority runs on its devices",
+            "nobody of higher priority runs on its devices",
+            "priority -256 never runs",
+        ]
+    );
+    let Reason::Outranked { by, .. } = decide(&status)[0].permit.reason else { panic!("outranked") };
+    assert_eq!((by.pid, by.device), (Pid(1003), DeviceId(2)));
+}
+
+#[test]
+fn among_equals_the_reason_names_the_one_that_was_ready_first() {
+    let mut early = queue(2, 1, 9, true);
+    early.activity = Activity::Ready { since: Time(5) };
+    let status = local(vec![queue(1, 1, 9, true), early, queue(3, 1, 9, true), queue(4, 1, 0, true)]);
+    let Reason::Outranked { by, .. } = decide(&status)[3].permit.reason else { panic!("outranked") };
+    assert_eq!(by.queue, QueueId(2));
+}
+
+/// The units of a status with their queues that may execute, their permits, and the questions that the rules ask.
+struct Judged {
+    units: Vec<(UnitId, Vec<QueueStatus>, bool)>,
+    permits: Vec<Permit>,
+}
+
+impl Judged {
+    fn new(status: &Status) -> Self {
+        let operations = decide(status);
+        let units = unit_queues(status);
+        assert_eq!(
+            operations.iter().map(|operation| operation.unit).collect::<Vec<_>>(),
+            units.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            "every unit once, and no other"
+        );
+        let executing = |queues: Vec<QueueStatus>| -> Vec<QueueStatus> {
+            queues.into_iter().filter(|queue| queue.priority != Priority::NO_EXECUTE).collect()
+        };
+        let units = units
+            .into_iter()
+            .map(|(id, queues)| (id, executing(queues.clone()), queues.is_empty()))
+            .collect();
+        Self { units, permits: operations.iter().map(|operation| operation.permit).collect() }
+    }
+
+    fn is_ready(queue: &QueueStatus) -> bool {
+        matches!(queue.activity, Activity::Ready { .. })
+    }
+
+    fn ready(&self, unit: usize) -> bool {
+        self.units[unit].1.iter().any(Self::is_ready)
+    }
+
+    /// The highest priority of the ready queues, or of all if none is.
+    fn priority(&self, unit: usize) -> Option<Priority> {
+        let ready = self.ready(unit);
+        self.units[unit]
+            .1
+            .iter()
+            .filter(|queue| !ready || Self::is_ready(queue))
+            .map(|queue| queue.priority)
+            .max()
+    }
+
+    fn works_on(&self, unit: usize, device: DeviceId) -> bool {
+        self.units[unit].1.iter().any(|queue| queue.device == device && Self::is_ready(queue))
+    }
+
+    fn uses(&self, unit: usize, device: DeviceId) -> bool {
+        self.units[unit].1.iter().any(|queue| queue.device == device)
+    }
+
+    /// Whether `above` has work on a device of `below` and a higher priority.
+    fn outranks(&self, above: usize, below: usize) -> bool {
+        self.ready(above)
+            && self.priority(above) > self.priority(below)
+            && self.units[below].1.iter().any(|queue| self.works_on(above, queue.device))
+    }
+
+    fn all(&self) -> std::ops::Range<usize> {
+        0..self.units.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_unit_runs_unless_a_more_urgent_one_runs_where_it_would(status in status()) {
+        let judged = Judged::new(&status);
+        for unit in judged.all() {
+            let permit = judged.permits[unit];
+            if judged.units[unit].1.is_empty() {
+                // No queue at all: free to begin. Only queues that never run: never.
+                prop_assert_eq!(permit.run, judged.units[unit].2);
+                prop_assert!(permit.limit);
+                continue;
+            }
+            // Never suspended for an equal or a lower one, never running beside a higher one.
+            let outranked = judged.all().any(|other| judged.permits[other].run && judged.outranks(other, unit));
+            prop_assert_eq!(permit.run, !outranked, "unit {}", unit);
+        }
+    }
+
+    #[test]
+    fn a_device_with_work_is_used_unless_all_its_units_are_outranked_elsewhere(status in status()) {
+        let judged = Judged::new(&status);
+        let devices: Vec<_> =
+            judged.units.iter().flat_map(|(_, queues, _)| queues.iter().map(|queue| queue.device)).collect();
+        for &device in &devices {
+            let working: Vec<_> = judged.all().filter(|&unit| judged.works_on(unit, device)).collect();
+            let used = working.iter().any(|&unit| judged.permits[unit].run);
+            let elsewhere = |unit: usize| match judged.permits[unit].reason {
+                Reason::Outranked { by, .. } => by.device != device && judged.uses(unit, by.device),
+                _ => false,
+            };
+            prop_assert!(working.is_empty() || used || working.iter().all(|&unit| elsewhere(unit)));
+        }
+        // Whoever is the most urgent of all with work runs.
+        let top = judged.all().filter(|&unit| judged.ready(unit)).max_by_key(|&unit| judged.priority(unit));
+        prop_assert!(top.is_none_or(|unit| judged.permits[unit].run));
+    }
+
+    #[test]
+    fn without_a_limit_nobody_could_outrank(status in status()) {
+        let judged = Judged::new(&status);
+        for unit in judged.all() {
+            let queues = &judged.units[unit].1;
+            let Some(floor) = queues.iter().map(|queue| queue.priority).min() else { continue };
+            let rival = judged.all().any(|other| {
+                let shared = queues.iter().any(|queue| judged.uses(other, queue.device));
+                shared && judged.units[other].1.iter().any(|queue| queue.priority > floor)
+            });
+            prop_assert_eq!(judged.permits[unit].limit, rival, "unit {}", unit);
+        }
+    }
+
+    #[test]
+    fn reasons_are_true(status in status()) {
+        let judged = Judged::new(&status);
+        for unit in judged.all() {
+            match judged.permits[unit].reason {
+                Reason::Unrivalled => prop_assert!(judged.permits[unit].run),
+                Reason::NoExecute => prop_assert!(!judged.permits[unit].run && judged.units[unit].1.is_empty()),
+                Reason::Outranked { by, own } => {
+                    prop_assert!(!judged.permits[unit].run);
+                    prop_assert_eq!(Some(own), judged.priority(unit));
+                    let names = |&other: &usize| {
+                        judged.priority(other) == Some(by.priority)
+                            && judged.units[other].1.iter().any(|queue| queue.queue == by.queue && queue.priority == by.priority)
+                            && judged.works_on(other, by.device)
+                            && judged.permits[other].run
+                            && judged.outranks(other, unit)
+                    };
+                    prop_assert!(judged.all().any(|other| names(&other)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_status_gives_the_same_decision_whatever_was_decided_before(before in status(), status in status()) {
+        let fresh = decide(&status);
+        let mut engine = engine();
+        let _ = engine.decide(&before, Time(0));
+        for _ in 0..2 {
+            prop_assert_eq!(engine.decide(&status, NOW).operations, fresh.as_slice());
+        }
+        engine.set_policy(engine.policy());
+        prop_assert_eq!(engine.decide(&status, NOW).operations, fresh.as_slice());
+    }
+
+    #[test]
+    fn a_queue_and_a_gang_of_one_queue_are_decided_alike(queues in common::queues()) {
+        let gangs = queues.iter().map(|queue| gang(queue.queue.0, vec![*queue])).collect();
+        let as_gangs: Vec<_> = decide(&global(gangs)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
+        let as_queues: Vec<_> = decide(&local(queues)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
+        prop_assert_eq!(as_gangs, as_queues);
+    }
+
+    #[test]
+    fn the_order_of_the_gangs_does_not_matter(status in status(), by in 0usize..8) {
+        if let Status::Global { mut gangs } = status {
+            let by = by.min(gangs.len());
+            let mut expected = decide(&global(gangs.clone()));
+            expected.rotate_left(by);
+            gangs.rotate_left(by);
+            prop_assert_eq!(decide(&global(gangs)), expected);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_goes_is_forgotten() {
+    let mut engine = engine();
+    let low = gang(1, vec![queue(1, 1, 0, true)]);
+    let high = gang(2, vec![queue(1, 1, 9, true)]);
+    let both = global(vec![low.clone(), high]);
+    assert!(!engine.decide(&both, NOW).operations[0].permit.run);
+    let alone = global(vec![low]);
+    let decision = engine.decide(&alone, NOW).operations.to_vec();
+    assert_eq!(decision.len(), 1);
+    assert_eq!(decision[0].unit, UnitId::Gang(ClientId(1)));
+    assert!(decision[0].permit.run && !decision[0].permit.limit);
+}

@@ -1,0 +1,60 @@
+//! A queue that has just turned idle counts as ready for a moment, and the engine says when the moment ends.
+
+mod common;
+
+use common::{gang, global, local, queue};
+use policies::{Engine, registry};
+use proptest::prelude::*;
+use protocol::status::{Activity, Status};
+use protocol::time::Time;
+use std::time::Duration;
+
+const LINGER: Duration = Duration::from_nanos(200);
+
+/// Whether the low unit runs at this time, and the wake-up.
+fn low_runs(status: &Status, now: u64) -> (bool, Option<u64>) {
+    let mut engine = Engine::new(registry::DEFAULT, LINGER);
+    let decision = engine.decide(status, Time(now));
+    (decision.operations[0].permit.run, decision.wake.map(|wake| wake.0))
+}
+
+#[test]
+fn a_short_gap_lets_nobody_in() {
+    let mut high = queue(2, 1, 9, false);
+    high.activity = Activity::Idle { since: Some(Time(1_000)) };
+    let low = queue(1, 1, 0, true);
+    let statuses = [local(vec![low, high]), global(vec![gang(1, vec![low]), gang(2, vec![high])])];
+    for status in &statuses {
+        assert_eq!(low_runs(status, 1_000), (false, Some(1_200)));
+        assert_eq!(low_runs(status, 1_199), (false, Some(1_200)));
+        assert_eq!(low_runs(status, 1_200), (true, None));
+        // Another process's clock may be ahead, or it may lie: no time is waited for longer than a linger.
+        assert_eq!(low_runs(status, 10), (false, Some(210)));
+    }
+}
+
+#[test]
+fn a_gang_keeps_the_priority_of_the_queue_that_lingers() {
+    let mut high = queue(2, 1, 9, false);
+    high.activity = Activity::Idle { since: Some(Time(1_000)) };
+    let status = global(vec![gang(1, vec![queue(1, 1, 5, true)]), gang(2, vec![queue(1, 1, 0, true), high])]);
+    assert_eq!(low_runs(&status, 1_100), (false, Some(1_200)));
+    assert_eq!(low_runs(&status, 1_200), (true, None));
+}
+
+proptest! {
+    #[test]
+    fn nothing_changes_between_now_and_the_wake_up(status in common::status(), now in 0u64..2_000, step in 0.0f64..1.0) {
+        let mut engine = Engine::new(registry::DEFAULT, LINGER);
+        let first = engine.decide(&status, Time(now));
+        let (operations, wake) = (first.operations.to_vec(), first.wake);
+        prop_assert!(wake.is_none_or(|wake| wake > Time(now) && wake <= Time(now).after(LINGER)));
+        let span = wake.map_or(1_000_000, |wake| wake.0 - 1 - now);
+        let later = Time(now + (span as f64 * step) as u64);
+        let second = engine.decide(&status, later);
+        // Only times that lie in the future let it move, because they are cut to the present.
+        let honest = common::latest(&status) <= now;
+        prop_assert!(!honest || second.operations == operations.as_slice());
+        prop_assert!(!honest || second.wake == wake);
+    }
+}

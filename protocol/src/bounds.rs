@@ -1,0 +1,142 @@
+//! Numbers with a range. Each range and each default stands here and nowhere else: the environment, the hints and
+//! the C interface's constants take them from these types.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// A number outside the range of its type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// What the number was meant to be.
+    pub what: &'static str,
+    /// The number.
+    pub value: i64,
+    /// What it may be.
+    pub range: RangeInclusive<i64>,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} is not in {}..{}", self.what, self.value, self.range.start(), self.range.end())
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+macro_rules! bounded {
+    ($($(#[$doc:meta])* $name:ident($int:ty) $what:literal = $low:literal ..= $high:literal, $default:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "i64", into = "i64")]
+        pub struct $name($int);
+
+        impl $name {
+            /// Every value that the type can hold.
+            pub const RANGE: RangeInclusive<i64> = $low..=$high;
+            /// What holds if nothing is said.
+            pub const DEFAULT: Self = Self($default);
+            /// The largest value.
+            pub const MAX: Self = Self($high);
+
+            /// The number.
+            pub const fn get(self) -> $int {
+                self.0
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::DEFAULT
+            }
+        }
+
+        impl TryFrom<i64> for $name {
+            type Error = OutOfRange;
+
+            fn try_from(value: i64) -> Result<Self, OutOfRange> {
+                match <$int>::try_from(value) {
+                    Ok(number) if Self::RANGE.contains(&value) => Ok(Self(number)),
+                    _ => Err(OutOfRange { what: $what, value, range: Self::RANGE }),
+                }
+            }
+        }
+
+        impl From<$name> for i64 {
+            fn from(value: $name) -> i64 {
+                // Every range above lies within the 64 bits.
+                value.0 as i64
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+bounded! {
+    /// How urgent a queue is: bigger is more urgent. [`Priority::NO_EXECUTE`] is a priority of its own kind.
+    Priority(i32) "priority" = -256..=255, 0;
+    /// A share of the device in percent, for the policies that partition it.
+    Utilization(u8) "utilization" = 0..=100, 100;
+    /// A slice in microseconds, for the policies that take turns.
+    Timeslice(u64) "timeslice" = 100..=10_000_000, 5000;
+}
+
+impl Priority {
+    /// A queue of this priority never runs.
+    pub const NO_EXECUTE: Self = Self(-256);
+    /// The smallest priority with which a queue runs.
+    pub const MIN: Self = Self(-255);
+}
+
+impl Utilization {
+    /// Nothing.
+    pub const MIN: Self = Self(0);
+}
+
+impl Timeslice {
+    /// The shortest slice.
+    pub const MIN: Self = Self(100);
+    /// The environment takes slices only up to this many microseconds; hints take all of [`Timeslice::RANGE`].
+    pub const ENVIRONMENT: RangeInclusive<i64> = 100..=100_000;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_named_values_are_the_ends_of_the_ranges() {
+        assert_eq!(i64::from(Priority::NO_EXECUTE), *Priority::RANGE.start());
+        assert_eq!(i64::from(Priority::MIN), Priority::RANGE.start() + 1);
+        assert_eq!(i64::from(Priority::MAX), *Priority::RANGE.end());
+        assert_eq!(i64::from(Utilization::MIN), *Utilization::RANGE.start());
+        assert_eq!(i64::from(Timeslice::MIN), *Timeslice::RANGE.start());
+        assert!(Timeslice::RANGE.contains(Timeslice::ENVIRONMENT.start()));
+        assert!(Timeslice::RANGE.contains(Timeslice::ENVIRONMENT.end()));
+    }
+
+    #[test]
+    fn an_error_names_value_and_range() {
+        let error = Priority::try_from(300).unwrap_err();
+        assert_eq!(error.to_string(), "priority 300 is not in -256..255");
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_range_is_accepted(near in -300i64..400, far in any::<i64>()) {
+            for value in [near, far, far / 1_000_000_000_000] {
+                prop_assert_eq!(Priority::try_from(value).ok().map(i64::from), Priority::RANGE.contains(&value).then_some(value));
+                prop_assert_eq!(Utilization::try_from(value).ok().map(i64::from), Utilization::RANGE.contains(&value).then_some(value));
+                prop_assert_eq!(Timeslice::try_from(value).ok().map(i64::from), Timeslice::RANGE.contains(&value).then_some(value));
+                // What comes over a wire is checked in the same way.
+                prop_assert_eq!(serde_json::from_str::<Priority>(&value.to_string()).is_ok(), Priority::RANGE.contains(&value));
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The numbers of the C interface (`include/xsched/*.h`), with the names that they bear there.
+//!
+//! A test compiles the headers and compares every number with these.
+
+use crate::config::SchedulerKind;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+macro_rules! numbered {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal { $($(#[$row:meta])* $variant:ident = $number:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[repr(i32)]
+        pub enum $name {
+            $($(#[$row])* $variant = $number,)*
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The number in the C interface.
+            pub const fn number(self) -> i32 {
+                self as i32
+            }
+
+            /// The value with this number in the C interface.
+            pub fn from_number(number: i64) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| i64::from(value.number()) == number)
+            }
+
+            /// The name in the C interface.
+            pub const fn c_name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($prefix, stringify!($variant)),)*
+                }
+            }
+        }
+    )*};
+}
+
+numbered! {
+    /// What a function of the C interface returns (`XResult`).
+    XResult "kXSched" {
+        /// Done.
+        Success = 0,
+        /// The runtime or the device reported an error.
+        ErrorHardware = 1,
+        /// An argument is out of its range, or a pointer is null.
+        ErrorInvalidValue = 2,
+        /// No such queue.
+        ErrorNotFound = 3,
+        /// Not in the present state.
+        ErrorNotAllowed = 4,
+        /// Not in this build or not on this device.
+        ErrorNotSupported = 5,
+        /// The scheduler's answer makes no sense.
+        ErrorBadResponse = 6,
+        /// Anything else.
+        ErrorUnknown = 999,
+    }
+
+    /// How deep a suspension reaches (`XPreemptLevel`, without its `Unknown`, 0).
+    PreemptLevel "kPreemptLevel" {
+        /// Level 1: no further command is launched; what is in flight completes.
+        Block = 1,
+        /// Level 2: commands in flight that have not started do not start.
+        Deactivate = 2,
+        /// Level 3: the running command is interrupted as well.
+        Interrupt = 3,
+    }
+
+    /// Whether a queue has work (`XQueueState`).
+    QueueState "kQueueState" {
+        /// Not known.
+        Unknown = 0,
+        /// Everything submitted has completed.
+        Idle = 1,
+        /// There is something submitted that has not completed.
+        Ready = 2,
+    }
+}
+
+impl PreemptLevel {
+    /// The numbers of the levels.
+    pub const RANGE: RangeInclusive<i64> = 1..=3;
+}
+
+impl fmt::Display for PreemptLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
+    }
+}
+
+impl fmt::Display for XResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.c_name())
+    }
+}
+
+impl SchedulerKind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[Self::App, Self::Local, Self::Global];
+
+    /// The number in the C interface (`XSchedulerType`).
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::App => 1,
+            Self::Local => 2,
+            Self::Global => 3,
+        }
+    }
+
+    /// The kind with this number in the C interface.
+    pub fn from_number(number: i64) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| i64::from(kind.number()) == number)
+    }
+
+    /// The name in the C interface.
+    pub const fn c_name(self) -> &'static str {
+        match self {
+            Self::App => "kSchedulerAppManaged",
+            Self::Local => "kSchedulerLocal",
+            Self::Global => "kSchedulerGlobal",
+        }
+    }
+}
+
+/// Bits of `XQueueCreateFlag`.
+pub mod create_flag {
+    /// A submission returns only when its command is launched.
+    pub const BLOCKING_SUBMIT: i64 = 1;
+}
+
+/// Bits of `XQueueSuspendFlag`.
+pub mod suspend_flag {
+    /// After suspending, wait until everything launched has completed.
+    pub const SYNC_HW_QUEUE: i64 = 1;
+    /// Before suspending, wait until everything submitted so far has completed.
+    pub const WAIT_ALL: i64 = 2;
+    /// Before suspending, wait until the queue is idle.
+    pub const WAIT_IDLE: i64 = 4;
+}
+
+/// Bits of `XQueueResumeFlag`.
+pub mod resume_flag {
+    /// What is pending is discarded instead of launched.
+    pub const DROP_COMMANDS: i64 = 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_values() {
+        assert!(XResult::ALL.iter().all(|&v| XResult::from_number(v.number().into()) == Some(v)));
+        assert!(QueueState::ALL.iter().all(|&v| QueueState::from_number(v.number().into()) == Some(v)));
+        assert!(SchedulerKind::ALL.iter().all(|&v| SchedulerKind::from_number(v.number().into()) == Some(v)));
+        for number in -1..6 {
+            let level = PreemptLevel::from_number(number);
+            assert_eq!(level.is_some(), PreemptLevel::RANGE.contains(&number));
+        }
+        assert_eq!(XResult::from_number(i64::from(u32::MAX) + 1), None);
+        assert_eq!(XResult::ErrorNotFound.to_string(), "kXSchedErrorNotFound");
+    }
+}

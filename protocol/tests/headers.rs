@@ -1,0 +1,221 @@
+//! The C headers: clean C and C++, each by itself; the functions that are built, with their types; every number equal to
+//! the one that the library uses.
+
+use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag, resume_flag, suspend_flag};
+use protocol::config::SchedulerKind;
+use protocol::policy::PolicyKind;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const HEADERS: [&str; 6] = [
+    "xsched/types.h",
+    "xsched/xqueue.h",
+    "xsched/hint.h",
+    "xsched/hip/hal.h",
+    "xsched/hip/hal/hal.h",
+    "xsched/xsched.h",
+];
+
+/// The functions that are built, as pointers: name, result, arguments.
+const FUNCTIONS: &[(&str, &str)] = &[
+    ("XQueueCreate", "XQueueHandle *, HwQueueHandle, int64_t, int64_t"),
+    ("XQueueDestroy", "XQueueHandle"),
+    ("XQueueGet", "XQueueHandle *, HwQueueHandle"),
+    ("XQueueSetPreemptLevel", "XQueueHandle, XPreemptLevel"),
+    ("XQueueSetLaunchConfig", "XQueueHandle, int64_t, int64_t"),
+    ("XQueueWaitAll", "XQueueHandle"),
+    ("XQueueQuery", "XQueueHandle, XQueueState *"),
+    ("XQueueSuspend", "XQueueHandle, int64_t"),
+    ("XQueueResume", "XQueueHandle, int64_t"),
+    ("HwQueueDestroy", "HwQueueHandle"),
+    ("HwQueueSynchronize", "HwQueueHandle"),
+    ("XHintSetScheduler", "XSchedulerType, XPolicyType"),
+    ("XHintPriority", "XQueueHandle, Priority"),
+    ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
+];
+
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../include")
+}
+
+/// What a compiler says to a program, or nothing if it is content.
+fn compile(compiler: &str, arguments: &[&str], program: &str) -> Result<(), String> {
+    let mut child = Command::new(compiler)
+        .args(arguments)
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"])
+        .arg(include())
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{compiler} cannot be started: {error}"));
+    child.stdin.take().expect("piped").write_all(program.as_bytes()).expect("the compiler reads");
+    let output = child.wait_with_output().expect("the compiler ends");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+const C: (&str, &[&str]) = ("cc", &["-std=c99", "-x", "c"]);
+const CXX: (&str, &[&str]) = ("c++", &["-std=c++11", "-x", "c++"]);
+
+fn in_both(what: &str, program: &str) {
+    for (compiler, arguments) in [C, CXX] {
+        if let Err(said) = compile(compiler, arguments, program) {
+            panic!("{what}: {compiler} {arguments:?} says\n{said}");
+        }
+    }
+}
+
+/// A program whose translation fails unless each of these constants has its number. Nothing newer than C99.
+fn comparison(constants: &[(String, i64)]) -> String {
+    let mut program = String::from("#include <xsched/xsched.h>\n");
+    for (name, number) in constants {
+        writeln!(
+            program,
+            "extern char {name}_is_{}[({name}) == ({number}) ? 1 : -1];",
+            number.unsigned_abs()
+        )
+        .expect("a String takes all");
+    }
+    program
+}
+
+fn constants() -> Vec<(String, i64)> {
+    let mut all: Vec<(&str, i64)> = vec![
+        ("PRIORITY_NO_EXECUTE", Priority::NO_EXECUTE.into()),
+        ("PRIORITY_MIN", Priority::MIN.into()),
+        ("PRIORITY_DEFAULT", Priority::DEFAULT.into()),
+        ("PRIORITY_MAX", Priority::MAX.into()),
+        ("UTILIZATION_MIN", Utilization::MIN.into()),
+        ("UTILIZATION_DEFAULT", Utilization::DEFAULT.into()),
+        ("UTILIZATION_MAX", Utilization::MAX.into()),
+        ("TIMESLICE_MIN", Timeslice::MIN.into()),
+        ("TIMESLICE_DEFAULT", Timeslice::DEFAULT.into()),
+        ("TIMESLICE_MAX", Timeslice::MAX.into()),
+        ("NO_LAXITY", -1),
+        ("NO_DEADLINE", -1),
+        ("kPreemptLevelUnknown", 0),
+        ("kQueueFeatureAsyncSubmit", 1),
+        ("kQueueFeatureDynamicLevel", 2),
+        ("kQueueFeatureDynamicThreshold", 4),
+        ("kQueueFeatureDynamicBatchSize", 8),
+        ("kQueueFeatureSyncSuspend", 0x10),
+        ("kQueueFeatureResumeDropCommands", 0x20),
+        ("kQueueCreateFlagNone", 0),
+        ("kQueueCreateFlagBlockingSubmit", create_flag::BLOCKING_SUBMIT),
+        ("kQueueSuspendFlagNone", 0),
+        ("kQueueSuspendFlagSyncHwQueue", suspend_flag::SYNC_HW_QUEUE),
+        ("kQueueSuspendFlagWaitAll", suspend_flag::WAIT_ALL),
+        ("kQueueSuspendFlagWaitIdle", suspend_flag::WAIT_IDLE),
+        ("kQueueResumeFlagNone", 0),
+        ("kQueueResumeFlagDropCommands", resume_flag::DROP_COMMANDS),
+        ("kPlatformUnknown", 0),
+        ("kPlatformHIP", 4),
+        ("kDeviceTypeUnknown", 0),
+        ("kDeviceTypeCPU", 1),
+        ("kDeviceTypeGPU", 2),
+        ("kDeviceTypeNPU", 3),
+        ("kDeviceTypeFPGA", 4),
+        ("kDeviceTypeASIC", 5),
+        ("kDeviceTypeMCA", 6),
+    ];
+    all.extend(XResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(PreemptLevel::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(QueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(SchedulerKind::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(PolicyKind::ALL.iter().map(|value| (value.long_name(), value.number().into())));
+    all.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+}
+
+/// The words of a header outside its comments.
+fn words(header: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(include().join(header)).expect(header);
+    let mut code = String::new();
+    for (index, part) in text.split("/*").enumerate() {
+        code.push_str(if index == 0 { part } else { part.split_once("*/").expect("a comment ends").1 });
+    }
+    code.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '(')
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn each_header_stands_alone_and_twice() {
+    for header in HEADERS {
+        in_both(header, &format!("#include <{header}>\n#include <{header}>\n"));
+    }
+}
+
+#[test]
+fn exactly_the_built_functions_are_declared_with_their_types() {
+    let mut program = String::from("#include <xsched/xsched.h>\n#include <xsched/hip/hal.h>\n");
+    for (name, arguments) in FUNCTIONS {
+        writeln!(program, "extern XResult (*const type_of_{name})({arguments});")
+            .expect("a String takes all");
+        writeln!(program, "XResult (*const type_of_{name})({arguments}) = {name};")
+            .expect("a String takes all");
+    }
+    in_both("the functions", &program);
+
+    let declared: BTreeSet<String> = HEADERS
+        .iter()
+        .flat_map(|header| words(header))
+        .filter_map(|word| word.split_once('(').map(|(name, _)| name.to_owned()))
+        .filter(|name| ["X", "Hw", "Hip"].iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
+    assert_eq!(declared, FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).collect());
+}
+
+#[test]
+fn every_constant_has_the_number_that_the_library_uses() {
+    let constants = constants();
+    in_both("the constants", &comparison(&constants));
+
+    // All of them are compared: what the headers define and what stands in the list.
+    let defined: BTreeSet<String> = HEADERS
+        .iter()
+        .flat_map(|header| words(header))
+        .filter(|word| {
+            let constant = ["PRIORITY_", "UTILIZATION_", "TIMESLICE_", "NO_"];
+            let enumerator =
+                word.starts_with('k') && word.chars().nth(1).is_some_and(|c| c.is_ascii_uppercase());
+            enumerator || constant.iter().any(|prefix| word.starts_with(prefix))
+        })
+        .collect();
+    assert_eq!(defined, constants.into_iter().map(|(name, _)| name).collect());
+}
+
+#[test]
+fn a_wrong_number_is_noticed() {
+    for (compiler, arguments) in [C, CXX] {
+        let said =
+            compile(compiler, arguments, &comparison(&[("PRIORITY_MAX".to_owned(), 256)])).unwrap_err();
+        assert!(said.contains("PRIORITY_MAX_is_256"), "{said}");
+    }
+}
+
+#[test]
+fn a_program_passes_its_stream_in_whatever_order_it_includes() {
+    // HIP's own header where there is one; its declaration of the stream, as every release has it, elsewhere.
+    let hip = "#define __HIP_PLATFORM_AMD__ 1\n\
+        #if defined(__has_include)\n#if __has_include(<hip/hip_runtime_api.h>)\n\
+        #include <hip/hip_runtime_api.h>\n#define FOUND\n#endif\n#endif\n\
+        #ifndef FOUND\ntypedef struct ihipStream_t *hipStream_t;\n#endif\n";
+    let ours = "#include <xsched/xsched.h>\n#include <xsched/hip/hal.h>\n";
+    let usage = "extern XResult wrap(HwQueueHandle *hwq, hipStream_t stream);\n\
+        XResult wrap(HwQueueHandle *hwq, hipStream_t stream) { return HipQueueCreate(hwq, stream); }\n\
+        extern XQueueHandle create(HwQueueHandle hwq);\n\
+        XQueueHandle create(HwQueueHandle hwq) {\n\
+          XQueueHandle xq = 0;\n\
+          if (XQueueCreate(&xq, hwq, kPreemptLevelBlock, kQueueCreateFlagNone) != kXSchedSuccess) return 0;\n\
+          XHintPriority(xq, PRIORITY_MAX);\n\
+          XHintSetScheduler(kSchedulerLocal, kPolicyHighestPriorityFirst);\n\
+          return xq;\n\
+        }\n";
+    in_both("HIP first", &format!("{hip}{ours}{usage}"));
+    in_both("HIP last", &format!("{ours}{hip}{usage}"));
+}

@@ -1,0 +1,151 @@
+//! Everything that crosses a process border survives the way there and back; what does not fit is refused.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::event::Event;
+use protocol::hint::Hint;
+use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::operation::{Operation, Permit, Reason, Rival, UnitId};
+use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
+use protocol::time::Time;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+fn there_and_back<T: Serialize + DeserializeOwned>(value: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    Priority::RANGE.prop_map(|number| Priority::try_from(number).unwrap())
+}
+
+fn level() -> impl Strategy<Value = PreemptLevel> {
+    prop::sample::select(PreemptLevel::ALL)
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    any::<u64>().prop_map(Time)
+}
+
+fn queue() -> impl Strategy<Value = QueueId> {
+    any::<u64>().prop_map(QueueId)
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (queue(), any::<u32>(), priority(), level()).prop_map(|(queue, device, priority, level)| {
+            Event::QueueCreated { queue, device: DeviceId(device), priority, level }
+        }),
+        queue().prop_map(|queue| Event::QueueDestroyed { queue }),
+        (queue(), time()).prop_map(|(queue, at)| Event::QueueReady { queue, at }),
+        (queue(), time()).prop_map(|(queue, at)| Event::QueueIdle { queue, at }),
+        (queue(), priority()).prop_map(|(queue, priority)| Event::Hint(Hint::Priority { queue, priority })),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let unit = prop_oneof![
+        any::<u64>().prop_map(|client| UnitId::Gang(ClientId(client))),
+        queue().prop_map(UnitId::Queue),
+    ];
+    let rival =
+        (any::<u32>(), queue(), any::<u32>(), priority()).prop_map(|(pid, queue, device, priority)| Rival {
+            pid: Pid(pid),
+            queue,
+            device: DeviceId(device),
+            priority,
+        });
+    let reason = prop_oneof![
+        Just(Reason::Unrivalled),
+        Just(Reason::NoExecute),
+        (rival, priority()).prop_map(|(by, own)| Reason::Outranked { by, own }),
+    ];
+    (unit, any::<bool>(), any::<bool>(), reason)
+        .prop_map(|(unit, run, limit, reason)| Operation { unit, permit: Permit { run, limit, reason } })
+}
+
+fn queues() -> impl Strategy<Value = Queues> {
+    let activity = prop_oneof![
+        time().prop_map(|since| Activity::Ready { since }),
+        option::of(time()).prop_map(|since| Activity::Idle { since }),
+    ];
+    let counts =
+        any::<[u64; 6]>().prop_map(|[pending, in_flight, direct, deferred, suspensions, suspended_ns]| {
+            Counts { pending, in_flight, direct, deferred, suspensions, suspended_ns }
+        });
+    let rest = (any::<u32>(), priority(), level(), activity, counts);
+    prop::collection::btree_map(queue(), rest, 0..4).prop_map(|queues| {
+        let status = |(queue, (device, priority, level, activity, counts))| QueueStatus {
+            queue,
+            device: DeviceId(device),
+            priority,
+            level,
+            activity,
+            counts,
+        };
+        Queues::try_from(queues.into_iter().map(status).collect::<Vec<_>>()).unwrap()
+    })
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    let gang = (any::<u64>(), any::<u32>(), queues()).prop_map(|(client, pid, queues)| Gang {
+        client: ClientId(client),
+        pid: Pid(pid),
+        queues,
+    });
+    prop_oneof![
+        (any::<u32>(), queues()).prop_map(|(pid, queues)| Status::Local { pid: Pid(pid), queues }),
+        vec(gang, 0..4).prop_map(|gangs| Status::Global { gangs }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn events(event in event()) {
+        prop_assert_eq!(there_and_back(&event), event);
+    }
+
+    #[test]
+    fn operations(operation in operation()) {
+        prop_assert_eq!(there_and_back(&operation), operation);
+    }
+
+    #[test]
+    fn statuses(status in status()) {
+        prop_assert_eq!(there_and_back(&status), status);
+    }
+
+    #[test]
+    fn a_priority_out_of_range_does_not_arrive(number in any::<i32>()) {
+        let json = format!(r#"{{"Hint":{{"Priority":{{"queue":1,"priority":{number}}}}}}}"#);
+        let fits = Priority::RANGE.contains(&i64::from(number));
+        prop_assert_eq!(serde_json::from_str::<Event>(&json).is_ok(), fits);
+    }
+
+    #[test]
+    fn any_events_leave_a_list_that_arrives(events in vec((0u64..6, event()), 0..40)) {
+        let mut queues = Queues::default();
+        for (name, event) in events {
+            // Few names, so that the events meet.
+            let queue = QueueId(name);
+            let event = match event {
+                Event::QueueCreated { device, priority, level, .. } => {
+                    Event::QueueCreated { queue, device, priority, level }
+                }
+                Event::QueueDestroyed { .. } => Event::QueueDestroyed { queue },
+                Event::QueueReady { at, .. } => Event::QueueReady { queue, at },
+                Event::QueueIdle { at, .. } => Event::QueueIdle { queue, at },
+                Event::Hint(Hint::Priority { priority, .. }) => Event::Hint(Hint::Priority { queue, priority }),
+            };
+            let before = queues.clone();
+            if queues.apply(&event).is_err() {
+                prop_assert_eq!(&queues, &before);
+            }
+            prop_assert!(queues.is_sorted_by(|a, b| a.queue < b.queue));
+        }
+        prop_assert_eq!(there_and_back(&queues), queues);
+    }
+}

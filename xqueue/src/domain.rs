@@ -1,0 +1,297 @@
+//! The process's devices and queues, the gang's permission word, and what all of them share. A
+//! [`Domain`] is one launch order: everything of one process belongs to one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use crate::config::{Config, QueueConfig};
+use crate::estimate::Estimates;
+use crate::hw::{HwDevice, HwQueue, Observer};
+use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
+use crate::permission::{Gate, Permission};
+use crate::queue::XQueue;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, spawn};
+use crate::watcher::Watcher;
+use crate::worker;
+
+/// What every queue reaches.
+pub(crate) struct Core {
+    pub(crate) tickets: CachePadded<Tickets>,
+    pub(crate) gate: CachePadded<Gate>,
+    /// Queues with something pending. Zero: nothing of the process can be out of order.
+    pub(crate) backlog: CachePadded<AtomicUsize>,
+    /// Launches that somebody asked to hear of, permissions, wishes.
+    pub(crate) progress: Signal,
+    devices: RwLock<Arc<[Arc<Device>]>>,
+    pub(crate) config: Config,
+    /// The budget in nanoseconds.
+    pub(crate) budget: u64,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) watcher: Watcher,
+    pub(crate) stop: AtomicBool,
+    next_queue: AtomicU64,
+}
+
+/// One device.
+pub(crate) struct Device {
+    pub(crate) id: DeviceId,
+    pub(crate) hw: Arc<dyn HwDevice>,
+    pub(crate) queues: RwLock<Arc<[Arc<XQueue>]>>,
+    /// Grows when `queues` or a priority changes.
+    pub(crate) version: AtomicU64,
+    /// Queues of the class `Blocking`.
+    pub(crate) blocking: AtomicUsize,
+    pub(crate) signal: Signal,
+    pub(crate) estimates: Estimates,
+    has_worker: AtomicBool,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Core {
+    pub(crate) fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
+        self.devices.read().iter().find(|d| d.id == id).cloned()
+    }
+
+    /// Calls `visit` with every queue of the scope until it returns false; holds no lock meanwhile.
+    pub(crate) fn each_queue(&self, scope: Scope<'_>, mut visit: impl FnMut(&Arc<XQueue>) -> bool) {
+        let devices = self.devices.read().clone();
+        for device in devices.iter() {
+            let queues = device.queues.read().clone();
+            for queue in queues.iter().filter(|queue| scope.contains(queue)) {
+                if !visit(queue) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Wakes every worker and everybody who waits for a launch or a permission.
+    pub(crate) fn wake_all(&self) {
+        let devices = self.devices.read().clone();
+        for device in devices.iter() {
+            device.signal.notify();
+        }
+        self.progress.notify();
+    }
+}
+
+impl Device {
+    /// Wakes the worker, which is created by the first call. False: there is none.
+    pub(crate) fn wake_worker(self: &Arc<Self>, core: &Arc<Core>) -> bool {
+        self.signal.notify();
+        cfg!(loom) || self.has_worker.load(Ordering::Acquire) || self.start_worker(core)
+    }
+
+    #[cold]
+    fn start_worker(self: &Arc<Self>, core: &Arc<Core>) -> bool {
+        let mut worker = self.worker.lock();
+        if worker.is_some() {
+            return true;
+        }
+        if core.stop.load(Ordering::Acquire) {
+            return false;
+        }
+        let (device, theirs) = (self.clone(), core.clone());
+        match spawn("giveway-launch", move || worker::run(&theirs, &device)) {
+            Ok(handle) => {
+                *worker = Some(handle);
+                self.has_worker.store(true, Ordering::Release);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "no worker thread: submitting threads launch themselves");
+                false
+            }
+        }
+    }
+
+    /// The list of queues or their priorities changed.
+    pub(crate) fn changed(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.signal.notify();
+    }
+
+    fn add(&self, queue: Arc<XQueue>) {
+        if queue.class == OrderClass::Blocking {
+            self.blocking.fetch_add(1, Ordering::AcqRel);
+        }
+        let mut queues = self.queues.write();
+        *queues = queues.iter().cloned().chain([queue]).collect();
+        drop(queues);
+        self.changed();
+    }
+
+    pub(crate) fn remove(&self, queue: &XQueue) {
+        let mut queues = self.queues.write();
+        let before = queues.len();
+        *queues = queues.iter().filter(|q| q.id != queue.id).cloned().collect();
+        let removed = queues.len() != before;
+        drop(queues);
+        if removed && queue.class == OrderClass::Blocking {
+            self.blocking.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.changed();
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.id).finish()
+    }
+}
+
+/// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
+/// discarded, the threads are joined.
+pub struct Domain {
+    core: Arc<Core>,
+}
+
+impl Domain {
+    /// A domain without devices. The observer hears of every queue.
+    pub fn new(config: Config, observer: Arc<dyn Observer>) -> Self {
+        let core = Core {
+            tickets: CachePadded::new(Tickets::new()),
+            gate: CachePadded::new(Gate::new(config.permission)),
+            backlog: CachePadded::new(AtomicUsize::new(0)),
+            progress: Signal::new(),
+            devices: RwLock::new(Arc::new([])),
+            config,
+            budget: u64::try_from(config.budget.as_nanos()).unwrap_or(u64::MAX / 4),
+            observer,
+            watcher: Watcher::new(config.watch),
+            stop: AtomicBool::new(false),
+            next_queue: AtomicU64::new(1),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// Makes a device known; the first call with an id counts.
+    pub fn add_device(&self, id: DeviceId, hw: Arc<dyn HwDevice>) {
+        let mut devices = self.core.devices.write();
+        if devices.iter().any(|device| device.id == id) {
+            return;
+        }
+        let device = Arc::new(Device {
+            id,
+            hw,
+            queues: RwLock::new(Arc::new([])),
+            version: AtomicU64::new(0),
+            blocking: AtomicUsize::new(0),
+            signal: Signal::new(),
+            estimates: Estimates::new(),
+            has_worker: AtomicBool::new(false),
+            worker: Mutex::new(None),
+        });
+        *devices = devices.iter().cloned().chain([device]).collect();
+    }
+
+    /// A new XQueue in front of `hw`; nothing if the device is not known.
+    pub fn create_queue(
+        &self,
+        device: DeviceId,
+        hw: Arc<dyn HwQueue>,
+        config: QueueConfig,
+    ) -> Option<Arc<XQueue>> {
+        let device = self.core.device(device)?;
+        let id = QueueId(self.core.next_queue.fetch_add(1, Ordering::Relaxed));
+        let queue = Arc::new(XQueue::new(id, self.core.clone(), device.clone(), hw, config));
+        device.add(queue.clone());
+        Some(queue)
+    }
+
+    /// All queues that exist, by device and in the order of their creation.
+    pub fn queues(&self) -> Vec<Arc<XQueue>> {
+        let mut all = Vec::new();
+        self.core.each_queue(Scope::Process, |queue| {
+            all.push(queue.clone());
+            true
+        });
+        all
+    }
+
+    /// Takes a ticket for a call that is not a command.
+    pub fn take_ticket(&self) -> Ticket {
+        self.core.tickets.take()
+    }
+
+    /// Whether any queue of the process has something pending.
+    pub fn has_pending(&self) -> bool {
+        self.core.backlog.load(Ordering::Acquire) != 0
+    }
+
+    /// A drain: waits, holding nothing, until everything of the scope with a ticket below `before` is
+    /// launched, failed or dropped.
+    pub fn wait_launched(&self, scope: Scope<'_>, before: Ticket) {
+        if !self.has_pending() {
+            return;
+        }
+        self.core.each_queue(scope, |queue| {
+            queue.wait_launched(before);
+            true
+        });
+    }
+
+    /// The gang's permission in force.
+    pub fn permission(&self) -> Permission {
+        self.core.gate.load()
+    }
+
+    /// Sets the gang's own permission word and stops following another one. Never waits for a launch.
+    pub fn store_permission(&self, permission: Permission) {
+        self.core.gate.store(permission);
+        self.permission_changed();
+    }
+
+    /// Follows a word that somebody else writes, for example on a page that the server shares. Who
+    /// sees that word change calls [`Domain::permission_changed`].
+    #[cfg(not(loom))]
+    pub fn follow_permission(&self, word: &'static std::sync::atomic::AtomicU64) {
+        self.core.gate.follow(word);
+        self.permission_changed();
+    }
+
+    /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a
+    /// launch; fit for a thread that must not call the hardware.
+    pub fn permission_changed(&self) {
+        self.core.each_queue(Scope::Process, |queue| {
+            queue.note_permission();
+            true
+        });
+        self.core.wake_all();
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // A gang that is held must not keep its process from ending.
+        self.core.gate.store(Permission::unlimited());
+        for queue in self.queues() {
+            queue.destroy(true);
+        }
+        self.core.stop.store(true, Ordering::Release);
+        self.core.wake_all();
+        self.core.watcher.stop();
+        for device in self.core.devices.read().iter() {
+            let worker = device.worker.lock().take();
+            if let Some(worker) = worker {
+                let _ = worker.join();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("permission", &self.permission())
+            .field("queues", &self.queues())
+            .finish_non_exhaustive()
+    }
+}

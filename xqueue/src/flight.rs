@@ -1,0 +1,449 @@
+//! What is on one hardware queue: counts, the window, the marks and who polls them. Knows nothing of
+//! what is pending, of permissions or of order.
+//!
+//! Invariants:
+//! * `launched`, the costs and the `since_*` fields are written only by who has submit (their
+//!   methods take the [`Submit`] as proof), so plain loads and stores suffice; others only read.
+//! * `completed` only grows and never exceeds what was launched when its proof was begun.
+//! * Spans are in launch order; only who has the poller's role removes one, so a mark is queried by
+//!   one thread at a time and never after it was released.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::LaunchConfig;
+use crate::error::HwError;
+use crate::estimate::{Estimate, Estimates};
+use crate::hw::{CostKey, HwQueue, Mark};
+use crate::queue::Submit;
+use crate::submit::Limit;
+use crate::sync::{AtomicU32, AtomicU64, Instant, Mutex, Ordering, TryLock, now};
+
+/// Commands from one mark to the next where nothing limits them.
+pub(crate) const FREE_RUN: u32 = 64;
+/// A command that was seen running so long before its end was watched closely.
+const CLOSE: Duration = Duration::from_micros(5);
+/// Different keys that a span remembers.
+const KEYS: usize = 4;
+
+/// The commands from one mark to the next.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    mark: Mark,
+    /// Index of the last command in front of the span.
+    start: u64,
+    /// Index of its last command.
+    upto: u64,
+    /// Forced launches in front of the mark.
+    strays_upto: u64,
+    /// Sum of all costs up to its end.
+    cost_upto: u64,
+    /// When, where that helps to foresee the end.
+    recorded: Option<Instant>,
+    /// The latest time at which none of it had certainly started.
+    unstarted: Option<Instant>,
+    /// The latest time at which it was seen running.
+    seen_running: Option<Instant>,
+    keys: Keys,
+}
+
+/// The keys of a span, as long as they are few and all known.
+#[derive(Debug, Clone, Copy, Default)]
+struct Keys {
+    keys: [u64; KEYS],
+    len: usize,
+    /// Commands that the keys stand for.
+    commands: u64,
+    overflow: bool,
+    /// Sum of the times that the known ones will probably take, and how many those are.
+    expected: u64,
+    known: u64,
+    /// At least one of them is worth a close look: it can be learnt, and little is known.
+    fresh: bool,
+}
+
+impl Keys {
+    fn add(&mut self, key: CostKey, known: Option<Estimate>) {
+        if let Some(known) = known {
+            self.expected += known.nanos;
+            self.known += 1;
+        }
+        self.fresh |= key != CostKey::UNKNOWN && known.is_none_or(|known| known.fresh);
+        self.commands += 1;
+        if self.keys[..self.len].contains(&key.0) {
+            return;
+        }
+        if self.len == KEYS {
+            self.overflow = true;
+            return;
+        }
+        self.keys[self.len] = key.0;
+        self.len += 1;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Spans {
+    queue: VecDeque<Span>,
+    /// Keys since the last mark.
+    since_mark: Keys,
+    /// At this time no command behind this index had started: the bound of spans yet to come.
+    unstarted: Option<(Instant, u64)>,
+    /// Since this time the first span is certainly running.
+    running_since: Option<Instant>,
+}
+
+/// A snapshot that a successful synchronisation turns into completion: everything that had been
+/// launched when it was taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Proof {
+    launched: u64,
+    strays: u64,
+    cost: u64,
+}
+
+/// What can be foreseen of the span that runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expectation {
+    /// How long it has been running at most.
+    pub(crate) ran: Duration,
+    /// How long it will probably take.
+    pub(crate) takes: Option<Duration>,
+    /// One command of which little is known.
+    pub(crate) fresh: bool,
+    /// Nothing is launched behind it: the device will be idle when it ends.
+    pub(crate) alone: bool,
+}
+
+/// What a look at the marks brought.
+#[derive(Debug, Default)]
+pub(crate) struct Polled {
+    /// Something completed.
+    pub(crate) progress: bool,
+    /// A mark could not be queried.
+    pub(crate) error: Option<HwError>,
+}
+
+/// The state of one hardware queue.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    launched: AtomicU64,
+    since_mark: AtomicU32,
+    /// Launches after which a mark is due without a limit; the watcher lowers it.
+    mark_after: AtomicU32,
+    marked: AtomicU64,
+    completed: AtomicU64,
+    /// Estimated nanoseconds, summed over all launches under the limit, and over the completed ones.
+    cost_launched: AtomicU64,
+    cost_since_mark: AtomicU64,
+    cost_completed: AtomicU64,
+    /// Index of the last launch whose cost was counted; others up to here were not.
+    last_costed: AtomicU64,
+    uncosted_upto: AtomicU64,
+    /// Launches outside submit, made inside user callbacks; `strays_done` of them are proved complete.
+    strays: AtomicU64,
+    strays_done: AtomicU64,
+    poller: TryLock,
+    spans: Mutex<Spans>,
+}
+
+impl Flight {
+    pub(crate) fn new() -> Self {
+        Self {
+            launched: AtomicU64::new(0),
+            since_mark: AtomicU32::new(0),
+            mark_after: AtomicU32::new(FREE_RUN),
+            marked: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            cost_launched: AtomicU64::new(0),
+            cost_since_mark: AtomicU64::new(0),
+            cost_completed: AtomicU64::new(0),
+            last_costed: AtomicU64::new(0),
+            uncosted_upto: AtomicU64::new(0),
+            strays: AtomicU64::new(0),
+            strays_done: AtomicU64::new(0),
+            poller: TryLock::new(),
+            spans: Mutex::new(Spans::default()),
+        }
+    }
+
+    /// Commands launched.
+    #[inline]
+    pub(crate) fn launched(&self) -> u64 {
+        self.launched.load(Ordering::Acquire)
+    }
+
+    /// Commands known to have completed.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        // Completed first: read the other way round it could overtake.
+        let completed = self.completed();
+        self.launched().saturating_sub(completed) + self.strays_in_flight()
+    }
+
+    fn strays_in_flight(&self) -> u64 {
+        let done = self.strays_done.load(Ordering::Acquire);
+        self.strays.load(Ordering::Acquire).saturating_sub(done)
+    }
+
+    pub(crate) fn strays(&self) -> u64 {
+        self.strays.load(Ordering::Acquire)
+    }
+
+    /// A launch outside submit begins; called under `pending`, so that nobody proves idleness past it.
+    pub(crate) fn begin_stray(&self) {
+        self.strays.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Launches whose completion no mark would show.
+    pub(crate) fn is_unmarked(&self) -> bool {
+        self.marked.load(Ordering::Acquire) < self.launched()
+    }
+
+    /// Whether no mark is outstanding, so that polling cannot bring anything.
+    pub(crate) fn has_no_mark(&self) -> bool {
+        self.marked.load(Ordering::Acquire) <= self.completed()
+    }
+
+    /// Counts a launch that nothing limits. True: a mark is due.
+    #[inline]
+    pub(crate) fn count_free(&self, _: &Submit<'_>) -> bool {
+        self.launched.store(self.launched.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let since = self.since_mark.load(Ordering::Relaxed) + 1;
+        self.since_mark.store(since, Ordering::Relaxed);
+        since >= self.mark_after.load(Ordering::Relaxed)
+    }
+
+    /// The last mark is long ago: the next launch records one.
+    pub(crate) fn want_mark(&self) {
+        self.mark_after.store(1, Ordering::Relaxed);
+    }
+
+    /// Counts a launch under the limit. True: a mark is due.
+    pub(crate) fn count_limited(&self, submit: &Submit<'_>, limit: Limit, key: CostKey, budget: u64) -> bool {
+        let due = self.count_free(submit);
+        let cost = limit.cost;
+        match limit.config {
+            LaunchConfig::Fixed { batch, .. } => due || self.since_mark.load(Ordering::Relaxed) >= batch,
+            LaunchConfig::Adaptive => {
+                let launched = self.launched.load(Ordering::Relaxed);
+                self.last_costed.store(launched, Ordering::Relaxed);
+                let total = self.cost_launched.load(Ordering::Relaxed) + cost;
+                self.cost_launched.store(total, Ordering::Relaxed);
+                let since = self.cost_since_mark.load(Ordering::Relaxed) + cost;
+                self.cost_since_mark.store(since, Ordering::Relaxed);
+                self.spans.lock().since_mark.add(key, limit.known);
+                // Half a window from mark to mark: one more of this kind would exceed it.
+                due || 2 * (since + cost) > budget
+            }
+        }
+    }
+
+    /// Whether the window admits one more command of this cost.
+    pub(crate) fn has_room(&self, _: &Submit<'_>, limit: Limit, budget: u64) -> bool {
+        let completed = self.completed();
+        let launched = self.launched.load(Ordering::Relaxed);
+        let in_flight = launched.saturating_sub(completed);
+        if in_flight == 0 {
+            return true;
+        }
+        match limit.config {
+            LaunchConfig::Fixed { threshold, .. } => in_flight < u64::from(threshold),
+            LaunchConfig::Adaptive => {
+                if self.last_costed.load(Ordering::Relaxed) != launched {
+                    self.uncosted_upto.store(launched, Ordering::Relaxed);
+                    self.last_costed.store(launched, Ordering::Relaxed);
+                }
+                if completed < self.uncosted_upto.load(Ordering::Relaxed) {
+                    return false;
+                }
+                let done = self.cost_completed.load(Ordering::Acquire);
+                let total = self.cost_launched.load(Ordering::Relaxed);
+                total.saturating_sub(done) + limit.cost <= budget
+            }
+        }
+    }
+
+    /// Records a mark behind everything launched.
+    pub(crate) fn record(&self, _: &Submit<'_>, hw: &dyn HwQueue) -> Result<(), HwError> {
+        let launched = self.launched.load(Ordering::Relaxed);
+        let strays = self.strays();
+        self.since_mark.store(0, Ordering::Relaxed);
+        self.mark_after.store(FREE_RUN, Ordering::Relaxed);
+        self.cost_since_mark.store(0, Ordering::Relaxed);
+        let result = hw.record_mark();
+        let start = self.marked.load(Ordering::Relaxed);
+        let mut spans = self.spans.lock();
+        let keys = std::mem::take(&mut spans.since_mark);
+        let unstarted = spans.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
+        match result {
+            Ok(mark) => spans.queue.push_back(Span {
+                mark,
+                start,
+                upto: launched,
+                strays_upto: strays,
+                cost_upto: self.cost_launched.load(Ordering::Relaxed),
+                recorded: (keys.commands != 0).then(now),
+                unstarted,
+                seen_running: None,
+                keys,
+            }),
+            Err(error) => {
+                // Nobody can know any more when it completes: fail open.
+                drop(spans);
+                self.complete(Proof { launched, strays, cost: self.cost_launched.load(Ordering::Relaxed) });
+                self.marked.store(launched, Ordering::Release);
+                return Err(error);
+            }
+        }
+        drop(spans);
+        self.marked.store(launched, Ordering::Release);
+        Ok(())
+    }
+
+    /// What a synchronisation that begins now will prove.
+    pub(crate) fn snapshot(&self) -> Proof {
+        // Costs first: a cost that is too small only keeps the window smaller for a while.
+        let cost = self.cost_launched.load(Ordering::Acquire);
+        let strays = self.strays();
+        Proof { launched: self.launched(), strays, cost }
+    }
+
+    /// Everything in the proof has completed.
+    pub(crate) fn complete(&self, proof: Proof) {
+        self.cost_completed.fetch_max(proof.cost, Ordering::AcqRel);
+        self.strays_done.fetch_max(proof.strays, Ordering::AcqRel);
+        self.completed.fetch_max(proof.launched, Ordering::AcqRel);
+    }
+
+    /// Whether everything in the proof is known to have completed.
+    pub(crate) fn covers(&self, proof: Proof) -> bool {
+        self.completed() >= proof.launched && self.strays_done.load(Ordering::Acquire) >= proof.strays
+    }
+
+    /// Looks which marks are behind; returns at once if another thread is looking.
+    /// `has_submit`: the caller holds submit, so that no launch is on its way.
+    pub(crate) fn poll(&self, hw: &dyn HwQueue, learn: Option<&Estimates>, has_submit: bool) -> Polled {
+        let mut polled = Polled::default();
+        if !self.poller.try_lock() {
+            return polled;
+        }
+        let begun = learn.map(|_| now());
+        let launched = self.launched() + u64::from(!has_submit);
+        loop {
+            let Some(span) = self.spans.lock().queue.front().copied() else {
+                break;
+            };
+            let known = span.upto <= self.completed();
+            let behind = known
+                || match hw.query_mark(span.mark) {
+                    Ok(behind) => behind,
+                    Err(error) => {
+                        polled.error = Some(error);
+                        true
+                    }
+                };
+            if !behind {
+                if let (Some(estimates), Some(begun)) = (learn, begun) {
+                    self.still_running(begun, estimates);
+                }
+                break;
+            }
+            self.complete(Proof { launched: span.upto, strays: span.strays_upto, cost: span.cost_upto });
+            polled.progress |= !known;
+            let seen = if known { None } else { learn.map(|e| (e, now())) };
+            let mut spans = self.spans.lock();
+            spans.queue.pop_front();
+            spans.running_since = None;
+            if let Some((estimates, at)) = seen {
+                // Its successor was launched in front of `at`: with a mark it runs since then.
+                spans.running_since = spans.queue.front().map(|_| at);
+                if let Some(since) = span.unstarted {
+                    let upper = at.saturating_duration_since(since);
+                    let gap = at.saturating_duration_since(span.seen_running.unwrap_or(since));
+                    learn_span(&span, upper, gap, estimates);
+                }
+            }
+            drop(spans);
+            hw.release_mark(span.mark);
+        }
+        if let Some(begun) = begun {
+            let mut spans = self.spans.lock();
+            let index = match spans.queue.front() {
+                Some(front) => front.upto,
+                None => launched,
+            };
+            spans.unstarted = Some((begun, index));
+            // The first one may be running; those behind it were not.
+            for span in spans.queue.iter_mut().skip(1) {
+                span.unstarted = Some(begun);
+            }
+        }
+        // Nobody wishes for this role: who fails to get it need not look.
+        self.poller.release();
+        polled
+    }
+
+    /// The first span was seen running at this time.
+    fn still_running(&self, at: Instant, estimates: &Estimates) {
+        let mut spans = self.spans.lock();
+        let since = spans.running_since;
+        let Some(front) = spans.queue.front_mut() else {
+            return;
+        };
+        front.seen_running = Some(at);
+        let keys = front.keys;
+        let known = keys.known == front.upto - front.start && !keys.overflow;
+        drop(spans);
+        let Some(since) = since.filter(|_| known) else {
+            return;
+        };
+        if at.saturating_duration_since(since) > 2 * Duration::from_nanos(keys.expected) {
+            for key in &keys.keys[..keys.len] {
+                estimates.forget(CostKey(*key));
+            }
+        }
+    }
+
+    /// What can be foreseen of the first span.
+    pub(crate) fn expectation(&self) -> Option<Expectation> {
+        let spans = self.spans.lock();
+        let front = spans.queue.front()?;
+        let since = spans.running_since.or(front.recorded)?;
+        let commands = front.upto - front.start;
+        let keys = front.keys;
+        let alone = front.upto == self.launched();
+        drop(spans);
+        Some(Expectation {
+            ran: now().saturating_duration_since(since),
+            takes: (keys.known == commands).then(|| Duration::from_nanos(keys.expected)),
+            fresh: keys.fresh && commands == 1,
+            alone,
+        })
+    }
+
+    /// Gives back all marks of a queue that is going away. False: another thread is polling.
+    pub(crate) fn release_all(&self, hw: &dyn HwQueue) -> bool {
+        if !self.poller.try_lock() {
+            return false;
+        }
+        let spans = std::mem::take(&mut self.spans.lock().queue);
+        for span in spans {
+            hw.release_mark(span.mark);
+        }
+        self.poller.release();
+        true
+    }
+}
+
+/// A span took at most `upper`, and was seen running `gap` before its end.
+fn learn_span(span: &Span, upper: Duration, gap: Duration, estimates: &Estimates) {
+    let commands = span.upto - span.start;
+    if span.keys.len == 1 && span.keys.commands == commands {
+        let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
+        estimates.learn(CostKey(span.keys.keys[0]), each, gap <= CLOSE.max(upper / 32));
+    }
+}

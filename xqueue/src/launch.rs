@@ -1,0 +1,374 @@
+//! The way out: who has submit launches what is at the front of pending, as far as permission, order
+//! and window admit.
+//!
+//! One decision, `XQueue::next`, serves the worker and the threads that wait for their turn. It reads
+//! atomic words and, for a chunk of items at a time, takes `pending`; all that may take long happens
+//! after it, under submit alone.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use crate::config::LaunchConfig;
+use crate::hw::CostKey;
+use crate::order::{Edge, OrderClass, Ticket};
+use crate::pending::{Item, Work};
+use crate::permission::OwnWord;
+use crate::queue::{Submit, XQueue};
+use crate::submit::{Limit, Limited};
+use crate::sync::{spin_hint, store_load_barrier};
+
+/// What the front of pending allows.
+enum Next {
+    Launch(Item, Limited),
+    Discard(Item),
+    Empty,
+    /// Held by a permission, or the turn of another thread.
+    NotMine,
+    /// Edges that are not satisfied.
+    Waits(Vec<Edge>),
+    Full,
+}
+
+/// Where [`XQueue::advance`] stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing is pending.
+    Empty,
+    /// It launched as many as it was asked to.
+    More,
+    /// Somebody else will wake the worker.
+    Blocked,
+    /// The window is full: polling brings it on.
+    Full,
+}
+
+/// What a thread finds that waits for its turn.
+pub(crate) enum Turned<'q> {
+    /// It is: launch, then `finish`.
+    Mine(Submit<'q>, Limited),
+    Dropped,
+    Full,
+    Blocked,
+}
+
+impl XQueue {
+    /// The limit under which the next command of this key would be launched.
+    pub(crate) fn limit(&self, key: CostKey) -> Limited {
+        if !self.is_limited() {
+            return None;
+        }
+        let config = self.launch_config();
+        let (cost, known) = match config {
+            LaunchConfig::Fixed { .. } => (0, None),
+            LaunchConfig::Adaptive => {
+                let budget = self.core.budget;
+                let known = self.device.estimates.get(key);
+                (known.map_or(budget, |known| known.nanos.min(budget)), known)
+            }
+        };
+        Some(Limit { config, cost, known })
+    }
+
+    fn has_room(&self, submit: &Submit<'_>, limited: Limited) -> bool {
+        limited.is_none_or(|limit| self.hot.flight.has_room(submit, limit, self.core.budget))
+    }
+
+    /// Whether the window has room, having looked at the marks if it seemed full.
+    pub(crate) fn make_room(&self, submit: &Submit<'_>, limited: Limited) -> bool {
+        if self.has_room(submit, limited) {
+            return true;
+        }
+        // What nobody can ever see complete must not keep the window full.
+        if !self.ensure_mark(submit) {
+            return true;
+        }
+        self.poll(true) && self.has_room(submit, limited)
+    }
+
+    /// Looks at the marks. True: something completed.
+    pub(crate) fn poll(&self, has_submit: bool) -> bool {
+        let learn = self.is_limited().then_some(&self.device.estimates);
+        let polled = self.hot.flight.poll(&*self.hw, learn, has_submit);
+        if let Some(error) = polled.error {
+            self.keep_error(error);
+        }
+        polled.progress
+    }
+
+    /// Books a successful launch and records a mark where one is due.
+    #[inline]
+    pub(crate) fn count(&self, submit: &Submit<'_>, ticket: Ticket, key: CostKey, limited: Limited) {
+        self.hot.last_ticket.store(ticket.0, Ordering::Release);
+        let flight = &self.hot.flight;
+        match limited {
+            None => {
+                if flight.count_free(submit) {
+                    self.record(submit);
+                    // Nobody else looks while nothing is limited: the marks must not pile up.
+                    self.poll(true);
+                }
+            }
+            Some(limit) => {
+                let due = flight.count_limited(submit, limit, key, self.core.budget);
+                // A default queue among others cannot be marked later without serializing them.
+                if due || self.has_foreign_launches() {
+                    self.record(submit);
+                }
+            }
+        }
+    }
+
+    fn record(&self, submit: &Submit<'_>) {
+        if let Err(error) = self.hot.flight.record(submit, &*self.hw) {
+            self.keep_error(error);
+        }
+    }
+
+    /// Sees to it that the completion of what is in flight will be seen. False: it cannot be.
+    fn ensure_mark(&self, submit: &Submit<'_>) -> bool {
+        let flight = &self.hot.flight;
+        !flight.is_unmarked() || !flight.has_no_mark() || self.mark_tail(submit)
+    }
+
+    /// Records a mark behind the last launch, if that disturbs nobody.
+    pub(crate) fn mark_tail(&self, submit: &Submit<'_>) -> bool {
+        if self.class != OrderClass::Default {
+            self.record(submit);
+            return true;
+        }
+        // On the default queue a mark waits for all blocking queues. With their submits held none
+        // of them can launch between the look and the mark. Only tries: no circle of locks.
+        let queues = self.device.queues.read().clone();
+        let own = self.hot.last_ticket.load(Ordering::Acquire);
+        let mut held = Vec::new();
+        for queue in queues.iter() {
+            if queue.class == OrderClass::Blocking {
+                match queue.try_submit() {
+                    Some(submit) => held.push(submit),
+                    None => return false,
+                }
+                if queue.hot.last_ticket.load(Ordering::Acquire) > own {
+                    return false;
+                }
+            }
+        }
+        self.record(submit);
+        true
+    }
+
+    /// Decides about the front item and, if it may be launched, takes it. `force`: whatever the
+    /// window says. Reads nothing but atomic words.
+    fn next(&self, submit: &Submit<'_>, mine: Option<Ticket>, force: bool) -> Next {
+        let mut taken = self.taken.lock();
+        if taken.is_empty() {
+            self.refill(&mut taken);
+        }
+        let Some(item) = taken.front_mut() else {
+            return Next::Empty;
+        };
+        let turn = matches!(item.work, Work::Turn);
+        if turn != mine.is_some() || mine.is_some_and(|ticket| ticket != item.ticket) {
+            return Next::NotMine;
+        }
+        // Permission first: who sees a resumption sees the dropping that came with it.
+        let may_launch = self.may_launch(item.ticket);
+        let drop = item.ticket.0 < self.drop_below.load(Ordering::Acquire);
+        let mut limited = None;
+        if !drop {
+            if !may_launch {
+                return Next::NotMine;
+            }
+            item.edges.retain(|edge| !edge.is_satisfied());
+            if !item.edges.is_empty() {
+                return Next::Waits(item.edges.clone());
+            }
+            limited = self.limit(item.key);
+            if !force && !self.has_room(submit, limited) {
+                return Next::Full;
+            }
+        }
+        match taken.pop_front() {
+            Some(item) if drop => Next::Discard(item),
+            Some(item) => Next::Launch(item, limited),
+            None => Next::Empty,
+        }
+    }
+
+    /// The item that `next` took is launched or discarded: the frontier moves.
+    pub(crate) fn finish(&self) {
+        let mut taken = self.taken.lock();
+        let frontier = match taken.front() {
+            Some(item) => {
+                let ticket = item.ticket;
+                self.hot.frontier.store(ticket.0, Ordering::SeqCst);
+                self.taken_left.store(taken.len(), Ordering::Release);
+                ticket
+            }
+            None => self.refill(&mut taken),
+        };
+        drop(taken);
+        // With `want_launched`: each side stores its word and reads the other's, one sees the other.
+        store_load_barrier();
+        if frontier.0 >= self.wanted.load(Ordering::SeqCst)
+            && self.wanted.swap(Ticket::NONE.0, Ordering::SeqCst) != Ticket::NONE.0
+        {
+            self.core.wake_all();
+        }
+    }
+
+    /// Takes more items and returns the frontier; what was taken before is launched.
+    fn refill(&self, taken: &mut VecDeque<Item>) -> Ticket {
+        let mut pending = self.pending.lock();
+        pending.take(taken);
+        self.taken_left.store(taken.len(), Ordering::Release);
+        let frontier = taken.front().map_or(Ticket::NONE, |item| item.ticket);
+        let before = self.hot.frontier.load(Ordering::Relaxed);
+        self.hot.frontier.store(frontier.0, Ordering::SeqCst);
+        if frontier == Ticket::NONE && before != Ticket::NONE.0 {
+            self.core.backlog.fetch_sub(1, Ordering::AcqRel);
+        }
+        let room = pending.has_waiters_and_room(&self.core.config.bounds);
+        drop(pending);
+        if room {
+            self.room.notify_all();
+        }
+        frontier
+    }
+
+    /// Launches up to `most` pending commands.
+    pub(crate) fn advance(&self, most: usize) -> Rest {
+        let Some(submit) = self.submit_or_wish() else {
+            return Rest::Blocked;
+        };
+        let mut force = false;
+        for _ in 0..most {
+            match self.next(&submit, None, force) {
+                Next::Launch(item, limited) => {
+                    self.launch(&submit, item, limited);
+                    self.finish();
+                    force = false;
+                }
+                Next::Discard(mut item) => {
+                    if let Work::Command(command) = &mut item.work {
+                        command.discard(&*self.hw);
+                    }
+                    self.finish();
+                }
+                Next::Empty => return Rest::Empty,
+                Next::NotMine => return Rest::Blocked,
+                Next::Waits(edges) => {
+                    if self.await_edges(&edges) {
+                        return Rest::Blocked;
+                    }
+                }
+                Next::Full => {
+                    if !self.ensure_mark(&submit) {
+                        force = true;
+                    } else if !self.poll(true) {
+                        return Rest::Full;
+                    }
+                }
+            }
+        }
+        Rest::More
+    }
+
+    fn launch(&self, submit: &Submit<'_>, mut item: Item, limited: Limited) {
+        let Work::Command(command) = &mut item.work else {
+            return;
+        };
+        match command.launch(&*self.hw) {
+            Ok(()) => {
+                self.deferred_launched.fetch_add(1, Ordering::Release);
+                self.count(submit, item.ticket, item.key, limited);
+            }
+            Err(error) => {
+                self.keep_error(error);
+                tracing::error!(
+                    kernel = command.name(),
+                    queue = self.id.0,
+                    code = error.code(),
+                    "a deferred launch failed"
+                );
+            }
+        }
+    }
+
+    /// Looks whether it is this ticket's turn. Edges ask for the launch of what they wait for.
+    pub(crate) fn take_turn(&self, ticket: Ticket) -> Turned<'_> {
+        let Some(submit) = self.submit_or_wish() else {
+            return Turned::Blocked;
+        };
+        let mut force = false;
+        loop {
+            match self.next(&submit, Some(ticket), force) {
+                Next::Launch(_, limited) => return Turned::Mine(submit, limited),
+                Next::Discard(_) => {
+                    self.finish();
+                    return Turned::Dropped;
+                }
+                Next::Empty | Next::NotMine => {
+                    self.wanted.fetch_min(ticket.0, Ordering::SeqCst);
+                    store_load_barrier();
+                    return match self.frontier() {
+                        // It came to the front between the look and the wish.
+                        frontier if frontier == ticket && self.may_launch(ticket) => continue,
+                        _ => Turned::Blocked,
+                    };
+                }
+                Next::Waits(edges) => {
+                    if self.await_edges(&edges) {
+                        return Turned::Blocked;
+                    }
+                }
+                Next::Full => {
+                    if !self.ensure_mark(&submit) {
+                        force = true;
+                    } else if !self.poll(true) {
+                        return Turned::Full;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for a wake-up when the edges are satisfied, and lets those that are waited for run until
+    /// then. False: they are satisfied already.
+    fn await_edges(&self, edges: &[Edge]) -> bool {
+        let mut waits = false;
+        for edge in edges {
+            waits |= edge.queue.want_launched(edge.before, true);
+        }
+        waits
+    }
+
+    /// Asks for a wake-up when everything below `before` is launched. False: it is.
+    pub(crate) fn want_launched(&self, before: Ticket, inherit: bool) -> bool {
+        // "Everything" is a wish as well, so it must differ from "no wish".
+        self.wanted.fetch_min(before.0.min(Ticket::NONE.0 - 1), Ordering::SeqCst);
+        store_load_barrier();
+        if self.hot.frontier.load(Ordering::SeqCst) >= before.0 {
+            return false;
+        }
+        // Inheritance: a running queue waits for this one.
+        if inherit
+            && self.inherit.fetch_max(before.0, Ordering::AcqRel) < before.0
+            && !OwnWord::runs(self.hot.own.load())
+        {
+            self.wake();
+        }
+        true
+    }
+
+    /// No worker thread could be started: the submitting thread does its work.
+    pub(crate) fn launch_without_worker(&self, ticket: Ticket) {
+        while self.frontier() <= ticket {
+            let key = self.core.progress.key();
+            match self.advance(1) {
+                Rest::Empty | Rest::More => {}
+                Rest::Full => spin_hint(),
+                Rest::Blocked => self.core.progress.wait_at_most(key, std::time::Duration::from_millis(1)),
+            }
+        }
+    }
+}

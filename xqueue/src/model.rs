@@ -1,0 +1,458 @@
+//! Models for the model checker: small programs on the real XQueue, run under every interleaving (up
+//! to a bound of preemptions) that loom's memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p xqueue --lib --release` runs them with two preemptions;
+//! `LOOM_MAX_PREEMPTIONS=3` looks deeper and takes longer. The hardware completes at every query, so
+//! nothing here waits for time. Each model ends with all its threads joined: a lost wake-up is a
+//! deadlock, which loom reports.
+
+use std::sync::{Arc, Mutex};
+
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+
+use crate::domain::Core;
+use crate::sync::{Signal, TryLock, store_load_barrier};
+use crate::*;
+
+/// Launches in order, as (queue, command). A plain mutex: no interleavings of its own.
+type Log = Arc<Mutex<Vec<(usize, u32)>>>;
+
+struct Hw {
+    index: usize,
+    log: Log,
+    /// Seen by the checker: a launch that meets another one on its queue.
+    busy: AtomicBool,
+    fails: AtomicBool,
+}
+
+impl Hw {
+    fn launch(&self, command: u32) -> HwResult {
+        assert!(!self.busy.swap(true, Ordering::Relaxed), "two launches meet");
+        let failed = self.fails.load(Ordering::Relaxed);
+        if !failed {
+            self.log.lock().expect("no panic").push((self.index, command));
+        }
+        self.busy.store(false, Ordering::Relaxed);
+        // loom does not see the plain mutex of the log; whoever reads the log is ordered by it.
+        store_load_barrier();
+        hw_result(if failed { 7 } else { 0 })
+    }
+}
+
+impl HwQueue for Hw {
+    fn record_mark(&self) -> Result<Mark, HwError> {
+        Ok(Mark(1))
+    }
+    fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+        Ok(true)
+    }
+    fn release_mark(&self, _: Mark) {}
+    fn synchronize(&self) -> HwResult {
+        Ok(())
+    }
+}
+
+struct Device;
+
+impl HwDevice for Device {
+    fn enter(&self) {}
+}
+
+struct Command(Arc<Hw>, u32);
+
+impl HwCommand for Command {
+    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+        self.0.launch(self.1)
+    }
+    fn discard(&mut self, _: &dyn HwQueue) {
+        self.0.log.lock().expect("no panic").push((self.0.index, self.1 + 100));
+    }
+    fn name(&self) -> &str {
+        "model"
+    }
+}
+
+struct Bed {
+    domain: Domain,
+    queues: Vec<(Arc<XQueue>, Arc<Hw>)>,
+    log: Log,
+}
+
+/// What the threads of a model share; loom wants each to own its part.
+#[derive(Clone)]
+struct Part {
+    queue: Arc<XQueue>,
+    hw: Arc<Hw>,
+}
+
+impl Part {
+    fn direct(&self, id: u32) -> Direct {
+        self.queue.try_direct(&Spec::new(CostKey::UNKNOWN), || self.hw.launch(id))
+    }
+
+    fn defer(&self, id: u32) -> Result<Ticket, SubmitError> {
+        self.defer_after(id, &[])
+    }
+
+    fn defer_after(&self, id: u32, after: &[After]) -> Result<Ticket, SubmitError> {
+        let spec = Spec { after, ..Spec::new(CostKey::UNKNOWN) };
+        self.queue.submit(&spec, Box::new(Command(self.hw.clone(), id)))
+    }
+
+    fn submit(&self, id: u32) -> Result<Ticket, SubmitError> {
+        match self.direct(id) {
+            Direct::Launched(ticket, _) => Ok(ticket),
+            Direct::NotNow => self.defer(id),
+        }
+    }
+
+    fn turn(&self, id: u32) -> Result<(Ticket, HwResult), SubmitError> {
+        self.queue.submit_in_turn(&Spec::new(CostKey::UNKNOWN), || self.hw.launch(id))
+    }
+}
+
+impl Bed {
+    fn new(permission: Permission, bounds: Bounds, queues: usize) -> Self {
+        let config = Config { permission, bounds, watch: false, ..Config::default() };
+        let domain = Domain::new(config, Arc::new(Unobserved));
+        domain.add_device(DeviceId(0), Arc::new(Device));
+        let log = Log::default();
+        let queues = (0..queues)
+            .map(|index| {
+                let hw = Arc::new(Hw {
+                    index,
+                    log: log.clone(),
+                    busy: AtomicBool::new(false),
+                    fails: AtomicBool::new(false),
+                });
+                let config = QueueConfig {
+                    launch: LaunchConfig::from_settings(Some(2), Some(1)),
+                    ..QueueConfig::default()
+                };
+                let queue = domain.create_queue(DeviceId(0), hw.clone(), config);
+                (queue.expect("the device is known"), hw)
+            })
+            .collect();
+        Self { domain, queues, log }
+    }
+
+    fn free() -> Self {
+        Self::new(Permission::unlimited(), Bounds::default(), 1)
+    }
+
+    fn part(&self, index: usize) -> Part {
+        let (queue, hw) = self.queues[index].clone();
+        Part { queue, hw }
+    }
+
+    /// Runs the worker's own loop on a thread of the model.
+    fn worker(&self) -> Worker {
+        let core = self.domain.core().clone();
+        let device = core.device(DeviceId(0)).expect("it is known");
+        let theirs = core.clone();
+        let thread = thread::spawn(move || worker::run(&theirs, &device));
+        Worker { core, thread }
+    }
+
+    fn launched(&self, index: usize) -> Vec<u32> {
+        let log = self.log.lock().expect("no panic");
+        log.iter().filter(|(q, _)| *q == index).map(|(_, id)| *id).collect()
+    }
+}
+
+struct Worker {
+    core: Arc<Core>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Worker {
+    fn stop(self) {
+        self.core.stop.store(true, crate::sync::Ordering::Release);
+        self.core.wake_all();
+        self.thread.join().expect("no panic");
+    }
+}
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+#[test]
+fn a_wish_is_never_lost() {
+    check(|| {
+        let lock = Arc::new(TryLock::new());
+        let signal = Arc::new(Signal::new());
+        let held = Arc::new(AtomicUsize::new(0));
+        let body = |lock: &TryLock, signal: &Signal, held: &AtomicUsize| {
+            loop {
+                let key = signal.key();
+                if lock.lock_or_wish() {
+                    break;
+                }
+                signal.wait(key);
+            }
+            assert_eq!(held.fetch_add(1, Ordering::Relaxed), 0);
+            held.fetch_sub(1, Ordering::Relaxed);
+            if lock.release() {
+                signal.notify();
+            }
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (lock, signal, held) = (lock.clone(), signal.clone(), held.clone());
+                thread::spawn(move || body(&lock, &signal, &held))
+            })
+            .collect();
+        body(&lock, &signal, &held);
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn submit_meets_submit() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let other = bed.part(0);
+        let thread = thread::spawn(move || other.submit(1).expect("open"));
+        bed.part(0).submit(2).expect("open");
+        thread.join().expect("no panic");
+        bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+        worker.stop();
+        let mut launched = bed.launched(0);
+        launched.sort_unstable();
+        assert_eq!(launched, [1, 2]);
+        assert!(!bed.domain.has_pending());
+    });
+}
+
+#[test]
+fn submit_meets_the_worker() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        part.defer(1).expect("open");
+        // Direct if the worker is through, behind it otherwise: in order either way.
+        part.submit(2).expect("open");
+        part.submit(3).expect("open");
+        part.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(bed.launched(0), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn the_window_holds_and_moves_on() {
+    check(|| {
+        let bed = Bed::new(Permission::limited(), Bounds::default(), 1);
+        let worker = bed.worker();
+        let part = bed.part(0);
+        for id in 1..=4 {
+            part.defer(id).expect("open");
+        }
+        part.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(bed.launched(0), [1, 2, 3, 4]);
+        assert!(part.queue.stats().in_flight <= 2);
+    });
+}
+
+#[test]
+fn suspend_and_resume_meet_submit_and_wait() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        let other = bed.part(0);
+        let thread = thread::spawn(move || {
+            other.queue.suspend(SuspendFlags::NONE);
+            other.queue.resume(ResumeFlags::NONE);
+        });
+        part.submit(1).expect("open");
+        part.submit(2).expect("open");
+        part.queue.wait_launched(Ticket::NONE);
+        thread.join().expect("no panic");
+        worker.stop();
+        assert_eq!(bed.launched(0), [1, 2]);
+    });
+}
+
+#[test]
+fn after_a_suspension_at_most_the_decided_launch_begins() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        for id in 1..=3 {
+            part.defer(id).expect("open");
+        }
+        part.queue.suspend(SuspendFlags::NONE);
+        store_load_barrier();
+        let at_return = bed.launched(0).len();
+        worker.stop();
+        assert!(bed.launched(0).len() <= at_return + 1);
+        part.queue.resume(ResumeFlags::NONE);
+        part.queue.advance(10);
+        assert_eq!(bed.launched(0), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_synchronous_suspension_ends_with_nothing_in_flight() {
+    check(|| {
+        let bed = Bed::free();
+        let part = bed.part(0);
+        let other = bed.part(0);
+        let thread = thread::spawn(move || {
+            let _ = other.direct(1);
+        });
+        part.queue.suspend(SuspendFlags::SYNC_HW_QUEUE);
+        let stats = part.queue.stats();
+        assert_eq!((stats.launched, stats.in_flight), (stats.completed, 0));
+        let at_return = bed.launched(0).len();
+        thread.join().expect("no panic");
+        assert_eq!(bed.launched(0).len(), at_return);
+    });
+}
+
+#[test]
+fn a_turn_comes_between_its_neighbours() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        part.defer(1).expect("open");
+        let (_, result) = part.turn(2).expect("open");
+        assert_eq!(result, Ok(()));
+        part.submit(3).expect("open");
+        part.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(bed.launched(0), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn two_turns_without_a_worker() {
+    check(|| {
+        let bed = Bed::free();
+        let other = bed.part(0);
+        let thread = thread::spawn(move || other.turn(1).is_ok());
+        assert!(bed.part(0).turn(2).is_ok());
+        assert!(thread.join().expect("no panic"));
+        assert_eq!(bed.launched(0).len(), 2);
+    });
+}
+
+#[test]
+fn back_pressure_lets_its_callers_go() {
+    check(|| {
+        let bounds = Bounds { commands: 1, ..Bounds::default() };
+        let bed = Bed::new(Permission::unlimited(), bounds, 1);
+        let worker = bed.worker();
+        let part = bed.part(0);
+        for id in 1..=3 {
+            part.defer(id).expect("open");
+        }
+        part.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(bed.launched(0), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_deferred_error_is_handed_over_once() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        part.hw.fails.store(true, Ordering::Relaxed);
+        part.defer(1).expect("open");
+        part.defer(2).expect("open");
+        let other = bed.part(0);
+        let thread = thread::spawn(move || other.queue.take_error().is_some());
+        part.queue.wait_launched(Ticket::NONE);
+        let taken = thread.join().expect("no panic");
+        let mine = part.queue.take_error().is_some();
+        worker.stop();
+        assert!(taken || mine, "somebody gets it");
+        assert!(part.queue.take_error().is_none());
+    });
+}
+
+#[test]
+fn destroy_meets_submit() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        part.defer(1).expect("open");
+        let other = bed.part(0);
+        let thread = thread::spawn(move || other.defer(2).is_ok());
+        part.queue.destroy(false);
+        let accepted = thread.join().expect("no panic");
+        worker.stop();
+        assert_eq!(bed.launched(0).len(), 1 + usize::from(accepted));
+        assert!(!bed.domain.has_pending());
+    });
+}
+
+#[test]
+fn a_held_queue_launches_what_a_running_one_waits_for() {
+    check(|| {
+        let bed = Bed::new(Permission::unlimited(), Bounds::default(), 2);
+        let worker = bed.worker();
+        let (low, high) = (bed.part(0), bed.part(1));
+        low.queue.suspend(SuspendFlags::NONE);
+        let record = low.defer(1).expect("open");
+        low.defer(2).expect("open");
+        let after = [After { queue: low.queue.clone(), through: record }];
+        high.defer_after(3, &after).expect("open");
+        high.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(*bed.log.lock().expect("no panic"), [(0, 1), (1, 3)]);
+        low.queue.resume(ResumeFlags::NONE);
+        low.queue.advance(10);
+        assert_eq!(bed.launched(0), [1, 2]);
+    });
+}
+
+#[test]
+fn dropping_meets_the_worker() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let part = bed.part(0);
+        part.queue.suspend(SuspendFlags::NONE);
+        part.defer(1).expect("open");
+        part.queue.resume(ResumeFlags::DROP_COMMANDS);
+        part.submit(2).expect("open");
+        part.queue.wait_launched(Ticket::NONE);
+        worker.stop();
+        assert_eq!(bed.launched(0), [101, 2]);
+    });
+}
+
+#[test]
+fn idle_is_never_claimed_over_unfinished_work() {
+    check(|| {
+        let bed = Bed::free();
+        let part = bed.part(0);
+        let other = bed.part(0);
+        let thread = thread::spawn(move || {
+            let proof = other.queue.begin_sync();
+            other.queue.synced(proof);
+        });
+        let launched = matches!(part.direct(1), Direct::Launched(..));
+        thread.join().expect("no panic");
+        let stats = part.queue.stats();
+        assert!(stats.ready || stats.in_flight == 0);
+        assert!(!launched || stats.ready || stats.completed == 1);
+    });
+}

@@ -1,0 +1,119 @@
+//! What is submitted and not launched, of one queue. Pure data; waiting and waking are done by its
+//! callers.
+//!
+//! An item passes through two lists: `Pending::items`, to which submitting threads append, and the
+//! *taken* ones, which only the holder of submit touches. Invariants:
+//! * items are in ticket order, because tickets are taken under the lock `pending`;
+//! * items are taken, and taken items launched, only under submit;
+//! * while anything is taken only the holder of submit stores the queue's frontier; while nothing is,
+//!   an append does, under `pending`. The change between the two happens under `pending`.
+
+use std::collections::VecDeque;
+
+use crate::config::Bounds;
+use crate::hw::{CostKey, Footprint, HwCommand};
+use crate::order::{Edge, Ticket};
+
+/// How an item is launched.
+pub(crate) enum Work {
+    /// By whoever has submit.
+    Command(Box<dyn HwCommand>),
+    /// By the thread that waits for its turn, with the caller's own arguments.
+    Turn,
+}
+
+/// One submitted command.
+pub(crate) struct Item {
+    pub(crate) ticket: Ticket,
+    pub(crate) key: CostKey,
+    pub(crate) footprint: Footprint,
+    /// What must be launched first; satisfied edges are removed as they are found.
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) work: Work,
+}
+
+/// Items that move at once from the buffer to the side of whoever has submit: one lock for many
+/// launches, so that the submitting thread seldom meets the worker in it.
+const CHUNK: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// The submitting side, behind the lock `pending`.
+pub(crate) struct Pending {
+    items: VecDeque<Item>,
+    /// Of the items taken last, until the next ones are taken: the bounds count them to the end.
+    taken: Sums,
+    held: Sums,
+    /// Callers that wait for room.
+    pub(crate) waiting_for_room: usize,
+    pub(crate) closed: bool,
+}
+
+/// What the bounds limit.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums {
+    commands: usize,
+    arguments: usize,
+    staged: usize,
+}
+
+impl Sums {
+    fn add(&mut self, footprint: Footprint) {
+        self.commands += 1;
+        self.arguments += footprint.arguments;
+        self.staged += footprint.staged;
+    }
+}
+
+impl Pending {
+    pub(crate) fn new() -> Self {
+        Self {
+            items: VecDeque::new(),
+            taken: Sums::default(),
+            held: Sums::default(),
+            waiting_for_room: 0,
+            closed: false,
+        }
+    }
+
+    /// Items that nobody has taken.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn has_room(&self, footprint: Footprint, bounds: &Bounds) -> bool {
+        let held = &self.held;
+        let fit = |held: usize, more: usize, most: usize| more == 0 || held == 0 || held + more <= most;
+        held.commands < bounds.commands.max(1)
+            && fit(held.arguments, footprint.arguments, bounds.arguments)
+            && fit(held.staged, footprint.staged, bounds.staged)
+    }
+
+    /// Whether it is worth waking those who wait for room: a quarter is free, or every launch would
+    /// wake a caller for one place.
+    pub(crate) fn has_waiters_and_room(&self, bounds: &Bounds) -> bool {
+        self.waiting_for_room != 0 && self.held.commands <= bounds.commands / 4 * 3
+    }
+
+    /// Appends. True: nothing was pending before, so the frontier is this item, and whoever launches
+    /// has to be woken.
+    pub(crate) fn append(&mut self, item: Item) -> bool {
+        let first = self.items.is_empty() && self.taken.commands == 0;
+        self.held.add(item.footprint);
+        self.items.push_back(item);
+        first
+    }
+
+    /// Moves the next items to `taken`, whose former ones are all launched. Afterwards `taken` is
+    /// empty only if nothing is pending.
+    pub(crate) fn take(&mut self, taken: &mut VecDeque<Item>) {
+        self.held.commands -= self.taken.commands;
+        self.held.arguments -= self.taken.arguments;
+        self.held.staged -= self.taken.staged;
+        self.taken = Sums::default();
+        while self.taken.commands < CHUNK
+            && let Some(item) = self.items.pop_front()
+        {
+            self.taken.add(item.footprint);
+            taken.push_back(item);
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The XQueue itself: its parts, its locks, what can be read of it. The paths through it live in
+//! `submit.rs` (in), `launch.rs` (out), `control.rs` (suspend, resume, wait, destroy) and
+//! `ready.rs` (ready and idle).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::utils::CachePadded;
+
+use crate::config::{LaunchConfig, QueueConfig, TestMode};
+use crate::domain::{Core, Device};
+use crate::error::HwError;
+use crate::flight::Flight;
+use crate::hw::HwQueue;
+use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
+use crate::pending::{Item, Pending};
+use crate::permission::OwnWord;
+use crate::ready::Books;
+use crate::submit::Spec;
+use crate::sync::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, TryLock,
+};
+
+/// A preemptible software queue in front of one hardware queue.
+pub struct XQueue {
+    pub(crate) hot: CachePadded<Hot>,
+    pub(crate) id: QueueId,
+    pub(crate) class: OrderClass,
+    pub(crate) core: Arc<Core>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) hw: Arc<dyn HwQueue>,
+    pub(crate) launch_config: AtomicU64,
+    pub(crate) priority: AtomicI32,
+    pub(crate) pending: Mutex<Pending>,
+    /// Taken from pending by the holder of submit, who alone locks it.
+    pub(crate) taken: Mutex<VecDeque<Item>>,
+    /// Items taken and not launched.
+    pub(crate) taken_left: AtomicUsize,
+    /// Whoever waits for the frontier to reach a ticket leaves the smallest one here.
+    pub(crate) wanted: AtomicU64,
+    /// With `pending`: callers that wait for room.
+    pub(crate) room: Condvar,
+    /// Commands below this ticket may be launched although the queue is held: others wait for them.
+    pub(crate) inherit: AtomicU64,
+    /// Pending commands below this ticket are discarded.
+    pub(crate) drop_below: AtomicU64,
+    pub(crate) sticky: AtomicU32,
+    pub(crate) books: Mutex<Books>,
+    pub(crate) deferred: AtomicU64,
+    pub(crate) deferred_launched: AtomicU64,
+    pub(crate) direct_failed: AtomicU64,
+    pub(crate) chaos: AtomicU64,
+    /// The watcher's memory: what had been launched at its last look.
+    pub(crate) seen: AtomicU64,
+}
+
+/// What the direct path touches.
+pub(crate) struct Hot {
+    pub(crate) submit: TryLock,
+    pub(crate) own: OwnWord,
+    /// The first ticket that is not launched (see `pending.rs` for who stores it).
+    pub(crate) frontier: AtomicU64,
+    pub(crate) ready: AtomicBool,
+    /// Ticket of the last launch; written under submit.
+    pub(crate) last_ticket: AtomicU64,
+    pub(crate) flight: Flight,
+}
+
+/// Submit of one queue: the right to launch on it. Whoever wished for it meanwhile is told at the end.
+pub(crate) struct Submit<'q>(&'q XQueue);
+
+impl Drop for Submit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.hot.submit.release() {
+            self.0.wake();
+        }
+    }
+}
+
+impl XQueue {
+    pub(crate) fn new(
+        id: QueueId,
+        core: Arc<Core>,
+        device: Arc<Device>,
+        hw: Arc<dyn HwQueue>,
+        config: QueueConfig,
+    ) -> Self {
+        let (flags, seed) = match core.config.test {
+            TestMode::Off => (0, 0),
+            TestMode::Defer => (OwnWord::TEST, 0),
+            TestMode::Chaos(seed) => (OwnWord::TEST, (seed ^ id.0.wrapping_mul(0x9e37)) | 1),
+        };
+        let queue = Self {
+            hot: CachePadded::new(Hot {
+                submit: TryLock::new(),
+                own: OwnWord::new(flags),
+                frontier: AtomicU64::new(Ticket::NONE.0),
+                ready: AtomicBool::new(false),
+                last_ticket: AtomicU64::new(0),
+                flight: Flight::new(),
+            }),
+            id,
+            class: config.class,
+            core,
+            device,
+            hw,
+            launch_config: AtomicU64::new(config.launch.pack()),
+            priority: AtomicI32::new(config.priority),
+            pending: Mutex::new(Pending::new()),
+            taken: Mutex::new(VecDeque::new()),
+            taken_left: AtomicUsize::new(0),
+            wanted: AtomicU64::new(Ticket::NONE.0),
+            room: Condvar::new(),
+            inherit: AtomicU64::new(0),
+            drop_below: AtomicU64::new(0),
+            sticky: AtomicU32::new(0),
+            books: Mutex::new(Books::default()),
+            deferred: AtomicU64::new(0),
+            deferred_launched: AtomicU64::new(0),
+            direct_failed: AtomicU64::new(0),
+            chaos: AtomicU64::new(seed),
+            seen: AtomicU64::new(0),
+        };
+        queue.note_permission();
+        queue
+    }
+
+    /// Its name.
+    pub fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// Its device.
+    pub fn device(&self) -> DeviceId {
+        self.device.id
+    }
+
+    /// Its default-stream rule.
+    pub fn class(&self) -> OrderClass {
+        self.class
+    }
+
+    /// The hardware queue behind it.
+    pub fn hw(&self) -> &Arc<dyn HwQueue> {
+        &self.hw
+    }
+
+    /// The window in force.
+    pub fn launch_config(&self) -> LaunchConfig {
+        LaunchConfig::unpack(self.launch_config.load(Ordering::Relaxed))
+    }
+
+    /// Changes the window from the next launch on. Takes no lock of the launch path.
+    pub fn set_launch_config(&self, config: LaunchConfig) {
+        self.launch_config.store(config.pack(), Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Its place among the queues that the worker of its device serves.
+    pub fn priority(&self) -> i32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Changes [`XQueue::priority`].
+    pub fn set_priority(&self, priority: i32) {
+        self.priority.store(priority, Ordering::Relaxed);
+        self.device.changed();
+    }
+
+    /// The first ticket that is not launched, [`Ticket::NONE`] if nothing is pending.
+    #[inline]
+    pub fn frontier(&self) -> Ticket {
+        Ticket(self.hot.frontier.load(Ordering::Acquire))
+    }
+
+    /// Whether the command with this ticket, and all in front of it, are launched, failed or dropped.
+    pub fn is_launched(&self, ticket: Ticket) -> bool {
+        self.frontier() > ticket
+    }
+
+    /// Takes the sticky error of deferred commands. The first one is kept until taken.
+    pub fn take_error(&self) -> Option<HwError> {
+        if self.sticky.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        HwError::from_code(self.sticky.swap(0, Ordering::AcqRel))
+    }
+
+    /// The sticky error, left in place.
+    pub fn peek_error(&self) -> Option<HwError> {
+        HwError::from_code(self.sticky.load(Ordering::Acquire))
+    }
+
+    /// Counters and state.
+    pub fn stats(&self) -> Stats {
+        let deferred_launched = self.deferred_launched.load(Ordering::Acquire);
+        let in_flight = self.hot.flight.in_flight();
+        let pending = self.pending.lock().len() + self.taken_left.load(Ordering::Acquire);
+        let launched = self.hot.flight.launched();
+        let (suspensions, suspended) = self.books.lock().suspended();
+        Stats {
+            direct: launched.saturating_sub(deferred_launched) + self.direct_failed.load(Ordering::Relaxed),
+            deferred: self.deferred.load(Ordering::Relaxed),
+            forced: self.hot.flight.strays(),
+            launched,
+            completed: self.hot.flight.completed(),
+            pending,
+            in_flight,
+            suspensions,
+            suspended,
+            ready: self.is_ready(),
+        }
+    }
+
+    /// Submit, if nobody has it.
+    #[inline]
+    pub(crate) fn try_submit(&self) -> Option<Submit<'_>> {
+        if self.hot.submit.try_lock() {
+            return Some(Submit(self));
+        }
+        None
+    }
+
+    /// Submit, or a wish: then [`XQueue::wake`] comes when its holder is through.
+    pub(crate) fn submit_or_wish(&self) -> Option<Submit<'_>> {
+        if self.hot.submit.lock_or_wish() {
+            return Some(Submit(self));
+        }
+        None
+    }
+
+    /// Wakes whoever could launch from this queue.
+    pub(crate) fn wake(&self) {
+        self.device.signal.notify();
+        self.core.progress.notify();
+    }
+
+    /// Keeps the first error until somebody takes it.
+    pub(crate) fn keep_error(&self, error: HwError) {
+        let _ = self.sticky.compare_exchange(0, error.code(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether the window counts at present.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.core.gate.load().limit() || self.hot.own.has(OwnWord::LIMIT)
+    }
+
+    /// Whether a command with this ticket may be launched as far as permissions go.
+    pub(crate) fn may_launch(&self, ticket: Ticket) -> bool {
+        self.core.gate.load().run()
+            && (OwnWord::runs(self.hot.own.load()) || ticket.0 < self.inherit.load(Ordering::Acquire))
+    }
+
+    /// Calls `found` with every edge of a command that is not satisfied, until it returns false.
+    pub(crate) fn unsatisfied(&self, spec: &Spec<'_>, before: Ticket, mut found: impl FnMut(Edge) -> bool) {
+        let mut check = |queue: &Arc<XQueue>, before: Ticket| {
+            queue.id == self.id || queue.frontier() >= before || found(Edge { queue: queue.clone(), before })
+        };
+        let rule = match self.class {
+            OrderClass::Independent => None,
+            OrderClass::Blocking => Some(OrderClass::Default),
+            OrderClass::Default => Some(OrderClass::Blocking),
+        };
+        if let Some(class) = rule
+            && !self
+                .device
+                .queues
+                .read()
+                .iter()
+                .filter(|queue| queue.class == class)
+                .all(|queue| check(queue, before))
+        {
+            return;
+        }
+        for after in spec.after {
+            if !check(&after.queue, after.through.next().min(before)) {
+                return;
+            }
+        }
+        if let Some(scope) = spec.scope {
+            self.core.each_queue(scope, |queue| check(queue, before));
+        }
+    }
+
+    /// Whether anything that the command must follow is not launched.
+    pub(crate) fn is_blocked_by_order(&self, spec: &Spec<'_>) -> bool {
+        let mut blocked = false;
+        self.unsatisfied(spec, self.core.tickets.bound(), |_| {
+            blocked = true;
+            false
+        });
+        blocked
+    }
+
+    /// Whether another queue's launches could be disturbed by a mark that is recorded alone.
+    pub(crate) fn has_foreign_launches(&self) -> bool {
+        self.class == OrderClass::Default && self.device.blocking.load(Ordering::Acquire) != 0
+    }
+}
+
+impl fmt::Debug for XQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XQueue")
+            .field("id", &self.id)
+            .field("device", &self.device.id)
+            .field("class", &self.class)
+            .field("frontier", &self.frontier())
+            .field("in_flight", &self.hot.flight.in_flight())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counters and state of one queue, read without stopping it: sums may be off by what moves meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands launched by their submitting thread at once, failed ones included.
+    pub direct: u64,
+    /// Commands that were appended.
+    pub deferred: u64,
+    /// Commands launched outside the order, from inside user callbacks.
+    pub forced: u64,
+    /// Commands launched with success, forced ones not included.
+    pub launched: u64,
+    /// Of these, known to have completed.
+    pub completed: u64,
+    /// Commands not launched.
+    pub pending: usize,
+    /// Commands launched and not known to have completed.
+    pub in_flight: u64,
+    /// How often the queue was held.
+    pub suspensions: u64,
+    /// How long in all.
+    pub suspended: Duration,
+    /// Whether it has unfinished commands.
+    pub ready: bool,
+}
+
+impl Scope<'_> {
+    /// Whether the queue belongs to the set.
+    pub(crate) fn contains(&self, queue: &XQueue) -> bool {
+        match self {
+            Scope::Queue(one) => one.id == queue.id,
+            Scope::Device(device) => queue.device.id == *device,
+            Scope::Process => true,
+        }
+    }
+}

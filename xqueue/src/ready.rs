@@ -1,0 +1,104 @@
+//! Ready and idle, and the books about suspensions.
+//!
+//! A queue is ready from its first unfinished command on. Both locks are held when it turns idle;
+//! submit (direct) or pending (append) when it turns ready: so one change follows the other, and
+//! nothing that is unfinished can be missed by the one who proves idleness.
+
+use std::time::Duration;
+
+use crate::flight::Proof;
+use crate::order::Ticket;
+use crate::permission::OwnWord;
+use crate::queue::XQueue;
+use crate::sync::{Instant, Ordering, now};
+
+/// Times of one queue; a lock of its own, held for a moment only.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    held_since: Option<Instant>,
+    suspended: Duration,
+    suspensions: u64,
+    idle_since: Option<Instant>,
+}
+
+impl Books {
+    pub(crate) fn suspended(&self) -> (u64, Duration) {
+        let open = self.held_since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since));
+        (self.suspensions, self.suspended + open)
+    }
+}
+
+impl XQueue {
+    /// Whether the queue has, or may have, unfinished commands.
+    pub fn is_ready(&self) -> bool {
+        self.hot.ready.load(Ordering::Acquire)
+    }
+
+    /// How long the queue has been idle; nothing while it is ready or was never used.
+    pub fn idle_for(&self) -> Option<Duration> {
+        let since = self.books.lock().idle_since?;
+        (!self.is_ready()).then(|| now().saturating_duration_since(since))
+    }
+
+    /// Called under submit or under pending, with `ready` read as false.
+    #[cold]
+    pub(crate) fn turn_ready(&self) {
+        if !self.hot.ready.swap(true, Ordering::SeqCst) {
+            self.core.observer.turned_ready(self.id);
+            self.core.watcher.arm(&self.core);
+        }
+    }
+
+    /// What a synchronisation that the caller begins now will prove.
+    #[inline]
+    pub fn begin_sync(&self) -> Proof {
+        self.hot.flight.snapshot()
+    }
+
+    /// The synchronisation has returned with success: what the proof covers has completed. Turns the
+    /// queue idle if nothing else is unfinished.
+    pub fn synced(&self, proof: Proof) {
+        self.hot.flight.complete(proof);
+        self.try_idle();
+    }
+
+    /// Turns idle if nothing is pending or in flight; if a lock is taken somebody is at work, and a
+    /// later look will do.
+    pub(crate) fn try_idle(&self) {
+        // A first look without locks: submit is not taken from a launch in vain.
+        let unfinished = || self.frontier() != Ticket::NONE || self.hot.flight.in_flight() != 0;
+        if !self.is_ready() || unfinished() {
+            return;
+        }
+        let Some(_submit) = self.try_submit() else {
+            return;
+        };
+        let pending = self.pending.lock();
+        if unfinished() {
+            return;
+        }
+        if self.hot.ready.swap(false, Ordering::SeqCst) {
+            self.books.lock().idle_since = Some(now());
+            self.core.observer.turned_idle(self.id);
+        }
+        drop(pending);
+    }
+
+    /// After a change of a permission: how long the queue is held.
+    pub(crate) fn note_permission(&self) {
+        let mut books = self.books.lock();
+        // Read under the lock: the last to note sees the last change.
+        let held = !(self.core.gate.load().run() && OwnWord::runs(self.hot.own.load()));
+        match (held, books.held_since) {
+            (true, None) => {
+                books.held_since = Some(now());
+                books.suspensions += 1;
+            }
+            (false, Some(since)) => {
+                books.suspended += now().saturating_duration_since(since);
+                books.held_since = None;
+            }
+            _ => {}
+        }
+    }
+}

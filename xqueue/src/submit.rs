@@ -1,0 +1,250 @@
+//! The way in: the direct path, the deferred path, turns, and launches from inside user callbacks.
+//!
+//! A caller asks [`XQueue::try_direct`] first. If that says [`Direct::NotNow`] it copies what the
+//! launch needs and calls [`XQueue::submit`]; where the sizes are unknown, [`XQueue::submit_in_turn`];
+//! inside a user callback, where nothing may wait, [`Spec::may_wait`] is off and
+//! [`XQueue::launch_now`] stands for the turn.
+//!
+//! Why a direct launch cannot overtake: it happens under submit, and the frontier, read after submit
+//! was taken, says that nothing is pending. Items leave pending only under submit and count as
+//! pending until they are launched, so "nothing pending" stays true for what this thread, or anybody
+//! it heard from, had submitted before. A command appended meanwhile by another thread is concurrent
+//! with this call, and either order is right.
+
+use std::sync::atomic::Ordering;
+
+use crate::config::LaunchConfig;
+use crate::error::{HwResult, SubmitError};
+use crate::estimate::Estimate;
+use crate::hw::{CostKey, Footprint, HwCommand};
+use crate::launch::Turned;
+use crate::order::{After, Scope, Ticket};
+use crate::pending::{Item, Work};
+use crate::permission::OwnWord;
+use crate::queue::{Submit, XQueue};
+use crate::sync::spin_hint;
+use crate::worker::Backoff;
+
+/// What the order and the window have to know of a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec<'a> {
+    /// For the estimate of its time.
+    pub key: CostKey,
+    /// Explicit edges.
+    pub after: &'a [After],
+    /// Everything earlier of these queues is launched first.
+    pub scope: Option<Scope<'a>>,
+    /// Off inside user callbacks: the bounds of pending are ignored, because a marker behind the
+    /// callback may block the stream, and with it whoever would make room.
+    pub may_wait: bool,
+}
+
+impl Spec<'_> {
+    /// A command that only follows its own queue.
+    pub fn new(key: CostKey) -> Self {
+        Self { key, after: &[], scope: None, may_wait: true }
+    }
+}
+
+/// Looks at a taken submit before a command is deferred: about a microsecond.
+const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
+
+/// What [`XQueue::try_direct`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Direct {
+    /// The call was made; this is what it returned.
+    Launched(Ticket, HwResult),
+    /// The call was not made, and has to be deferred.
+    NotNow,
+}
+
+/// The limit under which a command is launched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) config: LaunchConfig,
+    /// Its share of the budget in nanoseconds; what is unknown fills it.
+    pub(crate) cost: u64,
+    /// How long it will probably take, where that is known.
+    pub(crate) known: Option<Estimate>,
+}
+
+/// No limit, or this one.
+pub(crate) type Limited = Option<Limit>;
+
+impl XQueue {
+    /// The direct path: makes the call at once, on this thread, with the caller's own arguments, if
+    /// nothing is pending in front of it, the queue may run and the window has room. No copy, no
+    /// allocation, no clock, no waiting. `call` runs under submit; it must not submit to this queue.
+    #[inline]
+    pub fn try_direct(&self, spec: &Spec<'_>, call: impl FnOnce() -> HwResult) -> Direct {
+        let Some(submit) = self.try_submit().or_else(|| self.retry_submit()) else {
+            return Direct::NotNow;
+        };
+        let plain = self.hot.own.load() == 0
+            && self.core.gate.load().is_unlimited_run()
+            && self.core.backlog.load(Ordering::Acquire) == 0;
+        let limited = if plain {
+            None
+        } else {
+            match self.admit(&submit, spec) {
+                Some(limited) => limited,
+                None => return Direct::NotNow,
+            }
+        };
+        let ticket = self.core.tickets.take();
+        if !self.hot.ready.load(Ordering::Relaxed) {
+            self.turn_ready();
+        }
+        let result = call();
+        if result.is_ok() {
+            self.count(&submit, ticket, spec.key, limited);
+        } else {
+            self.direct_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        Direct::Launched(ticket, result)
+    }
+
+    /// The holder of submit may be through in a moment; copying the command and waking the worker
+    /// would cost more than that moment. Bounded, so it is no waiting.
+    #[cold]
+    #[inline(never)]
+    fn retry_submit(&self) -> Option<Submit<'_>> {
+        (0..RETRIES).find_map(|_| {
+            spin_hint();
+            self.try_submit()
+        })
+    }
+
+    /// The careful half of the direct path's decision.
+    #[cold]
+    #[inline(never)]
+    fn admit(&self, submit: &Submit<'_>, spec: &Spec<'_>) -> Option<Limited> {
+        let own = self.hot.own.load();
+        let gate = self.core.gate.load();
+        if own & (OwnWord::TEST | OwnWord::CLOSED) != 0 || !gate.run() || !OwnWord::runs(own) {
+            return None;
+        }
+        if self.frontier() != Ticket::NONE {
+            return None;
+        }
+        if self.core.backlog.load(Ordering::Acquire) != 0 && self.is_blocked_by_order(spec) {
+            return None;
+        }
+        let limited = self.limit(spec.key);
+        self.make_room(submit, limited).then_some(limited)
+    }
+
+    /// The deferred path: appends the command; the worker launches it in order. Waits, holding
+    /// nothing, while pending is full. The error of the launch becomes the queue's sticky error.
+    pub fn submit(&self, spec: &Spec<'_>, command: Box<dyn HwCommand>) -> Result<Ticket, SubmitError> {
+        let footprint = command.footprint();
+        let (ticket, first) = self.append(spec, footprint, Work::Command(command))?;
+        if first && !self.device.wake_worker(&self.core) {
+            self.launch_without_worker(ticket);
+        }
+        Ok(ticket)
+    }
+
+    /// For a command whose arguments cannot be copied: waits for its turn, holding nothing, and
+    /// makes the call on this thread. `call` runs under submit, as on the direct path.
+    pub fn submit_in_turn(
+        &self,
+        spec: &Spec<'_>,
+        call: impl FnOnce() -> HwResult,
+    ) -> Result<(Ticket, HwResult), SubmitError> {
+        let (ticket, _) = self.append(spec, Footprint::default(), Work::Turn)?;
+        let mut backoff = Backoff::new();
+        loop {
+            let key = self.core.progress.key();
+            match self.take_turn(ticket) {
+                Turned::Mine(submit, limited) => {
+                    let result = call();
+                    if result.is_ok() {
+                        self.deferred_launched.fetch_add(1, Ordering::Release);
+                        self.count(&submit, ticket, spec.key, limited);
+                    }
+                    self.finish();
+                    drop(submit);
+                    self.hand_on();
+                    return Ok((ticket, result));
+                }
+                Turned::Dropped => {
+                    self.hand_on();
+                    return Err(SubmitError::Dropped);
+                }
+                Turned::Full => {
+                    if self.poll(false) {
+                        backoff.reset();
+                    } else {
+                        backoff.wait(&self.core.progress, key);
+                    }
+                }
+                Turned::Blocked => self.core.progress.wait(key),
+            }
+        }
+    }
+
+    /// Makes the call at once whatever is pending: only for a command that cannot be copied inside a
+    /// user callback, where nothing may wait. Takes no submit, because its holder may be waiting,
+    /// inside the runtime, for this very callback.
+    pub fn launch_now(&self, call: impl FnOnce() -> HwResult) -> HwResult {
+        let pending = self.pending.lock();
+        self.hot.flight.begin_stray();
+        if !self.hot.ready.load(Ordering::Relaxed) {
+            self.turn_ready();
+        }
+        drop(pending);
+        call()
+    }
+
+    /// After a turn: what is pending behind it is the worker's.
+    fn hand_on(&self) {
+        let frontier = self.frontier();
+        if frontier != Ticket::NONE && !self.device.wake_worker(&self.core) {
+            self.launch_without_worker(frontier);
+        }
+    }
+
+    fn append(
+        &self,
+        spec: &Spec<'_>,
+        footprint: Footprint,
+        work: Work,
+    ) -> Result<(Ticket, bool), SubmitError> {
+        let bounds = &self.core.config.bounds;
+        let mut pending = self.pending.lock();
+        loop {
+            if pending.closed {
+                return Err(SubmitError::Closed);
+            }
+            if !spec.may_wait || pending.has_room(footprint, bounds) {
+                break;
+            }
+            pending.waiting_for_room += 1;
+            self.room.wait(&mut pending);
+            pending.waiting_for_room -= 1;
+        }
+        // Under the lock, so that the items of a queue are in ticket order.
+        let ticket = self.core.tickets.take();
+        let mut edges = Vec::new();
+        if self.core.backlog.load(Ordering::Acquire) != 0 {
+            self.unsatisfied(spec, ticket, |edge| {
+                edges.push(edge);
+                true
+            });
+        }
+        let first = pending.append(Item { ticket, key: spec.key, footprint, edges, work });
+        if first {
+            self.hot.frontier.store(ticket.0, Ordering::Release);
+            self.core.backlog.fetch_add(1, Ordering::AcqRel);
+        }
+        if !self.hot.ready.load(Ordering::Relaxed) {
+            self.turn_ready();
+        }
+        drop(pending);
+        self.deferred.fetch_add(1, Ordering::Relaxed);
+        self.chaos_step();
+        Ok((ticket, first))
+    }
+}

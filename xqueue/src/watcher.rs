@@ -1,0 +1,153 @@
+//! The watcher: one thread a process that proves idleness where the program does not ask for it. It
+//! records a mark behind the tail of a queue that has been quiet, polls it, and turns the queue idle.
+//! It also ends the suspensions of the chaos test.
+//!
+//! It sleeps while nothing is ready. Turning ready wakes it only if it sleeps, and it goes to sleep
+//! only after a while, so a program that launches and synchronizes in turn does not pay for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::TestMode;
+use crate::control::QUIET;
+use crate::domain::Core;
+use crate::order::{Scope, Ticket};
+use crate::queue::XQueue;
+use crate::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Signal, now, spawn};
+
+/// Pause where nothing is limited, so that nobody waits to hear of idleness.
+const RELAXED: Duration = Duration::from_millis(1);
+/// A queue that launches all the time gets a mark this often, if it gets none by count.
+const STALE: Duration = Duration::from_millis(10);
+/// Looks without anything ready before the watcher sleeps.
+const PATIENCE: u32 = 50;
+
+/// The watcher's handle.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    enabled: bool,
+    /// On while the thread looks regularly; off: it sleeps and has to be woken.
+    awake: AtomicBool,
+    signal: Signal,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Watcher {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            enabled: enabled && !cfg!(loom),
+            awake: AtomicBool::new(false),
+            signal: Signal::new(),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Whether somebody but the callers looks for completion.
+    pub(crate) fn is_running(&self) -> bool {
+        self.enabled
+    }
+
+    /// Something turned ready. The watcher switches `awake` off before it looks whether anything is
+    /// ready and sleeps; both sides are sequentially consistent, so one of them sees the other.
+    pub(crate) fn arm(&self, core: &Arc<Core>) {
+        if !self.enabled || self.awake.load(Ordering::SeqCst) {
+            return;
+        }
+        if self.awake.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut thread = self.thread.lock();
+        if thread.is_none() && !core.stop.load(Ordering::Acquire) {
+            let theirs = core.clone();
+            match spawn("giveway-watch", move || theirs.watcher.run(&theirs)) {
+                Ok(handle) => *thread = Some(handle),
+                Err(error) => tracing::error!(%error, "no watcher thread: idleness goes unseen"),
+            }
+        }
+        drop(thread);
+        self.signal.notify();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.signal.notify();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    fn run(&self, core: &Core) {
+        let chaos = matches!(core.config.test, TestMode::Chaos(_));
+        let mut idle_looks = 0;
+        let mut still_looks = 0;
+        let mut marked = now();
+        let mut entered = None;
+        loop {
+            let key = self.signal.key();
+            if core.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let stale = now().saturating_duration_since(marked) >= STALE;
+            if stale {
+                marked = now();
+            }
+            let mut ready = false;
+            let mut limited = chaos;
+            let mut moved = false;
+            core.each_queue(Scope::Process, |queue| {
+                queue.chaos_release();
+                if queue.is_ready() {
+                    ready = true;
+                    // Only what has nothing pending may turn idle soon, and only rivals wait for it.
+                    limited |= queue.is_limited() && queue.frontier() == Ticket::NONE;
+                    if entered.replace(queue.device.id) != Some(queue.device.id) {
+                        queue.device.hw.enter();
+                    }
+                    moved |= watch(queue, stale);
+                }
+                true
+            });
+            idle_looks = if ready { 0 } else { idle_looks + 1 };
+            if idle_looks < PATIENCE {
+                // Where nothing moves for long, what is late by a little of that time is not late.
+                still_looks = if moved || chaos { 0 } else { still_looks + 1 };
+                let pause = if limited { QUIET } else { RELAXED } * (1 + still_looks / 64);
+                self.signal.wait_at_most(key, pause.min(STALE));
+                continue;
+            }
+            self.awake.store(false, Ordering::SeqCst);
+            if !any_ready(core) {
+                self.signal.wait(key);
+            }
+            self.awake.store(true, Ordering::SeqCst);
+            idle_looks = 0;
+        }
+    }
+}
+
+/// Whether anything is ready or held by chaos.
+fn any_ready(core: &Core) -> bool {
+    let mut ready = false;
+    core.each_queue(Scope::Process, |queue| {
+        ready |= queue.hot.ready.load(Ordering::SeqCst);
+        !ready
+    });
+    ready
+}
+
+/// One look at a ready queue. True: something was launched or completed since the last one.
+fn watch(queue: &XQueue, stale: bool) -> bool {
+    let completed = queue.hot.flight.completed();
+    let launched = queue.hot.flight.launched();
+    let quiet = queue.seen.swap(launched, Ordering::Relaxed) == launched;
+    if quiet {
+        queue.look();
+        return queue.hot.flight.completed() != completed;
+    }
+    // The queue is busy: its own launches record the mark, nobody takes submit from them.
+    if stale && queue.hot.flight.is_unmarked() {
+        queue.hot.flight.want_mark();
+    }
+    queue.poll(false);
+    true
+}

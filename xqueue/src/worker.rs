@@ -1,0 +1,183 @@
+//! The worker of a device: launches what is pending on its queues, in each queue's order, the queues
+//! by priority. Created on first need, woken when something turns pending; sleeps otherwise.
+//!
+//! The key of its signal is taken before it looks at the queues, so whatever changes after the look
+//! ends the sleep at once. While a window is full it polls that queue's marks: 2 µs spinning, then
+//! sleeps of 20, 50 and 100 µs, each of which ends early when something is notified. Two exceptions
+//! keep the device busy behind a small window: a command of which little is known is watched closely,
+//! up to 2 ms and a few times for each key, because sleeps would be learnt as its length; and
+//! where the end of what runs can be foreseen the worker sleeps until shortly before it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::{Core, Device};
+use crate::flight::Expectation;
+use crate::launch::Rest;
+use crate::order::Ticket;
+use crate::queue::XQueue;
+use crate::sync::{Key, Ordering, Signal, now, spin_hint};
+
+/// Launches in a row on one queue before the others get their look.
+const BATCH: usize = 16;
+/// Looks in vain before the worker sleeps: a few microseconds in which a submit costs no wake-up.
+const LINGER: u32 = if cfg!(loom) { 0 } else { 100 };
+/// How long the first step of the back-off spins, and spin hints between two looks at the clock.
+const SPIN: Duration = Duration::from_micros(2);
+const HINTS: u32 = if cfg!(loom) { 1 } else { 8 };
+/// The sleeps that follow, in microseconds; the last one repeats.
+const SLEEPS: [u64; 3] = [20, 50, 100];
+
+/// A sleep that is not worth planning.
+const SHORT: Duration = Duration::from_micros(20);
+/// The longest planned one.
+const LONG: Duration = Duration::from_millis(1);
+/// The longest close look at a command of which little is known.
+const CLOSE_LOOK: Duration = Duration::from_millis(2);
+/// Around an end that was foreseen the worker spins.
+const NEAR: Duration = Duration::from_micros(20);
+
+/// Pauses between two looks at something that tells nobody when it changes.
+#[derive(Debug)]
+pub(crate) struct Backoff(usize);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self(0)
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Pauses; a notification after `key` ends a sleep early.
+    pub(crate) fn wait(&mut self, signal: &Signal, key: Key) {
+        match self.0 {
+            0 => spin(),
+            step => {
+                let sleep = SLEEPS[(step - 1).min(SLEEPS.len() - 1)];
+                signal.wait_at_most(key, Duration::from_micros(sleep));
+            }
+        }
+        self.0 += 1;
+    }
+}
+
+/// The worker's loop; returns when the domain shuts down.
+pub(crate) fn run(core: &Core, device: &Device) {
+    device.hw.enter();
+    let mut queues: Vec<Arc<XQueue>> = Vec::new();
+    let mut version = u64::MAX;
+    let mut backoff = Backoff::new();
+    loop {
+        // First of all, so that nothing that changes from here on is slept over.
+        let key = device.signal.key();
+        if core.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let current = device.version.load(Ordering::Acquire);
+        if version != current {
+            version = current;
+            queues = device.queues.read().to_vec();
+            queues.sort_by_key(|queue| std::cmp::Reverse(queue.priority()));
+        }
+        match round(&queues) {
+            Rest::More => backoff.reset(),
+            Rest::Full => wait_for_room(&queues, &device.signal, key, &mut backoff),
+            Rest::Empty | Rest::Blocked => {
+                backoff.reset();
+                if !linger(&queues) {
+                    device.signal.wait(key);
+                }
+            }
+        }
+    }
+}
+
+/// One look at every queue. `More` if anything was launched, else `Full` if a window keeps it back.
+fn round(queues: &[Arc<XQueue>]) -> Rest {
+    let mut rest = Rest::Empty;
+    for queue in queues {
+        if queue.frontier() == Ticket::NONE {
+            continue;
+        }
+        let before = queue.hot.flight.launched();
+        let stop = queue.advance(BATCH);
+        let moved = stop == Rest::More || queue.hot.flight.launched() != before;
+        rest = match (rest, stop) {
+            (Rest::More, _) => Rest::More,
+            _ if moved => Rest::More,
+            (Rest::Full, _) | (_, Rest::Full) => Rest::Full,
+            (Rest::Blocked, _) | (_, Rest::Blocked) => Rest::Blocked,
+            _ => Rest::Empty,
+        };
+    }
+    rest
+}
+
+/// How to pause until a full window may have room, the most urgent way first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pause {
+    Spin,
+    BackOff,
+    Sleep(Duration),
+}
+
+impl Pause {
+    fn until_room(queue: &XQueue) -> Self {
+        let Some(Expectation { ran, takes, fresh, alone }) = queue.hot.flight.expectation() else {
+            return Self::BackOff;
+        };
+        if fresh && ran < CLOSE_LOOK {
+            return Self::Spin;
+        }
+        let Some(takes) = takes else {
+            return Self::BackOff;
+        };
+        // What runs alone leaves the device idle at its end: be there. Else there is a span of time.
+        let near = if alone { NEAR } else { Duration::ZERO };
+        let left = takes.saturating_sub(near + ran);
+        if left > SHORT {
+            return Self::Sleep(left.min(LONG));
+        }
+        if alone && ran < takes + near { Self::Spin } else { Self::BackOff }
+    }
+}
+
+fn wait_for_room(queues: &[Arc<XQueue>], signal: &Signal, key: Key, backoff: &mut Backoff) {
+    let full = queues.iter().filter(|queue| queue.frontier() != Ticket::NONE);
+    match full.map(|queue| Pause::until_room(queue)).min() {
+        Some(Pause::Spin) => spin(),
+        Some(Pause::Sleep(left)) => {
+            signal.wait_at_most(key, left);
+            backoff.reset();
+        }
+        _ => backoff.wait(signal, key),
+    }
+}
+
+/// The first step of the back-off. Measured, because what a spin hint takes differs tenfold.
+fn spin() {
+    let end = now() + SPIN;
+    loop {
+        (0..HINTS).for_each(|_| spin_hint());
+        if now() >= end {
+            return;
+        }
+    }
+}
+
+/// Waits a moment for the next submit, whose wake-up would cost both sides more. True: there is one.
+fn linger(queues: &[Arc<XQueue>]) -> bool {
+    // Where something is pending but held, lingering brings nothing.
+    if queues.iter().any(|queue| queue.frontier() != Ticket::NONE) {
+        return false;
+    }
+    for _ in 0..LINGER {
+        spin_hint();
+        if queues.iter().any(|queue| queue.frontier() != Ticket::NONE) {
+            return true;
+        }
+    }
+    false
+}

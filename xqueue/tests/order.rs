@@ -1,0 +1,162 @@
+//! The launch order between queues: edges, the default-stream rule, drains, inheritance.
+
+mod sim;
+
+use sim::{Bed, unlimited, until};
+use xqueue::{
+    After, CostKey, DeviceId, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
+    SuspendFlags, Ticket,
+};
+
+fn after(bed: &Bed, queue: usize, through: Ticket) -> [After; 1] {
+    [After { queue: bed.queues[queue].clone(), through }]
+}
+
+fn order(bed: &Bed) -> Vec<u32> {
+    bed.world.log.lock().order.iter().map(|(_, id)| *id).collect()
+}
+
+#[test]
+fn a_command_is_launched_after_what_it_names() {
+    let mut bed = Bed::new(unlimited());
+    let (a, b) = (bed.plain(), bed.plain());
+    // The gang is held, so nothing inherits.
+    bed.domain.store_permission(Permission::new(1, false, false, 1));
+    let record = bed.submit(a, 0);
+    bed.submit(a, 1);
+    let edge = after(&bed, a, record);
+    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    bed.submit_with(b, 2, &spec);
+    bed.submit(b, 3);
+    bed.domain.store_permission(Permission::unlimited());
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    let order = order(&bed);
+    let place = |id| order.iter().position(|other| *other == id);
+    assert_eq!(order.len(), 4);
+    assert!(place(0) < place(2));
+    // What was launched long ago holds nobody.
+    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    until("the edge is satisfied", || matches!(bed.direct_with(b, 4, &spec), Direct::Launched(..)));
+}
+
+#[test]
+fn a_held_queue_runs_as_far_as_a_running_one_waits_for_it() {
+    let mut bed = Bed::new(unlimited());
+    let (a, b, c) = (bed.plain(), bed.queue(1, OrderClass::Independent, LaunchConfig::Adaptive), bed.plain());
+    bed.queues[a].suspend(SuspendFlags::NONE);
+    bed.queues[b].set_policy_run(false);
+    let first = bed.submit(a, 0);
+    bed.submit(a, 1);
+    let edge = after(&bed, a, first);
+    let second = bed.submit_with(b, 2, &Spec { after: &edge, ..Spec::new(CostKey(1)) });
+    bed.submit(b, 3);
+    assert_eq!(order(&bed), [], "a held queue that waits lends nothing");
+    let edge = after(&bed, b, second);
+    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    assert_eq!(bed.direct_with(c, 4, &spec), Direct::NotNow);
+    bed.submit_with(c, 4, &spec);
+    bed.queues[c].wait_launched(Ticket::NONE);
+    assert_eq!(order(&bed), [0, 2, 4], "through the chain, and not further");
+    assert_eq!(bed.queues[a].stats().pending + bed.queues[b].stats().pending, 2);
+    bed.queues[a].resume(ResumeFlags::NONE);
+    bed.queues[b].set_policy_run(true);
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    assert_eq!(order(&bed).len(), 5);
+}
+
+#[test]
+fn a_turn_keeps_its_edges_and_lends_as_well() {
+    let mut bed = Bed::new(unlimited());
+    let (a, b) = (bed.plain(), bed.plain());
+    bed.queues[a].suspend(SuspendFlags::NONE);
+    let record = bed.submit(a, 0);
+    let edge = after(&bed, a, record);
+    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    let (_, result) = bed.queues[b].submit_in_turn(&spec, || bed.world.launch(b, 1)).expect("open");
+    assert_eq!((result, order(&bed)), (Ok(()), vec![0, 1]));
+}
+
+#[test]
+fn the_default_stream_rule_holds_among_what_is_not_launched() {
+    let mut bed = Bed::new(unlimited());
+    let null = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
+    let one = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    let two = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    let free = bed.queue(0, OrderClass::Independent, LaunchConfig::Adaptive);
+    let elsewhere = bed.queue(1, OrderClass::Blocking, LaunchConfig::Adaptive);
+    // A launch that blocks inside the runtime: not suspended, so nothing is inherited.
+    bed.world.set(one, |state| state.stuck = true);
+    bed.queues[one].suspend(SuspendFlags::NONE);
+    bed.submit(one, 0);
+    bed.queues[one].resume(ResumeFlags::NONE);
+    bed.world.wait("the launch has begun", |log| log.queues[one].launching);
+    assert_eq!(bed.direct(null, 1), Direct::NotNow, "an earlier blocking stream");
+    bed.defer(null, 1);
+    assert_eq!(bed.direct(two, 2), Direct::NotNow, "the default stream's command is earlier");
+    bed.defer(two, 2);
+    assert!(matches!(bed.direct(free, 3), Direct::Launched(..)));
+    assert!(matches!(bed.direct(elsewhere, 4), Direct::Launched(..)));
+    bed.world.set(one, |state| state.stuck = false);
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    assert_eq!(order(&bed), [3, 4, 0, 1, 2]);
+}
+
+#[test]
+fn a_scope_waits_for_everything_earlier_and_nothing_later() {
+    let mut bed = Bed::new(unlimited());
+    let (a, b) = (bed.plain(), bed.plain());
+    let other = bed.queue(1, OrderClass::Independent, LaunchConfig::Adaptive);
+    bed.domain.store_permission(Permission::new(1, false, false, 1));
+    bed.submit(a, 0);
+    bed.submit(other, 1);
+    let spec = Spec { scope: Some(Scope::Device(DeviceId(0))), ..Spec::new(CostKey(1)) };
+    let free = bed.submit_with(b, 2, &spec);
+    bed.submit(a, 3);
+    let spec = Spec { scope: Some(Scope::Process), ..Spec::new(CostKey(1)) };
+    bed.submit_with(b, 4, &spec);
+    bed.domain.store_permission(Permission::unlimited());
+    bed.domain.wait_launched(Scope::Device(DeviceId(0)), free);
+    assert!(order(&bed).contains(&0));
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    let order = order(&bed);
+    let place = |id| order.iter().position(|other| *other == id);
+    assert!(place(0) < place(2));
+    assert!(place(1) < place(4) && place(3) < place(4));
+    assert!(!bed.domain.has_pending());
+}
+
+#[test]
+fn a_drain_waits_for_what_was_there_and_not_for_what_comes() {
+    let mut bed = Bed::new(unlimited());
+    let (a, b) = (bed.plain(), bed.plain());
+    bed.queues[a].suspend(SuspendFlags::NONE);
+    let bound = bed.domain.take_ticket();
+    bed.submit(a, 0);
+    bed.submit(b, 1);
+    // Command 0 is later than the bound, held, and none of the drain's business.
+    bed.domain.wait_launched(Scope::Process, bound);
+    bed.domain.wait_launched(Scope::Queue(&bed.queues[b]), Ticket::NONE);
+    let (queue, world) = (bed.queues[a].clone(), bed.world.clone());
+    let waiter = std::thread::spawn(move || {
+        queue.wait_launched(Ticket::NONE);
+        world.launched(a)
+    });
+    bed.queues[a].resume(ResumeFlags::NONE);
+    assert_eq!(waiter.join().expect("no panic"), [0]);
+}
+
+#[test]
+fn the_worker_serves_the_higher_priority_first() {
+    let mut bed = Bed::new(unlimited());
+    let (low, high) = (bed.plain(), bed.plain());
+    bed.queues[high].set_priority(5);
+    bed.domain.store_permission(Permission::new(1, false, false, 1));
+    bed.submit(low, 0);
+    bed.submit(high, 1);
+    until("both are pending", || bed.queues[high].stats().pending == 1);
+    bed.domain.store_permission(Permission::unlimited());
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    // The worker looks at the higher one first; which look finds the gate open is not ours to say.
+    assert_eq!(order(&bed).len(), 2);
+    assert_eq!(bed.queues[high].priority(), 5);
+}

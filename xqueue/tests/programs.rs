@@ -1,0 +1,263 @@
+//! Random programs over several simulated hardware queues. Whatever they do, no command is lost,
+//! repeated or launched before what it must follow, the window holds, a held queue stays held, and
+//! every program ends.
+
+mod sim;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+use sim::{Bed, until, within};
+use xqueue::{
+    After, Config, CostKey, DeviceId, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
+    SuspendFlags, TestMode, Ticket,
+};
+
+const QUEUES: usize = 5;
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// Submit to a queue, maybe after an earlier command, maybe after a whole scope.
+    Submit {
+        queue: usize,
+        after: Option<usize>,
+        scope: u8,
+        key: u64,
+    },
+    /// The same, by a thread that waits for its turn.
+    Turn {
+        queue: usize,
+        after: Option<usize>,
+    },
+    Suspend(usize),
+    Resume(usize),
+    Policy(usize, bool),
+    Gang {
+        run: bool,
+        limit: bool,
+    },
+    Window(usize, Option<u32>),
+    Yield,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let queue = 0..QUEUES;
+    prop_oneof![
+        12 => (queue.clone(), prop::option::of(0..64usize), 0..12u8, 0..4u64)
+            .prop_map(|(queue, after, scope, key)| Op::Submit { queue, after, scope, key }),
+        1 => (queue.clone(), prop::option::of(0..64usize))
+            .prop_map(|(queue, after)| Op::Turn { queue, after }),
+        2 => queue.clone().prop_map(Op::Suspend),
+        2 => queue.clone().prop_map(Op::Resume),
+        1 => (queue.clone(), any::<bool>()).prop_map(|(queue, run)| Op::Policy(queue, run)),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(run, limit)| Op::Gang { run, limit }),
+        1 => (queue, prop::option::of(1..6u32)).prop_map(|(queue, t)| Op::Window(queue, t)),
+        2 => Just(Op::Yield),
+    ]
+}
+
+fn classes() -> [(u32, OrderClass); QUEUES] {
+    [
+        (0, OrderClass::Default),
+        (0, OrderClass::Blocking),
+        (0, OrderClass::Blocking),
+        (0, OrderClass::Independent),
+        (1, OrderClass::Blocking),
+    ]
+}
+
+/// One submitted command, as the program knows it. `ordered`: its submission is ordered against the
+/// other operations of the program, which is not so for the launch of a turn.
+struct Issued {
+    queue: usize,
+    ticket: Ticket,
+    after: Option<usize>,
+    scope: u8,
+}
+
+fn run(ops: &[Op], test: TestMode, limit: bool) {
+    let permission = if limit { Permission::limited() } else { Permission::unlimited() };
+    let mut bed = Bed::new(Config { permission, test, ..Config::default() });
+    for (device, class) in classes() {
+        bed.queue(device, class, LaunchConfig::Adaptive);
+    }
+    let mut issued: Vec<Issued> = Vec::new();
+    let mut turns = Vec::new();
+    for op in ops {
+        match *op {
+            Op::Submit { queue, after, scope, key } => {
+                let after = after.filter(|_| !issued.is_empty()).map(|n| n % issued.len());
+                let edges = edges(&bed, &issued, after);
+                let spec = Spec {
+                    after: &edges,
+                    scope: match scope {
+                        0 => Some(Scope::Device(DeviceId(0))),
+                        1 => Some(Scope::Process),
+                        _ => None,
+                    },
+                    ..Spec::new(CostKey(key))
+                };
+                let ticket = bed.submit_with(queue, issued.len() as u32, &spec);
+                issued.push(Issued { queue, ticket, after, scope });
+            }
+            Op::Turn { queue, after } => {
+                let after = after.filter(|_| !issued.is_empty()).map(|n| n % issued.len());
+                let edges = edges(&bed, &issued, after);
+                let before = bed.queues[queue].stats().deferred;
+                let (xqueue, world, id) = (bed.queues[queue].clone(), bed.world.clone(), issued.len() as u32);
+                turns.push(thread::spawn(move || {
+                    let spec = Spec { after: &edges, ..Spec::new(CostKey(1)) };
+                    let turn = xqueue.submit_in_turn(&spec, || world.launch(queue, id));
+                    turn.expect("nothing is dropped").1.expect("nothing fails");
+                }));
+                until("the turn has its ticket", || bed.queues[queue].stats().deferred > before);
+                issued.push(Issued { queue, ticket: bed.domain.take_ticket(), after, scope: 9 });
+            }
+            Op::Suspend(queue) => bed.queues[queue].suspend(SuspendFlags::NONE),
+            Op::Resume(queue) => bed.queues[queue].resume(ResumeFlags::NONE),
+            Op::Policy(queue, run) => bed.queues[queue].set_policy_run(run),
+            Op::Gang { run, limit } => {
+                bed.domain.store_permission(Permission::new(1, run, limit, 1));
+            }
+            Op::Window(queue, threshold) => {
+                bed.queues[queue].set_launch_config(LaunchConfig::from_settings(threshold, Some(2)));
+            }
+            Op::Yield => thread::yield_now(),
+        }
+    }
+    bed.domain.store_permission(permission);
+    for queue in &bed.queues {
+        queue.set_policy_run(true);
+        while queue.suspend_count() > 0 {
+            queue.resume(ResumeFlags::NONE);
+        }
+    }
+    let queues = bed.queues.clone();
+    within("every program ends", move || {
+        turns.into_iter().for_each(|turn| turn.join().expect("no panic"));
+        queues.iter().for_each(|queue| queue.wait_all().expect("no error"));
+    });
+    check(&bed, &issued);
+}
+
+fn edges(bed: &Bed, issued: &[Issued], after: Option<usize>) -> Vec<After> {
+    let edge = |n: usize| After { queue: bed.queues[issued[n].queue].clone(), through: issued[n].ticket };
+    after.map(edge).into_iter().collect()
+}
+
+fn check(bed: &Bed, issued: &[Issued]) {
+    let log = bed.world.log.lock();
+    let mut place = vec![None; issued.len()];
+    for (n, (queue, id)) in log.order.iter().enumerate() {
+        assert_eq!(issued[*id as usize].queue, *queue);
+        assert_eq!(place[*id as usize].replace(n), None, "command {id} is repeated");
+    }
+    let place: Vec<usize> = place.into_iter().map(|n| n.expect("no command is lost")).collect();
+    let classes = classes();
+    for (late, command) in issued.iter().enumerate() {
+        for (early, other) in issued[..late].iter().enumerate() {
+            let (own, its) = (classes[command.queue], classes[other.queue]);
+            let rule = own.0 == its.0
+                && matches!(
+                    (own.1, its.1),
+                    (OrderClass::Default, OrderClass::Blocking) | (OrderClass::Blocking, OrderClass::Default)
+                );
+            let scope = command.scope == 1 || command.scope == 0 && its.0 == 0;
+            if rule || scope || other.queue == command.queue || command.after == Some(early) {
+                assert!(place[early] < place[late], "command {late} must follow {early}");
+            }
+        }
+    }
+    for (queue, state) in log.queues.iter().enumerate() {
+        let stats = bed.queues[queue].stats();
+        assert_eq!(stats.launched, state.launched.len() as u64);
+        assert_eq!((stats.in_flight, stats.pending), (0, 0));
+        assert_eq!(stats.direct + stats.deferred, stats.launched);
+    }
+}
+
+/// Few enough for every run; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    asked.unwrap_or(100)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_repeated_or_reordered(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
+        run(&ops, TestMode::Off, limit);
+    }
+
+    #[test]
+    fn nor_when_everything_is_deferred(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
+        run(&ops, TestMode::Defer, limit);
+    }
+
+    #[test]
+    fn nor_under_chaos(ops in prop::collection::vec(op(), 1..32), seed in any::<u64>()) {
+        run(&ops, TestMode::Chaos(seed), true);
+    }
+
+    #[test]
+    fn never_more_than_the_window_is_in_flight(
+        threshold in 1..8u32,
+        batch in 1..8u32,
+        submits in prop::collection::vec((0..2usize, any::<bool>()), 1..200),
+    ) {
+        let mut bed = Bed::new(Config::default());
+        let config = LaunchConfig::from_settings(Some(threshold), Some(batch));
+        let queues = [
+            bed.queue(0, OrderClass::Independent, config),
+            bed.queue(0, OrderClass::Independent, config),
+        ];
+        for (id, (queue, defer)) in submits.iter().enumerate() {
+            if *defer {
+                bed.defer(queues[*queue], id as u32);
+            } else {
+                bed.submit(queues[*queue], id as u32);
+            }
+        }
+        bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+        for queue in queues {
+            bed.world.get(queue, |state| assert!(state.most_in_flight <= u64::from(threshold)));
+        }
+    }
+
+    #[test]
+    fn a_held_queue_launches_nothing(rounds in prop::collection::vec(1..20u32, 1..12)) {
+        let mut bed = Bed::new(Config::default());
+        let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(4), None));
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut id = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    bed.submit(q, id);
+                    id += 1;
+                }
+            });
+            for looks in rounds {
+                bed.queues[q].suspend(SuspendFlags::NONE);
+                let at_return = bed.world.launched(q).len();
+                for _ in 0..looks {
+                    thread::yield_now();
+                    // One may have been decided on before.
+                    assert!(bed.world.launched(q).len() <= at_return + 1);
+                }
+                bed.queues[q].resume(ResumeFlags::NONE);
+                bed.queues[q].suspend(SuspendFlags::SYNC_HW_QUEUE);
+                let at_return = bed.world.launched(q).len();
+                thread::yield_now();
+                assert_eq!(bed.world.launched(q).len(), at_return);
+                bed.queues[q].resume(ResumeFlags::NONE);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        bed.queues[q].wait_all().expect("no error");
+        let launched = bed.world.launched(q);
+        assert!(launched.iter().enumerate().all(|(n, id)| *id == n as u32));
+    }
+}

@@ -1,0 +1,184 @@
+//! The window, the marks and the limit.
+
+mod sim;
+
+use std::time::Duration;
+
+use sim::{Bed, unlimited, within};
+use xqueue::{Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, Spec, SuspendFlags, Ticket};
+
+fn unwatched(permission: Permission) -> Config {
+    Config { permission, watch: false, ..Config::default() }
+}
+
+#[test]
+fn a_fixed_window_admits_its_threshold_and_marks_its_batches() {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(4), Some(2)));
+    bed.world.set(q, |state| state.auto = false);
+    for id in 0..10 {
+        bed.submit(q, id);
+    }
+    for done in (0..10).step_by(2) {
+        let expected = (done + 4).min(10);
+        bed.world.wait("the window is used", |log| log.queues[q].launched.len() == expected);
+        bed.world.complete(q, 2);
+    }
+    bed.queues[q].wait_all().expect("no error");
+    bed.world.get(q, |state| {
+        assert_eq!(state.most_in_flight, 4);
+        assert_eq!(state.marks, [2, 4, 6, 8, 10]);
+    });
+}
+
+#[test]
+fn what_is_unknown_is_in_flight_alone() {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.plain();
+    let spec = Spec::new(CostKey::UNKNOWN);
+    for id in 0..100 {
+        bed.submit_with(q, id, &spec);
+    }
+    bed.queues[q].wait_launched(Ticket::NONE);
+    assert_eq!(bed.world.launched(q), (0..100).collect::<Vec<_>>());
+    bed.world.get(q, |state| assert_eq!(state.most_in_flight, 1));
+}
+
+#[test]
+fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
+    // Whatever the machine does, the sample is far below the budget.
+    let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let q = bed.plain();
+    for id in 0..3 {
+        assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+    }
+    bed.world.get(q, |state| assert_eq!(state.most_in_flight, 1));
+    bed.world.set(q, |state| state.auto = false);
+    bed.world.complete(q, 3);
+    for id in 3..9 {
+        assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+    }
+    assert_eq!(bed.direct_with(q, 9, &Spec::new(CostKey(2))), Direct::NotNow);
+    bed.world.complete(q, 6);
+    assert!(matches!(bed.direct_with(q, 9, &Spec::new(CostKey(2))), Direct::Launched(..)));
+    assert_eq!(bed.direct(q, 10), Direct::NotNow);
+    // A window that is full of what no mark covers gets a mark when somebody is kept back by it.
+    bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&10)));
+}
+
+#[test]
+fn without_a_limit_there_is_a_mark_every_64_commands() {
+    let mut bed = Bed::new(unwatched(Permission::unlimited()));
+    let q = bed.plain();
+    for id in 0..640 {
+        assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+    }
+    bed.world.get(q, |state| {
+        assert_eq!(state.marks, (1..=10).map(|n| n * 64).collect::<Vec<_>>());
+        assert!(state.live_marks.len() <= 10, "finished marks are given back");
+    });
+}
+
+#[test]
+fn a_limit_that_comes_lets_what_is_in_flight_drain_first() {
+    for launch in [LaunchConfig::Adaptive, LaunchConfig::from_settings(Some(2), None)] {
+        let mut bed = Bed::new(unwatched(Permission::unlimited()));
+        let q = bed.queue(0, OrderClass::Independent, launch);
+        bed.world.set(q, |state| state.auto = false);
+        for id in 0..40 {
+            assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+        }
+        bed.domain.store_permission(Permission::limited());
+        assert_eq!(bed.direct(q, 40), Direct::NotNow);
+        bed.world.get(q, |state| assert_eq!(state.marks, [40]));
+        bed.defer(q, 40);
+        assert_eq!(bed.queues[q].stats().in_flight, 40, "it is reported");
+        bed.world.complete(q, 40);
+        bed.queues[q].wait_launched(Ticket::NONE);
+        assert_eq!(bed.world.launched(q).len(), 41);
+        // The policy's own limit does the same, and lifting it lets the queue run free again.
+        bed.domain.store_permission(Permission::unlimited());
+        bed.queues[q].set_policy_limit(true);
+        bed.queues[q].set_policy_limit(false);
+        for id in 41..80 {
+            bed.direct_soon(q, id);
+        }
+        assert_eq!(bed.queues[q].stats().in_flight, 40);
+    }
+}
+
+#[test]
+fn a_default_queue_among_others_is_marked_with_its_own_launches_only() {
+    let mut bed = Bed::new(unwatched(Permission::unlimited()));
+    let null = bed.queue(0, OrderClass::Default, LaunchConfig::from_settings(Some(2), Some(2)));
+    let blocking = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    bed.world.set(null, |state| state.auto = false);
+    for id in 0..10 {
+        bed.submit(null, id);
+    }
+    bed.submit(blocking, 10);
+    bed.domain.store_permission(Permission::limited());
+    // The tail has no mark and may get none: the window must not wait for it.
+    assert!(matches!(bed.direct(null, 11), Direct::Launched(..)));
+    bed.world.get(null, |state| assert_eq!(state.marks, [11], "recorded with the launch"));
+    assert_eq!(bed.direct(null, 12), Direct::NotNow, "now it can be waited for");
+    bed.world.complete(null, 11);
+    assert!(matches!(bed.direct(null, 12), Direct::Launched(..)));
+    bed.world.get(null, |state| assert_eq!(state.marks, [11, 12], "each launch, whatever the batch"));
+}
+
+#[test]
+fn a_default_queue_is_marked_alone_while_nobody_else_has_launched_since() {
+    let mut bed = Bed::new(unwatched(Permission::unlimited()));
+    let null = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
+    let blocking = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    let independent = bed.plain();
+    bed.submit(blocking, 0);
+    bed.submit(null, 1);
+    bed.submit(independent, 2);
+    let queue = bed.queues[null].clone();
+    within("the tail is marked", move || queue.suspend(SuspendFlags::SYNC_HW_QUEUE));
+    bed.world.get(null, |state| assert_eq!(state.marks, [1]));
+}
+
+#[test]
+fn a_mark_that_fails_stops_nobody() {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.plain();
+    bed.world.set(q, |state| state.fail_marks = true);
+    for id in 0..20 {
+        bed.submit(q, id);
+    }
+    bed.queues[q].wait_launched(Ticket::NONE);
+    assert_eq!(bed.world.launched(q).len(), 20);
+    assert_eq!(bed.queues[q].take_error().map(|error| error.code()), Some(999));
+}
+
+#[test]
+fn the_watcher_marks_what_its_program_forgets() {
+    let mut bed = Bed::new(Config { watch: true, ..unlimited() });
+    let q = bed.plain();
+    for round in 0..20 {
+        bed.submit(q, round);
+        sim::until("idle is proved", || !bed.queues[q].is_ready());
+        let stats = bed.queues[q].stats();
+        assert_eq!((stats.launched, stats.completed), (u64::from(round) + 1, u64::from(round) + 1));
+    }
+}
+
+#[test]
+fn settings_keep_their_meaning() {
+    use LaunchConfig::{Adaptive, Fixed};
+    assert_eq!(LaunchConfig::from_settings(None, None), Adaptive);
+    assert_eq!(LaunchConfig::from_settings(Some(4), None), Fixed { threshold: 4, batch: 4 });
+    assert_eq!(LaunchConfig::from_settings(None, Some(3)), Fixed { threshold: 16, batch: 3 });
+    assert_eq!(LaunchConfig::from_settings(Some(0), Some(0)), Fixed { threshold: 1, batch: 1 });
+    let fixed = LaunchConfig::from_settings(Some(32), Some(8));
+    assert_eq!(fixed.with(None, Some(4)), Fixed { threshold: 32, batch: 4 });
+    assert_eq!(Adaptive.with(None, None), Adaptive);
+    assert_eq!(Adaptive.with(Some(20), None), Fixed { threshold: 20, batch: 8 });
+    let permission = Permission::new(9, true, true, 2);
+    assert_eq!(Permission::from_word(permission.word()), permission);
+    assert_eq!((permission.generation(), permission.level()), (9, 2));
+}
