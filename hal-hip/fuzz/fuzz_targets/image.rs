@@ -1,0 +1,12 @@
+//! Any bytes as a code object or bundle: nothing may panic, and nothing be read beyond the end.
+#![no_main]
+
+use hal_hip::code_object::{Image, Processors};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: (&str, &[u8])| {
+    let (name, bytes) = data;
+    for processors in [Processors::ANY, Processors::new(["gfx90a", "gfx1100"])] {
+        let _ = Image::of_bytes(bytes, &processors).kernel(name.as_bytes());
+    }
+});

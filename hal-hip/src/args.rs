@@ -1,0 +1,470 @@
+//! An owned copy of a launch's arguments. Which kernel it is, and where the real call goes, is not known here.
+
+use crate::layout::{Layout, MAX_BYTES};
+use hip_sys::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Up to this many bytes are kept in place, without an allocation.
+pub const IN_PLACE: usize = 256;
+
+/// Up to this many arguments are handed out without an allocation.
+const FEW: usize = 64;
+
+/// Storage is made of these, so that an argument is aligned as in the kernel's segment.
+type Block = u128;
+
+const BLOCK: usize = size_of::<Block>();
+
+/// The arguments of one launch, copied. The value can be used again for the next launch and then keeps its storage.
+pub struct KernelArgs {
+    form: Form,
+    /// Bytes that the caller passed.
+    bytes: usize,
+    in_place: [Block; IN_PLACE / BLOCK],
+    /// Used instead if they do not suffice.
+    large: Vec<Block>,
+}
+
+/// How the caller passed the arguments, and how they are handed out again.
+#[derive(Clone, Copy)]
+enum Form {
+    Nothing,
+    Params(&'static Layout),
+    Extra,
+}
+
+/// Why a launch's arguments cannot be copied. The call is then made with the caller's own, so that the runtime gives its
+/// own answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Both `kernelParams` and `extra` are given.
+    Both,
+    /// Neither is given, and the kernel has arguments.
+    Neither,
+    /// An argument's pointer is null.
+    NullArgument,
+    /// `extra` is not the three entries in the order that the runtime accepts.
+    ExtraForm,
+    /// The buffer of `extra` is smaller than the kernel's arguments.
+    ExtraTooSmall,
+    /// The buffer of `extra` is larger than what is copied.
+    ExtraTooLarge,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "kernelParams and extra are both given",
+            Self::Neither => "the kernel has arguments and none are given",
+            Self::NullArgument => "an argument's pointer is null",
+            Self::ExtraForm => "extra is not in the form that the runtime accepts",
+            Self::ExtraTooSmall => "the buffer in extra is smaller than the kernel's arguments",
+            Self::ExtraTooLarge => "the buffer in extra is larger than 4096 bytes",
+        })
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+impl fmt::Debug for KernelArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelArgs").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Default for KernelArgs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl KernelArgs {
+    /// No arguments.
+    pub const fn new() -> Self {
+        Self { form: Form::Nothing, bytes: 0, in_place: [0; IN_PLACE / BLOCK], large: Vec::new() }
+    }
+
+    /// Copies a launch's arguments in place of those that were here. After an error there are none.
+    ///
+    /// # Safety
+    ///
+    /// `params` and `extra` are as the launch functions want them for a kernel of this layout: `params` is null or an
+    /// array of one pointer for each argument, each null or to that argument; `extra` is null or an array that ends with
+    /// its first `HIP_LAUNCH_PARAM_END` in an even place.
+    pub unsafe fn copy(
+        &mut self,
+        layout: &'static Layout,
+        params: *const *mut c_void,
+        extra: *const *mut c_void,
+    ) -> Result<(), Unfit> {
+        self.form = Form::Nothing;
+        self.bytes = 0;
+        match (params.is_null(), extra.is_null()) {
+            (false, false) => Err(Unfit::Both),
+            (true, true) if layout.args().is_empty() => Ok(()),
+            (true, true) => Err(Unfit::Neither),
+            // SAFETY: the caller's promise.
+            (false, true) => unsafe { self.copy_params(layout, params) },
+            // SAFETY: the caller's promise.
+            (true, false) => unsafe { self.copy_extra(layout, extra) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`KernelArgs::copy`]; `params` is not null.
+    unsafe fn copy_params(
+        &mut self,
+        layout: &'static Layout,
+        params: *const *mut c_void,
+    ) -> Result<(), Unfit> {
+        let bytes = layout.bytes();
+        let to = self.room(bytes);
+        for (index, slot) in layout.args().iter().enumerate() {
+            // SAFETY: the array has a pointer for each argument.
+            let place = unsafe { params.add(index) };
+            // SAFETY: as above.
+            let from = unsafe { place.read() }.cast::<u8>().cast_const();
+            if from.is_null() {
+                return Err(Unfit::NullArgument);
+            }
+            // SAFETY: `Layout` ends all its slots within `bytes`, for which there is room at `to`.
+            let to = unsafe { to.add(slot.offset as usize) };
+            // SAFETY: the pointer leads to an argument of this size, and nobody else knows our storage.
+            unsafe { copy_bytes(from, to, slot.size as usize) };
+        }
+        self.form = Form::Params(layout);
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As for [`KernelArgs::copy`]; `extra` is not null.
+    unsafe fn copy_extra(&mut self, layout: &'static Layout, extra: *const *mut c_void) -> Result<(), Unfit> {
+        let at = |index: usize| {
+            // SAFETY: the callers below stay in front of the end of the array, or on it.
+            let place = unsafe { extra.add(index) };
+            // SAFETY: as above.
+            unsafe { place.read() }
+        };
+        // Each comparison fails at the latest at the end mark, so nothing behind it is read.
+        if at(0) != HIP_LAUNCH_PARAM_BUFFER_POINTER
+            || at(2) != HIP_LAUNCH_PARAM_BUFFER_SIZE
+            || at(4) != HIP_LAUNCH_PARAM_END
+        {
+            return Err(Unfit::ExtraForm);
+        }
+        let (buffer, size) = (at(1).cast::<u8>().cast_const(), at(3).cast::<usize>().cast_const());
+        if buffer.is_null() || size.is_null() {
+            return Err(Unfit::ExtraForm);
+        }
+        // SAFETY: the entry behind the size's mark leads to the size. Callers pack it as they like.
+        let size = unsafe { size.read_unaligned() };
+        // The runtime reads what the kernel takes, whatever the size says.
+        if size < layout.bytes() {
+            return Err(Unfit::ExtraTooSmall);
+        }
+        if size > MAX_BYTES {
+            return Err(Unfit::ExtraTooLarge);
+        }
+        let to = self.room(size);
+        // SAFETY: the caller's buffer has this size, there is room for it, and nobody else knows our storage.
+        unsafe { copy_bytes(buffer, to, size) };
+        self.form = Form::Extra;
+        self.bytes = size;
+        Ok(())
+    }
+
+    /// How many bytes were copied.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the storage is an allocation of its own.
+    pub fn is_large(&self) -> bool {
+        self.bytes > IN_PLACE
+    }
+
+    /// Makes the real call: `call` gets `kernelParams` and `extra`, which lead to the copies and hold while it runs. One
+    /// of them is null, the same one as in the call that was copied.
+    pub fn pass<R>(&mut self, call: impl FnOnce(*mut *mut c_void, *mut *mut c_void) -> R) -> R {
+        let storage = self.storage();
+        match self.form {
+            Form::Nothing => call(ptr::null_mut(), ptr::null_mut()),
+            Form::Extra => {
+                let mut size = self.bytes;
+                let mut extra = [
+                    HIP_LAUNCH_PARAM_BUFFER_POINTER,
+                    storage.cast(),
+                    HIP_LAUNCH_PARAM_BUFFER_SIZE,
+                    (&raw mut size).cast(),
+                    HIP_LAUNCH_PARAM_END,
+                ];
+                call(ptr::null_mut(), extra.as_mut_ptr())
+            }
+            Form::Params(layout) => {
+                let slots = layout.args().iter();
+                // Slots lie within the storage, so this is where `copy` put them.
+                let pointers = slots.map(|slot| storage.wrapping_add(slot.offset as usize).cast::<c_void>());
+                let mut few = [const { MaybeUninit::<*mut c_void>::uninit() }; FEW];
+                if layout.args().len() <= FEW {
+                    few.iter_mut().zip(pointers).for_each(|(place, pointer)| {
+                        place.write(pointer);
+                    });
+                    call(few.as_mut_ptr().cast(), ptr::null_mut())
+                } else {
+                    let mut many: Vec<*mut c_void> = pointers.collect();
+                    call(many.as_mut_ptr(), ptr::null_mut())
+                }
+            }
+        }
+    }
+
+    /// Storage for so many bytes; it is where [`KernelArgs::storage`] finds it once `self.bytes` is this number.
+    fn room(&mut self, bytes: usize) -> *mut u8 {
+        if bytes <= IN_PLACE {
+            return self.in_place.as_mut_ptr().cast();
+        }
+        let blocks = bytes.div_ceil(BLOCK);
+        if self.large.len() < blocks {
+            self.large = vec![0; blocks];
+        }
+        self.large.as_mut_ptr().cast()
+    }
+
+    fn storage(&mut self) -> *mut u8 {
+        if self.is_large() { self.large.as_mut_ptr().cast() } else { self.in_place.as_mut_ptr().cast() }
+    }
+}
+
+/// Copies an argument; most are four or eight bytes.
+///
+/// # Safety
+///
+/// `size` bytes can be read at `from` and written at `to`, which do not overlap.
+#[inline(always)]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, size: usize) {
+    match size {
+        // SAFETY: the caller's promise.
+        8 => unsafe { ptr::copy_nonoverlapping(from, to, 8) },
+        // SAFETY: the caller's promise.
+        4 => unsafe { ptr::copy_nonoverlapping(from, to, 4) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { ptr::copy_nonoverlapping(from, to, size) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::ArgSlot;
+    use proptest::prelude::*;
+
+    fn layout(slots: &[(u32, u32)]) -> &'static Layout {
+        let args: Vec<ArgSlot> = slots.iter().map(|&(offset, size)| ArgSlot { offset, size }).collect();
+        let end = slots.last().map_or(0, |(offset, size)| offset + size);
+        Box::leak(Box::new(Layout::new(args, end).unwrap()))
+    }
+
+    /// Slots of these sizes, each behind a gap.
+    fn spaced(sizes: &[(u32, u32)]) -> &'static Layout {
+        let mut end = 0;
+        let slots: Vec<_> = sizes
+            .iter()
+            .map(|&(gap, size)| {
+                let offset = end + gap;
+                end = offset + size;
+                (offset, size)
+            })
+            .collect();
+        layout(&slots)
+    }
+
+    fn pointers(values: &mut [Vec<u8>]) -> Vec<*mut c_void> {
+        values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect()
+    }
+
+    /// What a call with params receives, by the layout.
+    fn received(args: &mut KernelArgs, layout: &Layout) -> Vec<Vec<u8>> {
+        args.pass(|params, extra| {
+            assert!(extra.is_null());
+            let read = |(index, slot): (usize, &ArgSlot)| {
+                // SAFETY: `params` has a pointer for each argument.
+                let place = unsafe { params.add(index) };
+                // SAFETY: as above.
+                let at = unsafe { place.read() };
+                // SAFETY: it leads to as many bytes as the layout says.
+                unsafe { std::slice::from_raw_parts(at.cast::<u8>(), slot.size as usize) }.to_vec()
+            };
+            layout.args().iter().enumerate().map(read).collect()
+        })
+    }
+
+    fn copy(args: &mut KernelArgs, layout: &'static Layout, params: &[*mut c_void]) -> Result<(), Unfit> {
+        assert_eq!(params.len(), layout.args().len());
+        // SAFETY: one pointer for each argument; the tests give each the bytes that the layout wants, or null.
+        unsafe { args.copy(layout, params.as_ptr(), ptr::null()) }
+    }
+
+    fn copy_extra(
+        args: &mut KernelArgs,
+        layout: &'static Layout,
+        extra: &[*mut c_void],
+    ) -> Result<(), Unfit> {
+        // SAFETY: the tests end the array, and give sizes that the buffers have.
+        unsafe { args.copy(layout, ptr::null(), extra.as_ptr()) }
+    }
+
+    proptest! {
+        #[test]
+        fn a_copy_holds_what_the_caller_had(
+            sizes in prop::collection::vec((0_u32..9, prop_oneof![Just(4_u32), Just(8), 1_u32..300]), 0..100),
+            again in any::<bool>(),
+        ) {
+            let mut total = 0;
+            let sizes: Vec<_> = sizes.into_iter().take_while(|(gap, size)| {
+                total += gap + size;
+                total as usize <= MAX_BYTES
+            }).collect();
+            let layout = spaced(&sizes);
+            let mut args = KernelArgs::new();
+            if again {
+                let mut before = vec![vec![0xee; 2000]; 2];
+                copy(&mut args, spaced(&[(0, 2000), (0, 2000)]), &pointers(&mut before)).unwrap();
+            }
+            let mut values: Vec<Vec<u8>> =
+                sizes.iter().enumerate().map(|(index, &(_, size))| vec![index as u8 + 1; size as usize]).collect();
+            let expected = values.clone();
+            copy(&mut args, layout, &pointers(&mut values)).unwrap();
+            // The caller does with its own what it likes.
+            values.iter_mut().for_each(|value| value.fill(0));
+            drop(values);
+            // The copy may be moved to another thread, and is passed as often as one likes.
+            let mut args = std::thread::spawn(move || args).join().unwrap();
+            prop_assert_eq!(received(&mut args, layout), &expected[..]);
+            prop_assert_eq!(received(&mut args, layout), expected);
+            prop_assert_eq!(args.bytes(), layout.bytes());
+        }
+    }
+
+    #[test]
+    fn the_largest_arguments_fit() {
+        for size in [1, 255, 256, 257, 4095, 4096] {
+            let layout = layout(&[(0, size)]);
+            let mut args = KernelArgs::new();
+            let mut value = [vec![7; size as usize]];
+            copy(&mut args, layout, &pointers(&mut value)).unwrap();
+            assert_eq!(received(&mut args, layout), value);
+            assert_eq!(args.is_large(), size > 256);
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_arguments() {
+        let none = layout(&[]);
+        let mut args = KernelArgs::new();
+        // SAFETY: there are no arguments.
+        assert_eq!(unsafe { args.copy(none, ptr::null(), ptr::null()) }, Ok(()));
+        args.pass(|params, extra| assert!(params.is_null() && extra.is_null()));
+        // Nothing is read behind a pointer to no arguments.
+        let nowhere = ptr::without_provenance::<*mut c_void>(8);
+        // SAFETY: as above.
+        assert_eq!(unsafe { args.copy(none, nowhere, ptr::null()) }, Ok(()));
+        args.pass(|params, extra| assert!(!params.is_null() && extra.is_null()));
+    }
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_left_to_the_runtime() {
+        let layout = layout(&[(0, 4), (8, 8)]);
+        let mut args = KernelArgs::new();
+        let mut values = [vec![1; 4], vec![2; 8]];
+        let mut params = pointers(&mut values);
+        copy(&mut args, layout, &params).unwrap();
+        let mut extra = [HIP_LAUNCH_PARAM_END];
+        // SAFETY: both arrays are as the launch functions want them.
+        let both = unsafe { args.copy(layout, params.as_ptr(), extra.as_mut_ptr()) };
+        assert_eq!(both, Err(Unfit::Both));
+        // SAFETY: nothing is given.
+        assert_eq!(unsafe { args.copy(layout, ptr::null(), ptr::null()) }, Err(Unfit::Neither));
+        params[1] = ptr::null_mut();
+        assert_eq!(copy(&mut args, layout, &params), Err(Unfit::NullArgument));
+        assert_eq!(args.bytes(), 0, "nothing of the earlier copy is left");
+    }
+
+    #[test]
+    fn a_buffer_comes_back_as_a_buffer() {
+        let layout = layout(&[(0, 4), (8, 8)]);
+        let mut args = KernelArgs::new();
+        // Larger than needed, as programs make it that count the hidden arguments in.
+        for length in [16, 24, 256, 257, 4096] {
+            let mut buffer: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let expected = buffer.clone();
+            let mut size = buffer.len();
+            let extra = [
+                HIP_LAUNCH_PARAM_BUFFER_POINTER,
+                buffer.as_mut_ptr().cast(),
+                HIP_LAUNCH_PARAM_BUFFER_SIZE,
+                (&raw mut size).cast(),
+                HIP_LAUNCH_PARAM_END,
+            ];
+            copy_extra(&mut args, layout, &extra).unwrap();
+            buffer.fill(0);
+            size = 0;
+            assert_eq!(size, 0, "the caller's size is the caller's");
+            args.pass(|params, extra| {
+                assert!(params.is_null());
+                // SAFETY: five entries were copied.
+                let extra = unsafe { std::slice::from_raw_parts(extra, 5) };
+                assert_eq!(
+                    [extra[0], extra[2], extra[4]],
+                    [HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END]
+                );
+                // SAFETY: it leads to the size.
+                let size = unsafe { extra[3].cast::<usize>().read() };
+                // SAFETY: the buffer has this size.
+                let bytes = unsafe { std::slice::from_raw_parts(extra[1].cast::<u8>(), size) };
+                assert_eq!(bytes, expected);
+            });
+        }
+    }
+
+    #[test]
+    fn another_form_of_extra_is_left_to_the_runtime() {
+        let layout = layout(&[(0, 4), (8, 8)]);
+        let mut buffer = [0_u64; 600];
+        let data = buffer.as_mut_ptr().cast::<c_void>();
+        let mut size = 16_usize;
+        let at = (&raw mut size).cast::<c_void>();
+        let (pointer, length, end) =
+            (HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END);
+        let mut args = KernelArgs::new();
+        for extra in [
+            &[end][..],
+            &[pointer, data, end],
+            &[length, at, pointer, data, end],
+            &[pointer, data, length, at, ptr::null_mut()],
+            &[pointer, ptr::null_mut(), length, at, end],
+            &[pointer, data, length, ptr::null_mut(), end],
+        ] {
+            assert_eq!(copy_extra(&mut args, layout, extra), Err(Unfit::ExtraForm), "{extra:?}");
+        }
+        let extra = [pointer, data, length, at, end];
+        for (bytes, expected) in [
+            (0, Err(Unfit::ExtraTooSmall)),
+            (15, Err(Unfit::ExtraTooSmall)),
+            (16, Ok(())),
+            (4096, Ok(())),
+            (4097, Err(Unfit::ExtraTooLarge)),
+            (usize::MAX, Err(Unfit::ExtraTooLarge)),
+        ] {
+            // SAFETY: `size` is the place that `at` leads to.
+            unsafe { at.cast::<usize>().write(bytes) };
+            assert_eq!(copy_extra(&mut args, layout, &extra), expected, "{bytes}");
+        }
+    }
+}

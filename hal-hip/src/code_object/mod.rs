@@ -1,0 +1,207 @@
+//! Reading what HIP programs register and load: the wrapper of `__hipRegisterFatBinary`, bundles, plain code objects, in
+//! memory or in files. The result is an [`Image`]: the kernel metadata, copied out, so that the program may do with its
+//! memory and files what it likes.
+//!
+//! Reads of memory follow the headers and nothing else, because nobody tells its length. Damaged input gives a reason
+//! ([`Unknown`]), never a panic or a loop; memory whose headers name ranges that are not mapped cannot be survived, by
+//! the runtime no more than by us, so that memory is read only if the runtime has accepted it or is bound to read it.
+
+mod bundle;
+mod elf;
+mod metadata;
+mod source;
+
+use crate::layout::{Kernel, Unknown};
+use metadata::Index;
+pub(crate) use metadata::NameKey;
+use object::read::{ReadCache, ReadRef};
+use source::Memory;
+use std::ffi::{CStr, OsStr, c_void};
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The processors of the devices that a program can use; empty if they are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processors(Vec<Box<str>>);
+
+impl Processors {
+    /// Of the names that the runtime gives the devices' architectures, as in `gfx90a:sramecc+:xnack-`.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(names.into_iter().map(|name| bundle::processor(name).into()).collect())
+    }
+
+    /// Nothing is known.
+    pub const ANY: Self = Self(Vec::new());
+}
+
+/// The kernels of what was registered or loaded as one.
+#[derive(Debug)]
+pub struct Image {
+    /// One for each processor, or why there is nothing.
+    entries: Result<Vec<Entry>, Unknown>,
+    /// The file that it was read from.
+    file: Option<Seen>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    note: Result<Box<[u8]>, Unknown>,
+    /// Made when the first kernel is looked for.
+    index: Option<Result<Index, Unknown>>,
+}
+
+/// A file, and what would change if it did.
+#[derive(Debug)]
+struct Seen {
+    path: PathBuf,
+    state: [i64; 7],
+}
+
+fn state(data: &Metadata) -> [i64; 7] {
+    [
+        data.dev() as i64,
+        data.ino() as i64,
+        data.size() as i64,
+        data.mtime(),
+        data.mtime_nsec(),
+        data.ctime(),
+        data.ctime_nsec(),
+    ]
+}
+
+/// What `__hipRegisterFatBinary` receives.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Wrapper {
+    magic: u32,
+    version: u32,
+    payload: *const u8,
+    reserved: *const c_void,
+}
+
+/// "HIPF"
+const WRAPPER: u32 = 0x4849_5046;
+
+impl Image {
+    /// Code without a kernel.
+    pub const EMPTY: Self = Self { entries: Ok(Vec::new()), file: None };
+
+    /// What a wrapper of `__hipRegisterFatBinary` leads to.
+    ///
+    /// # Safety
+    ///
+    /// The wrapper, and what it leads to as far as its headers say, can be read now and is not written to meanwhile.
+    pub unsafe fn of_wrapper(wrapper: *const c_void, processors: &Processors) -> Self {
+        let wrapper = wrapper.cast::<Wrapper>();
+        if wrapper.is_null() || !wrapper.is_aligned() {
+            return Self::unknown(Unknown::UnknownFormat);
+        }
+        // SAFETY: readable by the caller's promise, and not null, and aligned.
+        let magic = unsafe { wrapper.cast::<u32>().read() };
+        if magic != WRAPPER {
+            return Self::unknown(Unknown::UnknownFormat);
+        }
+        // SAFETY: as above; it is a wrapper.
+        let wrapper = unsafe { wrapper.read() };
+        // SAFETY: the caller's promise covers what the wrapper leads to.
+        unsafe { Self::of_memory(wrapper.payload.cast(), processors) }
+    }
+
+    /// A bundle or code object in memory, as for `hipModuleLoadData`.
+    ///
+    /// # Safety
+    ///
+    /// The first four bytes, and what they begin as far as its headers say, can be read now and are not written to
+    /// meanwhile.
+    pub unsafe fn of_memory(data: *const c_void, processors: &Processors) -> Self {
+        // SAFETY: the caller's promise, for the time of this call; what is kept is copied.
+        let memory = unsafe { Memory::new(data.cast()) };
+        Self::read(memory, processors)
+    }
+
+    /// A bundle or code object whose length is known.
+    pub fn of_bytes(bytes: &[u8], processors: &Processors) -> Self {
+        Self::read(bytes, processors)
+    }
+
+    /// A file, as for `hipModuleLoad`. To be read before the runtime reads it: [`Image::settle`] then tells whether both
+    /// have read the same. Anything but a regular file is left alone, because reading it could take something away.
+    pub fn of_file(path: &CStr, processors: &Processors) -> Self {
+        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else {
+            return Self::unknown(Unknown::Unreadable);
+        };
+        let Some(data) = file.metadata().ok().filter(Metadata::is_file) else {
+            return Self::unknown(Unknown::Unreadable);
+        };
+        let cache: ReadCache<File> = ReadCache::new(file);
+        let image = Self::read(&cache, processors);
+        Self { file: Some(Seen { path: path.to_owned(), state: state(&data) }), ..image }
+    }
+
+    /// To be called when the runtime has loaded the image: if it comes from a file that has changed since it was read
+    /// here, nothing about it is known.
+    pub fn settle(&mut self) {
+        if let Some(seen) = self.file.take()
+            && seen.path.metadata().ok().is_none_or(|data| state(&data) != seen.state)
+        {
+            self.entries = Err(Unknown::Changed);
+        }
+    }
+
+    fn unknown(reason: Unknown) -> Self {
+        Self { entries: Err(reason), file: None }
+    }
+
+    fn read<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
+        let entries = bundle::open(data).map(|mut codes| {
+            let is_for =
+                |code: &bundle::Code<R>, name: &str| code.processor.as_deref().is_none_or(|p| p == name);
+            let wanted = |code: &bundle::Code<R>| processors.0.iter().any(|name| is_for(code, name));
+            // Where a device has no code of its own, the runtime may take any that it thinks fits.
+            if processors.0.iter().all(|name| codes.iter().any(|code| is_for(code, name)))
+                && codes.iter().any(wanted)
+            {
+                codes.retain(wanted);
+            }
+            let note = |code: bundle::Code<R>| elf::metadata_note(code.data).map(Into::into);
+            codes.into_iter().map(|code| Entry { note: note(code), index: None }).collect()
+        });
+        Self { entries, file: None }
+    }
+
+    /// The kernel of this name.
+    pub fn kernel(&mut self, name: &[u8]) -> Result<Kernel, Unknown> {
+        self.kernel_by_key(NameKey::new(name))
+    }
+
+    pub(crate) fn kernel_by_key(&mut self, key: NameKey) -> Result<Kernel, Unknown> {
+        let mut found: Option<Kernel> = None;
+        for entry in self.entries.as_mut().map_err(|reason| *reason)? {
+            let Some(kernel) = entry.kernel(key)? else { continue };
+            // What the runtime adds may differ between processors; what the caller passes may not.
+            match &found {
+                Some(other) if other.layout.args() != kernel.layout.args() => {
+                    return Err(Unknown::EntriesDiffer);
+                }
+                _ => found = Some(kernel),
+            }
+        }
+        found.ok_or(Unknown::NoSuchKernel)
+    }
+}
+
+impl Entry {
+    fn kernel(&mut self, key: NameKey) -> Result<Option<Kernel>, Unknown> {
+        let note = self.note.as_deref().map_err(|reason| *reason)?;
+        let index = self.index.get_or_insert_with(|| metadata::index(note));
+        let index = index.as_ref().map_err(|reason| *reason)?;
+        index.get(&key).map(|&place| metadata::kernel(note, place)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Images from code objects made by hand: which entry counts, what a file may be, what is read of memory whose length
+//! nobody knows, and that nothing makes the parser panic.
+
+use super::*;
+use crate::sample::{arg, bundle, code, elf, kernel_value, note, unlinked};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::io::Write;
+use std::ops::Range;
+use std::ptr;
+
+const GFX90A: &str = "hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+";
+const GFX1100: &str = "hipv4-amdgcn-amd-amdhsa--gfx1100";
+const SPIRV: &str = "hip-spirv64-amd-amdhsa--amdgcnspirv";
+const HOST: &str = "host-x86_64-unknown-linux";
+
+fn sizes(image: &mut Image, name: &str) -> Result<Vec<u32>, Unknown> {
+    let kernel = image.kernel(name.as_bytes())?;
+    assert_eq!(&*kernel.name, name);
+    Ok(kernel.layout.args().iter().map(|slot| slot.size).collect())
+}
+
+fn processors(names: &[&str]) -> Processors {
+    Processors::new(names.iter().copied())
+}
+
+#[test]
+fn code_that_stands_alone() {
+    for bytes in [code(&[("k", &[4, 8])]), unlinked(&note(vec![kernel_value("k", 0, None)]))] {
+        let mut image = Image::of_bytes(&bytes, &processors(&["gfx90a"]));
+        assert!(sizes(&mut image, "k").is_ok());
+        assert_eq!(sizes(&mut image, "other"), Err(Unknown::NoSuchKernel));
+    }
+}
+
+#[test]
+fn the_devices_own_entries_decide_and_others_must_agree() {
+    let first = code(&[("same", &[4, 8]), ("differs", &[4]), ("first only", &[1])]);
+    let second = code(&[("same", &[4, 8]), ("differs", &[8])]);
+    let bytes = bundle(&[(HOST, b""), (GFX90A, &first), (GFX1100, &second)]);
+    let differs = |names: &[&str]| sizes(&mut Image::of_bytes(&bytes, &processors(names)), "differs");
+    assert_eq!(differs(&["gfx90a:sramecc+:xnack-"]), Ok(vec![4]));
+    assert_eq!(differs(&["gfx1100"]), Ok(vec![8]));
+    assert_eq!(differs(&["gfx1100", "gfx90a"]), Err(Unknown::EntriesDiffer));
+    assert_eq!(differs(&[]), Err(Unknown::EntriesDiffer));
+    assert_eq!(differs(&["gfx942"]), Err(Unknown::EntriesDiffer), "a device without code of its own");
+    assert_eq!(differs(&["gfx90a", "gfx942"]), Err(Unknown::EntriesDiffer));
+    let mut any = Image::of_bytes(&bytes, &Processors::ANY);
+    assert_eq!(sizes(&mut any, "same"), Ok(vec![4, 8]));
+    assert_eq!(sizes(&mut any, "first only"), Ok(vec![1]));
+    assert_eq!(sizes(&mut any, "none"), Err(Unknown::NoSuchKernel));
+}
+
+#[test]
+fn code_that_the_runtime_compiles_itself_counts_unless_there_is_better() {
+    let known = code(&[("k", &[4])]);
+    let bytes = bundle(&[(GFX90A, &known), (SPIRV, b"\x03\x02\x23\x07")]);
+    let k = |names: &[&str]| sizes(&mut Image::of_bytes(&bytes, &processors(names)), "k");
+    assert_eq!(k(&["gfx90a"]), Ok(vec![4]));
+    assert_eq!(k(&["gfx1100"]), Err(Unknown::UnknownFormat));
+    assert_eq!(k(&[]), Err(Unknown::UnknownFormat));
+}
+
+#[test]
+fn reasons_for_knowing_nothing() {
+    let reason = |bytes: &[u8]| Image::of_bytes(bytes, &Processors::ANY).kernel(b"k").unwrap_err();
+    assert_eq!(reason(b""), Unknown::UnknownFormat);
+    assert_eq!(reason(b"CCOB..."), Unknown::Compressed);
+    assert_eq!(reason(b"\x7fELF"), Unknown::Malformed);
+    let whole = code(&[("k", &[4])]);
+    let mut other = whole.clone();
+    other[18] = 62;
+    assert_eq!(reason(&other), Unknown::UnknownFormat, "code for the host");
+    let mut without = whole.clone();
+    without[64 + 2 * 56] = 1;
+    assert_eq!(reason(&without), Unknown::NoMetadata);
+    for length in 5..whole.len() - 4 {
+        let _ = reason(&whole[..length]);
+    }
+    assert_eq!(reason(&bundle(&[])), Unknown::NoSuchKernel);
+}
+
+#[test]
+fn a_wrapper_leads_to_its_payload() {
+    let payload = bundle(&[(GFX90A, &code(&[("k", &[4])]))]);
+    let mut wrapper =
+        Wrapper { magic: WRAPPER, version: 1, payload: payload.as_ptr(), reserved: ptr::null() };
+    // SAFETY: the wrapper and its payload live until the end of the test.
+    let of = |wrapper: *const Wrapper| unsafe { Image::of_wrapper(wrapper.cast(), &Processors::ANY) };
+    assert_eq!(sizes(&mut of(&wrapper), "k"), Ok(vec![4]));
+    wrapper.magic += 1;
+    assert_eq!(sizes(&mut of(&wrapper), "k"), Err(Unknown::UnknownFormat));
+    wrapper = Wrapper { magic: WRAPPER, payload: ptr::null(), ..wrapper };
+    assert_eq!(sizes(&mut of(&wrapper), "k"), Err(Unknown::UnknownFormat));
+    assert_eq!(sizes(&mut of(ptr::null()), "k"), Err(Unknown::UnknownFormat));
+    assert_eq!(sizes(&mut of(ptr::without_provenance(1)), "k"), Err(Unknown::UnknownFormat));
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+#[test]
+fn a_file_counts_if_it_stays_as_it_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("code");
+    let bytes = bundle(&[(GFX90A, &code(&[("k", &[4])])), (GFX1100, &code(&[("k", &[4])]))]);
+    std::fs::write(&path, &bytes).unwrap();
+    let read = || Image::of_file(&c_path(&path), &processors(&["gfx1100"]));
+    let mut image = read();
+    image.settle();
+    assert_eq!(sizes(&mut image, "k"), Ok(vec![4]));
+
+    let mut image = read();
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    image.settle();
+    assert_eq!(sizes(&mut image, "k"), Err(Unknown::Changed));
+
+    let mut image = read();
+    std::fs::remove_file(&path).unwrap();
+    image.settle();
+    assert_eq!(sizes(&mut image, "k"), Err(Unknown::Changed));
+    assert_eq!(sizes(&mut read(), "k"), Err(Unknown::Unreadable));
+    assert_eq!(
+        sizes(&mut Image::of_file(&c_path(folder.path()), &Processors::ANY), "k"),
+        Err(Unknown::Unreadable)
+    );
+
+    // What somebody writes to a pipe is not for us, and nobody waits for a writer.
+    let pipe = c_path(&folder.path().join("pipe"));
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    assert_eq!(sizes(&mut Image::of_file(&pipe, &Processors::ANY), "k"), Err(Unknown::Unreadable));
+}
+
+/// Memory that ends exactly where a page begins that nobody can touch.
+struct Guarded {
+    mapping: *mut u8,
+    size: usize,
+    length: usize,
+}
+
+impl Guarded {
+    fn new(bytes: &[u8]) -> Self {
+        const PAGE: usize = 4096;
+        let size = bytes.len().next_multiple_of(PAGE) + PAGE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapping = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(mapping, libc::MAP_FAILED);
+        // SAFETY: the last page of the mapping.
+        let guard = unsafe { mapping.byte_add(size - PAGE) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::mprotect(guard, PAGE, libc::PROT_NONE) }, 0);
+        let this = Self { mapping: mapping.cast(), size, length: bytes.len() };
+        // SAFETY: the bytes fit in front of the guard page.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), this.start(), bytes.len()) };
+        this
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.mapping.wrapping_add(self.size - 4096 - self.length)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody has a reference into it any more.
+        unsafe { libc::munmap(self.mapping.cast(), self.size) };
+    }
+}
+
+#[test]
+fn memory_is_read_to_its_end_and_not_beyond() {
+    for args in 0..5 {
+        let alone = code(&[("k", &vec![4; args])]);
+        let sections = unlinked(&note(vec![kernel_value("k", 4, Some(vec![arg(0, 4, "by_value")]))]));
+        let both = bundle(&[(GFX90A, &alone), (GFX1100, &sections[..])]);
+        for bytes in [&alone, &sections, &bundle(&[(GFX90A, &alone)]), &both] {
+            let memory = Guarded::new(bytes);
+            // SAFETY: the code object is complete, and so are all ranges that its headers name.
+            let mut image = unsafe { Image::of_memory(memory.start().cast(), &Processors::ANY) };
+            let known = sizes(&mut image, "k");
+            assert!(known.is_ok() || (known == Err(Unknown::EntriesDiffer) && bytes == &both), "{known:?}");
+        }
+    }
+    for bytes in [&b"CCOB"[..], b"none", b"BC\xc0\xde", b"__CL____", b"__CLANG_OFFLOAD_BUNDLE_\0"] {
+        let memory = Guarded::new(bytes);
+        // SAFETY: there are four bytes, and no header that names more.
+        let mut image = unsafe { Image::of_memory(memory.start().cast(), &Processors::ANY) };
+        assert!(image.kernel(b"k").is_err());
+    }
+}
+
+/// A source that notes what is read of it.
+#[derive(Clone, Copy)]
+struct Watched<'a> {
+    bytes: &'a [u8],
+    reads: &'a RefCell<Vec<Range<u64>>>,
+}
+
+impl<'a> ReadRef<'a> for Watched<'a> {
+    fn len(self) -> Result<u64, ()> {
+        Ok(source::MAX_EXTENT)
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.reads.borrow_mut().push(offset..offset.saturating_add(size));
+        self.bytes.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, _: Range<u64>, _: u8) -> Result<&'a [u8], ()> {
+        panic!("nobody knows where that ends")
+    }
+}
+
+fn number(bytes: &[u8], at: u64, size: usize) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let mut number = [0; 8];
+    number[..size].copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
+    Some(u64::from_le_bytes(number))
+}
+
+/// What the headers of a code object at `base` name, as the format's description has it.
+fn named_by_elf(bytes: &[u8], base: u64, named: &mut Vec<Range<u64>>) -> Option<()> {
+    let range = |at: u64, size: u64| at..at.saturating_add(size);
+    named.push(range(base, 64));
+    let field = |at: u64, size: usize| number(bytes, base.checked_add(at)?, size);
+    for (at, count, size, offset_at, size_at) in [(32, 56, 56, 8, 32), (40, 60, 64, 24, 32)] {
+        let (at, count) = (field(at, 8)?, field(count, 2)?);
+        // The count can stand in the first section.
+        let count = if size == 64 && count == 0 && at != 0 {
+            named.push(range(base.saturating_add(at), 64));
+            field(at.checked_add(32)?, 8).unwrap_or(0)
+        } else {
+            count
+        };
+        named.push(range(base.saturating_add(at), count.saturating_mul(size)));
+        for index in 0..count.min(100_000) {
+            let Some(header) = at.checked_add(index * size) else { continue };
+            if let (Some(offset), Some(size)) = (field(header + offset_at, 8), field(header + size_at, 8)) {
+                named.push(range(base.saturating_add(offset), size));
+            }
+        }
+    }
+    Some(())
+}
+
+/// The same of a bundle.
+fn named(bytes: &[u8]) -> Vec<Range<u64>> {
+    let mut named = Vec::new();
+    named.push(0..4);
+    if bytes.starts_with(b"\x7fELF") {
+        named_by_elf(bytes, 0, &mut named);
+    }
+    for word in 0..6 {
+        if bytes.get(..word * 4) == Some(&b"__CLANG_OFFLOAD_BUNDLE__"[..word * 4]) {
+            named.push(0..word as u64 * 4 + 4);
+        }
+    }
+    if bytes.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") {
+        named.push(24..32);
+        let mut at = 32;
+        for _ in 0..number(bytes, 24, 8).unwrap_or(0).min(100) {
+            named.push(at..at + 24);
+            let (Some(offset), Some(size), Some(length)) =
+                (number(bytes, at, 8), number(bytes, at + 8, 8), number(bytes, at + 16, 8))
+            else {
+                break;
+            };
+            named.push(at + 24..(at + 24).saturating_add(length));
+            named.push(offset..offset.saturating_add(size));
+            at = (at + 24).saturating_add(length);
+        }
+    }
+    named
+}
+
+fn reads_only_what_is_named(bytes: &[u8]) {
+    let reads = RefCell::default();
+    let mut image = Image::read(Watched { bytes, reads: &reads }, &Processors::ANY);
+    let _ = image.kernel(b"k");
+    let named = named(bytes);
+    for read in reads.into_inner() {
+        let covered = named.iter().any(|range| range.start <= read.start && read.end <= range.end);
+        assert!(covered || read.is_empty(), "{read:?} is in none of {named:?}");
+    }
+}
+
+#[test]
+fn the_headers_name_all_that_is_read_of_good_code() {
+    let alone = code(&[("k", &[4])]);
+    reads_only_what_is_named(&alone);
+    reads_only_what_is_named(&unlinked(&note(vec![])));
+    reads_only_what_is_named(&bundle(&[(HOST, b""), (GFX90A, &alone), (SPIRV, b"abcd")]));
+}
+
+/// A code object or bundle with some bytes changed.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let kernels = vec![kernel_value("k", 16, Some(vec![arg(0, 8, "by_value"), arg(8, 8, "hidden_none")]))];
+    let note = note(kernels);
+    let (linked, unlinked) = (elf(&note), unlinked(&note));
+    let bundle = bundle(&[(HOST, b""), (GFX90A, &linked), (GFX1100, &unlinked)]);
+    let change = (any::<prop::sample::Index>(), prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(1)]);
+    // Most changes meet the headers in front.
+    let changes = prop::collection::vec((change, any::<bool>()), 0..8);
+    (prop::sample::select(vec![linked, unlinked, bundle]), changes).prop_map(|(mut bytes, changes)| {
+        for ((at, byte), front) in changes {
+            let end = if front { 256 } else { bytes.len() };
+            bytes[at.index(end)] = byte;
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_headers_name_all_that_is_read_of_damaged_code(bytes in damaged()) {
+        reads_only_what_is_named(&bytes);
+    }
+
+    #[test]
+    fn damaged_code_of_known_length_is_not_read_beyond_its_end(bytes in damaged(), cut in any::<prop::sample::Index>()) {
+        let memory = Guarded::new(&bytes[..cut.index(bytes.len() + 1)]);
+        // SAFETY: so many bytes stand in front of the guard page.
+        let bytes = unsafe { std::slice::from_raw_parts(memory.start(), memory.length) };
+        let _ = Image::of_bytes(bytes, &Processors::ANY).kernel(b"k");
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..500), magic in 0..3) {
+        let magic: &[u8] = [&b""[..], b"\x7fELF\x02\x01\x01", b"__CLANG_OFFLOAD_BUNDLE__\x02\0\0\0\0\0\0\0"][magic as usize];
+        let bytes = [magic, &bytes[..]].concat();
+        reads_only_what_is_named(&bytes);
+    }
+}

@@ -1,0 +1,389 @@
+//! Which handle means which kernel: host functions that programs register before `main`, and functions of modules that
+//! they load. How code is read is [`crate::code_object`]'s business; no HIP function is called here.
+//!
+//! Registration happens in static constructors of every HIP program, some tens of thousands of times for a large
+//! framework, so it notes addresses and a hash of the name and reads no code. A launch that is deferred asks
+//! [`Kernels::find`], which takes no lock once the handle has been asked for before; the first time, the code is read.
+//!
+//! What is known of a handle is forgotten when its code is unloaded, so that the next one at this address starts
+//! afresh. The kernels themselves are kept for good, equal ones once: a launch holds a plain reference, and a program
+//! that loads the same code again and again costs nothing more.
+//!
+//! In a child after a fork `find` works for handles that were found before, whatever other threads did at that moment;
+//! everything else takes a lock that may then be held for ever, so that a child starts with a new [`Kernels`].
+
+use crate::code_object::{Image, NameKey, Processors};
+use crate::handles::{Handles, Mix};
+use crate::layout::{Kernel, Unknown};
+use hip_sys::types::{hipFunction_t, hipModule_t};
+use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, c_char, c_void};
+
+/// What a handle was found to be.
+type Found = Result<Kernel, Unknown>;
+
+/// The kernels of a process.
+pub struct Kernels {
+    /// The handles that have been asked for.
+    found: Handles<Found>,
+    state: Mutex<State>,
+}
+
+struct State {
+    processors: Processors,
+    /// Places are used again; a handle's owner goes together with the image.
+    images: Vec<Option<Loaded>>,
+    free: Vec<u32>,
+    binaries: HashMap<usize, u32, Mix>,
+    modules: HashMap<usize, u32, Mix>,
+    owners: HashMap<usize, Owners, Mix>,
+    /// Images with host functions that do not stand in `owners` yet.
+    unsettled: Vec<u32>,
+    kept: HashSet<&'static Found, Mix>,
+}
+
+/// An image, and the handles that mean its kernels.
+struct Loaded {
+    /// Of a fat binary that has not been read yet.
+    wrapper: Option<Wrapper>,
+    image: Image,
+    /// Host functions that were registered since somebody last looked for one.
+    noted: Vec<(usize, NameKey)>,
+    /// Those that stand in `State::owners`.
+    handles: Vec<usize>,
+}
+
+/// The address that `__hipRegisterFatBinary` received.
+struct Wrapper(*const c_void);
+
+// SAFETY: it is read under the lock of `State`, by whichever thread holds it; nobody writes to a registered binary.
+unsafe impl Send for Wrapper {}
+
+/// Which kernel of which image a handle means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    name: NameKey,
+    image: u32,
+}
+
+/// Nearly always one. A template's host function can be the same symbol in several libraries, each of which registers
+/// it with its own code.
+enum Owners {
+    One(Owner),
+    Several(Vec<Owner>),
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").finish_non_exhaustive()
+    }
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Kernels {
+    /// Knows nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            found: Handles::new(),
+            state: Mutex::new(State {
+                processors: Processors::ANY,
+                images: Vec::new(),
+                free: Vec::new(),
+                binaries: HashMap::with_hasher(Mix::NEW),
+                modules: HashMap::with_hasher(Mix::NEW),
+                owners: HashMap::with_hasher(Mix::NEW),
+                unsettled: Vec::new(),
+                kept: HashSet::with_hasher(Mix::NEW),
+            }),
+        }
+    }
+
+    /// The kernel that a launch function was asked to launch: a host function (`hipLaunchKernel`) or a `hipFunction_t`.
+    #[inline]
+    pub fn find(&self, handle: *const c_void) -> Result<&'static Kernel, Unknown> {
+        match self.found.get(handle.addr()) {
+            Some(found) => found.as_ref().map_err(|reason| *reason),
+            None => self.look_for(handle.addr()),
+        }
+    }
+
+    /// Says which devices there are, by the names that the runtime gives their architectures. Code that is read later is
+    /// read for these only; until then, for all that it holds.
+    pub fn set_processors(&self, processors: Processors) {
+        self.state.lock().processors = processors;
+    }
+
+    /// The code of `hipModuleLoad`, read before the runtime reads it; for [`Kernels::add_module`]. Both change errno.
+    pub fn image_of_file(&self, path: &CStr) -> Image {
+        let processors = self.state.lock().processors.clone();
+        Image::of_file(path, &processors)
+    }
+
+    /// The code of `hipModuleLoadData`, `hipModuleLoadDataEx`; for [`Kernels::add_module`].
+    ///
+    /// # Safety
+    ///
+    /// The runtime has loaded this code, and the caller's memory is still as it was then.
+    pub unsafe fn image_of_data(&self, data: *const c_void) -> Image {
+        let processors = self.state.lock().processors.clone();
+        // SAFETY: the runtime has followed the same headers, by the caller's promise.
+        unsafe { Image::of_memory(data, &processors) }
+    }
+
+    /// After `__hipRegisterFatBinary(wrapper)` has returned `modules`.
+    ///
+    /// # Safety
+    ///
+    /// The wrapper and what it leads to stay as they are until [`Kernels::remove_binary`], as the runtime needs it, too.
+    pub unsafe fn add_binary(&self, modules: *const c_void, wrapper: *const c_void) {
+        if modules.is_null() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Some(old) = state.binaries.remove(&modules.addr()) {
+            self.forget(&mut state, old);
+        }
+        let image = state.add(Some(Wrapper(wrapper)), Image::EMPTY);
+        state.binaries.insert(modules.addr(), image);
+    }
+
+    /// After `__hipRegisterFunction(modules, function, .., name, ..)`.
+    ///
+    /// # Safety
+    ///
+    /// `name` is null or a C string.
+    pub unsafe fn add_host_function(
+        &self,
+        modules: *const c_void,
+        function: *const c_void,
+        name: *const c_char,
+    ) {
+        // SAFETY: the caller's promise.
+        let Some(name) = (unsafe { key(name) }) else { return };
+        let handle = function.addr();
+        let mut state = self.state.lock();
+        let State { binaries, images, unsettled, .. } = &mut *state;
+        let Some(&image) = binaries.get(&modules.addr()) else { return };
+        let Some(Some(loaded)) = images.get_mut(image as usize) else { return };
+        if loaded.noted.is_empty() {
+            unsettled.push(image);
+        }
+        loaded.noted.push((handle, name));
+        self.found.remove(handle);
+    }
+
+    /// Before `__hipUnregisterFatBinary(modules)`.
+    pub fn remove_binary(&self, modules: *const c_void) {
+        let mut state = self.state.lock();
+        if let Some(image) = state.binaries.remove(&modules.addr()) {
+            self.forget(&mut state, image);
+        }
+    }
+
+    /// After a module was loaded from this image.
+    pub fn add_module(&self, module: hipModule_t, mut image: Image) {
+        image.settle();
+        let mut state = self.state.lock();
+        if let Some(old) = state.modules.remove(&module.as_raw()) {
+            self.forget(&mut state, old);
+        }
+        let image = state.add(None, image);
+        state.modules.insert(module.as_raw(), image);
+    }
+
+    /// After `hipModuleGetFunction` has given `function` for this name.
+    ///
+    /// # Safety
+    ///
+    /// `name` is null or a C string.
+    pub unsafe fn add_function(&self, module: hipModule_t, function: hipFunction_t, name: *const c_char) {
+        // SAFETY: the caller's promise.
+        let name = unsafe { key(name) };
+        let handle = function.as_raw();
+        let mut state = self.state.lock();
+        let owner = match (state.modules.get(&module.as_raw()), name) {
+            (Some(&image), Some(name)) => Some(Owner { name, image }),
+            _ => None,
+        };
+        // Programs may ask for the same function before each launch.
+        if let (Some(Owners::One(known)), Some(owner)) = (state.owners.get(&handle), owner)
+            && *known == owner
+        {
+            return;
+        }
+        // Whatever had this address before is gone, even if nobody said so.
+        state.owners.remove(&handle);
+        self.found.remove(handle);
+        if let Some(owner) = owner {
+            state.owners.insert(handle, Owners::One(owner));
+            state.note_handle(owner.image, handle);
+        }
+    }
+
+    /// Before `hipModuleUnload(module)`.
+    pub fn remove_module(&self, module: hipModule_t) {
+        let mut state = self.state.lock();
+        if let Some(image) = state.modules.remove(&module.as_raw()) {
+            self.forget(&mut state, image);
+        }
+    }
+
+    /// Before something that takes all modules with it, such as `hipDeviceReset`. Host functions stay.
+    pub fn remove_modules(&self) {
+        let mut state = self.state.lock();
+        for image in std::mem::take(&mut state.modules).into_values() {
+            self.forget(&mut state, image);
+        }
+    }
+
+    /// Forgets an image and what its handles mean.
+    fn forget(&self, state: &mut State, image: u32) {
+        let Some(loaded) = state.images.get_mut(image as usize).and_then(Option::take) else { return };
+        state.free.push(image);
+        for handle in loaded.handles {
+            let gone = match state.owners.get_mut(&handle) {
+                None => false,
+                Some(Owners::One(owner)) => owner.image == image,
+                Some(Owners::Several(owners)) => {
+                    owners.retain(|owner| owner.image != image);
+                    owners.is_empty()
+                }
+            };
+            if gone {
+                state.owners.remove(&handle);
+            }
+            self.found.remove(handle);
+        }
+    }
+
+    #[cold]
+    fn look_for(&self, handle: usize) -> Result<&'static Kernel, Unknown> {
+        let mut state = self.state.lock();
+        // Another thread may have been faster.
+        let found = match self.found.get(handle) {
+            Some(found) => found,
+            None => {
+                state.settle();
+                let found = state.read(handle)?;
+                let found = state.keep(found);
+                self.found.insert(handle, found);
+                found
+            }
+        };
+        found.as_ref().map_err(|reason| *reason)
+    }
+}
+
+impl State {
+    fn add(&mut self, wrapper: Option<Wrapper>, image: Image) -> u32 {
+        let loaded = Some(Loaded { wrapper, image, noted: Vec::new(), handles: Vec::new() });
+        if let Some(free) = self.free.pop()
+            && let Some(place) = self.images.get_mut(free as usize)
+        {
+            *place = loaded;
+            return free;
+        }
+        self.images.push(loaded);
+        self.images.len() as u32 - 1
+    }
+
+    fn note_handle(&mut self, image: u32, handle: usize) {
+        if let Some(Some(loaded)) = self.images.get_mut(image as usize) {
+            loaded.handles.push(handle);
+        }
+    }
+
+    /// Enters the host functions that have been noted.
+    fn settle(&mut self) {
+        let Self { images, owners, unsettled, .. } = self;
+        for image in unsettled.drain(..) {
+            let Some(Some(loaded)) = images.get_mut(image as usize) else { continue };
+            for (handle, name) in std::mem::take(&mut loaded.noted) {
+                let owner = Owner { name, image };
+                match owners.entry(handle) {
+                    Entry::Vacant(entry) => drop(entry.insert(Owners::One(owner))),
+                    Entry::Occupied(mut entry) => entry.get_mut().add(owner),
+                }
+                loaded.handles.push(handle);
+            }
+        }
+    }
+
+    /// Reads what a handle means; the error is that nobody knows the handle.
+    fn read(&mut self, handle: usize) -> Result<Found, Unknown> {
+        let Self { owners, images, processors, .. } = self;
+        let owners = match owners.get(&handle) {
+            None => return Err(Unknown::NotRegistered),
+            Some(Owners::One(owner)) => std::slice::from_ref(owner),
+            Some(Owners::Several(owners)) => owners,
+        };
+        let mut result = Err(Unknown::NotRegistered);
+        for owner in owners {
+            let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
+            let kernel = loaded.image(processors).kernel_by_key(owner.name);
+            // Which one the runtime takes is its affair, so all must agree.
+            match (&result, &kernel) {
+                (Ok(Kernel { layout, .. }), Ok(other)) if layout.args() != other.layout.args() => {
+                    return Ok(Err(Unknown::EntriesDiffer));
+                }
+                (_, Err(reason)) => return Ok(Err(*reason)),
+                _ => result = kernel,
+            }
+        }
+        Ok(result)
+    }
+
+    /// The one of its kind that stays.
+    fn keep(&mut self, found: Found) -> &'static Found {
+        if let Some(kept) = self.kept.get(&found) {
+            return kept;
+        }
+        let kept: &'static Found = Box::leak(Box::new(found));
+        self.kept.insert(kept);
+        kept
+    }
+}
+
+impl Owners {
+    fn add(&mut self, owner: Owner) {
+        match self {
+            Self::One(other) if *other == owner => {}
+            Self::One(other) => *self = Self::Several(vec![*other, owner]),
+            Self::Several(others) if others.contains(&owner) => {}
+            Self::Several(others) => others.push(owner),
+        }
+    }
+}
+
+impl Loaded {
+    /// The image, read if it has not been.
+    fn image(&mut self, processors: &Processors) -> &mut Image {
+        if let Some(Wrapper(wrapper)) = self.wrapper.take() {
+            // SAFETY: `add_binary`'s caller has promised that all of it stays until the binary is removed, and then this
+            // value is gone.
+            self.image = unsafe { Image::of_wrapper(wrapper, processors) };
+        }
+        &mut self.image
+    }
+}
+
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn key(name: *const c_char) -> Option<NameKey> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(NameKey::new(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

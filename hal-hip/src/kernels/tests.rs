@@ -1,0 +1,269 @@
+//! Handles that come and go: what they mean, when code is read, and that nothing stale is left.
+
+use super::*;
+use crate::sample::{bundle, code};
+use proptest::prelude::*;
+use std::ptr;
+
+/// A fat binary as a program holds it: the wrapper leads to the payload.
+struct Binary {
+    _payload: Vec<u8>,
+    wrapper: [u64; 3],
+}
+
+impl Binary {
+    fn new(kernels: &[(&str, &[u32])]) -> Self {
+        let payload = bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx90a", &code(kernels))]);
+        // Magic and version, payload, nothing.
+        let wrapper = [1 << 32 | 0x4849_5046, payload.as_ptr().addr() as u64, 0];
+        // The address came out of the pointer as a number, as it does in a program's data.
+        let _ = payload.as_ptr().expose_provenance();
+        Self { _payload: payload, wrapper }
+    }
+
+    fn register(&self, kernels: &Kernels, modules: usize) {
+        // SAFETY: the tests remove the binary, or ask no more, before they let it go.
+        unsafe { kernels.add_binary(handle(modules), self.wrapper.as_ptr().cast()) };
+    }
+}
+
+fn handle(number: usize) -> *const c_void {
+    ptr::without_provenance(number)
+}
+
+fn host_function(kernels: &Kernels, modules: usize, function: usize, name: &CStr) {
+    // SAFETY: a C string.
+    unsafe { kernels.add_host_function(handle(modules), handle(function), name.as_ptr()) };
+}
+
+fn function(kernels: &Kernels, module: usize, function: usize, name: &CStr) {
+    let (module, function) = (hipModule_t::from_raw(module), hipFunction_t::from_raw(function));
+    // SAFETY: a C string.
+    unsafe { kernels.add_function(module, function, name.as_ptr()) };
+}
+
+fn module(kernels: &Kernels, module: usize, code: &[u8]) {
+    // SAFETY: the code is complete, so all that its headers name is there.
+    let image = unsafe { kernels.image_of_data(code.as_ptr().cast()) };
+    kernels.add_module(hipModule_t::from_raw(module), image);
+}
+
+fn sizes(kernels: &Kernels, function: usize) -> Result<Vec<u32>, Unknown> {
+    let found = kernels.find(handle(function));
+    assert_eq!(found, kernels.find(handle(function)), "asked again");
+    found.map(|kernel| kernel.layout.args().iter().map(|slot| slot.size).collect())
+}
+
+#[test]
+fn host_functions_mean_the_kernels_of_their_binary() {
+    let kernels = Kernels::new();
+    let (one, other) = (Binary::new(&[("a", &[4]), ("b", &[8, 8])]), Binary::new(&[("a", &[1, 2])]));
+    one.register(&kernels, 16);
+    other.register(&kernels, 32);
+    host_function(&kernels, 16, 0x1000, c"a");
+    host_function(&kernels, 16, 0x1001, c"b");
+    host_function(&kernels, 32, 0x2000, c"a");
+    host_function(&kernels, 32, 0x2001, c"nowhere");
+    host_function(&kernels, 48, 0x3000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    assert_eq!(sizes(&kernels, 0x1001), Ok(vec![8, 8]));
+    assert_eq!(sizes(&kernels, 0x2000), Ok(vec![1, 2]));
+    assert_eq!(sizes(&kernels, 0x2001), Err(Unknown::NoSuchKernel));
+    assert_eq!(sizes(&kernels, 0x3000), Err(Unknown::NotRegistered), "no such binary");
+    assert_eq!(sizes(&kernels, 0), Err(Unknown::NotRegistered));
+    assert_eq!(&*kernels.find(handle(0x1001)).unwrap().name, "b");
+    // Registered later, when the binary has been read.
+    host_function(&kernels, 16, 0x1002, c"b");
+    assert_eq!(sizes(&kernels, 0x1002), Ok(vec![8, 8]));
+}
+
+#[test]
+fn registration_reads_nothing() {
+    let kernels = Kernels::new();
+    // SAFETY: there is nothing at this address, and no kernel is looked for while it is registered.
+    unsafe { kernels.add_binary(handle(16), handle(0x1_0000)) };
+    host_function(&kernels, 16, 0x1000, c"a");
+    kernels.remove_binary(handle(16));
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
+}
+
+#[test]
+fn null_is_ignored_where_the_runtime_failed() {
+    let kernels = Kernels::new();
+    let binary = Binary::new(&[("a", &[4])]);
+    binary.register(&kernels, 0);
+    host_function(&kernels, 0, 0x1000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
+    binary.register(&kernels, 16);
+    // SAFETY: null is allowed.
+    unsafe { kernels.add_host_function(handle(16), handle(0x1000), ptr::null()) };
+    // SAFETY: null is allowed.
+    unsafe { kernels.add_function(hipModule_t::NULL, hipFunction_t::NULL, ptr::null()) };
+    kernels.remove_binary(ptr::null());
+    kernels.remove_module(hipModule_t::NULL);
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
+}
+
+#[test]
+fn modules_keep_no_memory_of_the_program() {
+    let kernels = Kernels::new();
+    let mut bytes = code(&[("a", &[4, 4]), ("b", &[])]);
+    module(&kernels, 16, &bytes);
+    bytes.fill(0xff);
+    drop(bytes);
+    function(&kernels, 16, 0x100, c"a");
+    function(&kernels, 16, 0x100, c"a");
+    function(&kernels, 16, 0x101, c"b");
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![4, 4]));
+    assert_eq!(sizes(&kernels, 0x101), Ok(vec![]));
+    function(&kernels, 16, 0x100, c"a");
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![4, 4]));
+}
+
+#[test]
+fn an_address_that_is_used_again_means_the_new_kernel() {
+    let kernels = Kernels::new();
+    let (first, second) = (code(&[("a", &[4])]), code(&[("a", &[8]), ("b", &[2])]));
+    module(&kernels, 16, &first);
+    function(&kernels, 16, 0x100, c"a");
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![4]));
+    kernels.remove_module(hipModule_t::from_raw(16));
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+    module(&kernels, 16, &second);
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+    function(&kernels, 16, 0x100, c"a");
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![8]));
+    // The unloading of the next one was not seen.
+    module(&kernels, 16, &first);
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+    function(&kernels, 16, 0x100, c"a");
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![4]));
+    // Nor was the loading of the one that has this function now.
+    function(&kernels, 32, 0x100, c"a");
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+    function(&kernels, 16, 0x100, c"a");
+    kernels.remove_modules();
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+}
+
+#[test]
+fn a_host_function_of_several_binaries_is_known_if_they_agree() {
+    let kernels = Kernels::new();
+    let (one, same, differs) =
+        (Binary::new(&[("a", &[4])]), Binary::new(&[("a", &[4]), ("b", &[1])]), Binary::new(&[("a", &[8])]));
+    one.register(&kernels, 16);
+    host_function(&kernels, 16, 0x1000, c"a");
+    host_function(&kernels, 16, 0x1000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    same.register(&kernels, 32);
+    host_function(&kernels, 32, 0x1000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    differs.register(&kernels, 48);
+    host_function(&kernels, 48, 0x1000, c"a");
+    host_function(&kernels, 48, 0x1000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::EntriesDiffer));
+    kernels.remove_binary(handle(48));
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    kernels.remove_binary(handle(16));
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    kernels.remove_binary(handle(32));
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
+}
+
+#[test]
+fn equal_kernels_are_kept_once() {
+    let kernels = Kernels::new();
+    let code = code(&[("a", &[4])]);
+    let mut seen = Vec::new();
+    for round in 1..100 {
+        module(&kernels, 16, &code);
+        function(&kernels, 16, 0x100 * round, c"a");
+        seen.push(kernels.find(handle(0x100 * round)).unwrap());
+        kernels.remove_module(hipModule_t::from_raw(16));
+    }
+    assert!(seen.iter().all(|kernel| ptr::eq(*kernel, seen[0])));
+    let state = kernels.state.lock();
+    assert_eq!((state.images.len(), state.owners.len(), state.kept.len()), (1, 0, 1));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Load { module: usize, code: usize },
+    Unload { module: usize },
+    Get { module: usize, function: usize },
+    Find { function: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1_usize..4, 0_usize..3).prop_map(|(module, code)| Step::Load { module, code }),
+        (1_usize..4).prop_map(|module| Step::Unload { module }),
+        (1_usize..4, 10_usize..16).prop_map(|(module, function)| Step::Get { module, function }),
+        (10_usize..16).prop_map(|function| Step::Find { function }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_handle_means_what_it_was_given_last(steps in prop::collection::vec(step(), 0..60)) {
+        let kernels = Kernels::new();
+        let codes = [code(&[("a", &[1])]), code(&[("a", &[2])]), code(&[("a", &[3])])];
+        let mut modules: HashMap<usize, usize> = HashMap::new();
+        // Which module a function belongs to.
+        let mut functions: HashMap<usize, usize> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Load { module: number, code } => {
+                    module(&kernels, number, &codes[code]);
+                    modules.insert(number, code);
+                    functions.retain(|_, owner| *owner != number);
+                }
+                Step::Unload { module } => {
+                    kernels.remove_module(hipModule_t::from_raw(module));
+                    modules.remove(&module);
+                    functions.retain(|_, owner| *owner != module);
+                }
+                Step::Get { module, function: number } => {
+                    function(&kernels, module, number, c"a");
+                    functions.remove(&number);
+                    if modules.contains_key(&module) {
+                        functions.insert(number, module);
+                    }
+                }
+                Step::Find { function } => {
+                    let expected = functions.get(&function).map(|module| vec![modules[module] as u32 + 1]);
+                    prop_assert_eq!(sizes(&kernels, function), expected.ok_or(Unknown::NotRegistered));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_find_kernels_while_others_come_and_go() {
+    let kernels = Kernels::new();
+    let binary = Binary::new(&[("a", &[4]), ("b", &[8])]);
+    binary.register(&kernels, 16);
+    for index in 0..200 {
+        host_function(&kernels, 16, 0x1000 + index, if index % 2 == 0 { c"a" } else { c"b" });
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for index in (0..200).cycle().take(20_000) {
+                    let expected = if index % 2 == 0 { 4 } else { 8 };
+                    assert_eq!(sizes(&kernels, 0x1000 + index), Ok(vec![expected]));
+                }
+            });
+        }
+        scope.spawn(|| {
+            let code = code(&[("a", &[4])]);
+            for round in 0..500 {
+                module(&kernels, 32, &code);
+                function(&kernels, 32, 0x10_0000 + round * 16, c"a");
+                assert_eq!(sizes(&kernels, 0x10_0000 + round * 16), Ok(vec![4]));
+                kernels.remove_module(hipModule_t::from_raw(32));
+            }
+        });
+    });
+}

@@ -1,0 +1,155 @@
+//! The argument layout of a kernel, and the reasons for which none is known. Plain values: no parsing, no memory of the
+//! program.
+
+use std::fmt;
+
+/// Arguments of a launch are copied up to this many bytes.
+pub const MAX_BYTES: usize = 4096;
+
+/// Where one argument lies in the kernel's argument segment, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ArgSlot {
+    /// From the start of the segment.
+    pub offset: u32,
+    /// What the runtime reads at the caller's pointer.
+    pub size: u32,
+}
+
+/// The arguments that a caller passes to a kernel, in order. Those that the runtime adds by itself ("hidden") are not
+/// among them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    args: Box<[ArgSlot]>,
+    kernarg_size: u32,
+}
+
+impl Layout {
+    /// A layout of these slots in a segment of this size. They stand in ascending order, do not overlap, lie in the
+    /// segment and end within [`MAX_BYTES`].
+    pub fn new(args: impl Into<Box<[ArgSlot]>>, kernarg_size: u32) -> Result<Self, Unknown> {
+        let args = args.into();
+        let mut end = 0;
+        for slot in &args {
+            if slot.offset < end {
+                return Err(Unknown::Malformed);
+            }
+            end = slot.offset.checked_add(slot.size).ok_or(Unknown::Malformed)?;
+        }
+        if end > kernarg_size {
+            return Err(Unknown::Malformed);
+        }
+        if end as usize > MAX_BYTES {
+            return Err(Unknown::TooLarge);
+        }
+        Ok(Self { args, kernarg_size })
+    }
+
+    /// The slots, in the order of the caller's arguments.
+    pub fn args(&self) -> &[ArgSlot] {
+        &self.args
+    }
+
+    /// Size of the whole segment with the hidden arguments, as the code object gives it.
+    pub fn kernarg_size(&self) -> u32 {
+        self.kernarg_size
+    }
+
+    /// Where the caller's last argument ends; at most [`MAX_BYTES`].
+    pub fn bytes(&self) -> usize {
+        self.args.last().map_or(0, |last| (last.offset + last.size) as usize)
+    }
+}
+
+/// A kernel whose layout is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// The name in the code object, mangled where the language mangles.
+    pub name: Box<str>,
+    /// Its arguments.
+    pub layout: Layout,
+}
+
+/// Why no layout is known. The launch then keeps the caller's own arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// Nobody registered the function, or its module was not loaded through the functions that are watched.
+    NotRegistered,
+    /// The code is in no format that is known here (SPIR-V, for example, which the runtime compiles itself).
+    UnknownFormat,
+    /// The code is a compressed bundle.
+    Compressed,
+    /// The code's headers or metadata contradict themselves.
+    Malformed,
+    /// The code object has no metadata of the kind that this reads.
+    NoMetadata,
+    /// The metadata has no kernel of this name.
+    NoSuchKernel,
+    /// The metadata has several kernels of this name.
+    Ambiguous,
+    /// The code for different processors lays the arguments out differently.
+    EntriesDiffer,
+    /// The metadata names no arguments, though the kernel has an argument segment.
+    NoArguments,
+    /// An argument is of a kind that the runtime does not copy byte by byte (image, sampler, pipe, queue).
+    ValueKind,
+    /// The arguments take more than [`MAX_BYTES`].
+    TooLarge,
+    /// The file of the code could not be read.
+    Unreadable,
+    /// The file of the code changed while it was loaded.
+    Changed,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRegistered => "the kernel was not registered",
+            Self::UnknownFormat => "the code is in an unknown format",
+            Self::Compressed => "the code is a compressed bundle",
+            Self::Malformed => "the code object is malformed",
+            Self::NoMetadata => "the code object has no kernel metadata",
+            Self::NoSuchKernel => "the code object has no kernel of this name",
+            Self::Ambiguous => "the code object has several kernels of this name",
+            Self::EntriesDiffer => "the argument layout differs between processors",
+            Self::NoArguments => "the code object does not describe the kernel's arguments",
+            Self::ValueKind => "an argument is of a kind that is not passed by its bytes",
+            Self::TooLarge => "the arguments are larger than 4096 bytes",
+            Self::Unreadable => "the file of the code could not be read",
+            Self::Changed => "the file of the code changed while it was loaded",
+        })
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(list: &[(u32, u32)]) -> Vec<ArgSlot> {
+        list.iter().map(|&(offset, size)| ArgSlot { offset, size }).collect()
+    }
+
+    #[test]
+    fn a_layout_is_what_can_be_copied() {
+        let layout = Layout::new(slots(&[(0, 4), (8, 8), (16, 3)]), 64).unwrap();
+        assert_eq!((layout.bytes(), layout.kernarg_size(), layout.args().len()), (19, 64, 3));
+        assert_eq!(Layout::new(slots(&[]), 0).unwrap().bytes(), 0);
+        assert_eq!(Layout::new(slots(&[(0, 4096)]), 4096).unwrap().bytes(), MAX_BYTES);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_no_layout() {
+        for (list, size, reason) in [
+            (&[(0, 8), (4, 4)][..], 64, Unknown::Malformed),
+            (&[(8, 8), (0, 4)][..], 64, Unknown::Malformed),
+            (&[(0, 8), (8, 8)][..], 15, Unknown::Malformed),
+            (&[(0, 8), (u32::MAX, 8)][..], u32::MAX, Unknown::Malformed),
+            (&[(0, 4097)][..], 8192, Unknown::TooLarge),
+            (&[(4096, 1)][..], 8192, Unknown::TooLarge),
+        ] {
+            assert_eq!(Layout::new(slots(list), size), Err(reason), "{list:?} in {size}");
+        }
+    }
+}
