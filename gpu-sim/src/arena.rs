@@ -23,6 +23,8 @@ pub struct Arena {
     fd: OwnedFd,
     base: *mut u8,
     free: BTreeMap<u64, u64>,
+    /// Given back and not cleared yet.
+    freed: Vec<(u64, u64)>,
 }
 
 // SAFETY: `base` is a mapping that the arena owns, and the bytes behind it are shared with other processes anyway: all
@@ -48,7 +50,7 @@ impl Arena {
                 0,
             )?
         };
-        Ok(Self { fd, base: base.cast(), free: BTreeMap::from([(0, SPACE)]) })
+        Ok(Self { fd, base: base.cast(), free: BTreeMap::from([(0, SPACE)]), freed: Vec::new() })
     }
 
     /// The memfd, for clients to open.
@@ -67,27 +69,31 @@ impl Arena {
         Some(offset)
     }
 
-    /// Gives a range back; its pages return to the system, so that the next owner reads zeros.
+    /// Gives a range back. It is handed out again only after [`clear`] and [`Arena::recycle`]: clearing takes long.
     pub fn free(&mut self, offset: u64, size: u64) {
-        let Some(size) = round_up(size) else { return };
-        // Failure would leave old bytes to a next owner within the same simulation; nothing else depends on it.
-        let _ = rustix::fs::fallocate(
-            &self.fd,
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            offset,
-            size,
-        );
-        let (mut start, mut end) = (offset, offset + size);
-        if let Some((&before, &len)) = self.free.range(..start).next_back()
-            && before + len == start
-        {
-            self.free.remove(&before);
-            start = before;
+        self.freed.extend(round_up(size).map(|size| (offset, size)));
+    }
+
+    /// What has been given back since the last call.
+    pub fn take_freed(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Lets ranges that have been cleared be handed out again.
+    pub fn recycle(&mut self, ranges: Vec<(u64, u64)>) {
+        for (mut start, size) in ranges {
+            let mut end = start + size;
+            if let Some((&before, &len)) = self.free.range(..start).next_back()
+                && before + len == start
+            {
+                self.free.remove(&before);
+                start = before;
+            }
+            if let Some(len) = self.free.remove(&end) {
+                end += len;
+            }
+            self.free.insert(start, end - start);
         }
-        if let Some(len) = self.free.remove(&end) {
-            end += len;
-        }
-        self.free.insert(start, end - start);
     }
 
     /// The supervisor's address of `offset`.
@@ -102,6 +108,16 @@ impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, of this size, and whoever got a pointer into it borrowed the arena.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), SPACE as usize) };
+    }
+}
+
+/// Returns the pages of these ranges to the system, so that the next owner reads zeros. A gigabyte takes about 90 ms:
+/// not to be done under the machine's lock.
+pub fn clear(memory: BorrowedFd<'_>, ranges: &[(u64, u64)]) {
+    for &(offset, size) in ranges {
+        // Failure would leave old bytes to a next owner within the same simulation; nothing else depends on it.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(memory, flags, offset, size);
     }
 }
 
@@ -125,6 +141,11 @@ mod tests {
         arena.free(b, 1);
         arena.free(a, 10_000);
         arena.free(c, 1 << 40);
+        assert!(arena.alloc(PAGE).is_some_and(|d| d > c), "nothing is reused before it is clear");
+        arena.free(c + (1 << 40), PAGE);
+        let freed = arena.take_freed();
+        clear(arena.fd(), &freed);
+        arena.recycle(freed);
         assert_eq!(arena.free, BTreeMap::from([(0, SPACE)]));
         let again = arena.alloc(PAGE).unwrap();
         assert_eq!(again, a);

@@ -6,9 +6,10 @@
 //! `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol: `include/uapi/linux/fuse.h`.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use hip_sys::kfd::Plain;
+use rustix::event::{PollFd, PollFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 /// Apparent size of the file: every mmap offset in use lies below (a fault beyond the end is a SIGBUS).
@@ -93,8 +94,14 @@ pub enum Request<'a> {
         /// This request.
         interrupt: Unique,
     },
-    /// A page of the file was touched; it has been answered.
-    Touched,
+    /// A page of the file is touched: ring the device first, then let the thread go on with [`Connection::touched`]
+    /// (it would take the processor of whoever still has to ring).
+    Touched {
+        /// The request.
+        unique: Unique,
+        /// Bytes asked for.
+        size: usize,
+    },
 }
 
 /// The server's end of the mount.
@@ -111,7 +118,8 @@ impl Connection {
     pub fn mount() -> io::Result<(Self, OwnedFd)> {
         use rustix::fs::{Mode, OFlags};
         use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
-        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let fd =
+            rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
         let fs = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let set = |key: &str, value: &str| fsconfig_set_string(&fs, key, value);
         set("source", "gpu-sim")?;
@@ -125,6 +133,11 @@ impl Connection {
         Ok((Self { fd }, mount))
     }
 
+    /// Readable while requests wait to be served.
+    pub fn pending(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Serves requests until the mount is gone, calling `handle` for each. Several threads may serve.
     pub fn serve(&self, handle: impl Fn(Request<'_>)) {
         let mut buffer = vec![0u8; BUFFER];
@@ -136,7 +149,11 @@ impl Connection {
                     }
                 }
                 // ENOENT: the request was withdrawn before it could be read.
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => {}
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::NOENT) => {}
+                // Waiting here rather than in the read wakes every server, of which the nearest is first.
+                Err(rustix::io::Errno::AGAIN) => {
+                    let _ = rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
+                }
                 Err(_) => return,
             }
         }
@@ -154,9 +171,7 @@ impl Connection {
             14 => return Some(Request::Open { unique, tid }),
             15 => {
                 let read = ReadIn::from_bytes(body);
-                let page = vec![0; (read.size as usize).min(BUFFER)];
-                self.reply(unique, &page);
-                return Some(Request::Touched);
+                return Some(Request::Touched { unique, size: (read.size as usize).min(BUFFER) });
             }
             16 => {
                 // A dirty doorbell page on its way out: its contents mean nothing.
@@ -208,6 +223,11 @@ impl Connection {
     /// Answers an open with a handle that later requests carry.
     pub fn opened(&self, unique: Unique, handle: u64) {
         self.reply(unique, OpenOut { fh: handle, ..OpenOut::default() }.as_bytes());
+    }
+
+    /// Answers a touch: the page is all zeros.
+    pub fn touched(&self, unique: Unique, size: usize) {
+        self.reply(unique, &vec![0; size]);
     }
 
     /// Answers an ioctl that succeeded.
@@ -303,7 +323,10 @@ mod tests {
     fn a_touched_page_is_answered_and_reported() {
         let (connection, peer) = pair();
         let read = ReadIn { size: 4096, ..ReadIn::default() };
-        assert!(matches!(connection.decode(&message(15, read.as_bytes())), Some(Request::Touched)));
+        match connection.decode(&message(15, read.as_bytes())) {
+            Some(Request::Touched { unique, size }) => connection.touched(unique, size),
+            other => panic!("{other:?}"),
+        }
         assert_eq!(rustix::io::read(&peer, &mut [0; 8192]).unwrap(), 16 + 4096);
     }
 

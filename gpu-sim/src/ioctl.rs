@@ -7,7 +7,7 @@ use hip_sys::kfd::{self, Ioctl, Plain};
 
 use crate::device::{QueueKey, Time};
 use crate::fuse::{FILE_SIZE, Unique};
-use crate::machine::{Allocation, Kind, Machine, Process, Queue, Waiter};
+use crate::machine::{Allocation, Kind, Machine, Process, Queue};
 use crate::space::{Backing, Range, client};
 
 /// Distance between the doorbells of two processes or GPUs in the KFD file. The thunk of ROCr 5.2.3 takes the whole
@@ -96,14 +96,15 @@ impl Machine {
             kfd::UnmapMemoryFromGpu::NR => run(call, |a| self.unmap(call.pid, a)),
             kfd::CreateEvent::NR => run(call, |a| self.create_event(call.pid, a)),
             kfd::DestroyEvent::NR => run(call, |a: &mut kfd::DestroyEvent| {
-                let done = self.process(call.pid)?.events.destroy(a.event_id);
+                let done = self.destroy_event(call.pid, a.event_id);
                 self.wake(call.now);
                 found(done)
             }),
             kfd::SetEvent::NR => run(call, |a: &mut kfd::SetEvent| {
-                let done = self.process(call.pid)?.events.set(a.event_id);
+                found(self.process(call.pid)?.events.settable(a.event_id))?;
+                self.set_event(call.pid, a.event_id);
                 self.wake(call.now);
-                found(done)
+                Ok(())
             }),
             kfd::ResetEvent::NR => {
                 run(call, |a: &mut kfd::ResetEvent| found(self.process(call.pid)?.events.reset(a.event_id)))
@@ -138,6 +139,7 @@ impl Machine {
         if capacity == 0 {
             return Ok(());
         }
+        a.num_of_nodes = a.num_of_nodes.min(capacity as u32);
         let entries = self.gpus.iter().take(capacity).map(|gpu| kfd::ProcessDeviceApertures {
             lds_base: 0x1_0000_0000_0000,
             lds_limit: 0x1_0000_ffff_ffff,
@@ -217,7 +219,7 @@ impl Machine {
     /// The range of an allocation, and the GPUs that a map or unmap names from `done` on.
     fn targets(&mut self, pid: i32, handle: u64, ids_at: u64, count: u32, done: u32) -> Answer<(u64, u32)> {
         let va = self.process(pid)?.allocations.get(&handle).ok_or(libc::EINVAL)?.va;
-        if u64::from(count) > MAX_GPUS || done > count {
+        if count == 0 || u64::from(count) > MAX_GPUS || done > count {
             return Err(libc::EINVAL);
         }
         let mut bytes = vec![0; 4 * count as usize];
@@ -261,11 +263,7 @@ impl Machine {
         let size = size_of::<kfd::EventData>();
         let mut bytes = vec![0; size * arguments.num_events as usize];
         client::read(call.pid, arguments.events_ptr, &mut bytes).map_err(|_| libc::EFAULT)?;
-        let elements = bytes.chunks_exact(size).map(kfd::EventData::from_bytes).collect();
-        let timeout = u64::from(arguments.timeout) * 1_000_000;
-        let deadline = (arguments.timeout != kfd::TIMEOUT_INFINITE).then(|| call.now + timeout);
-        let (unique, pid, out_size) = (call.unique, call.pid, call.out_size);
-        self.wait(Waiter { unique, pid, deadline, arguments, elements, out_size });
+        self.wait(call, arguments, bytes.chunks_exact(size).map(kfd::EventData::from_bytes))?;
         self.wake(call.now);
         Ok(())
     }
@@ -275,7 +273,7 @@ impl Machine {
         {
             return Err(libc::EINVAL);
         }
-        if !a.ring_size.is_power_of_two() {
+        if a.ring_size != 0 && !a.ring_size.is_power_of_two() {
             return Err(libc::EINVAL);
         }
         let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
@@ -312,6 +310,7 @@ impl Machine {
             return Err(libc::EINVAL);
         }
         let key = QueueKey { pid, id: a.queue_id };
+        self.catch_up(now);
         let process = self.process(pid)?;
         let mapped = a.ring_base_address == 0 || process.space.find(a.ring_base_address).is_some();
         let queue = process.queues.get_mut(&a.queue_id).filter(|_| mapped).ok_or(libc::EFAULT)?;

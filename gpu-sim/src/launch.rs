@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 
@@ -20,6 +21,8 @@ use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 const SOCKET_VARIABLE: &str = "GPU_SIM_SOCKET";
 /// Process id of the supervisor, for measurements.
 const PID_VARIABLE: &str = "GPU_SIM_PID";
+/// How long a supervisor may take to answer.
+const JOIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// What `gpu-sim run` was asked.
 #[derive(Debug)]
@@ -43,38 +46,34 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
             .with_context(|| format!("cannot write {}", path.display()))
     });
     let stats = stats.transpose()?;
-    let stream = connect(run)?;
-    control::send(&stream, &ToSupervisor::Join(run.setup.clone()))?;
-    let mut receiver = Receiver::new(&stream)?;
-    let supervisor = match receiver.next() {
-        Some(ToLauncher::Joined { pid }) => pid,
-        Some(ToLauncher::Refused(why)) => anyhow::bail!("{why}"),
-        _ => anyhow::bail!("the simulated GPU ended before the command could start"),
-    };
+    let Joined { stream, mut receiver, supervisor } = connect(run)?;
     let socket = stream.peer_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
 
     // Descendants that lose their parent come to us, so that all of them can be ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
-    let mut command = prepare(&run.command, supervisor, &socket)?;
-    forward_signals();
-    let mut child = match command.spawn() {
+    let dispositions = forward_signals();
+    let mut command = prepare(&run.command, supervisor, &socket, dispositions)?;
+    let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
             eprintln!("gpu-sim: cannot run {}: {error}", run.command[0].display());
             return Ok(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
         }
     };
-    let child_pid = child.id().cast_signed();
-    CHILD.store(child_pid, Ordering::Release);
-    control::send(&stream, &ToSupervisor::Child(child_pid)).ok();
+    let child = Pid::from_child(&child);
+    CHILD.store(child.as_raw_pid(), Ordering::Release);
+    if let Some(signal) = Signal::from_named_raw(EARLY.swap(0, Ordering::AcqRel)) {
+        let _ = rustix::process::kill_process(child, signal);
+    }
+    control::send(&stream, &ToSupervisor::Child(child.as_raw_pid())).ok();
 
     let lost = Arc::new(AtomicBool::new(false));
     let (reports, report) = mpsc::channel();
     let listener = {
         let (lost, socket) = (Arc::clone(&lost), socket);
-        std::thread::spawn(move || listen(&mut receiver, &reports, &lost, &socket))
+        std::thread::spawn(move || listen(&mut receiver, &reports, &lost, &socket, supervisor))
     };
-    let status = child.wait()?;
+    let status = reap_until(child)?;
     CHILD.store(0, Ordering::Release);
     if let Some((file, path)) = stats
         && !lost.load(Ordering::Acquire)
@@ -84,15 +83,50 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
         serde_json::to_writer_pretty(file, &report)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Our going is what ends the set; the thread ends with the stream.
-    stream.shutdown(std::net::Shutdown::Both).ok();
+    // Our going is what ends the set; the thread ends with the stream, and has nothing to report then.
     lost.store(true, Ordering::Release);
+    stream.shutdown(std::net::Shutdown::Both).ok();
     let _ = listener.join();
     Ok(exit_code(status))
 }
 
-/// Connects to the set's supervisor; starts one if there is none.
-fn connect(run: &Run) -> anyhow::Result<UnixStream> {
+/// Waits for the command to end. Its orphans, which come to us, are reaped on the way.
+fn reap_until(child: Pid) -> std::io::Result<ExitStatus> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == child => return Ok(ExitStatus::from_raw(status.as_raw())),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A set that has taken us in.
+struct Joined {
+    stream: UnixStream,
+    receiver: Receiver,
+    supervisor: i32,
+}
+
+/// Asks the supervisor at the other end to take us in; `None` if it is just ending.
+fn join(stream: UnixStream, setup: &Setup) -> anyhow::Result<Option<Joined>> {
+    if control::send(&stream, &ToSupervisor::Join(setup.clone())).is_err() {
+        return Ok(None);
+    }
+    let mut receiver = Receiver::new(&stream)?;
+    // One that is stopped must not keep the others waiting behind the lock.
+    stream.set_read_timeout(Some(JOIN_LIMIT))?;
+    let answer = receiver.next();
+    stream.set_read_timeout(None)?;
+    match answer {
+        Some(ToLauncher::Joined { pid }) => Ok(Some(Joined { stream, receiver, supervisor: pid })),
+        Some(ToLauncher::Refused(why)) => anyhow::bail!("{why}"),
+        _ => Ok(None),
+    }
+}
+
+/// Joins the set; starts its supervisor if there is none.
+fn connect(run: &Run) -> anyhow::Result<Joined> {
     if let Some(path) = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from) {
         let here =
             path.file_stem().is_some_and(|stem| run.name.as_ref().is_some_and(|name| stem != name.as_str()));
@@ -100,7 +134,9 @@ fn connect(run: &Run) -> anyhow::Result<UnixStream> {
             !here,
             "this command already runs on a simulated GPU; it cannot join another one by --name"
         );
-        return UnixStream::connect(&path).context("the simulated GPU around this command has ended");
+        let stream = UnixStream::connect(&path).ok();
+        let joined = stream.map(|stream| join(stream, &run.setup)).transpose()?.flatten();
+        return joined.context("the simulated GPU around this command has ended");
     }
     if let Some(name) = &run.name {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -113,26 +149,47 @@ fn connect(run: &Run) -> anyhow::Result<UnixStream> {
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let name = run.name.clone().unwrap_or_else(|| format!("unnamed-{}", std::process::id()));
     let path = control::socket(&dir, &name);
-    // One starter at a time: two first runs of a name must meet on one supervisor.
-    let lock = File::create(dir.join(format!("{name}.lock")))?;
+    // One at a time: two first runs of a name must meet on one supervisor.
+    let lock = File::create(dir.join("start.lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-    let stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(_) => {
-            start_supervisor(&path, &run.setup)?;
-            UnixStream::connect(&path).context("the simulated GPU ended at once")?
+    let begin = Instant::now();
+    // A supervisor that is just ending takes its socket away before it lets us go.
+    loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => match join(stream, &run.setup)? {
+                Some(joined) => return Ok(joined),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            },
+            Err(_) => {
+                sweep(&dir);
+                start_supervisor(&path, &run.setup)?;
+            }
         }
-    };
-    if run.name.is_none() {
-        let _ = std::fs::remove_file(dir.join(format!("{name}.lock")));
+        anyhow::ensure!(
+            begin.elapsed() < JOIN_LIMIT,
+            "the simulated GPU behind {} does not answer",
+            path.display()
+        );
     }
-    Ok(stream)
+}
+
+/// Takes away what supervisors that were killed have left. Nobody else is starting one: we hold the lock.
+fn sweep(dir: &Path) {
+    for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+        if path.extension().is_some_and(|e| e == "sock") && UnixStream::connect(&path).is_err_and(refused) {
+            for file in [path.with_extension("log"), path] {
+                let _ = std::fs::remove_file(file);
+            }
+        }
+    }
 }
 
 fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
     let log = File::create(path.with_extension("log"))?;
     let mut command = Command::new("/proc/self/exe");
     command
+        .arg0("gpu-sim")
         .arg("supervise")
         .arg(path)
         .arg(serde_json::to_string(setup)?)
@@ -150,6 +207,7 @@ fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
     if line.trim() != "ready" {
         child.wait().ok();
         let log = std::fs::read_to_string(path.with_extension("log")).unwrap_or_default();
+        let _ = std::fs::remove_file(path.with_extension("log"));
         let why = if line.trim().is_empty() { log.trim() } else { line.trim() };
         anyhow::bail!("{why}");
     }
@@ -157,7 +215,12 @@ fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn prepare(words: &[OsString], supervisor: i32, socket: &Path) -> anyhow::Result<Command> {
+fn prepare(
+    words: &[OsString],
+    supervisor: i32,
+    socket: &Path,
+    dispositions: Dispositions,
+) -> anyhow::Result<Command> {
     let namespace = File::open(format!("/proc/{supervisor}/ns/mnt"))
         .context("cannot reach the simulated GPU's namespace")?;
     let directory = std::env::current_dir().context("no current directory")?;
@@ -182,9 +245,9 @@ fn prepare(words: &[OsString], supervisor: i32, socket: &Path) -> anyhow::Result
         if rustix::process::getppid() != Some(parent) {
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
         }
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
-            // SAFETY: restores a default disposition in the child.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        for (signal, disposition) in dispositions {
+            // SAFETY: restores in the child what we were started with, which is no handler.
+            unsafe { libc::signal(signal, disposition) };
         }
         Ok(())
     };
@@ -195,26 +258,35 @@ fn prepare(words: &[OsString], supervisor: i32, socket: &Path) -> anyhow::Result
 
 /// The running command, for signal handlers.
 static CHILD: AtomicI32 = AtomicI32::new(0);
+/// A signal that came before the command ran.
+static EARLY: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn forward(signal: libc::c_int) {
     let child = CHILD.load(Ordering::Acquire);
     if child > 0 {
         // SAFETY: kill is async-signal-safe.
         unsafe { libc::kill(child, signal) };
+    } else {
+        EARLY.store(signal, Ordering::Release);
     }
 }
 
-/// What a terminal sends to the whole group the command gets by itself; what is sent to us alone is passed on.
-fn forward_signals() {
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: ignoring a signal has no preconditions.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+/// Signals with what is done about them.
+type Dispositions = [(libc::c_int, libc::sighandler_t); 2];
+
+/// What a terminal sends to the whole group the command gets by itself; what is sent to us alone is passed on, unless
+/// we were started to ignore it (`nohup`). Returns what the command is to do about the former.
+fn forward_signals() -> Dispositions {
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
         let handler: extern "C" fn(libc::c_int) = forward;
-        // SAFETY: the handler touches one atomic and calls kill, both async-signal-safe.
-        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+        // SAFETY: the handler touches two atomics and calls kill, all async-signal-safe.
+        if unsafe { libc::signal(signal, handler as libc::sighandler_t) } == libc::SIG_IGN {
+            // SAFETY: ignoring a signal has no preconditions.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
     }
+    // SAFETY: ignoring a signal has no preconditions.
+    [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, unsafe { libc::signal(signal, libc::SIG_IGN) }))
 }
 
 /// Reads what the supervisor says until the stream ends. If that comes unasked, everything of ours is ended.
@@ -223,6 +295,7 @@ fn listen(
     reports: &mpsc::Sender<serde_json::Value>,
     lost: &AtomicBool,
     socket: &Path,
+    supervisor: i32,
 ) {
     while let Some(message) = receiver.next() {
         match message {
@@ -233,25 +306,28 @@ fn listen(
             ToLauncher::Joined { .. } | ToLauncher::Refused(_) => {}
         }
     }
-    if CHILD.load(Ordering::Acquire) == 0 || lost.swap(true, Ordering::AcqRel) {
+    // Also when the command has just ended: losing its device may be why.
+    if lost.swap(true, Ordering::AcqRel) {
         return;
     }
     let log = std::fs::read_to_string(socket.with_extension("log")).unwrap_or_default();
     eprintln!("gpu-sim: the simulated GPU has ended unexpectedly; its programs are ended. {}", log.trim());
-    end_descendants();
+    end_descendants(supervisor);
 }
 
-/// Kills every descendant; as we are their reaper, a fork in between is found in the next round.
-fn end_descendants() {
+/// Kills every descendant but the supervisor, which may be one of ours and ends by itself. As we are their reaper, a
+/// fork in between is found in the next round.
+fn end_descendants(supervisor: i32) {
     loop {
-        let children = descendants(std::process::id().cast_signed());
+        let mut children = descendants(std::process::id().cast_signed());
+        children.retain(|pid| *pid != supervisor);
         if children.is_empty() {
             return;
         }
         for pid in children.into_iter().filter_map(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -278,12 +354,7 @@ fn descendants(root: i32) -> Vec<i32> {
         }
         false
     };
-    // The supervisor may still be a child of ours; it ends by itself.
-    let supervisor = |pid: i32| {
-        std::fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|c| c.windows(11).any(|w| w == b"\0supervise\0"))
-    };
-    parents.keys().copied().filter(|pid| below(*pid) && !supervisor(*pid)).collect()
+    parents.keys().copied().filter(|pid| below(*pid)).collect()
 }
 
 fn exit_code(status: ExitStatus) -> u8 {

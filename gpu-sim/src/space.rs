@@ -100,7 +100,7 @@ impl View<'_> {
         let len = want.min(range.len - skip);
         match range.backing {
             Backing::Arena(offset) => Ok((Piece::Here(self.arena.pointer(offset + skip)), len)),
-            Backing::Client(address) => Ok((Piece::Client(address + skip), len)),
+            Backing::Client(address) => Ok((Piece::Client(address.wrapping_add(skip)), len)),
             Backing::Device => Err(Fault { va }),
         }
     }

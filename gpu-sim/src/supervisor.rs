@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::thread::CpuSet;
 
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
 use crate::engine::{self, Pace, now};
@@ -25,13 +28,19 @@ use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
 
 /// First minor number of render nodes.
 const RENDER_MINOR: u32 = 128;
-/// Threads that serve the KFD file; a wait does not occupy one.
-const SERVERS: usize = 3;
+/// Threads that serve the KFD file at most; a wait does not occupy one.
+const SERVERS: usize = 4;
+/// How long a new set waits for its first launcher.
+const FIRST_JOIN: Duration = Duration::from_secs(10);
+/// How long a process that is to end has for it (it may write a core file) before it is killed.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// What the supervisor's threads share.
 #[derive(Debug)]
 pub struct Shared {
     machine: Mutex<Machine>,
+    /// Takes memory that has been given back, to be cleared outside the lock.
+    cleaner: mpsc::Sender<Vec<(u64, u64)>>,
     /// The KFD file.
     pub connection: Connection,
     /// The engine's alarm.
@@ -39,6 +48,7 @@ pub struct Shared {
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
     setup: Setup,
+    socket: PathBuf,
     me: Weak<Self>,
 }
 
@@ -63,7 +73,8 @@ struct Open {
 struct Launchers {
     streams: BTreeMap<u64, (UnixStream, Option<i32>)>,
     next: u64,
-    any: bool,
+    /// The last one has gone: nobody is taken in any more.
+    closing: bool,
 }
 
 /// What a set of GPUs is made of once the defaults are filled in.
@@ -92,7 +103,8 @@ impl Plan {
                 _ => Box::new(SharedModel::new(device::slots(arch))),
             }
         };
-        let durations = setup.durations.as_deref().map(Durations::load).transpose()?.unwrap_or_default();
+        let durations = setup.durations.as_deref().map(Durations::load).transpose();
+        let durations = durations.context("--durations")?.unwrap_or_default();
         let gpus = gpu_ids(std::process::id(), count)
             .zip(RENDER_MINOR..)
             .map(|(gpu_id, render_minor)| Gpu {
@@ -117,6 +129,8 @@ impl Plan {
 /// Becomes the supervisor of the set whose socket is at `path`. Writes `ready` or one sentence to standard output once
 /// launchers may come (or why not), and returns when the last one has gone.
 pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
+    // It was started as /proc/self/exe, which would make it "exe" in a list of processes.
+    let _ = rustix::thread::set_name(c"gpu-sim");
     let started = start(path, setup);
     let mut out = std::io::stdout();
     match started {
@@ -125,7 +139,7 @@ pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
             writeln!(out, "{}", served.as_ref().map_or_else(ToString::to_string, |()| "ready".to_owned()))?;
             out.flush()?;
             served?;
-            wait_for_the_last(&shared, listener, path);
+            wait_for_the_last(&shared, listener);
             Ok(())
         }
         Err(error) => {
@@ -147,23 +161,56 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
         UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
     sandbox::enter(mount, arena.fd(), &configs)?;
     let pace = Pace::new()?;
+    let memory = arena.fd().try_clone_to_owned()?;
+    let (cleaner, freed) = mpsc::channel();
     let shared = Arc::new_cyclic(|me| Shared {
+        cleaner,
         machine: Mutex::new(Machine::new(arena, gpus, durations)),
         connection,
         pace,
         clients: Mutex::default(),
         launchers: Mutex::default(),
         setup,
+        socket: path.to_owned(),
         me: me.clone(),
+    });
+    let recycler = Arc::clone(&shared);
+    std::thread::spawn(move || {
+        for ranges in freed {
+            arena::clear(memory.as_fd(), &ranges);
+            recycler.machine.lock().arena.recycle(ranges);
+        }
     });
     Ok((shared, listener))
 }
 
+/// Where the serving threads stand. With few processors one stands on each: the one on the processor of a calling
+/// thread runs as soon as that thread blocks, and no sleeping processor has to be woken first.
+fn posts() -> Vec<Option<CpuSet>> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return vec![None; SERVERS] };
+    // Never a single one: a client's address may lie in a page that only another server can provide.
+    if !(2..=SERVERS).contains(&(allowed.count() as usize)) {
+        return vec![None; SERVERS];
+    }
+    let only = |processor| {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        Some(set)
+    };
+    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(only).collect()
+}
+
 /// Starts the threads that serve the file and run the device.
 fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
-    for _ in 0..SERVERS {
+    for processor in posts() {
         let shared = Arc::clone(shared);
-        std::thread::spawn(move || shared.connection.serve(|request| shared.handle(request)));
+        std::thread::spawn(move || {
+            engine::sharpen();
+            if let Some(set) = processor {
+                let _ = rustix::thread::sched_setaffinity(None, &set);
+            }
+            shared.connection.serve(|request| shared.handle(request));
+        });
     }
     {
         let shared = Arc::clone(shared);
@@ -173,24 +220,29 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
     std::fs::metadata(sandbox::KFD).map(|_| ())
 }
 
-fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener, path: &Path) {
-    let (last, end) = std::sync::mpsc::channel();
+fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener) {
+    let (last, end) = mpsc::channel();
     let acceptor = Arc::clone(shared);
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, say: later there may be some.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
             let (shared, last) = (Arc::clone(&acceptor), last.clone());
-            std::thread::spawn(move || {
+            let _ = std::thread::Builder::new().spawn(move || {
                 if shared.converse(&stream) {
                     let _ = last.send(());
                 }
             });
         }
     });
-    let _ = end.recv();
-    // The last launcher has gone: what still uses the device has lost it.
-    for file in [path.to_owned(), path.with_extension("log")] {
-        let _ = std::fs::remove_file(file);
+    // Whoever started us may have been killed before it joined.
+    if end.recv_timeout(FIRST_JOIN).is_err() && !shared.close(None) {
+        let _ = end.recv();
     }
+    // The last launcher has gone: what still uses the device has lost it.
     shared.end_clients();
     shared.pace.stop();
 }
@@ -198,11 +250,12 @@ fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener, path: &Path) 
 impl Shared {
     /// Runs `work` on the machine, then tells clients and users what came of it.
     pub fn with_machine<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let (result, answers, failures) = {
-            let mut machine = self.machine.lock();
-            let result = work(&mut machine);
-            (result, std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures))
-        };
+        let mut machine = self.machine.lock();
+        let result = work(&mut machine);
+        let (answers, failures) =
+            (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
+        let freed = machine.arena.take_freed();
+        drop(machine);
         for (unique, answer) in answers {
             match answer {
                 Ok(out) => self.connection.ioctl(unique, &out),
@@ -211,6 +264,9 @@ impl Shared {
         }
         for (pid, reason) in failures {
             self.end_process(pid, &reason);
+        }
+        if !freed.is_empty() {
+            let _ = self.cleaner.send(freed);
         }
         result
     }
@@ -225,8 +281,10 @@ impl Shared {
             Request::Ioctl { unique, tid, handle, command, argument, out_size } => {
                 match self.caller(handle, tid) {
                     Some(pid) => {
-                        let call = Call { unique, pid, command, argument, out_size, now: now() };
-                        self.with_machine(|machine| machine.ioctl(&call));
+                        // Under the lock: the device may not have gone further than the call's time.
+                        self.with_machine(|machine| {
+                            machine.ioctl(&Call { unique, pid, command, argument, out_size, now: now() });
+                        });
                         self.pace.ring();
                     }
                     // As the driver answers a descriptor that was inherited over fork.
@@ -238,7 +296,12 @@ impl Shared {
                     self.connection.interrupt_again(interrupt);
                 }
             }
-            Request::Touched => self.pace.ring(),
+            Request::Touched { unique, size } => {
+                // Whoever is first looks: the engine may still be waking up.
+                self.with_machine(|machine| machine.tick(now()));
+                self.pace.ring();
+                self.connection.touched(unique, size);
+            }
         }
     }
 
@@ -270,9 +333,11 @@ impl Shared {
         let Some(target) = Pid::from_raw(pid) else { return };
         let Ok(fd) = rustix::process::pidfd_open(target, PidfdFlags::empty()) else { return };
         let Some(shared) = self.me.upgrade() else { return };
-        std::thread::spawn(move || {
+        let _ = std::thread::Builder::new().spawn(move || {
+            engine::be_ordinary();
             // The descriptor becomes readable when the process ends.
             while rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).is_err() {}
+            shared.clients.lock().watched.remove(&pid);
             shared.gone(pid);
         });
     }
@@ -289,7 +354,6 @@ impl Shared {
 
     /// A process has ended, or has closed the KFD and unmapped its doorbells.
     fn gone(&self, pid: i32) {
-        self.clients.lock().watched.remove(&pid);
         self.with_machine(|machine| machine.remove_process(now(), pid));
         self.pace.ring();
     }
@@ -321,9 +385,17 @@ impl Shared {
             }
         }
         drop(launchers);
-        if let Some(target) = Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(target, Signal::ABORT);
-        }
+        let target = Pid::from_raw(pid).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
+        let Some(Ok(target)) = target else { return };
+        let _ = rustix::process::pidfd_send_signal(&target, Signal::ABORT);
+        // One that handles or ignores that would wait for its GPU for ever.
+        let _ = std::thread::Builder::new().spawn(move || {
+            engine::be_ordinary();
+            let limit = Timespec { tv_sec: LAST_WORDS.as_secs().cast_signed(), tv_nsec: 0 };
+            if let Ok(0) = rustix::event::poll(&mut [PollFd::new(&target, PollFlags::IN)], Some(&limit)) {
+                let _ = rustix::process::pidfd_send_signal(&target, Signal::KILL);
+            }
+        });
     }
 
     fn end_clients(&self) {
@@ -344,8 +416,10 @@ impl Shared {
                     None => {
                         let Ok(copy) = stream.try_clone() else { return false };
                         let mut launchers = self.launchers.lock();
+                        if launchers.closing {
+                            return false;
+                        }
                         launchers.next += 1;
-                        launchers.any = true;
                         let id = launchers.next;
                         launchers.streams.insert(id, (copy, None));
                         me = Some(id);
@@ -366,11 +440,24 @@ impl Shared {
                 break;
             }
         }
+        me.is_some() && self.close(me)
+    }
+
+    /// Lets a launcher go and, if nobody is left, takes nobody in any more: `true` then.
+    fn close(&self, leaving: Option<u64>) -> bool {
         let mut launchers = self.launchers.lock();
-        if let Some(me) = me {
-            launchers.streams.remove(&me);
+        if let Some(id) = leaving {
+            launchers.streams.remove(&id);
         }
-        launchers.any && launchers.streams.is_empty()
+        if launchers.closing || !launchers.streams.is_empty() {
+            return false;
+        }
+        // Under the lock, and before anybody who finds no socket can make a new one of this name.
+        launchers.closing = true;
+        for file in [self.socket.clone(), self.socket.with_extension("log")] {
+            let _ = std::fs::remove_file(file);
+        }
+        true
     }
 
     fn info(&self) -> serde_json::Value {

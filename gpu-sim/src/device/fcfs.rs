@@ -34,7 +34,7 @@ impl Fcfs {
             out.push(Progress::Launched(job.id));
         }
         job.start.get_or_insert(now);
-        self.running = Some((job, now + job.left));
+        self.running = Some((job, now.saturating_add(job.left)));
     }
 }
 

@@ -108,7 +108,7 @@ impl Shared {
     fn start(&mut self, now: Time, queue: QueueKey, id: WorkId, groups: u64, out: &mut Vec<Progress>) {
         let Some(kernel) = self.kernels.get_mut(&id) else { return };
         let Some(chunk) = kernel.to_place.front_mut() else { return };
-        let end = now + chunk.each;
+        let end = now.saturating_add(chunk.each);
         chunk.groups -= groups;
         if chunk.groups == 0 {
             kernel.to_place.pop_front();
@@ -140,7 +140,9 @@ impl Shared {
 impl Model for Shared {
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>) {
         let rounds = rounds(self.slots, work.groups, work.cost);
-        let chunk = Chunk { groups: work.groups, each: work.alone.div_ceil(rounds) };
+        // A grid of more rounds than the kernel has nanoseconds would keep the model busy for no time that counts.
+        let most = work.alone.max(1).saturating_mul(u64::from((self.slots / work.cost).max(1)));
+        let chunk = Chunk { groups: work.groups.min(most), each: work.alone.div_ceil(rounds) };
         let kernel = Kernel {
             queue: work.queue,
             cost: work.cost,
@@ -262,6 +264,23 @@ mod tests {
             assert_eq!(start, 10);
             assert!((end - 10).abs_diff(1_000_000) <= groups.div_ceil(100), "{groups}: {end}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_never_ends_leaves_room_for_others() {
+        let (mut model, mut out) = (Shared::new(100), Vec::new());
+        model.submit(10, work(1, A, 100, 1, Time::MAX), &mut out);
+        model.hold(20, A, &mut out);
+        model.submit(20, work(2, B, 50, 1, 500), &mut out);
+        model.resume(30, A, &mut out);
+        assert_eq!(model.next(), Some(520));
+    }
+
+    #[test]
+    fn an_empty_kernel_of_a_huge_grid_is_done_at_once() {
+        let (mut model, mut out) = (Shared::new(100), Vec::new());
+        model.submit(10, work(1, A, u64::MAX, 1, 0), &mut out);
+        assert_eq!(finish(&mut model, &mut out), [(1, 10, 10)]);
     }
 
     #[test]

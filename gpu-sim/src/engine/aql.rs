@@ -14,6 +14,8 @@ const BARRIER_AND: u8 = 3;
 const BARRIER_OR: u8 = 5;
 const FORMAT_PM4: u8 = 1;
 const FORMAT_BARRIER_VALUE: u8 = 2;
+/// Words that ROCr's buffer for PM4 holds (4 KiB).
+const PM4_WORDS: u64 = 1024;
 
 /// An AQL packet's bytes.
 struct Packet([u8; 64]);
@@ -68,7 +70,10 @@ impl Machine {
         let arch = self.gpus[queue.gpu].config.arch;
         let decision = match packet.kind() {
             KERNEL_DISPATCH => {
-                let items = (4..10).step_by(2).map(|at| u32::from(packet.u16(at).max(1))).product();
+                let items = (4..10)
+                    .step_by(2)
+                    .map(|at| u32::from(packet.u16(at).max(1)))
+                    .fold(1, u32::saturating_mul);
                 let cost = device::group_cost(arch, items, packet.u32(28));
                 let groups = (0..3)
                     .map(|i| {
@@ -152,7 +157,7 @@ fn dependencies(view: &View<'_>, packet: &Packet) -> Result<impl Iterator<Item =
     for at in (8..48).step_by(8) {
         let signal = packet.u64(at);
         if signal != 0 {
-            values.push(view.atomic(signal + 8)?.load(Ordering::Acquire));
+            values.push(view.atomic(signal.wrapping_add(8))?.load(Ordering::Acquire));
         }
     }
     Ok(values.into_iter())
@@ -176,7 +181,7 @@ fn barrier_value(view: &View<'_>, packet: &Packet) -> Result<bool, Unusable> {
         return Ok(true);
     }
     let (value, mask) = (packet.u64(16).cast_signed(), packet.u64(24).cast_signed());
-    let now = view.atomic(signal + 8)?.load(Ordering::Acquire) & mask;
+    let now = view.atomic(signal.wrapping_add(8))?.load(Ordering::Acquire) & mask;
     match packet.u32(32) {
         0 => Ok(now == value),
         1 => Ok(now != value),
@@ -194,9 +199,12 @@ fn check_pm4(view: &View<'_>, packet: &Packet) -> Result<(), Unusable> {
     const ACQUIRE_MEM: u32 = 0x58;
     let at = packet.u64(8) & !3;
     let words = u64::from(packet.u32(16) & 0xf_ffff);
+    if words > PM4_WORDS {
+        return Err(Unusable::Unknown(format!("a PM4 buffer of {words} words is not simulated")));
+    }
     let mut i = 0;
     while i < words {
-        let header = view.load_u32(at + i * 4)?;
+        let header = view.load_u32(at.wrapping_add(i * 4))?;
         let (kind, op) = (header >> 30, header >> 8 & 0xff);
         if kind != 3 || (op != NOP && op != ACQUIRE_MEM) {
             return Err(Unusable::Unknown(format!("PM4 packet {header:#010x} is not simulated")));

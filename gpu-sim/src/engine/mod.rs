@@ -8,15 +8,15 @@ mod aql;
 mod pace;
 mod sdma;
 
-pub use pace::{Pace, now, run};
+pub use pace::{Pace, be_ordinary, now, run, sharpen};
 
 use crate::device::{Progress, QueueKey, Time};
 use crate::kernels::Effect;
-use crate::machine::{Execution, Kind, Machine, Move, State, Then, Unusable};
+use crate::machine::{Execution, Kind, Machine, Move, Queue, State, Then, Unusable};
 use crate::space::{Fault, View};
 
 /// Effects up to this many bytes are made at once, at the kernel's end; larger ones in slices of it.
-const SLICE: u64 = 256 << 10;
+const SLICE: u64 = 64 << 10;
 /// Events handled in one tick before others get the lock.
 const EVENTS_PER_TICK: usize = 2048;
 
@@ -37,13 +37,12 @@ impl Machine {
     /// Does everything that is due at `now`.
     pub fn tick(&mut self, now: Time) -> Outlook {
         let arrived = self.poll(now);
-        self.recheck(now);
-        let mut more = true;
-        for _ in 0..EVENTS_PER_TICK {
-            if !self.step(now) {
-                more = false;
-                break;
-            }
+        // A completion lets what waits for it go on at its own time, however late we look; only then comes what else
+        // may have changed memory.
+        let mut more = self.catch_up(now);
+        if !more {
+            self.recheck(now);
+            more = self.catch_up(now);
         }
         self.slice(now);
         self.wake(now);
@@ -67,7 +66,8 @@ impl Machine {
         let mut arrived = false;
         let mut faults = Vec::new();
         for (&pid, process) in &mut self.processes {
-            for (&id, queue) in process.queues.iter_mut().filter(|(_, queue)| queue.state != State::Dead) {
+            let live = |queue: &Queue| queue.state != State::Dead && queue.ring != 0;
+            for (&id, queue) in process.queues.iter_mut().filter(|(_, queue)| live(queue)) {
                 let view = View { arena: &self.arena, space: &process.space, pid, gpu: queue.gpu };
                 match queue.poll(&view, now) {
                     Ok(any) => arrived |= any,
@@ -89,6 +89,12 @@ impl Machine {
                 queue.ready_at = queue.ready_at.max(now);
             }
         }
+    }
+
+    /// Lets everything happen that is due at `now`, in its order; `true` if it was too much for once. A change made at
+    /// `now` must find the device as it is then.
+    pub fn catch_up(&mut self, now: Time) -> bool {
+        (0..EVENTS_PER_TICK).all(|_| self.step(now))
     }
 
     /// Handles the earliest event that is due; `false` if there is none.
@@ -191,31 +197,29 @@ impl Machine {
 
     /// Completes a signal (`amd_signal_t` of ROCr's `amd_hsa_signal.h`): time stamps, value, interrupt.
     fn signal(&mut self, key: QueueKey, at: u64, start: Time, end: Time) -> Result<(), Fault> {
-        let Some(process) = self.processes.get_mut(&key.pid) else { return Ok(()) };
+        let Some(process) = self.processes.get(&key.pid) else { return Ok(()) };
         let Some(queue) = process.queues.get(&key.id) else { return Ok(()) };
         if at == 0 {
             return Ok(());
         }
         let view = View { arena: &self.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
         // Read before the value falls: from then on the client may destroy the signal.
-        let (mailbox, event) = (view.load_u64(at + 16)?, view.load_u32(at + 24)?);
-        view.write(at + 32, &start.to_le_bytes())?;
-        view.write(at + 40, &end.to_le_bytes())?;
-        view.decrement(at + 8)?;
+        let field = |offset: u64| at.wrapping_add(offset);
+        let (mailbox, event) = (view.load_u64(field(16))?, view.load_u32(field(24))?);
+        view.write(field(32), &start.to_le_bytes())?;
+        view.write(field(40), &end.to_le_bytes())?;
+        view.decrement(field(8))?;
         if mailbox != 0 {
             view.write(mailbox, &u64::from(event).to_le_bytes())?;
-            process.events.set(event);
-            self.wake(end);
+            self.raise(key, event, end);
         }
         self.recheck(end);
         Ok(())
     }
 
-    /// Raises an event by its id (the copy engine's trap).
+    /// Raises an event by its id: a signal's, or what the copy engine's trap names.
     fn raise(&mut self, key: QueueKey, event: u32, t: Time) {
-        if let Some(process) = self.processes.get_mut(&key.pid) {
-            process.events.set(event);
-        }
+        self.set_event(key.pid, event);
         self.wake(t);
     }
 
@@ -260,4 +264,137 @@ fn finish(effect: &mut Effect, view: &View<'_>) -> Result<(), Fault> {
         effect.step(view, SLICE)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use hip_sys::kfd::{self, Ioctl as _, Plain as _};
+
+    use super::*;
+    use crate::arena::Arena;
+    use crate::device::Shared;
+    use crate::ioctl::Call;
+    use crate::kernels::Durations;
+    use crate::machine::{Gpu, Process, Queue};
+    use crate::space::{Backing, Range, View};
+    use crate::topology::{ARCHS, GpuConfig};
+
+    const PID: i32 = 1;
+    const RINGS: u64 = 0x1_0000;
+    const INDICES: u64 = 0x1_1000;
+    const SIGNALS: u64 = 0x1_2000;
+    /// A kernel that nothing is known about.
+    const KERNEL: Time = 5_000;
+
+    /// A GPU with two queues of one process; signal `i` is at `SIGNALS + 64 * i` and holds 1.
+    fn machine() -> Machine {
+        let config = GpuConfig { arch: &ARCHS[0], gpu_id: 1, vram: 1 << 30, render_minor: 128 };
+        let gpu = Gpu { config, used: 0, model: Box::new(Shared::new(3328)), busy_since: None, busy: 0 };
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x3000).unwrap();
+        let mut process = Process::new(PID, "test".into(), 1);
+        process.space.insert(RINGS, Range { len: 0x3000, backing: Backing::Arena(at), gpus: 1 });
+        for id in 0..2 {
+            let indices = INDICES + 16 * u64::from(id);
+            let ring = RINGS + 0x400 * u64::from(id);
+            process.queues.insert(id, Queue::new(0, Kind::Aql, ring, 0x400, indices, indices + 8));
+        }
+        let mut machine = Machine::new(arena, vec![gpu], Durations::default());
+        machine.processes.insert(PID, process);
+        for i in 0..4 {
+            view(&machine).write(SIGNALS + 64 * i + 8, &1u64.to_le_bytes()).unwrap();
+        }
+        machine
+    }
+
+    fn view(machine: &Machine) -> View<'_> {
+        machine.view(PID, 0).unwrap()
+    }
+
+    /// Puts a packet of this header into a queue's ring, with one dependency (0 for none) and a completion signal.
+    fn submit(machine: &Machine, id: u64, header: u16, dependency: u64, signal: u64) {
+        let (view, index) = (view(machine), INDICES + 16 * id);
+        let slot = view.load_u64(index).unwrap();
+        let mut packet = [0u8; 64];
+        packet[..2].copy_from_slice(&header.to_le_bytes());
+        packet[8..16].copy_from_slice(&dependency.to_le_bytes());
+        packet[56..].copy_from_slice(&(SIGNALS + 64 * signal).to_le_bytes());
+        view.write(RINGS + 0x400 * id + 64 * slot, &packet).unwrap();
+        view.write(index, &(slot + 1).to_le_bytes()).unwrap();
+    }
+
+    /// A signal's value and its two time stamps.
+    fn signal(machine: &Machine, i: u64) -> [u64; 3] {
+        [8, 32, 40].map(|offset| view(machine).load_u64(SIGNALS + 64 * i + offset).unwrap())
+    }
+
+    #[test]
+    fn what_waits_for_a_kernel_goes_on_at_its_end_however_late_the_device_looks() {
+        let mut machine = machine();
+        submit(&machine, 0, 2, 0, 0);
+        submit(&machine, 1, 3, SIGNALS, 1);
+        submit(&machine, 1, 2 | 1 << 8, 0, 2);
+        assert_eq!(machine.tick(1_000).next, Some(1_000 + KERNEL));
+        machine.tick(90_000);
+        assert_eq!(signal(&machine, 0), [0, 1_000, 1_000 + KERNEL]);
+        assert_eq!(signal(&machine, 1), [0, 1_000 + KERNEL, 1_000 + KERNEL]);
+        assert_eq!(signal(&machine, 2), [0, 1_000 + KERNEL, 1_000 + 2 * KERNEL]);
+    }
+
+    #[test]
+    fn a_kernel_that_has_ended_is_not_taken_off_with_its_queue() {
+        let mut machine = machine();
+        submit(&machine, 0, 2, 0, 0);
+        submit(&machine, 0, 2, 0, 1);
+        submit(&machine, 0, 2 | 1 << 8, 0, 2);
+        machine.tick(0);
+        let update = |machine: &mut Machine, now: Time, queue_percentage: u32| {
+            let update = kfd::UpdateQueue {
+                ring_base_address: RINGS,
+                ring_size: 0x400,
+                queue_percentage,
+                ..Default::default()
+            };
+            let command = kfd::UpdateQueue::COMMAND;
+            machine.ioctl(&Call {
+                unique: 1,
+                pid: PID,
+                command,
+                argument: update.as_bytes(),
+                out_size: 0,
+                now,
+            });
+            assert!(matches!(machine.answers.pop(), Some((1, Ok(_)))));
+        };
+        update(&mut machine, KERNEL + 2_000, 0);
+        assert_eq!(signal(&machine, 0), [0, 0, KERNEL]);
+        assert_eq!(signal(&machine, 1), [0, 0, KERNEL]);
+        // The third had begun at the end of the others; what is left of it comes after the pause.
+        machine.tick(1_000_000);
+        update(&mut machine, 2_000_000, 100);
+        machine.tick(3_000_000);
+        assert_eq!(signal(&machine, 2), [0, KERNEL, 2_000_000 + KERNEL - 2_000]);
+    }
+
+    #[test]
+    fn packets_of_nonsense_fault_and_harm_nobody() {
+        for (header, signal) in [(2u16, u64::MAX), (3, u64::MAX), (5, u64::MAX - 7), (0, u64::MAX)] {
+            for fill in [0xffu8, 0x80, 0] {
+                for format in 0..3 {
+                    let mut machine = machine();
+                    let mut packet = [fill; 64];
+                    packet[..2].copy_from_slice(&header.to_le_bytes());
+                    packet[2] = format;
+                    packet[56..].copy_from_slice(&signal.to_le_bytes());
+                    view(&machine).write(RINGS, &packet).unwrap();
+                    view(&machine).write(INDICES, &1u64.to_le_bytes()).unwrap();
+                    submit(&machine, 1, 2, 0, 0);
+                    for now in [0, 1, KERNEL, u64::MAX / 2] {
+                        machine.tick(now);
+                    }
+                    assert_eq!(machine.processes.len(), 1);
+                }
+            }
+        }
+    }
 }

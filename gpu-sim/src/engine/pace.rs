@@ -5,7 +5,7 @@
 //! and the engine sleeps until then or until something ends by itself. The last microseconds before an end are spun.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -53,8 +53,9 @@ impl Pace {
         self.ring();
     }
 
-    /// Sleeps until woken or until `until`; `true` if woken.
-    fn sleep(&self, until: Option<Time>) -> bool {
+    /// Sleeps until woken, until `until`, or until a request is there to be served (which may be a doorbell: seeing it
+    /// here saves the time until the serving thread has rung). `true` if it was not the time.
+    fn sleep(&self, until: Option<Time>, requests: Option<BorrowedFd<'_>>) -> bool {
         let timeout = until.map(|until| {
             let left = until.saturating_sub(now());
             Timespec {
@@ -62,9 +63,10 @@ impl Pace {
                 tv_nsec: (left % 1_000_000_000).cast_signed(),
             }
         });
-        let mut fds = [PollFd::new(&self.wake, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        fds.extend(requests.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let woken = matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(n) if n > 0);
-        if woken {
+        if woken && !fds[0].revents().is_empty() {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
         woken
@@ -93,7 +95,7 @@ pub fn run(shared: &Shared) {
             armed = true;
             continue;
         }
-        if pace.sleep(wake_time(&outlook, t, quiet, armed)) {
+        if pace.sleep(wake_time(&outlook, t, quiet, armed), armed.then(|| shared.connection.pending())) {
             (last_arrival, armed) = (now(), false);
         }
         if let Some(next) = outlook.next {
@@ -119,11 +121,21 @@ fn wake_time(outlook: &Outlook, t: Time, quiet: Time, armed: bool) -> Option<Tim
 }
 
 /// Asks for timely wake-ups; without the rights things merely run later, which the statistics show.
-fn sharpen() {
+pub fn sharpen() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: a call on the calling thread with a valid structure.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+}
+
+/// Takes back what a thread inherits from a sharpened one that started it: its priority and its processor.
+pub fn be_ordinary() {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a call on the calling thread with a valid structure.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) };
+    let mut all = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+    let _ = rustix::thread::sched_setaffinity(None, &all);
 }
 
 #[cfg(test)]
@@ -145,7 +157,7 @@ mod tests {
     fn a_ring_before_the_sleep_is_not_lost() {
         let pace = Pace::new().unwrap();
         pace.ring();
-        assert!(pace.sleep(None));
-        assert!(!pace.sleep(Some(now())));
+        assert!(pace.sleep(None, None));
+        assert!(!pace.sleep(Some(now()), None));
     }
 }

@@ -1,7 +1,7 @@
 //! The copy engines: SDMA packets as ROCr builds them (`sdma_registers.h`).
 
 use crate::device::{QueueKey, Time};
-use crate::kernels::{Effect, Op, link_time};
+use crate::kernels::{Effect, Op, Rows, link_time};
 use crate::machine::{Machine, Move, State, Then, Unusable};
 use crate::space::{Fault, View};
 
@@ -144,23 +144,25 @@ fn unknown(header: u32, what: &str) -> Unusable {
 
 /// A linear sub-window: rows of elements between two pitched buffers.
 fn rectangle(w: &Words<'_>, element: u32) -> Result<Effect, Fault> {
-    let side = |i: u64| -> Result<(u64, [u64; 3], u64, u64), Fault> {
+    // The first byte, and the bytes from row to row and from plane to plane.
+    let side = |i: u64| -> Result<(u64, [u64; 2]), Fault> {
         let (xy, z) = (w.word(i + 2)?, w.word(i + 3)?);
-        let offset = [u64::from(xy & 0x3fff), u64::from(xy >> 16 & 0x3fff), u64::from(z & 0x7ff)];
-        Ok((w.long(i)?, offset, u64::from(z >> 13) + 1, u64::from(w.word(i + 4)? & 0xfff_ffff) + 1))
+        let (pitch, slice) = (u64::from(z >> 13) + 1, u64::from(w.word(i + 4)? & 0xfff_ffff) + 1);
+        let [x, y, z] = [u64::from(xy & 0x3fff), u64::from(xy >> 16 & 0x3fff), u64::from(z & 0x7ff)];
+        let first = w.long(i)?.wrapping_add((z * slice + y * pitch + x) << element);
+        Ok((first, [pitch << element, slice << element]))
     };
-    let (src, dst) = (side(1)?, side(6)?);
+    let ((src, src_step), (dst, dst_step)) = (side(1)?, side(6)?);
     let (xy, z) = (w.word(11)?, w.word(12)?);
-    let size = [u64::from(xy & 0x3fff) + 1, u64::from(xy >> 16 & 0x3fff) + 1, u64::from(z & 0x7ff) + 1];
-    let at = |(base, offset, pitch, slice): (u64, [u64; 3], u64, u64), y: u64, z: u64| {
-        base + (((offset[2] + z) * slice + (offset[1] + y) * pitch + offset[0]) << element)
-    };
-    let rows = (0..size[2]).flat_map(|z| (0..size[1]).map(move |y| (y, z)));
-    Ok(Effect::new(rows.map(|(y, z)| Op::Copy {
-        dst: at(dst, y, z),
-        src: at(src, y, z),
-        len: size[0] << element,
-    })))
+    let len = (u64::from(xy & 0x3fff) + 1) << element;
+    Ok(Effect::new([Op::Rows(Rows {
+        first: vec![Op::Copy { dst, src, len }],
+        rows: (xy >> 16 & 0x3fff) + 1,
+        planes: (z & 0x7ff) + 1,
+        dst: dst_step,
+        src: src_step,
+        next: 0,
+    })]))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use rmpv::Value;
 
+use super::native::executes;
 use crate::arena::PAGE;
 use crate::space::View;
 
@@ -14,7 +15,7 @@ use crate::space::View;
 pub struct Kernel {
     /// The symbol without `.kd`.
     pub name: String,
-    /// Offset and size, bytes, of each visible argument in order.
+    /// Offset and size, bytes, of each visible argument in order; empty if the kernel is not executed here.
     pub args: Vec<(u64, u64)>,
 }
 
@@ -69,8 +70,11 @@ fn in_image(view: &View<'_>, base: u64, object: u64) -> Option<Kernel> {
         }
     }
     let name = symbol(view, base, object, dynamic?)?;
-    let args = notes.iter().find_map(|(at, size)| arguments(view, *at, *size, &name)).unwrap_or_default();
-    Some(Kernel { name: name.strip_suffix(".kd")?.to_owned(), args })
+    let plain = name.strip_suffix(".kd")?.to_owned();
+    // A library's metadata is megabytes, which would be read under the machine's lock.
+    let mut layouts = notes.iter().filter(|_| executes(&plain));
+    let args = layouts.find_map(|(at, size)| arguments(view, *at, *size, &name)).unwrap_or_default();
+    Some(Kernel { name: plain, args })
 }
 
 /// The name of the symbol that stands at `object`.
@@ -119,7 +123,7 @@ fn string(view: &View<'_>, at: u64) -> Option<String> {
 /// Argument layout of the kernel with this symbol, from the metadata note.
 fn arguments(view: &View<'_>, mut at: u64, size: u64, symbol: &str) -> Option<Vec<(u64, u64)>> {
     let end = at.checked_add(size.min(MAX_NOTE))?;
-    while at + 12 <= end {
+    while at.checked_add(12)? <= end {
         let head: [u8; 12] = view.load(at).ok()?;
         let (name_size, desc_size) = (u64::from(u32_at(&head, 0)), u64::from(u32_at(&head, 4)));
         let desc = at + 12 + name_size.div_ceil(4) * 4;
@@ -242,6 +246,8 @@ mod tests {
         let image = image("mix.kd", &note("mix.kd"));
         let kernel = find(&image, 0x10_1400).unwrap();
         assert_eq!(kernel, Kernel { name: "mix".into(), args: vec![(0, 8), (8, 4)] });
+        let other = find(&self::image("gemm.kd", &note("gemm.kd")), 0x10_1400);
+        assert_eq!(other, Some(Kernel { name: "gemm".into(), args: vec![] }), "its arguments do not matter");
         assert_eq!(find(&image, 0x10_1440), None, "another address is not this kernel");
         assert_eq!(find(&image, 0x50_0000), None);
     }

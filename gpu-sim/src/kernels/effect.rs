@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use crate::space::{Fault, View};
 
+/// Elements that `mix` and `vector_add` take at once.
+const ELEMENTS: usize = 512;
+
 /// One change of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -51,6 +54,44 @@ pub enum Op {
         /// One past the last element.
         end: u32,
     },
+    /// The same changes for every row of a rectangle.
+    Rows(Rows),
+}
+
+/// The rows of a rectangle, from the first plane to the last. They are made into changes one by one: how many there are
+/// is up to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Copies and fills of the first row.
+    pub first: Vec<Op>,
+    /// Rows of a plane.
+    pub rows: u32,
+    /// Planes.
+    pub planes: u32,
+    /// From one row to the next, and from one plane to the next: destination.
+    pub dst: [u64; 2],
+    /// The same of the source.
+    pub src: [u64; 2],
+    /// Rows that have been made into changes.
+    pub next: u64,
+}
+
+impl Rows {
+    fn left(&self) -> u64 {
+        (u64::from(self.rows) * u64::from(self.planes)).saturating_sub(self.next)
+    }
+
+    /// The changes of the next row; `None` after the last.
+    fn next(&mut self) -> Option<Vec<Op>> {
+        if self.left() == 0 {
+            return None;
+        }
+        let rows = u64::from(self.rows);
+        let (y, z) = (self.next % rows, self.next / rows);
+        self.next += 1;
+        let by = |step: [u64; 2]| y.wrapping_mul(step[0]).wrapping_add(z.wrapping_mul(step[1]));
+        Some(self.first.iter().map(|op| op.moved_by(by(self.dst), by(self.src))).collect())
+    }
 }
 
 /// Changes still to be made, in order.
@@ -72,12 +113,7 @@ impl Effect {
 
     /// Bytes that are still to be written.
     pub fn bytes(&self) -> u64 {
-        let bytes = |op: &Op| match op {
-            Op::Copy { len, .. } | Op::Fill { len, .. } => *len,
-            Op::Mix { next, end, .. } => u64::from(end - next) * 8,
-            Op::Add { next, end, .. } => u64::from(end - next) * 4,
-        };
-        self.ops.iter().map(bytes).sum()
+        self.ops.iter().map(Op::bytes).fold(0, u64::saturating_add)
     }
 
     /// Makes changes of about `budget` bytes; call until [`Effect::is_done`].
@@ -87,7 +123,16 @@ impl Effect {
     pub fn step(&mut self, view: &View<'_>, budget: u64) -> Result<(), Fault> {
         let mut left = budget.max(1);
         while let Some(op) = self.ops.front_mut() {
-            let (used, finished) = op.step(view, left)?;
+            let (used, finished) = match op {
+                Op::Rows(rows) => match rows.next() {
+                    Some(row) => {
+                        row.into_iter().rev().for_each(|op| self.ops.push_front(op));
+                        (0, false)
+                    }
+                    None => (0, true),
+                },
+                op => op.step(view, left)?,
+            };
             if finished {
                 self.ops.pop_front();
             }
@@ -101,15 +146,45 @@ impl Effect {
 }
 
 impl Op {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Copy { len, .. } | Self::Fill { len, .. } => *len,
+            Self::Mix { next, end, .. } => u64::from(end - next) * 8,
+            Self::Add { next, end, .. } => u64::from(end - next) * 4,
+            Self::Rows(rows) => {
+                let row = rows.first.iter().map(Self::bytes).fold(0, u64::saturating_add);
+                row.saturating_mul(rows.left())
+            }
+        }
+    }
+
+    /// The same change elsewhere. Addresses are the client's and may wrap: whether they exist is checked when used.
+    fn moved_by(&self, dst_by: u64, src_by: u64) -> Self {
+        let mut op = self.clone();
+        match &mut op {
+            Self::Copy { dst, src, .. } => {
+                *dst = dst.wrapping_add(dst_by);
+                *src = src.wrapping_add(src_by);
+            }
+            Self::Fill { dst, .. } => *dst = dst.wrapping_add(dst_by),
+            Self::Mix { .. } | Self::Add { .. } | Self::Rows(_) => {}
+        }
+        op
+    }
+
     fn step(&mut self, view: &View<'_>, budget: u64) -> Result<(u64, bool), Fault> {
         match self {
             Self::Copy { dst, src, len } => {
-                // Overlapping ranges are moved in one piece, as a whole is defined and parts would not be.
-                let overlap = *dst < *src + *len && *src < *dst + *len;
-                let n = if overlap { *len } else { (*len).min(budget) };
-                view.copy(*dst, *src, n)?;
-                *dst += n;
-                *src += n;
+                let n = (*len).min(budget);
+                if *src < *dst && *dst - *src < *len {
+                    // From the end, so that no byte is overwritten before it has been read, as `memmove` does.
+                    let at = *len - n;
+                    view.copy(dst.wrapping_add(at), src.wrapping_add(at), n)?;
+                } else {
+                    view.copy(*dst, *src, n)?;
+                    *dst = dst.wrapping_add(n);
+                    *src = src.wrapping_add(n);
+                }
                 *len -= n;
                 Ok((n, *len == 0))
             }
@@ -122,26 +197,37 @@ impl Op {
                 Ok((n, *len == 0))
             }
             Self::Mix { dst, src, next, end, value } => {
-                let n = (*end - *next).min((budget / 8).max(1) as u32);
-                for i in *next..*next + n {
-                    let at = u64::from(i) * 8;
-                    let mixed = mix_step(view.load_u64(*dst + at)?, view.load_u64(*src + at)?, i, *value);
-                    view.write(*dst + at, &mixed.to_le_bytes())?;
+                let n = (*end - *next).min((budget / 8).max(1) as u32).min(ELEMENTS as u32);
+                let at = u64::from(*next) * 8;
+                let (mut words, mut others) = ([0; ELEMENTS * 8], [0; ELEMENTS * 8]);
+                let (words, others) = (&mut words[..n as usize * 8], &mut others[..n as usize * 8]);
+                view.read(dst.wrapping_add(at), words)?;
+                view.read(src.wrapping_add(at), others)?;
+                for ((word, other), i) in
+                    words.as_chunks_mut().0.iter_mut().zip(others.as_chunks().0).zip(*next..)
+                {
+                    *word = mix_step(u64::from_le_bytes(*word), u64::from_le_bytes(*other), i, *value)
+                        .to_le_bytes();
                 }
+                view.write(dst.wrapping_add(at), words)?;
                 *next += n;
                 Ok((u64::from(n) * 8, next == end))
             }
             Self::Add { a, b, c, next, end } => {
-                let n = (*end - *next).min((budget / 4).max(1) as u32);
-                for i in *next..*next + n {
-                    let at = u64::from(i) * 4;
-                    let sum =
-                        f32::from_bits(view.load_u32(*a + at)?) + f32::from_bits(view.load_u32(*b + at)?);
-                    view.write(*c + at, &sum.to_le_bytes())?;
+                let n = (*end - *next).min((budget / 4).max(1) as u32).min(ELEMENTS as u32);
+                let at = u64::from(*next) * 4;
+                let (mut sums, mut others) = ([0; ELEMENTS * 4], [0; ELEMENTS * 4]);
+                let (sums, others) = (&mut sums[..n as usize * 4], &mut others[..n as usize * 4]);
+                view.read(a.wrapping_add(at), sums)?;
+                view.read(b.wrapping_add(at), others)?;
+                for (sum, other) in sums.as_chunks_mut().0.iter_mut().zip(others.as_chunks().0) {
+                    *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*other)).to_le_bytes();
                 }
+                view.write(c.wrapping_add(at), sums)?;
                 *next += n;
                 Ok((u64::from(n) * 4, next == end))
             }
+            Self::Rows(_) => Ok((0, true)),
         }
     }
 }
@@ -192,6 +278,44 @@ mod tests {
             let mut effect =
                 Effect::new([Op::Fill { dst: 0x1000 + (1 << 16) - 4, pattern: vec![1], len: 8 }]);
             assert_eq!(effect.step(view, 64), Err(Fault { va: 0x1000 + (1 << 16) }));
+        });
+    }
+
+    #[test]
+    fn what_clients_make_up_is_a_fault_at_worst() {
+        with_view(|view| {
+            let far = u64::MAX - 3;
+            let row = Op::Copy { dst: far, src: far, len: 8 };
+            let huge = [u64::MAX; 2];
+            let rows =
+                Rows { first: vec![row], rows: u32::MAX, planes: u32::MAX, dst: huge, src: huge, next: 0 };
+            let mut all = Effect::new([Op::Rows(rows.clone()), Op::Rows(rows)]);
+            assert_eq!(all.bytes(), u64::MAX);
+            assert!(all.step(view, 64).is_err());
+            for op in [
+                Op::Copy { dst: 0x1000, src: far, len: u64::MAX },
+                Op::Copy { dst: far, src: 0x1000, len: u64::MAX },
+                Op::Fill { dst: far, pattern: vec![1], len: u64::MAX },
+                Op::Mix { dst: far, src: far, next: 1, end: u32::MAX, value: 0 },
+                Op::Add { a: far, b: far, c: far, next: 1, end: u32::MAX },
+            ] {
+                assert!(Effect::new([op]).step(view, 64).is_err());
+            }
+        });
+    }
+
+    #[test]
+    fn overlapping_copies_move_as_a_whole() {
+        with_view(|view| {
+            let bytes: Vec<u8> = (0..200).collect();
+            for (dst, src) in [(0x1007u64, 0x1000u64), (0x1000, 0x1007), (0x1000, 0x1000)] {
+                view.write(0x1000, &bytes).unwrap();
+                finish(&mut Effect::new([Op::Copy { dst, src, len: 100 }]), view, 9);
+                let from = (src - 0x1000) as usize;
+                let mut out = [0; 100];
+                view.read(dst, &mut out).unwrap();
+                assert_eq!(out, bytes[from..from + 100]);
+            }
         });
     }
 

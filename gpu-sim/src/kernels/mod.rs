@@ -7,5 +7,5 @@ mod native;
 
 pub use code_object::Kernel;
 pub use cost::{Durations, link_move as link_time};
-pub use effect::{Effect, Op};
+pub use effect::{Effect, Op, Rows};
 pub use native::{Act, Dispatch, plan};

@@ -5,7 +5,7 @@
 //! device libraries (`amdblit.cl`); see `docs/gpu-model.md`.
 
 use super::cost::{self, Durations};
-use super::{Effect, Kernel, Op};
+use super::{Effect, Kernel, Op, Rows};
 use crate::device::Time;
 use crate::space::{Fault, View};
 
@@ -64,6 +64,11 @@ impl Condition {
     }
 }
 
+/// Whether kernels of this name are executed here, so that their arguments must be known.
+pub fn executes(name: &str) -> bool {
+    matches!(name, "busy" | "mix" | "vector_add") || name.starts_with("__amd_rocclr_")
+}
+
 /// Decides what a dispatch does.
 ///
 /// # Errors
@@ -90,11 +95,11 @@ pub fn plan(
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "__amd_rocclr_fillBufferAligned" => moved(args.fill_aligned(dispatch)),
-        "__amd_rocclr_fillBufferAligned2D" => moved(args.fill_aligned_2d()),
+        "__amd_rocclr_fillBufferAligned2D" => moved(args.fill_aligned_2d(dispatch)),
         "__amd_rocclr_copyBuffer" => moved(args.copy_buffer(dispatch)),
         "__amd_rocclr_copyBufferAligned" => moved(args.copy_buffer_aligned(dispatch)),
-        "__amd_rocclr_copyBufferRect" => moved(args.copy_rect(1)),
-        "__amd_rocclr_copyBufferRectAligned" => moved(args.copy_rect(4)),
+        "__amd_rocclr_copyBufferRect" => moved(args.copy_rect(1, dispatch)),
+        "__amd_rocclr_copyBufferRectAligned" => moved(args.copy_rect(4, dispatch)),
         "__amd_rocclr_streamOpsWrite" => moved(args.stream_write()),
         "__amd_rocclr_streamOpsWait" => args.stream_wait().map(Act::Wait),
         "__amd_rocclr_gwsInit" => Ok(Act::Run { time: 0, effect: Effect::default() }),
@@ -122,11 +127,11 @@ fn moved(ops: Result<Vec<Op>, Fault>) -> Result<Act, Fault> {
 /// ROCr's own shaders have no name: a bare 256-byte header with the code behind it, told apart by how they load their
 /// arguments (gfx8 and gfx9 code, `amd_gpu_shaders.h`: the words that differ).
 fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, Fault> {
-    let Ok(code) = view.load::<48>(dispatch.object + 0x100) else { return Ok(None) };
+    let Ok(code) = view.load::<48>(dispatch.object.wrapping_add(0x100)) else { return Ok(None) };
     let word =
         |i: usize| u32::from_le_bytes([code[i * 4], code[i * 4 + 1], code[i * 4 + 2], code[i * 4 + 3]]);
     let starts = |words: &[u32]| words.iter().enumerate().all(|(i, w)| word(i) == *w);
-    let arg = |i: u64| view.load_u64(dispatch.arguments + i * 8);
+    let arg = |i: u64| view.load_u64(dispatch.arguments.wrapping_add(i * 8));
     const COMMON: [u32; 4] = [0xC00A_0100, 0, 0xC00A_0200, 0x10];
     if !starts(&COMMON) {
         return Ok(None);
@@ -153,7 +158,7 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
     }
     if word(4) == 0xBF8C_007F {
         let (dst, end) = (arg(0)?, arg(2)?);
-        let pattern = view.load::<4>(dispatch.arguments + 24)?.to_vec();
+        let pattern = view.load::<4>(dispatch.arguments.wrapping_add(24))?.to_vec();
         return Ok(Some(Effect::new([Op::Fill { dst, pattern, len: end.saturating_sub(dst) }])));
     }
     Ok(None)
@@ -172,20 +177,15 @@ impl Arguments<'_> {
         // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
         let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
         let mut bytes = [0; 8];
-        self.view.read(self.base + offset, &mut bytes[..size.min(8) as usize])?;
+        self.view.read(self.base.wrapping_add(offset), &mut bytes[..size.min(8) as usize])?;
         Ok(u64::from_le_bytes(bytes))
     }
 
     /// Argument `i` as four 64-bit words.
     fn four(&self, i: usize) -> Result<[u64; 4], Fault> {
         let (offset, _) = self.layout.get(i).copied().unwrap_or((i as u64 * 32, 32));
-        let at = self.base + offset;
-        Ok([
-            self.view.load_u64(at)?,
-            self.view.load_u64(at + 8)?,
-            self.view.load_u64(at + 16)?,
-            self.view.load_u64(at + 24)?,
-        ])
+        let word = |i: u64| self.view.load_u64(self.base.wrapping_add(offset).wrapping_add(i * 8));
+        Ok([word(0)?, word(1)?, word(2)?, word(3)?])
     }
 
     fn mix(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
@@ -210,7 +210,7 @@ impl Arguments<'_> {
     }
 
     fn pattern(&self, unit: u64) -> Result<Vec<u8>, Fault> {
-        let mut pattern = vec![0; (unit * (self.u64(5)? & 0xffff_ffff)).clamp(1, 128) as usize];
+        let mut pattern = vec![0; (unit * (self.u64(5)? & 0xffff_ffff)).clamp(unit, 128) as usize];
         self.view.read(self.u64(4)?, &mut pattern)?;
         Ok(pattern)
     }
@@ -218,35 +218,40 @@ impl Arguments<'_> {
     /// Work-items that have something to do: the kernels compare their id with a size, and no id is beyond the grid.
     /// (ROCclr 5.2.3 passes a size of 2^61 - 1 for some small unaligned fills.)
     fn items(&self, i: usize, dispatch: &Dispatch) -> Result<u64, Fault> {
-        Ok(self.u64(i)?.min(u64::from(dispatch.grid[0])))
+        Ok(limit(self.u64(i)?, dispatch.grid[0]).into())
     }
 
     fn fill_aligned(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
         let (buffer, unit) = self.typed_buffer()?;
         let pattern = self.pattern(unit)?;
         let len = self.items(7, dispatch)? * pattern.len() as u64;
-        Ok(vec![Op::Fill { dst: buffer + self.u64(6)? * unit, pattern, len }])
+        Ok(vec![Op::Fill { dst: place(buffer, self.u64(6)?, unit), pattern, len }])
     }
 
-    fn fill_aligned_2d(&self) -> Result<Vec<Op>, Fault> {
+    fn fill_aligned_2d(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
         let (buffer, unit) = self.typed_buffer()?;
         let pattern = self.pattern(unit)?;
-        let (origin, width, height, pitch) = (self.u64(6)?, self.u64(7)?, self.u64(8)?, self.u64(9)?);
+        let (width, pitch) = (self.items(7, dispatch)?, self.u64(9)?);
         // Each work-item writes the whole pattern at its own element, the next one over its tail.
-        let row = |y: u64| {
-            let dst = buffer + (origin + y * pitch) * unit;
-            let first = pattern[..unit as usize].to_vec();
-            let last = dst + width.saturating_sub(1) * unit;
-            [
+        let dst = place(buffer, self.u64(6)?, unit);
+        let first = pattern[..unit as usize].to_vec();
+        let last = place(dst, width.saturating_sub(1), unit);
+        let tail = pattern.len() as u64;
+        Ok(vec![Op::Rows(Rows {
+            first: vec![
                 Op::Fill { dst, pattern: first, len: width * unit },
-                Op::Fill { dst: last, pattern: pattern.clone(), len: pattern.len() as u64 },
-            ]
-        };
-        Ok((0..height).flat_map(row).collect())
+                Op::Fill { dst: last, pattern, len: tail },
+            ],
+            rows: limit(self.u64(8)?, dispatch.grid[1]),
+            planes: 1,
+            dst: [pitch.wrapping_mul(unit), 0],
+            src: [0; 2],
+            next: 0,
+        })])
     }
 
     fn copy_buffer(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
-        let (src, dst) = (self.u64(0)? + self.u64(2)?, self.u64(1)? + self.u64(3)?);
+        let (src, dst) = (place(self.u64(0)?, self.u64(2)?, 1), place(self.u64(1)?, self.u64(3)?, 1));
         let (size, remain) = (self.items(4, dispatch)?, self.u64(5)? & 0xffff_ffff);
         let len = if remain == 8 { size } else { size.saturating_sub(1) * 4 + remain };
         Ok(vec![Op::Copy { dst, src, len }])
@@ -254,20 +259,24 @@ impl Arguments<'_> {
 
     fn copy_buffer_aligned(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
         let unit = if self.u64(5)? & 0xffff_ffff == 16 { 16 } else { 4 };
-        let (src, dst) = (self.u64(0)? + self.u64(2)? * unit, self.u64(1)? + self.u64(3)? * unit);
+        let (src, dst) = (place(self.u64(0)?, self.u64(2)?, unit), place(self.u64(1)?, self.u64(3)?, unit));
         Ok(vec![Op::Copy { dst, src, len: self.items(4, dispatch)? * unit }])
     }
 
-    fn copy_rect(&self, element: u64) -> Result<Vec<Op>, Fault> {
+    fn copy_rect(&self, element: u64, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
         let (src, dst) = (self.u64(0)?, self.u64(1)?);
         let (from, to, size) = (self.four(2)?, self.four(3)?, self.four(4)?);
         let unit = if element == 4 && size[3] == 16 { 16 } else { element };
-        let at =
-            |base: u64, rect: [u64; 4], y: u64, z: u64| base + (rect[2] + y * rect[0] + z * rect[1]) * unit;
-        Ok((0..size[2])
-            .flat_map(|z| (0..size[1]).map(move |y| (y, z)))
-            .map(|(y, z)| Op::Copy { dst: at(dst, to, y, z), src: at(src, from, y, z), len: size[0] * unit })
-            .collect())
+        let step = |rect: [u64; 4]| [rect[0].wrapping_mul(unit), rect[1].wrapping_mul(unit)];
+        let len = u64::from(limit(size[0], dispatch.grid[0])) * unit;
+        Ok(vec![Op::Rows(Rows {
+            first: vec![Op::Copy { dst: place(dst, to[2], unit), src: place(src, from[2], unit), len }],
+            rows: limit(size[1], dispatch.grid[1]),
+            planes: limit(size[2], dispatch.grid[2]),
+            dst: step(to),
+            src: step(from),
+            next: 0,
+        })])
     }
 
     /// The 32-bit location if set, else the 64-bit one; true if it is wide.
@@ -287,6 +296,16 @@ impl Arguments<'_> {
         let (address, wide) = self.location()?;
         Ok(Condition { address, wide, value: self.u64(2)?, compare: self.u64(3)?, mask: self.u64(4)? })
     }
+}
+
+/// The address of an element. What a client makes up may wrap: whether it exists is checked when it is used.
+fn place(base: u64, index: u64, unit: u64) -> u64 {
+    base.wrapping_add(index.wrapping_mul(unit))
+}
+
+/// A size that the work-items of one dimension cover.
+fn limit(size: u64, grid: u32) -> u32 {
+    u32::try_from(size).map_or(grid, |size| size.min(grid))
 }
 
 #[cfg(test)]
@@ -313,7 +332,7 @@ mod tests {
             view.write(ARGS + offset, &arg.to_le_bytes()).unwrap();
         }
         let kernel = Kernel { name: name.into(), args: layout.to_vec() };
-        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, 1, 1], rounds: 1 };
+        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, grid, 1], rounds: 1 };
         match plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap() {
             Act::Run { mut effect, .. } => {
                 while !effect.is_done() {
@@ -361,14 +380,21 @@ mod tests {
             view.write(ARGS + i as u64 * 8, &arg.to_le_bytes()).unwrap();
         }
         let arguments = Arguments { view: &view, base: ARGS, layout: &layout };
-        let rows = arguments.copy_rect(1).unwrap();
+        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [256, 16, 4], rounds: 1 };
+        let rows = arguments.copy_rect(1, &dispatch).unwrap();
+        let first = vec![Op::Copy { dst: DATA + 1024, src: DATA + 4, len: 3 }];
         assert_eq!(
             rows,
-            [
-                Op::Copy { dst: DATA + 1024, src: DATA + 4, len: 3 },
-                Op::Copy { dst: DATA + 1056, src: DATA + 20, len: 3 },
-            ]
+            [Op::Rows(Rows { first, rows: 2, planes: 1, dst: [32, 512], src: [16, 256], next: 0 })]
         );
+        let bytes: Vec<u8> = (0..64).collect();
+        view.write(DATA, &bytes).unwrap();
+        let mut effect = Effect::new(rows);
+        while !effect.is_done() {
+            effect.step(&view, 2).unwrap();
+        }
+        assert_eq!(view.load::<4>(DATA + 1024), Ok([4, 5, 6, 0]));
+        assert_eq!(view.load::<4>(DATA + 1056), Ok([20, 21, 22, 0]));
     }
 
     #[test]
@@ -378,6 +404,37 @@ mod tests {
         let out = run("mix", &[DATA, DATA + 64, 0xffff_ffff_0000_0001, 5], 64, &layout);
         assert_ne!(out[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(out[8..16], [8, 9, 10, 11, 12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn arguments_that_a_client_makes_up_do_no_harm() {
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x1000).unwrap();
+        let mut space = Space::default();
+        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        for fill in [0u8, 1, 0x7f, 0xff] {
+            view.fill(ARGS, &[fill], 0x1000).unwrap();
+            // A pattern that can be read, of no length.
+            view.write(ARGS + 32, &ARGS.to_le_bytes()).unwrap();
+            view.write(ARGS + 40, &0u64.to_le_bytes()).unwrap();
+            for name in ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
+                .into_iter()
+                .chain(["copyBufferRect", "copyBufferRectAligned", "streamOpsWrite", "streamOpsWait"])
+            {
+                for (arguments, object) in [(ARGS, ARGS), (u64::MAX - 20, u64::MAX)] {
+                    let kernel = Kernel { name: format!("__amd_rocclr_{name}"), args: vec![] };
+                    let dispatch = Dispatch { object, arguments, grid: [u32::MAX; 3], rounds: u64::MAX };
+                    for kernel in [Some(&kernel), None] {
+                        if let Ok(Act::Run { mut effect, .. }) =
+                            plan(&view, kernel, &dispatch, &Durations::default())
+                        {
+                            let _ = effect.step(&view, 4096);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,15 +7,16 @@ use hip_sys::kfd::{self, EventData, Plain};
 use super::Machine;
 use crate::device::Time;
 use crate::fuse::Unique;
+use crate::ioctl::Call;
 use crate::space::client;
 
 /// One event.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Event {
     kind: u32,
     auto_reset: bool,
     signaled: bool,
-    /// Counts its signals, for callers that say which one they saw last (ABI 1.14).
+    /// Counts its signals, for callers that say which one they saw last (ABI 1.14; 0 says nothing).
     age: u64,
     /// What a memory exception event tells.
     exception: Option<(u64, u32)>,
@@ -36,152 +37,157 @@ impl Events {
             _ => (kfd::SIGNAL_EVENT_LIMIT, 2 * kfd::SIGNAL_EVENT_LIMIT),
         };
         let id = (first..last).find(|id| !self.by_id.contains_key(id))?;
-        self.by_id.insert(id, Event { kind, auto_reset, ..Event::default() });
+        self.by_id.insert(id, Event { kind, auto_reset, signaled: false, age: 1, exception: None });
         Some(id)
     }
 
-    /// Destroys an event.
-    pub fn destroy(&mut self, id: u32) -> bool {
-        self.by_id.remove(&id).is_some()
-    }
-
-    /// Signals an event.
-    pub fn set(&mut self, id: u32) -> bool {
-        let Some(event) = self.by_id.get_mut(&id) else { return false };
-        event.signaled = true;
-        event.age += 1;
-        true
-    }
-
-    /// Takes the signal of an event back.
+    /// Takes the signal of an event back; `false` if it is none that a program may change.
     pub fn reset(&mut self, id: u32) -> bool {
-        let Some(event) = self.by_id.get_mut(&id) else { return false };
+        let Some(event) = self.by_id.get_mut(&id).filter(|event| event.kind == kfd::EVENT_SIGNAL) else {
+            return false;
+        };
         event.signaled = false;
         true
     }
 
-    /// Signals every memory exception event with an address; `false` if there is none.
-    pub fn memory_exception(&mut self, va: u64, gpu_id: u32) -> bool {
-        let mut any = false;
-        for event in self.by_id.values_mut().filter(|event| event.kind == kfd::EVENT_MEMORY) {
-            event.signaled = true;
-            event.age += 1;
-            event.exception = Some((va, gpu_id));
-            any = true;
-        }
-        any
-    }
-
-    /// Whether an element's event has come: it is signaled, or its age is not the one the caller saw.
-    fn ready(&self, data: &EventData) -> Option<bool> {
-        let event = self.by_id.get(&data.event_id)?;
-        let seen = age(data);
-        Some(event.signaled || (event.kind == kfd::EVENT_SIGNAL && seen != 0 && seen != event.age))
-    }
-
-    /// Fills in what the caller is told of a signaled event, and resets it if it is so made.
-    fn take(&mut self, data: &mut EventData) {
-        let Some(event) = self.by_id.get_mut(&data.event_id) else { return };
-        match (event.kind, event.exception) {
-            (kfd::EVENT_MEMORY, Some((va, gpu_id))) if event.signaled => {
-                data.failure = [1, 0, 0, 0];
-                data.va = va;
-                data.gpu_id = gpu_id;
-            }
-            (kfd::EVENT_SIGNAL, _) if age(data) != 0 => {
-                data.failure[0] = event.age as u32;
-                data.failure[1] = (event.age >> 32) as u32;
-            }
-            _ => {}
-        }
-        if event.auto_reset {
-            event.signaled = false;
-        }
+    /// Whether a program may signal this event.
+    pub fn settable(&self, id: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|event| event.kind == kfd::EVENT_SIGNAL)
     }
 }
 
-fn age(data: &EventData) -> u64 {
-    u64::from(data.failure[0]) | u64::from(data.failure[1]) << 32
+/// An event that a thread waits for.
+#[derive(Debug)]
+struct Element {
+    data: EventData,
+    /// The event has come.
+    activated: bool,
+    /// It had not come when the wait began.
+    waits: bool,
+    /// It has been destroyed meanwhile.
+    gone: bool,
 }
 
 /// A thread in WAIT_EVENTS.
 #[derive(Debug)]
 pub struct Waiter {
-    /// Its request.
-    pub unique: Unique,
-    /// Its process.
-    pub pid: i32,
+    unique: Unique,
+    pid: i32,
     /// When it gives up; `None` for never.
-    pub deadline: Option<Time>,
+    deadline: Option<Time>,
     /// The ioctl's argument, to be completed.
-    pub arguments: kfd::WaitEvents,
-    /// The elements as the caller gave them.
-    pub elements: Vec<EventData>,
+    arguments: kfd::WaitEvents,
+    elements: Vec<Element>,
     /// Bytes the caller takes back.
-    pub out_size: usize,
+    out_size: usize,
+}
+
+impl Waiter {
+    /// The process of the thread.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The request that is to be answered.
+    pub fn unique(&self) -> Unique {
+        self.unique
+    }
+
+    /// How the wait stands, as `test_event_condition` of `kfd_events.c` says it.
+    fn outcome(&self) -> u32 {
+        let mut all = true;
+        for element in &self.elements {
+            if element.gone {
+                return kfd::WAIT_RESULT_FAIL;
+            }
+            if element.activated && self.arguments.wait_for_all == 0 {
+                return kfd::WAIT_RESULT_COMPLETE;
+            }
+            all &= element.activated;
+        }
+        if all { kfd::WAIT_RESULT_COMPLETE } else { kfd::WAIT_RESULT_TIMEOUT }
+    }
 }
 
 impl Machine {
-    /// Takes a waiting thread: it is answered at once if it need not wait.
-    pub fn wait(&mut self, waiter: Waiter) {
-        self.waiters.push(waiter);
-        self.wake(0);
+    /// Begins a wait for the events in `elements`; [`Machine::wake`] answers it, at once if it need not wait.
+    pub fn wait(
+        &mut self,
+        call: &Call<'_>,
+        arguments: kfd::WaitEvents,
+        elements: impl Iterator<Item = EventData>,
+    ) -> Result<(), i32> {
+        let events = &mut self.processes.get_mut(&call.pid).ok_or(libc::EBADF)?.events;
+        let elements = elements
+            .map(|data| {
+                let event = events.by_id.get_mut(&data.event_id).ok_or(libc::EINVAL)?;
+                let seen = age(&data);
+                let missed = event.kind == kfd::EVENT_SIGNAL && seen != 0 && seen != event.age;
+                let activated = event.signaled || missed;
+                event.signaled &= !event.auto_reset;
+                Ok(Element { data, activated, waits: !activated, gone: false })
+            })
+            .collect::<Result<_, i32>>()?;
+        let timeout = u64::from(arguments.timeout) * 1_000_000;
+        self.waiters.push(Waiter {
+            unique: call.unique,
+            pid: call.pid,
+            deadline: (arguments.timeout != kfd::TIMEOUT_INFINITE).then(|| call.now + timeout),
+            arguments,
+            elements,
+            out_size: call.out_size,
+        });
+        Ok(())
+    }
+
+    /// Signals an event: every thread that waits for it has it, and if there is one an event that resets by itself is
+    /// reset. `false` if there is no such event.
+    pub fn set_event(&mut self, pid: i32, id: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let Some(event) = process.events.by_id.get_mut(&id) else { return false };
+        let mut waited = false;
+        for element in elements(&mut self.waiters, pid, id) {
+            element.activated = true;
+            waited |= element.waits;
+        }
+        event.signaled = !event.auto_reset || !waited;
+        event.age += 1;
+        true
+    }
+
+    /// Destroys an event; waits for it fail.
+    pub fn destroy_event(&mut self, pid: i32, id: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        for element in elements(&mut self.waiters, pid, id) {
+            element.gone = true;
+        }
+        process.events.by_id.remove(&id).is_some()
+    }
+
+    /// Signals every memory exception event of a process with an address; `false` if there is none.
+    pub fn memory_exception(&mut self, pid: i32, va: u64, gpu_id: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let mut ids = Vec::new();
+        for (id, event) in &mut process.events.by_id {
+            if event.kind == kfd::EVENT_MEMORY {
+                event.exception = Some((va, gpu_id));
+                ids.push(*id);
+            }
+        }
+        ids.iter().for_each(|id| _ = self.set_event(pid, *id));
+        !ids.is_empty()
     }
 
     /// Answers every waiting thread whose events have come or whose time is over.
     pub fn wake(&mut self, now: Time) {
-        let mut i = 0;
-        while i < self.waiters.len() {
-            match self.outcome(i, now) {
-                None => i += 1,
-                Some(result) => {
-                    let mut waiter = self.waiters.swap_remove(i);
-                    waiter.arguments.wait_result = result;
-                    let answer = self.finish(&mut waiter);
-                    self.answers.push((waiter.unique, answer));
-                }
-            }
+        let over = |waiter: &Waiter| {
+            waiter.outcome() != kfd::WAIT_RESULT_TIMEOUT || waiter.deadline.is_some_and(|end| end <= now)
+        };
+        for mut waiter in self.waiters.extract_if(.., |waiter| over(waiter)) {
+            waiter.arguments.wait_result = waiter.outcome();
+            let events = self.processes.get(&waiter.pid).map(|process| &process.events);
+            self.answers.push((waiter.unique, finish(&mut waiter, events)));
         }
-    }
-
-    fn outcome(&self, i: usize, now: Time) -> Option<u32> {
-        let waiter = &self.waiters[i];
-        let Some(process) = self.processes.get(&waiter.pid) else { return Some(kfd::WAIT_RESULT_FAIL) };
-        let (mut any, mut all) = (false, true);
-        for element in &waiter.elements {
-            match process.events.ready(element) {
-                None => return Some(kfd::WAIT_RESULT_FAIL),
-                Some(ready) => {
-                    any |= ready;
-                    all &= ready;
-                }
-            }
-        }
-        if any && (all || waiter.arguments.wait_for_all == 0) {
-            Some(kfd::WAIT_RESULT_COMPLETE)
-        } else if waiter.deadline.is_some_and(|deadline| deadline <= now) {
-            Some(kfd::WAIT_RESULT_TIMEOUT)
-        } else {
-            None
-        }
-    }
-
-    fn finish(&mut self, waiter: &mut Waiter) -> Result<Vec<u8>, i32> {
-        if waiter.arguments.wait_result == kfd::WAIT_RESULT_COMPLETE
-            && let Some(process) = self.processes.get_mut(&waiter.pid)
-        {
-            for element in &mut waiter.elements {
-                if process.events.ready(element) == Some(true) {
-                    process.events.take(element);
-                }
-            }
-            let bytes: Vec<u8> =
-                waiter.elements.iter().flat_map(|element| element.as_bytes().to_vec()).collect();
-            client::write(waiter.pid, waiter.arguments.events_ptr, &bytes).map_err(|_| libc::EFAULT)?;
-        }
-        let mut out = waiter.arguments.as_bytes().to_vec();
-        out.truncate(waiter.out_size);
-        Ok(out)
     }
 
     /// The earliest time at which a waiting thread gives up.
@@ -192,23 +198,127 @@ impl Machine {
     /// Answers the thread with EINTR: a signal came. `false` if no thread waits under this request.
     pub fn interrupt(&mut self, unique: Unique) -> bool {
         let Some(i) = self.waiters.iter().position(|waiter| waiter.unique == unique) else { return false };
-        self.waiters.swap_remove(i);
+        let waiter = self.waiters.swap_remove(i);
         self.answers.push((unique, Err(libc::EINTR)));
+        // What it had of events that reset by themselves is given back.
+        for element in waiter.elements.iter().filter(|element| element.activated && !element.gone) {
+            let id = element.data.event_id;
+            let events = self.processes.get(&waiter.pid).map(|process| &process.events.by_id);
+            if events.and_then(|events| events.get(&id)).is_some_and(|event| event.auto_reset) {
+                self.set_event(waiter.pid, id);
+            }
+        }
         true
     }
+}
+
+/// Everything that waits for an event.
+fn elements(waiters: &mut [Waiter], pid: i32, id: u32) -> impl Iterator<Item = &mut Element> {
+    let of_process = waiters.iter_mut().filter(move |waiter| waiter.pid == pid);
+    of_process.flat_map(|waiter| &mut waiter.elements).filter(move |element| element.data.event_id == id)
+}
+
+/// Writes what the caller is told of the events that have come, and encodes the answer.
+fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Vec<u8>, i32> {
+    match waiter.arguments.wait_result {
+        kfd::WAIT_RESULT_FAIL => return Err(libc::EIO),
+        kfd::WAIT_RESULT_COMPLETE => {
+            let mut at = waiter.arguments.events_ptr;
+            for element in &mut waiter.elements {
+                let event = events.and_then(|events| events.by_id.get(&element.data.event_id));
+                let event = event.filter(|_| !element.gone).ok_or(libc::EINVAL)?;
+                if element.activated && tell(event, &mut element.data) {
+                    client::write(waiter.pid, at, element.data.as_bytes()).map_err(|_| libc::EFAULT)?;
+                }
+                at = at.wrapping_add(size_of::<EventData>() as u64);
+            }
+        }
+        _ => {}
+    }
+    let mut out = waiter.arguments.as_bytes().to_vec();
+    out.truncate(waiter.out_size);
+    Ok(out)
+}
+
+/// Fills in what an event tells beyond its having come; `false` if nothing.
+fn tell(event: &Event, data: &mut EventData) -> bool {
+    match (event.kind, event.exception) {
+        (kfd::EVENT_MEMORY, Some((va, gpu_id))) => {
+            data.failure = [1, 0, 0, 0];
+            data.va = va;
+            data.gpu_id = gpu_id;
+        }
+        (kfd::EVENT_SIGNAL, _) if age(data) != 0 => {
+            data.failure[0] = event.age as u32;
+            data.failure[1] = (event.age >> 32) as u32;
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// The signal that the caller saw last; 0 if it does not say.
+fn age(data: &EventData) -> u64 {
+    u64::from(data.failure[0]) | u64::from(data.failure[1]) << 32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Arena;
+    use crate::kernels::Durations;
+    use crate::machine::Process;
+
+    fn machine() -> (Machine, i32) {
+        let pid = std::process::id().cast_signed();
+        let mut machine = Machine::new(Arena::new().unwrap(), Vec::new(), Durations::default());
+        machine.processes.insert(pid, Process::new(pid, "test".into(), 1));
+        (machine, pid)
+    }
+
+    fn create(machine: &mut Machine, pid: i32, kind: u32, auto_reset: bool) -> u32 {
+        machine.processes.get_mut(&pid).unwrap().events.create(kind, auto_reset).unwrap()
+    }
+
+    /// A wait by request `unique` for 10 ms from 0 on; the elements are written back to `data`.
+    fn wait(
+        machine: &mut Machine,
+        pid: i32,
+        unique: Unique,
+        data: &mut [EventData],
+        all: bool,
+    ) -> Result<(), i32> {
+        let call = Call { unique, pid, command: 0, argument: &[], out_size: 24, now: 0 };
+        let arguments = kfd::WaitEvents {
+            events_ptr: data.as_mut_ptr() as u64,
+            num_events: data.len() as u32,
+            wait_for_all: all.into(),
+            timeout: 10,
+            ..kfd::WaitEvents::default()
+        };
+        machine.wait(&call, arguments, data.iter().copied())?;
+        machine.wake(0);
+        Ok(())
+    }
+
+    fn of(id: u32) -> EventData {
+        EventData { event_id: id, ..EventData::default() }
+    }
+
+    /// Requests that have been answered since the last call, with their result or errno.
+    fn answered(machine: &mut Machine) -> Vec<(Unique, Result<u32, i32>)> {
+        let result = |out: Vec<u8>| kfd::WaitEvents::from_bytes(&out).wait_result;
+        machine.answers.drain(..).map(|(unique, answer)| (unique, answer.map(result))).collect()
+    }
 
     #[test]
     fn ids_are_slots_and_are_reused() {
-        let mut events = Events::default();
-        assert_eq!(events.create(kfd::EVENT_SIGNAL, true), Some(1));
-        assert_eq!(events.create(kfd::EVENT_SIGNAL, true), Some(2));
-        assert!(events.create(kfd::EVENT_MEMORY, false).unwrap() >= kfd::SIGNAL_EVENT_LIMIT);
-        assert!(events.destroy(1) && !events.destroy(1));
+        let (mut machine, pid) = machine();
+        assert_eq!(create(&mut machine, pid, kfd::EVENT_SIGNAL, true), 1);
+        assert_eq!(create(&mut machine, pid, kfd::EVENT_SIGNAL, true), 2);
+        assert!(create(&mut machine, pid, kfd::EVENT_MEMORY, false) >= kfd::SIGNAL_EVENT_LIMIT);
+        assert!(machine.destroy_event(pid, 1) && !machine.destroy_event(pid, 1));
+        let events = &mut machine.processes.get_mut(&pid).unwrap().events;
         assert_eq!(events.create(kfd::EVENT_SIGNAL, true), Some(1));
         for _ in 2..kfd::SIGNAL_EVENT_LIMIT - 1 {
             assert!(events.create(kfd::EVENT_SIGNAL, true).is_some());
@@ -217,31 +327,79 @@ mod tests {
     }
 
     #[test]
-    fn an_auto_reset_event_wakes_once_and_ages() {
-        let mut events = Events::default();
-        let id = events.create(kfd::EVENT_SIGNAL, true).unwrap();
-        let mut data = EventData { event_id: id, failure: [1, 0, 0, 0], ..EventData::default() };
-        assert_eq!(events.ready(&EventData { event_id: id, ..EventData::default() }), Some(false));
-        events.set(id);
-        events.set(id);
-        assert_eq!(events.ready(&data), Some(true));
-        events.take(&mut data);
-        assert_eq!(age(&data), 2);
-        assert_eq!(events.ready(&data), Some(false));
-        // A caller that missed one is told at once.
-        data.failure[0] = 1;
-        assert_eq!(events.ready(&data), Some(true));
-        assert_eq!(events.ready(&EventData { event_id: 77, ..EventData::default() }), None);
+    fn an_event_that_resets_itself_wakes_all_who_wait_and_nobody_later() {
+        let (mut machine, pid) = machine();
+        let id = create(&mut machine, pid, kfd::EVENT_SIGNAL, true);
+        for unique in 1..4 {
+            wait(&mut machine, pid, unique, &mut [of(id)], false).unwrap();
+        }
+        assert_eq!(answered(&mut machine), []);
+        assert!(machine.set_event(pid, id));
+        machine.wake(1);
+        assert_eq!(answered(&mut machine), [(1, Ok(0)), (2, Ok(0)), (3, Ok(0))]);
+        wait(&mut machine, pid, 4, &mut [of(id)], false).unwrap();
+        assert_eq!(answered(&mut machine), []);
+        machine.wake(10_000_000);
+        assert_eq!(answered(&mut machine), [(4, Ok(kfd::WAIT_RESULT_TIMEOUT))]);
+        // Signaled with nobody waiting: the next one has it, once.
+        machine.set_event(pid, id);
+        wait(&mut machine, pid, 5, &mut [of(id)], false).unwrap();
+        assert_eq!(answered(&mut machine), [(5, Ok(0))]);
+        wait(&mut machine, pid, 6, &mut [of(id)], false).unwrap();
+        assert_eq!(answered(&mut machine), []);
+    }
+
+    #[test]
+    fn a_caller_that_says_what_it_saw_misses_nothing() {
+        let (mut machine, pid) = machine();
+        let id = create(&mut machine, pid, kfd::EVENT_SIGNAL, true);
+        let mut data = [EventData { failure: [1, 0, 0, 0], ..of(id) }];
+        wait(&mut machine, pid, 1, &mut data, false).unwrap();
+        assert_eq!(answered(&mut machine), [], "a new event has age 1");
+        machine.set_event(pid, id);
+        machine.wake(1);
+        machine.set_event(pid, id);
+        wait(&mut machine, pid, 2, &mut [of(id)], false).unwrap();
+        assert_eq!(answered(&mut machine).len(), 2);
+        assert_eq!(age(&std::hint::black_box(data)[0]), 2);
+        wait(&mut machine, pid, 3, &mut data, false).unwrap();
+        assert_eq!(answered(&mut machine), [(3, Ok(0))], "the second signal was another's");
+        assert_eq!(age(&std::hint::black_box(data)[0]), 3);
+    }
+
+    #[test]
+    fn waits_for_all_for_none_and_for_what_is_not_there() {
+        let (mut machine, pid) = machine();
+        let ids = [false, true].map(|auto_reset| create(&mut machine, pid, kfd::EVENT_SIGNAL, auto_reset));
+        wait(&mut machine, pid, 1, &mut ids.map(of), true).unwrap();
+        machine.set_event(pid, ids[1]);
+        machine.wake(1);
+        assert_eq!(answered(&mut machine), []);
+        // A signal handler runs in between: the event is not lost.
+        assert!(machine.interrupt(1) && !machine.interrupt(1));
+        assert_eq!(answered(&mut machine), [(1, Err(libc::EINTR))]);
+        wait(&mut machine, pid, 2, &mut ids.map(of), true).unwrap();
+        machine.set_event(pid, ids[0]);
+        machine.wake(1);
+        assert_eq!(answered(&mut machine), [(2, Ok(0))]);
+        wait(&mut machine, pid, 3, &mut [], false).unwrap();
+        assert_eq!(answered(&mut machine), [(3, Ok(0))]);
+        assert_eq!(wait(&mut machine, pid, 4, &mut [of(77)], false), Err(libc::EINVAL));
+        wait(&mut machine, pid, 5, &mut [of(ids[1])], false).unwrap();
+        machine.destroy_event(pid, ids[1]);
+        machine.wake(1);
+        assert_eq!(answered(&mut machine), [(5, Err(libc::EIO))]);
     }
 
     #[test]
     fn a_memory_exception_tells_the_address() {
-        let mut events = Events::default();
-        assert!(!events.memory_exception(1, 2));
-        let id = events.create(kfd::EVENT_MEMORY, false).unwrap();
-        assert!(events.memory_exception(0x0dea_d000, 7));
-        let mut data = EventData { event_id: id, ..EventData::default() };
-        events.take(&mut data);
-        assert_eq!((data.va, data.gpu_id, data.failure[0]), (0x0dea_d000, 7, 1));
+        let (mut machine, pid) = machine();
+        assert!(!machine.memory_exception(pid, 1, 2));
+        let id = create(&mut machine, pid, kfd::EVENT_MEMORY, false);
+        assert!(machine.memory_exception(pid, 0x0dea_d000, 7));
+        let mut data = [of(id)];
+        wait(&mut machine, pid, 1, &mut data, false).unwrap();
+        let told = std::hint::black_box(data)[0];
+        assert_eq!((told.va, told.gpu_id, told.failure[0]), (0x0dea_d000, 7, 1));
     }
 }

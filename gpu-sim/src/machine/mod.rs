@@ -158,6 +158,7 @@ impl Machine {
 
     /// Takes a queue off its device for good and keeps its counts.
     pub fn destroy_queue(&mut self, now: Time, key: QueueKey) -> bool {
+        self.catch_up(now);
         let Some(process) = self.processes.get_mut(&key.pid) else { return false };
         let Some(queue) = process.queues.remove(&key.id) else { return false };
         process.stats.retire(key.id, self.gpus[queue.gpu].config.gpu_id, &queue);
@@ -182,8 +183,8 @@ impl Machine {
         for allocation in std::mem::take(&mut process.allocations).into_values() {
             self.release(&allocation);
         }
-        for waiter in self.waiters.extract_if(.., |waiter| waiter.pid == pid) {
-            self.answers.push((waiter.unique, Err(libc::EINTR)));
+        for waiter in self.waiters.extract_if(.., |waiter| waiter.pid() == pid) {
+            self.answers.push((waiter.unique(), Err(libc::EINTR)));
         }
         self.stats.processes.push(std::mem::take(&mut process.stats));
     }

@@ -89,11 +89,10 @@ impl Machine {
         let gpu_id = self.queue_mut(key).map(|queue| queue.gpu).map_or(0, |gpu| self.gpus[gpu].config.gpu_id);
         match why {
             Unusable::Fault(fault) => {
-                let told = self.processes.get_mut(&key.pid).is_some_and(|process| {
+                if let Some(process) = self.processes.get_mut(&key.pid) {
                     process.queues.values_mut().for_each(|queue| queue.state = super::State::Dead);
-                    process.events.memory_exception(fault.va, gpu_id)
-                });
-                if told {
+                }
+                if self.memory_exception(key.pid, fault.va, gpu_id) {
                     self.wake(now);
                 } else {
                     self.fail(key.pid, format!("memory fault at {:#x} on queue {}", fault.va, key.id));
