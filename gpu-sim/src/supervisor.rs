@@ -19,7 +19,7 @@ use crate::arena::{self, Arena};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
 use crate::engine::{self, Pace, now};
-use crate::fuse::{Connection, Request};
+use crate::fuse::{Connection, FILE_SIZE, Request};
 use crate::ioctl::{Call, MAX_GPUS};
 use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process};
@@ -212,12 +212,15 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
             shared.connection.serve(|request| shared.handle(request));
         });
     }
-    {
-        let shared = Arc::clone(shared);
-        std::thread::spawn(move || engine::run(&shared));
+    // The kernel learns the file's size only when asked about it, and a doorbell beyond it would be a SIGBUS. Before the
+    // engine runs: an invalidation between question and answer makes the kernel ignore the answer.
+    let size = std::fs::metadata(sandbox::KFD)?.len();
+    if size != FILE_SIZE {
+        return Err(std::io::Error::other(format!("/dev/kfd has {size} bytes instead of {FILE_SIZE}")));
     }
-    // The kernel learns the file's size only when asked about it, and a doorbell beyond it would be a SIGBUS.
-    std::fs::metadata(sandbox::KFD).map(|_| ())
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || engine::run(&shared));
+    Ok(())
 }
 
 fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener) {
