@@ -1,0 +1,34 @@
+# The front door: every target is one thing a person does here. `make help` lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build test lint fmt docs check-exports clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## Install what is missing (AMD's HIP runtime and hipcc from the distribution)
+	@scripts/deps
+
+build: deps ## Build everything, optimized
+	cargo build --release --workspace
+
+test: deps ## Run all tests (root: the simulated GPU mounts its devices in a private namespace)
+	cargo build --workspace --all-targets
+	cargo test --workspace
+
+lint: ## Check format and lints
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code
+	cargo fmt --all
+
+docs: ## Build the API documentation; broken links are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+check-exports: ## Check what libshimhip.so exports
+	cargo build --release --package shim
+	scripts/check-exports
+
+clean: ## Remove what was built
+	cargo clean

@@ -1,0 +1,165 @@
+/* Taking queues off the hardware and putting them back with AMDKFD_IOC_UPDATE_QUEUE, as hal-kfd will: an own
+ * `ioctl` notes every queue at its creation; percentage 0 stops a running kernel, 100 lets it go on with the
+ * time that it had left. (On the simulated device: a real `busy` kernel watches a clock that a hold does not
+ * stop.) */
+#include <dlfcn.h>
+#include <errno.h>
+
+#include <mutex>
+
+#include "check.h"
+#include "kfd.h"
+
+struct Queue {
+  int fd;
+  uint32_t id, type, gpu_id, ring_size, percentage, priority;
+  uint64_t ring_base;
+};
+
+static std::mutex queues_lock;
+static std::vector<Queue> queues;
+
+/* ROCr calls this one: the executable's definition comes before libc's. */
+extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
+  static int (*const real)(int, unsigned long, void *) =
+      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
+  va_list list;
+  va_start(list, request);
+  void *argument = va_arg(list, void *);
+  va_end(list);
+  int result = real(fd, request, argument);
+  if (result != 0) return result;
+  if (kfd_creates_queue(request)) {
+    const kfd_create_queue *q = (const kfd_create_queue *)argument;
+    std::lock_guard<std::mutex> guard(queues_lock);
+    queues.push_back({fd, q->queue_id, q->queue_type, q->gpu_id, q->ring_size, q->queue_percentage,
+                      q->queue_priority, q->ring_base_address});
+  } else if (kfd_destroys_queue(request)) {
+    uint32_t id = *(const uint32_t *)argument;
+    std::lock_guard<std::mutex> guard(queues_lock);
+    for (size_t i = 0; i < queues.size(); i++) {
+      if (queues[i].id == id) queues.erase(queues.begin() + (long)i--);
+    }
+  }
+  return result;
+}
+
+static int update(const Queue &q, uint32_t percentage) {
+  kfd_update_queue update = {q.ring_base, q.id, q.ring_size, percentage, q.priority};
+  return ioctl(q.fd, KFD_UPDATE_QUEUE, &update);
+}
+
+/* All compute queues of the process get this percentage. */
+static size_t update_compute_queues(uint32_t percentage) {
+  std::vector<Queue> copy;
+  {
+    std::lock_guard<std::mutex> guard(queues_lock);
+    copy = queues;
+  }
+  size_t count = 0;
+  for (const Queue &q : copy) {
+    if (q.type != KFD_QUEUE_COMPUTE_AQL && q.type != KFD_QUEUE_COMPUTE) continue;
+    REQUIRE(update(q, percentage) == 0, "UPDATE_QUEUE to %u: %s", percentage, strerror(errno));
+    count++;
+  }
+  REQUIRE(count > 0, "no compute queue was seen at its creation");
+  return count;
+}
+
+/* Polls for this long and requires "not ready" all the time. */
+static void stays_busy(hipStream_t stream, gw_u64 duration) {
+  for (gw_u64 start = now_ns(); now_ns() - start < duration; usleep(200)) {
+    EXPECT(hipStreamQuery(stream), hipErrorNotReady);
+  }
+}
+
+/* Every stop and start of a kernel of 600 ms; `before` is how long it runs until the first stop. */
+static void hold_and_release(hipStream_t stream, gw_u64 *data, Words &want, gw_u64 before, int holds,
+                             bool timing) {
+  const gw_u64 duration = 600 * MS, hold = 400 * MS;
+  gw_u64 stopped = 0, start = now_ns();
+  launch_busy(stream, duration);
+  launch_mix(stream, data, data, want.size(), 7);
+  stays_busy(stream, before);
+  for (int i = 0; i < holds; i++) {
+    if (i > 0) stays_busy(stream, 50 * MS);
+    update_compute_queues(0);
+    gw_u64 from = now_ns();
+    stays_busy(stream, hold);
+    stopped += now_ns() - from;
+    update_compute_queues(100);
+  }
+  CHECK(hipStreamSynchronize(stream));
+  gw_u64 total = now_ns() - start;
+  REQUIRE(total >= duration + stopped,
+          "done after %llu us, before %llu us of work and %llu us of hold had passed", total / 1000,
+          duration / 1000, stopped / 1000);
+  /* Without the time already run, at least `before` more would have passed. */
+  gw_u64 limit = duration + stopped + (timing ? 150 * MS : before - 50 * MS);
+  REQUIRE(total <= limit, "done after %llu us instead of %llu us: the time already run was lost",
+          total / 1000, (duration + stopped) / 1000);
+  cpu_mix(want, want, 7);
+  SAME_WORDS(data, want, "work behind a held kernel");
+  printf("held %d times: stayed busy, remaining time kept\n", holds);
+}
+
+static void held_before_launch(hipStream_t stream, gw_u64 *data, Words &want) {
+  update_compute_queues(0);
+  launch_mix(stream, data, data, want.size(), 8);
+  stays_busy(stream, 100 * MS);
+  update_compute_queues(0); /* twice is once */
+  stays_busy(stream, 20 * MS);
+  update_compute_queues(100);
+  CHECK(hipStreamSynchronize(stream));
+  update_compute_queues(100);
+  launch_mix(stream, data, data, want.size(), 9);
+  cpu_mix(want, want, 8);
+  cpu_mix(want, want, 9);
+  CHECK(hipStreamSynchronize(stream));
+  SAME_WORDS(data, want, "work launched to a held queue");
+  printf("a launch to a held queue waits for its release\n");
+}
+
+/* Requests that the driver refuses, which change nothing. */
+static void refused() {
+  Queue q;
+  {
+    std::lock_guard<std::mutex> guard(queues_lock);
+    REQUIRE(!queues.empty(), "no queue was seen at its creation");
+    q = queues.front();
+  }
+  Queue wrong = q;
+  wrong.id = 0xFFFF;
+  REQUIRE(update(wrong, 100) == -1, "an unknown queue was updated");
+  REQUIRE(update(q, 101) == -1 && errno == EINVAL, "percentage 101: %s", strerror(errno));
+  wrong = q;
+  wrong.priority = 16;
+  REQUIRE(update(wrong, 100) == -1 && errno == EINVAL, "priority 16: %s", strerror(errno));
+  wrong = q;
+  wrong.ring_size = q.ring_size + 1;
+  REQUIRE(update(wrong, 100) == -1 && errno == EINVAL, "ring size not a power of two: %s", strerror(errno));
+  REQUIRE(update(q, q.percentage) == 0, "the queue as created: %s", strerror(errno));
+  printf("wrong updates are refused\n");
+}
+
+int main(int argc, char **argv) {
+  const bool timing = has_flag(argc, argv, "--timing");
+  hipStream_t stream, high;
+  CHECK(hipStreamCreate(&stream));
+  CHECK(hipStreamCreateWithPriority(&high, hipStreamNonBlocking, -1));
+  Words want = pattern_words(4096, 1);
+  gw_u64 *data = device_words(want);
+  launch_mix(stream, data, data, want.size(), 1);
+  launch_busy(high, MS);
+  CHECK(hipDeviceSynchronize());
+  cpu_mix(want, want, 1);
+  refused();
+  hold_and_release(stream, data, want, 400 * MS, 1, timing);
+  hold_and_release(stream, data, want, 300 * MS, 3, timing);
+  hold_and_release(high, data, want, 400 * MS, 1, timing);
+  held_before_launch(stream, data, want);
+  CHECK(hipStreamDestroy(stream));
+  CHECK(hipStreamDestroy(high));
+  CHECK(hipFree(data));
+  return passed();
+}

@@ -1,0 +1,219 @@
+//! Runs the HIP programs of `tests/programs` on a simulated GPU.
+//!
+//! A test takes a [`Gpu`] (at most two are in use at once on one machine), asks it for a [`Run`] of a program, and looks
+//! at the [`Finished`] run: exit code, output, `gpu-sim`'s statistics. Programs are built by hipcc on first use and kept
+//! in `target/hip-programs`. The same program can be run [`Mode::Native`] and [`Mode::Shimmed`] and its output compared.
+//! Waiting is always for a condition (an end, a line of output); the time limits only keep a hang from lasting.
+//!
+//! ```no_run
+//! let gpu = tests::Gpu::take();
+//! let run = gpu.run("copies").finish();
+//! run.expect_success();
+//! ```
+//!
+//! This crate links none of the project's libraries: what checks them shares no code with them.
+
+mod hipcc;
+mod process;
+mod slots;
+
+pub use hipcc::{code_object, program};
+pub use process::{Finished, Running, Stats};
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a run may take before it counts as hung.
+const HANG_GUARD: Duration = Duration::from_secs(120);
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace")
+}
+
+/// The folder of the profile that this test was built for, `target/debug` or `target/release`.
+fn profile_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("the path of the test itself");
+    let deps = exe.parent().expect("a test lies in a folder");
+    // Tests lie in target/PROFILE/deps, examples and binaries in target/PROFILE.
+    if deps.ends_with("deps") {
+        deps.parent().expect("deps lies in a folder").to_owned()
+    } else {
+        deps.to_owned()
+    }
+}
+
+/// A product of this workspace beside the test, or one sentence that says how to get it.
+fn product(name: &str) -> Result<PathBuf, String> {
+    let path = profile_dir().join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let release = if cfg!(debug_assertions) { "" } else { " --release" };
+    Err(format!("{} does not exist: run `cargo build{release} --workspace` first", path.display()))
+}
+
+/// How a program meets HIP.
+#[derive(Clone, Debug, Default)]
+pub enum Mode {
+    /// The runtime alone.
+    #[default]
+    Native,
+    /// `libshimhip.so` preloaded, with these further variables.
+    Shimmed {
+        /// Names and values, usually `XSCHED_*`.
+        env: Vec<(String, String)>,
+    },
+}
+
+/// A turn on the machine's processors together with a name of its own for simulated GPUs.
+#[derive(Debug)]
+pub struct Gpu {
+    name: String,
+    _slot: slots::Slot,
+}
+
+impl Gpu {
+    /// Waits for a turn. At most two tests hold one, over all test processes: the simulated device is paced against the
+    /// clock, and more programs than processors would only measure each other.
+    pub fn take() -> Gpu {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Gpu { name: format!("test-{}-{number}", std::process::id()), _slot: slots::take("gpu", 2) }
+    }
+
+    /// A run of this program on a GPU of its own.
+    pub fn run(&self, program: &str) -> Run {
+        Run::new(program)
+    }
+
+    /// A run of this program on the GPU of 64 GiB that all shared runs of this `Gpu` use (`--name`).
+    pub fn shared(&self, program: &str) -> Run {
+        let run = Run { name: Some(self.name.clone()), ..Run::new(program) };
+        run.sim("--vram", 64)
+    }
+
+    /// Keeps the shared GPUs in being until the returned run is let go: with none in it, a name is forgotten.
+    pub fn keep(&self) -> Running {
+        let cat = Run { command: Some("cat".into()), ..self.shared("cat") };
+        cat.start()
+    }
+}
+
+/// One run of a program, to be described and then started.
+#[derive(Clone, Debug)]
+pub struct Run {
+    program: String,
+    command: Option<PathBuf>,
+    name: Option<String>,
+    nested: bool,
+    sim: Vec<String>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    mode: Mode,
+    stats: bool,
+    limit: Duration,
+}
+
+impl Run {
+    fn new(program: &str) -> Run {
+        Run {
+            program: program.to_owned(),
+            command: None,
+            name: None,
+            nested: false,
+            sim: Vec::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            mode: Mode::Native,
+            stats: false,
+            limit: HANG_GUARD,
+        }
+    }
+
+    /// An argument of the program.
+    pub fn arg(mut self, arg: impl Into<String>) -> Run {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// A variable in the program's environment.
+    pub fn env(mut self, name: &str, value: &str) -> Run {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// An option of `gpu-sim run` with its value, such as `("--vram", "8")`.
+    pub fn sim(mut self, option: &str, value: impl ToString) -> Run {
+        self.sim.extend([option.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// Native, or with the shim.
+    pub fn mode(mut self, mode: Mode) -> Run {
+        self.mode = mode;
+        self
+    }
+
+    /// Collects `gpu-sim --stats`; [`Finished::stats`] has them.
+    pub fn with_stats(mut self) -> Run {
+        self.stats = true;
+        self
+    }
+
+    /// Starts the program by a second `gpu-sim run` inside the first one.
+    pub fn nested(mut self) -> Run {
+        self.nested = true;
+        self
+    }
+
+    /// Another limit for programs that rightly take long.
+    pub fn limit(mut self, limit: Duration) -> Run {
+        self.limit = limit;
+        self
+    }
+
+    /// Builds the program if needed and starts it. A missing tool or binary fails the test with one sentence.
+    pub fn start(self) -> Running {
+        let program = match &self.command {
+            Some(command) => command.clone(),
+            None => program(&self.program).unwrap_or_else(|reason| panic!("{reason}")),
+        };
+        let mut command = vec![product("gpu-sim").unwrap_or_else(|reason| panic!("{reason}")), "run".into()];
+        if let Some(name) = &self.name {
+            command.extend(["--name".into(), name.into()]);
+        }
+        command.extend(self.sim.iter().map(PathBuf::from));
+        let scratch = tempfile::tempdir().expect("a folder for the statistics");
+        let stats = self.stats.then(|| scratch.path().join("stats.json"));
+        if let Some(stats) = &stats {
+            command.extend(["--stats".into(), stats.clone()]);
+        }
+        command.push("--".into());
+        if self.nested {
+            command.extend([command[0].clone(), "run".into(), "--".into()]);
+        }
+        // Through env(1), so that the preload meets the program and not gpu-sim.
+        let mut env = self.env.clone();
+        let mut label = self.program.clone();
+        if let Mode::Shimmed { env: shim } = &self.mode {
+            let library = product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
+            env.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
+            env.extend(shim.iter().cloned());
+            let settings: Vec<_> = shim.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            label = format!("{label} with libshimhip.so {}", settings.join(" ")).trim_end().to_owned();
+        }
+        if !env.is_empty() {
+            command.push("env".into());
+            command.extend(env.iter().map(|(name, value)| PathBuf::from(format!("{name}={value}"))));
+        }
+        command.push(program.clone());
+        command.extend(self.args.iter().map(PathBuf::from));
+        Running::start(&label, &command, program, stats.map(|path| (scratch, path)), self.limit)
+    }
+
+    /// Starts the program with an empty input and waits for its end.
+    pub fn finish(self) -> Finished {
+        self.start().finish()
+    }
+}

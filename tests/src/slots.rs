@@ -1,0 +1,61 @@
+//! A limit on how many processes and threads do something at once, by locked files in `target/hip-programs`.
+
+use std::fs::{File, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::hipcc;
+
+/// One of the places; free again when dropped, also by the end of the process.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _file: File,
+}
+
+/// Waits for one of `count` places of this kind.
+pub(crate) fn take(kind: &str, count: usize) -> Slot {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let first = TURN.fetch_add(1, Ordering::Relaxed);
+    let open = |i: usize| hipcc::lock_file(&format!("{kind}-{}", (first + i) % count));
+    for i in 0..count {
+        let file = open(i);
+        match file.try_lock() {
+            Ok(()) => return Slot { _file: file },
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => {
+                panic!("cannot lock a file in target/hip-programs: {error}")
+            }
+        }
+    }
+    // All are taken: queue for one of them, a different one each time.
+    let file = open(0);
+    file.lock().expect("a lock in target/hip-programs");
+    Slot { _file: file }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicIsize;
+
+    #[test]
+    fn no_more_than_the_count_at_once() {
+        static NOW: AtomicIsize = AtomicIsize::new(0);
+        static MOST: AtomicIsize = AtomicIsize::new(0);
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    for _ in 0..50 {
+                        let _slot = take("slots-test", 2);
+                        MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        NOW.fetch_sub(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("a thread of the test");
+        }
+        assert!((1..=2).contains(&MOST.load(Ordering::SeqCst)), "{} at once", MOST.load(Ordering::SeqCst));
+    }
+}

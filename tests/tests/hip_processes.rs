@@ -1,0 +1,121 @@
+//! Several processes on one simulated GPU: shared memory size, processes that are killed, signals, queue updates.
+
+use std::time::Duration;
+
+use tests::Gpu;
+
+#[test]
+fn vram_is_shared_by_a_process_tree() {
+    Gpu::take().run("vram").sim("--vram", 64).finish().expect_success();
+}
+
+#[test]
+fn vram_is_shared_by_runs_of_one_name() {
+    let gpu = Gpu::take();
+    let mut holder = gpu.shared("vram").arg("hold").arg("40").start();
+    assert_eq!(holder.line(), "held");
+    let second = gpu.shared("vram").arg("try").arg("40").finish();
+    assert_eq!(second.expect_success().stdout, "hipErrorOutOfMemory\nok\n");
+    // Another name is another GPU.
+    let other = gpu.run("vram").sim("--vram", 64).arg("try").arg("40").finish();
+    assert_eq!(other.expect_success().stdout, "hipSuccess\nok\n");
+    // The first run may end before those that joined it: the GPU stays as long as anyone uses it.
+    let mut keeper = gpu.keep();
+    holder.let_go();
+    holder.finish().expect_success();
+    let third = gpu.shared("vram").arg("try").arg("40").finish();
+    assert_eq!(third.expect_success().stdout, "hipSuccess\nok\n");
+    keeper.let_go();
+    assert_eq!(keeper.finish().code, 0);
+}
+
+#[test]
+fn out_of_memory() {
+    Gpu::take().run("oom").sim("--vram", 8).finish().expect_success();
+}
+
+/// A killed process leaves nothing behind: its memory, its queues and its minute-long kernels are gone at once.
+#[test]
+fn killed_process() {
+    let gpu = Gpu::take();
+    let mut keeper = gpu.keep();
+    for _ in 0..3 {
+        let mut victim = gpu.shared("stay").arg("40").start();
+        assert_eq!(victim.line(), "ready");
+        let meanwhile = gpu.shared("vram").arg("try").arg("40").finish();
+        assert_eq!(meanwhile.expect_success().stdout, "hipErrorOutOfMemory\nok\n");
+        victim.kill_program();
+        let ended = victim.finish();
+        assert_eq!(ended.code, 128 + 9, "{ended:?}");
+        let fresh = gpu.shared("vram").arg("all").arg("60").finish();
+        assert_eq!(fresh.expect_success().stdout, "took 60 GiB and ran\nok\n");
+        assert!(
+            fresh.wall < Duration::from_secs(30),
+            "took {:?} beside the kernel of a dead process",
+            fresh.wall
+        );
+    }
+    keeper.let_go();
+    assert_eq!(keeper.finish().code, 0);
+}
+
+/// Killed at any point: while it starts, allocates, launches. The device stays usable.
+#[test]
+fn killed_at_any_point() {
+    let gpu = Gpu::take();
+    let mut keeper = gpu.keep();
+    for lines in 0..4 {
+        let mut victim = gpu.shared("streams").start();
+        for _ in 0..lines {
+            victim.line();
+        }
+        if lines > 0 {
+            victim.kill_program();
+        }
+        drop(victim); // kills gpu-sim's front end as well
+        gpu.shared("random_order").arg("7").finish().expect_success();
+    }
+    keeper.let_go();
+    assert_eq!(keeper.finish().code, 0);
+}
+
+/// Without its device a program does not go on: it ends with gpu-sim.
+#[test]
+fn killed_gpu_sim() {
+    let gpu = Gpu::take();
+    let mut victim = gpu.run("stay").sim("--vram", 64).arg("40").start();
+    assert_eq!(victim.line(), "ready");
+    victim.kill_gpu_sim();
+}
+
+/// A gpu-sim inside a gpu-sim uses the outer one's GPUs: nothing is simulated twice.
+#[test]
+fn nested() {
+    Gpu::take().run("random_order").arg("9").nested().finish().expect_success();
+}
+
+/// Under a timer signal every 100 µs each ioctl is executed exactly once: the counts are those of the quiet run.
+#[test]
+fn signals() {
+    let gpu = Gpu::take();
+    let run = |mode: &str| gpu.run("signals").arg(mode).with_stats().finish();
+    let quiet = run("none");
+    quiet.expect_success();
+    assert!(quiet.stats().ioctls("alloc_memory_of_gpu") >= 400, "{}", quiet.stats().value());
+    for mode in ["restart", "interrupt"] {
+        let signalled = run(mode);
+        assert_eq!(signalled.expect_success().stdout, quiet.stdout, "{mode}");
+        for ioctl in
+            ["alloc_memory_of_gpu", "free_memory_of_gpu", "map_memory_to_gpu", "create_queue", "create_event"]
+        {
+            let (got, want) = (signalled.stats().ioctls(ioctl), quiet.stats().ioctls(ioctl));
+            assert_eq!(got, want, "{ioctl} under the timer ({mode})");
+        }
+    }
+}
+
+/// UPDATE_QUEUE stops and continues queues; the running kernel keeps the time that it had left.
+#[test]
+fn update_queue() {
+    Gpu::take().run("update_queue").finish().expect_success();
+}
