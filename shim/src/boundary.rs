@@ -6,7 +6,7 @@
 
 use crate::table::Entry;
 use crate::thread::Thread;
-use crate::{errno, lifecycle, runtime};
+use crate::{errno, lifecycle, process, runtime};
 use hip_sys::table::Class;
 use hip_sys::types::hipError_t;
 use std::ffi::c_void;
@@ -28,15 +28,10 @@ impl<F: Copy> Call<F> {
         Self { entry, class, signature: PhantomData }
     }
 
-    /// Hands the call to the real function: `invoke` calls it with the caller's arguments.
-    ///
-    /// # Safety
-    ///
-    /// `F` is the type of the entry's function.
+    /// What the function is about.
     #[inline(always)]
-    pub(crate) unsafe fn forward<R: Failure>(self, invoke: impl FnOnce(F) -> R) -> R {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.handle(|real, _| invoke(real)) }
+    pub(crate) fn class(&self) -> Class {
+        self.class
     }
 
     /// Runs `body` with the real function and whether the call is the program's own (and not one that the runtime makes
@@ -69,10 +64,15 @@ impl<F: Copy> Call<F> {
 #[cold]
 #[inline(never)]
 fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hipError_t> {
+    let nested = thread.is_inside();
     errno::kept(|| {
         // Opening the runtime can run code that calls HIP, and so can what a look-up triggers.
         thread.inside(|| {
             let ready = lifecycle::ready_for(entry.class());
+            // Before the entry has its function: until then no other thread calls it, and starts the runtime meanwhile.
+            if ready && !nested {
+                process::start_if_wanted(entry);
+            }
             let real = entry.real().map_or_else(|| runtime::resolve(entry), Ok)?;
             Ok((real, ready))
         })
@@ -83,11 +83,20 @@ fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hi
 pub(crate) trait Failure {
     /// The value that stands for this error.
     fn failure(code: hipError_t) -> Self;
+
+    /// The error that a returned value stands for; 0 is none.
+    fn code(&self) -> u32 {
+        0
+    }
 }
 
 impl Failure for hipError_t {
     fn failure(code: hipError_t) -> Self {
         code
+    }
+
+    fn code(&self) -> u32 {
+        self.0
     }
 }
 

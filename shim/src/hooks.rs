@@ -1,23 +1,126 @@
-//! What happens to a call: one row of [`hook!`] for each function that is more than forwarded.
+//! What happens to a call: one row of [`hook!`] for each function that has a handler of its own, and one for each scope of
+//! all others.
 //!
 //! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. A row with a name that no function
-//! has would never be used; its handler then is dead code, which the build refuses.
+//! has would never be used; its handler then is dead code, which the build refuses. A function without a row of its own
+//! is drained for and forwarded (`drain`), so that nothing passes silently beside a queue.
 
+pub(crate) mod callback;
+pub(crate) mod copy;
+pub(crate) mod drain;
+pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod launch;
+pub(crate) mod module;
 pub(crate) mod resolve;
+pub(crate) mod stream;
+pub(crate) mod sync;
+pub(crate) mod turn;
 
-/// The body of an exported function: its handler, or the call as it came.
+/// The body of an exported function: its handler, or by the scope what goes for all others.
 macro_rules! hook {
-    (hipGetProcAddress, $call:expr, ($($argument:expr),*)) => {
-        $crate::hooks::resolve::get_proc_address($call, $($argument),*)
+    (hipGetProcAddress, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_proc_address($call, $($a),*) };
+    (hipGetDriverEntryPoint, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_driver_entry_point($call, $($a),*) };
+    (hipGetDriverEntryPoint_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_driver_entry_point($call, $($a),*) };
+
+    (hipLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::kernel($call, false, $($a),*) };
+    (hipLaunchKernel_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::kernel($call, true, $($a),*) };
+    (hipModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::module_kernel($call, $($a),*) };
+    (hipExtLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_kernel($call, $($a),*) };
+    (hipExtModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_module_kernel($call, $($a),*) };
+    (_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_module_kernel($call, $($a),*) };
+    (hipHccModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::hcc_module_kernel($call, $($a),*) };
+    (_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::hcc_module_kernel($call, $($a),*) };
+    (hipLaunchHostFunc, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::host_function($call, false, $($a),*) };
+    (hipLaunchHostFunc_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::host_function($call, true, $($a),*) };
+    (hipStreamAddCallback, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::stream_callback($call, false, $($a),*) };
+    (hipStreamAddCallback_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::stream_callback($call, true, $($a),*) };
+
+    (hipMemcpyAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::copy_async($call, false, $($a),*) };
+    (hipMemcpyAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::copy_async($call, true, $($a),*) };
+    (hipMemcpyHtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::htod_async($call, $($a),*) };
+    (hipMemcpyDtoHAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtoh_async($call, $($a),*) };
+    (hipMemcpyDtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtod_async($call, $($a),*) };
+    (hipMemcpy, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr)) => {{
+        let completes = $crate::hooks::copy::completes($kind);
+        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes, $kind))
+    }};
+    (hipMemcpyHtoD, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, false, |real| real($($a),*)) };
+    (hipMemcpyDtoH, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, true, |real| real($($a),*)) };
+    (hipMemsetAsync, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
+    (hipMemsetAsync_spt, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, true, $dst, $value, $count, 1, $stream) };
+    (hipMemsetD8Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
+    (hipMemsetD16Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 2, $stream) };
+    (hipMemsetD32Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 4, $stream) };
+
+    (hipEventCreate, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::create($call, $event, |real| real($event)) };
+    (hipEventCreateWithFlags, $call:expr, $scope:tt, ($event:expr, $flags:expr)) => { $crate::hooks::event::create($call, $event, |real| real($event, $flags)) };
+    (hipEventRecord, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream)) };
+    (hipEventRecord_spt, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, true, $event, $stream, move |real, stream| real($event, stream)) };
+    (hipEventRecordWithFlags, $call:expr, $scope:tt, ($event:expr, $stream:expr, $flags:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream, $flags)) };
+    (hipStreamWaitEvent, $call:expr, $scope:tt, ($stream:expr, $event:expr, $flags:expr)) => { $crate::hooks::event::wait($call, false, $stream, $event, $flags) };
+    (hipStreamWaitEvent_spt, $call:expr, $scope:tt, ($stream:expr, $event:expr, $flags:expr)) => { $crate::hooks::event::wait($call, true, $stream, $event, $flags) };
+    (hipEventQuery, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::query($call, $event) };
+    (hipEventSynchronize, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::synchronize($call, $event) };
+    (hipEventElapsedTime, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::elapsed_time($call, $($a),*) };
+    (hipEventDestroy, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::destroy($call, $event) };
+
+    (hipDeviceSynchronize, $call:expr, $scope:tt, ()) => { $crate::hooks::sync::device($call) };
+    (hipStreamSynchronize, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::sync::stream($call, false, $stream) };
+    (hipStreamSynchronize_spt, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::sync::stream($call, true, $stream) };
+    (hipStreamQuery, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::sync::query($call, false, $stream) };
+    (hipStreamQuery_spt, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::sync::query($call, true, $stream) };
+
+    (hipStreamCreate, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::stream::create($call, $stream, 0, |real| real($stream)) };
+    (hipStreamCreateWithFlags, $call:expr, $scope:tt, ($stream:expr, $flags:expr)) => { $crate::hooks::stream::create($call, $stream, $flags, |real| real($stream, $flags)) };
+    (hipStreamCreateWithPriority, $call:expr, $scope:tt, ($stream:expr, $flags:expr, $priority:expr)) => { $crate::hooks::stream::create($call, $stream, $flags, |real| real($stream, $flags, $priority)) };
+    (hipExtStreamCreateWithCUMask, $call:expr, $scope:tt, ($stream:expr, $size:expr, $mask:expr)) => { $crate::hooks::stream::create($call, $stream, 0, |real| real($stream, $size, $mask)) };
+    (hipStreamDestroy, $call:expr, $scope:tt, ($stream:expr)) => { $crate::hooks::stream::destroy($call, $stream) };
+    (hipDeviceReset, $call:expr, $scope:tt, ()) => { $crate::hooks::stream::reset($call) };
+
+    (__hipRegisterFatBinary, $call:expr, $scope:tt, ($data:expr)) => { $crate::hooks::module::register_fat_binary($call, $data) };
+    (__hipRegisterFunction, $call:expr, $scope:tt, ($modules:expr, $host:expr, $device:expr, $name:expr, $($a:expr),*)) => {
+        $crate::hooks::module::register_function($call, $modules, $host, $name, |real| real($modules, $host, $device, $name, $($a),*))
     };
-    (hipGetDriverEntryPoint, $call:expr, ($($argument:expr),*)) => {
-        $crate::hooks::resolve::get_driver_entry_point($call, $($argument),*)
+    (__hipUnregisterFatBinary, $call:expr, $scope:tt, ($modules:expr)) => { $crate::hooks::module::unregister_fat_binary($call, $modules) };
+    (hipModuleGetFunction, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::module::get_function($call, $($a),*) };
+    (hipModuleLoad, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::module::load($call, $($a),*) };
+    (hipModuleLoadData, $call:expr, $scope:tt, ($module:expr, $image:expr)) => { $crate::hooks::module::load_data($call, $module, $image, |real| real($module, $image)) };
+    (hipModuleLoadDataEx, $call:expr, $scope:tt, ($module:expr, $image:expr, $($a:expr),*)) => { $crate::hooks::module::load_data($call, $module, $image, |real| real($module, $image, $($a),*)) };
+    (hipModuleLoadFatBinary, $call:expr, $scope:tt, ($module:expr, $image:expr)) => { $crate::hooks::module::load_data($call, $module, $image, |real| real($module, $image)) };
+    (hipModuleUnload, $call:expr, $scope:tt, ($module:expr)) => { $crate::hooks::module::unload($call, $module) };
+
+    (hipGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, true) };
+    (hipExtGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, true) };
+    (hipPeekAtLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, false) };
+
+    (hipDrvLaunchKernelEx, $call:expr, $scope:tt, ($config:expr, $($a:expr),*)) => { $crate::hooks::drain::with_config($call, $config, |real, config| real(config, $($a),*)) };
+    (hipLaunchKernelExC, $call:expr, $scope:tt, ($config:expr, $($a:expr),*)) => { $crate::hooks::drain::with_config($call, $config, |real, config| real(config, $($a),*)) };
+    (hipExtLaunchMultiKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
+    (hipLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
+    (hipModuleLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
+    (hipGraphInstantiateWithParams, $call:expr, $scope:tt, ($exec:expr, $graph:expr, $params:expr)) => { $crate::hooks::drain::with_upload_stream($call, $params, |real| real($exec, $graph, $params)) };
+
+    ($name:ident, $call:expr, [none $($stream:ident)*], ($($a:expr),*)) => { $call.handle(|real, _| real($($a),*)) };
+    ($name:ident, $call:expr, [own $stream:ident], ($($a:expr),*)) => {
+        $crate::hooks::drain::own($call, $crate::hooks::is_per_thread(stringify!($name)), $stream, |real, $stream| real($($a),*))
     };
-    (hipGetDriverEntryPoint_spt, $call:expr, ($($argument:expr),*)) => {
-        $crate::hooks::resolve::get_driver_entry_point($call, $($argument),*)
+    ($name:ident, $call:expr, [own $one:ident $other:ident], ($($a:expr),*)) => {
+        $crate::hooks::drain::both($call, [$one, $other], |real, [$one, $other]| real($($a),*))
     };
-    ($name:ident, $call:expr, ($($argument:expr),*)) => {
-        $call.forward(|real| real($($argument),*))
+    ($name:ident, $call:expr, [default], ($($a:expr),*)) => {
+        $crate::hooks::drain::default($call, $crate::hooks::is_per_thread(stringify!($name)), false, |real| real($($a),*))
+    };
+    ($name:ident, $call:expr, [all], ($($a:expr),*)) => { $crate::hooks::drain::all($call, |real| real($($a),*)) };
+    ($name:ident, $call:expr, [all $stream:ident], ($($a:expr),*)) => {
+        $crate::hooks::drain::all_and_own($call, $crate::hooks::is_per_thread(stringify!($name)), $stream, |real, $stream| real($($a),*))
     };
 }
 pub(crate) use hook;
+
+/// Whether a function's default stream is the calling thread's own.
+pub(crate) const fn is_per_thread(name: &str) -> bool {
+    let name = name.as_bytes();
+    let length = name.len();
+    length > 4 && matches!(name.split_at(length - 4).1, b"_spt")
+}

@@ -1,9 +1,10 @@
 //! `libshimhip.so`: preloaded in front of an unmodified HIP program, it receives the calls that matter for scheduling.
 //!
 //! One call takes this way: the exported function ([`table`]) enters through the [`boundary`], which knows the thread's
-//! depth ([`thread`]), the [`lifecycle`] and the real function ([`runtime`]), and runs the handler of [`hooks`]. So far
-//! handlers count and forward. Calls through function pointers arrive here as well, because [`dlsym`] and the look-up
-//! functions of HIP hand out the same exported functions.
+//! depth ([`thread`]), the [`lifecycle`] and the real function ([`runtime`]), and runs the handler of [`hooks`]. What
+//! concerns a stream goes to its XQueue. Calls through function pointers arrive here as well, because [`dlsym`] and the look-up
+//! functions of HIP hand out the same exported functions. Queues, streams and events of the process are [`process`]'s, the C
+//! interface is [`capi`].
 //!
 //! This is the only room that exports symbols into a program. It never ends the program, writes nothing to standard
 //! output, and does nothing in a process that makes no HIP call except remember its variables ([`environment`]).
@@ -12,6 +13,7 @@
 compile_error!("the shim stands in front of glibc's dynamic linker on x86-64; ROCm runs nowhere else");
 
 mod boundary;
+mod capi;
 mod dlsym;
 mod elf;
 mod environment;
@@ -20,6 +22,7 @@ mod hooks;
 mod lifecycle;
 mod loader;
 mod log;
+mod process;
 mod runtime;
 mod summary;
 mod table;

@@ -17,7 +17,7 @@
 //! STARTING is left by the thread that entered it. Others forward meanwhile: waiting for it could hang a program whose
 //! threads wait for each other inside a constructor, where the dynamic linker's lock is held.
 
-use crate::{environment, log, summary};
+use crate::{environment, log, process, summary};
 use hip_sys::table::Class;
 use protocol::config::Config;
 use std::ptr;
@@ -36,9 +36,6 @@ static WITHOUT_A_PAGE: AtomicU8 = AtomicU8::new(DISABLED);
 
 /// The word in force.
 static WORD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const BEFORE_THE_PAGE).cast_mut());
-
-/// The policies that this build contains. None so far: `XSCHED_POLICY` is refused with a warning.
-const POLICIES: &[protocol::policy::PolicyKind] = &[];
 
 #[inline(always)]
 fn word() -> &'static AtomicU8 {
@@ -90,23 +87,31 @@ fn start() {
         word().store(DISABLED, Ordering::Release);
         return;
     }
-    let (config, errors) = Config::read(environment::get, POLICIES);
+    let (config, errors) = Config::read(environment::get, policies::registry::BUILT);
     if log::install(&config) {
         for error in &errors {
             tracing::warn!("{error}");
         }
     }
     summary::clear();
+    process::begin(config);
     if log::is_enabled(protocol::config::LogLevel::Debug) {
-        // SAFETY: the handler is a plain function that stays loaded, because nobody unloads a preloaded library.
-        unsafe { libc::atexit(at_exit) };
+        handle_exit();
     }
     word().store(READY, Ordering::Release);
+}
+
+/// Sees to it that the end of the process is noticed before the runtime takes itself apart. Handlers run in the
+/// reverse order of their registration, so this is called again once the runtime is at work.
+pub(crate) fn handle_exit() {
+    // SAFETY: the handler is a plain function that stays loaded, because nobody unloads a preloaded library.
+    unsafe { libc::atexit(at_exit) };
 }
 
 extern "C" fn at_exit() {
     // In a forked child that has not started, the word is FRESH, and there is nothing to say.
     if word().compare_exchange(READY, EXITING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        process::end();
         summary::log();
     }
 }

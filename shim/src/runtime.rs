@@ -11,7 +11,7 @@ use crate::table::Entry;
 use hip_sys::types::{hipError_t, hipErrorNotInitialized, hipErrorSharedObjectSymbolNotFound};
 use libc::{RTLD_LAZY, RTLD_NODELETE, RTLD_NOLOAD, c_int, c_void};
 use libloading::os::unix::Library;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -69,6 +69,11 @@ pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
     let real = loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))?;
     entry.keep(real);
     Some(real)
+}
+
+/// A function of the runtime that has no entry of its own; says nothing if there is none.
+pub(crate) fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    loader::find(handle()?.as_ptr(), name).filter(|real| !is_ours(real.as_ptr()))
 }
 
 /// Says something once in a process.

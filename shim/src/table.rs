@@ -8,7 +8,7 @@
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
 use crate::boundary;
-use crate::hooks::hook;
+use crate::hooks::{drain, hook, is_per_thread};
 use hip_sys::table::{Class, FUNCTIONS, Function};
 use hip_sys::types::*;
 use std::ffi::*;
@@ -95,7 +95,26 @@ const fn index_of(name: &str) -> usize {
 
 /// Defines the exported functions of a list of prototypes.
 macro_rules! exports {
-    ($([$scope:ident $($stream:ident)*] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+    ($([$($scope:ident)+] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        export! {
+            fn $name($($argument: $type),*) -> $result;
+            call => hook!($name, call, [$($scope)+], ($($argument),*))
+        }
+    )*};
+}
+
+/// The same for functions whose stream is only replaced.
+macro_rules! translates {
+    ($([own $stream:ident] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        export! {
+            fn $name($($argument: $type),*) -> $result;
+            call => drain::translate(call, is_per_thread(stringify!($name)), $stream, |real, $stream| real($($argument),*))
+        }
+    )*};
+}
+
+macro_rules! export {
+    (fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty; $call:ident => $body:expr) => {
         #[doc = concat!("`", stringify!($name), "`, as the runtime declares it.")]
         ///
         /// # Safety
@@ -104,20 +123,20 @@ macro_rules! exports {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             const CLASS: Class = FUNCTIONS[index_of(stringify!($name))].class;
-            let call = boundary::Call::<hip_sys::pfn::$name>::new(&entries::$name, CLASS);
-            // SAFETY: the arguments are the caller's own, unchanged, and the entry's real function was looked up under
-            // this name, whose type `pfn` gives.
-            unsafe { hook!($name, call, ($($argument),*)) }
+            let $call = boundary::Call::<hip_sys::pfn::$name>::new(&entries::$name, CLASS);
+            // SAFETY: the arguments are the caller's own, and the entry's real function was looked up under this name,
+            // whose type `pfn` gives.
+            unsafe { $body }
         }
 
         const _: hip_sys::pfn::$name = $name;
-    )*};
+    };
 }
 
 hip_sys::direct_prototypes!(exports);
 hip_sys::drain_prototypes!(exports);
 hip_sys::embedded_prototypes!(exports);
-hip_sys::translate_prototypes!(exports);
+hip_sys::translate_prototypes!(translates);
 
 /// The entries, under the names of their functions.
 mod entries {

@@ -17,10 +17,21 @@ pub(crate) struct Thread {
     depth: Cell<u32>,
     /// Index of this thread's counters plus one; 0 until the first count.
     counters: Cell<u32>,
+    /// Whether the runtime is calling a function of the program's here, in which nothing may wait.
+    in_callback: Cell<bool>,
+    /// An error that the runtime does not know of, for the next question after the last error; 0 is none.
+    error: Cell<u32>,
 }
 
 thread_local! {
-    static THREAD: Thread = const { Thread { depth: Cell::new(0), counters: Cell::new(0) } };
+    static THREAD: Thread = const {
+        Thread {
+            depth: Cell::new(0),
+            counters: Cell::new(0),
+            in_callback: Cell::new(false),
+            error: Cell::new(0),
+        }
+    };
 }
 
 impl Thread {
@@ -46,6 +57,36 @@ impl Thread {
         // Not `depth - 1`: a jump out of a nested call leaves its increment behind, and this takes it back.
         self.depth.set(depth);
         result
+    }
+
+    /// Makes this a thread of the library's own: nothing that it does is a call of the program.
+    pub(crate) fn adopt(&self) {
+        self.depth.set(1);
+    }
+
+    /// Runs a function that the program has given to the runtime.
+    pub(crate) fn call_back<R>(&self, body: impl FnOnce() -> R) -> R {
+        let (depth, nested) = (self.depth.replace(0), self.in_callback.replace(true));
+        let result = body();
+        self.depth.set(depth);
+        self.in_callback.set(nested);
+        result
+    }
+
+    /// Whether the runtime is calling a function of the program's here.
+    #[inline(always)]
+    pub(crate) fn is_in_callback(&self) -> bool {
+        self.in_callback.get()
+    }
+
+    /// Keeps an error that the runtime does not know of.
+    pub(crate) fn keep_error(&self, code: u32) {
+        self.error.set(code);
+    }
+
+    /// The error kept.
+    pub(crate) fn error(&self) -> u32 {
+        self.error.get()
     }
 
     /// Counts one call.

@@ -8,7 +8,7 @@ use support::{Programs, run};
 const BAD: [(&str, &str, &str); 17] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
-    ("XSCHED_POLICY", "HPF", "none yet"),
+    ("XSCHED_POLICY", "FIFO", "a policy of this build: HPF"),
     ("XSCHED_AUTO_XQUEUE", "true", "ON, OFF"),
     ("XSCHED_AUTO_XQUEUE_LEVEL", "4", "1..3"),
     ("XSCHED_AUTO_XQUEUE_THRESHOLD", "0", ">= 1"),

@@ -4,21 +4,14 @@
 //! stdout, and stderr without [`OF_THE_RUNTIME`]. The library's own lines go to a file; their counts show that the mode
 //! did what it is there for, because a run that counts nothing proves nothing.
 //!
-//! A mode is one row. Those that wait for the library to defer and to suspend, with the counts that they must reach:
+//! A mode is one row. Those with queues join when hipStreamQuery no longer sees the library's own marks:
 //!
 //! ```text
-//! Mode {
-//!     name: "defer",
-//!     env: &[("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_TEST", "defer")],
-//!     counts: &["deferrals"],
-//!     warns: false,
-//! },
-//! Mode {
-//!     name: "chaos",
-//!     env: &[("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_TEST", "chaos:1")],
-//!     counts: &["suspensions"],
-//!     warns: false,
-//! },
+//! Mode { name: "queues", env: &[QUEUES], counts: &["direct", "deferred", "forced"], warns: true },
+//! Mode { name: "defer", env: &[QUEUES, ("XSCHED_TEST", "defer")], counts: &["deferred", "forced"], warns: true },
+//! Mode { name: "chaos", env: &[QUEUES, ("XSCHED_TEST", "chaos:1")], counts: &["suspensions"], warns: true },
+//! Mode { name: "local", env: &[QUEUES, ("XSCHED_POLICY", "HPF")], counts: &["direct", "deferred"], warns: true },
+//! const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
 //! ```
 
 use std::fmt::Write as _;

@@ -178,7 +178,8 @@ impl XQueue {
 
     /// Ends the queue: what is pending is launched (`discard` off) or discarded, its own suspensions
     /// no longer count (the gang's still does), and afterwards every submission is refused. Waits
-    /// holding nothing. The hardware queue is not synchronized. Doing it twice is harmless.
+    /// holding nothing. The hardware queue is not synchronized, and no longer used afterwards: it may be destroyed.
+    /// Doing it twice is harmless.
     pub fn destroy(&self, discard: bool) {
         if discard {
             self.drop_below.store(u64::MAX, Ordering::Release);
@@ -195,6 +196,8 @@ impl XQueue {
             }
         }
         self.hot.own.set(OwnWord::CLOSED, true);
+        // Whoever takes submit from here on sees that, and leaves the hardware queue alone.
+        self.wait_until(|queue| !queue.hot.submit.is_held());
         // Callers that waited for room learn that there will be none.
         self.room.notify_all();
         self.device.remove(self);

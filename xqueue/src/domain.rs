@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 
@@ -12,7 +13,10 @@ use crate::hw::{HwDevice, HwQueue, Observer};
 use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
 use crate::permission::{Gate, Permission};
 use crate::queue::XQueue;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, spawn};
+use crate::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, is_finished, now, pause,
+    spawn,
+};
 use crate::watcher::Watcher;
 use crate::worker;
 
@@ -260,6 +264,28 @@ impl Domain {
             true
         });
         self.core.wake_all();
+    }
+
+    /// The process is about to end: no thread of the domain makes another call to the hardware after this has
+    /// returned true. What is pending stays so. Waits at most `limit`, because a thread may be inside a call.
+    pub fn quit(&self, limit: Duration) -> bool {
+        self.core.stop.store(true, Ordering::Release);
+        self.core.wake_all();
+        self.core.watcher.wake();
+        let end = now() + limit;
+        loop {
+            let workers = self.core.devices.read().clone();
+            let alive = |device: &Arc<Device>| {
+                device.worker.lock().as_ref().is_some_and(|worker| !is_finished(worker))
+            };
+            if !workers.iter().any(alive) && !self.core.watcher.is_alive() {
+                return true;
+            }
+            if now() >= end {
+                return false;
+            }
+            pause();
+        }
     }
 
     #[cfg(loom)]

@@ -8,6 +8,9 @@ use std::num::NonZeroU32;
 pub struct HwError(NonZeroU32);
 
 impl HwError {
+    /// For a failure that came without a code.
+    pub const UNKNOWN: Self = Self(NonZeroU32::MIN.saturating_add(998));
+
     /// The error with this code; zero means success everywhere and is none.
     pub fn from_code(code: u32) -> Option<Self> {
         NonZeroU32::new(code).map(Self)

@@ -319,6 +319,11 @@ impl Flight {
         self.completed.fetch_max(proof.launched, Ordering::AcqRel);
     }
 
+    /// Everything in the proof and everything launched since by who has submit has completed.
+    pub(crate) fn complete_through(&self, _: &Submit<'_>, proof: Proof) {
+        self.complete(Proof { launched: self.launched.load(Ordering::Relaxed), ..proof });
+    }
+
     /// Whether everything in the proof is known to have completed.
     pub(crate) fn covers(&self, proof: Proof) -> bool {
         self.completed() >= proof.launched && self.strays_done.load(Ordering::Acquire) >= proof.strays

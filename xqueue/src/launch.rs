@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::config::LaunchConfig;
+use crate::flight::Proof;
 use crate::hw::CostKey;
 use crate::order::{Edge, OrderClass, Ticket};
 use crate::pending::{Item, Work};
@@ -118,6 +119,14 @@ impl XQueue {
         }
     }
 
+    /// Books a call that has completed itself and everything in front of it; `before` was taken before the call.
+    pub(crate) fn count_completed(&self, submit: &Submit<'_>, ticket: Ticket, before: Proof) {
+        self.hot.last_ticket.store(ticket.0, Ordering::Release);
+        // No mark, even if one is due: nothing is left that it could show.
+        let _ = self.hot.flight.count_free(submit);
+        self.hot.flight.complete_through(submit, before);
+    }
+
     fn record(&self, submit: &Submit<'_>) {
         if let Err(error) = self.hot.flight.record(submit, &*self.hw) {
             self.keep_error(error);
@@ -132,6 +141,9 @@ impl XQueue {
 
     /// Records a mark behind the last launch, if that disturbs nobody.
     pub(crate) fn mark_tail(&self, submit: &Submit<'_>) -> bool {
+        if self.hot.own.has(OwnWord::CLOSED) {
+            return false;
+        }
         if self.class != OrderClass::Default {
             self.record(submit);
             return true;

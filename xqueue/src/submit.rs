@@ -37,12 +37,14 @@ pub struct Spec<'a> {
     /// Off inside user callbacks: the bounds of pending are ignored, because a marker behind the
     /// callback may block the stream, and with it whoever would make room.
     pub may_wait: bool,
+    /// The call returns only when the hardware queue has completed it and everything in front of it.
+    pub completes: bool,
 }
 
 impl Spec<'_> {
     /// A command that only follows its own queue.
     pub fn new(key: CostKey) -> Self {
-        Self { key, after: &[], scope: None, may_wait: true }
+        Self { key, after: &[], scope: None, may_wait: true, completes: false }
     }
 }
 
@@ -96,6 +98,9 @@ impl XQueue {
         if !self.hot.ready.load(Ordering::Relaxed) {
             self.turn_ready();
         }
+        if spec.completes {
+            return Direct::Launched(ticket, self.call_through(submit, ticket, call));
+        }
         let result = call();
         if result.is_ok() {
             self.count(&submit, ticket, spec.key, limited);
@@ -114,6 +119,22 @@ impl XQueue {
             spin_hint();
             self.try_submit()
         })
+    }
+
+    /// Makes a direct call that completes everything in front of it.
+    #[cold]
+    #[inline(never)]
+    fn call_through(&self, submit: Submit<'_>, ticket: Ticket, call: impl FnOnce() -> HwResult) -> HwResult {
+        let proof = self.begin_sync();
+        let result = call();
+        if result.is_ok() {
+            self.count_completed(&submit, ticket, proof);
+        } else {
+            self.direct_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(submit);
+        self.try_idle();
+        result
     }
 
     /// The careful half of the direct path's decision.
@@ -159,14 +180,22 @@ impl XQueue {
             let key = self.core.progress.key();
             match self.take_turn(ticket) {
                 Turned::Mine(submit, limited) => {
+                    let proof = self.begin_sync();
                     let result = call();
                     if result.is_ok() {
                         self.deferred_launched.fetch_add(1, Ordering::Release);
-                        self.count(&submit, ticket, spec.key, limited);
+                        if spec.completes {
+                            self.count_completed(&submit, ticket, proof);
+                        } else {
+                            self.count(&submit, ticket, spec.key, limited);
+                        }
                     }
                     self.finish();
                     drop(submit);
                     self.hand_on();
+                    if spec.completes {
+                        self.try_idle();
+                    }
                     return Ok((ticket, result));
                 }
                 Turned::Dropped => {

@@ -31,6 +31,16 @@ mod imp {
         std::hint::spin_loop();
     }
 
+    /// Whether the thread has ended.
+    pub(crate) fn is_finished(thread: &JoinHandle<()>) -> bool {
+        thread.is_finished()
+    }
+
+    /// A moment in which others can run.
+    pub(crate) fn pause() {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+
     /// Between a sequentially consistent store and load of two words: nothing to do, the order of
     /// all such accesses is one.
     #[inline]
@@ -135,6 +145,15 @@ mod imp {
     }
 
     pub(crate) fn spin_hint() {
+        loom::thread::yield_now();
+    }
+
+    /// There is no way to ask.
+    pub(crate) fn is_finished(_: &JoinHandle<()>) -> bool {
+        true
+    }
+
+    pub(crate) fn pause() {
         loom::thread::yield_now();
     }
 

@@ -13,7 +13,7 @@ use crate::control::QUIET;
 use crate::domain::Core;
 use crate::order::{Scope, Ticket};
 use crate::queue::XQueue;
-use crate::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Signal, now, spawn};
+use crate::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Signal, is_finished, now, spawn};
 
 /// Pause where nothing is limited, so that nobody waits to hear of idleness.
 const RELAXED: Duration = Duration::from_millis(1);
@@ -66,6 +66,16 @@ impl Watcher {
         }
         drop(thread);
         self.signal.notify();
+    }
+
+    /// Ends a sleep of the thread.
+    pub(crate) fn wake(&self) {
+        self.signal.notify();
+    }
+
+    /// Whether the thread runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(|thread| !is_finished(thread))
     }
 
     pub(crate) fn stop(&self) {

@@ -1,0 +1,79 @@
+//! Deferred commands: the real call with owned copies of everything it reads.
+
+use crate::handles::Mix;
+use crate::real::result;
+use hip_sys::types::{dim3, hipError_t};
+use std::fmt;
+use xqueue::{CostKey, Footprint, HwCommand, HwQueue, HwResult};
+
+/// A call that is made later, on another thread, at most once.
+pub struct HipCommand<F> {
+    name: &'static str,
+    footprint: Footprint,
+    /// Whether it happens even if the program drops what is pending.
+    kept: bool,
+    call: F,
+}
+
+impl<F: FnMut() -> hipError_t> HipCommand<F> {
+    /// A call with the name that log lines give it, and the memory that it owns.
+    ///
+    /// # Safety
+    ///
+    /// `call` may be called and dropped on any thread: what it leads to stays valid until then, and no thread's own
+    /// state is used.
+    pub unsafe fn new(name: &'static str, footprint: Footprint, call: F) -> Self {
+        Self { name, footprint, kept: false, call }
+    }
+
+    /// The same, made even if the program drops what is pending: others rely on it.
+    pub fn kept(self) -> Self {
+        Self { kept: true, ..self }
+    }
+}
+
+impl<F> fmt::Debug for HipCommand<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HipCommand").field(&self.name).finish()
+    }
+}
+
+// SAFETY: the promise of `new`.
+unsafe impl<F> Send for HipCommand<F> {}
+
+impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
+    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+        result((self.call)())
+    }
+
+    fn discard(&mut self, _: &dyn HwQueue) {
+        if self.kept {
+            let code = (self.call)();
+            if !code.is_success() {
+                tracing::error!(%code, "{}: failed", self.name);
+            }
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.footprint
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+/// What a launch of this function with this grid is likely to take the same time as.
+#[inline]
+pub fn launch_key(function: usize, grid: dim3, block: dim3) -> CostKey {
+    let grid = u64::from(grid.x) << 32 ^ u64::from(grid.y) << 16 ^ u64::from(grid.z);
+    let block = u64::from(block.x) << 20 ^ u64::from(block.y) << 10 ^ u64::from(block.z);
+    // Never 0, which would mean that nothing is known.
+    CostKey(Mix::fold(function as u64 ^ grid.rotate_left(7) ^ block.rotate_left(40)) | 1)
+}
+
+/// What a copy or fill of this kind and size is likely to take the same time as.
+pub fn memory_key(kind: u32, bytes: usize) -> CostKey {
+    CostKey(Mix::fold(u64::from(kind) << 56 ^ bytes as u64 ^ 0x6d65_6d00) | 1)
+}

@@ -1,0 +1,173 @@
+//! A HIP stream as the hardware queue of an XQueue, and a HIP device as the place where a worker launches.
+//!
+//! Marks are events of a pool: timing disabled, no system-scope release where the runtime knows how to leave it out.
+//! They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the caller's current
+//! device, so both are used with the queue's own device as the current one.
+
+use crate::real::{Real, result};
+use hip_sys::types::{
+    hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
+    hipEventDisableTiming, hipEventReleaseToDevice, hipStream_t, hipStreamCaptureMode,
+    hipStreamCaptureModeRelaxed, hipSuccess,
+};
+use parking_lot::Mutex;
+use std::ffi::c_uint;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
+
+/// The flags for a mark, best first.
+const FLAGS: [c_uint; 3] = [
+    hipEventDisableTiming | hipEventDisableSystemFence,
+    hipEventDisableTiming | hipEventReleaseToDevice,
+    hipEventDisableTiming,
+];
+
+/// Index of the flags that this process's runtime takes.
+static FLAGS_IN_USE: AtomicU32 = AtomicU32::new(0);
+
+/// A stream.
+pub struct HipQueue {
+    real: &'static Real,
+    stream: hipStream_t,
+    device: u32,
+    /// Events that no mark uses at present.
+    pool: Mutex<Vec<hipEvent_t>>,
+}
+
+impl HipQueue {
+    /// The stream with this handle, which the real functions get, on this device.
+    pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
+        Self { real, stream, device, pool: Mutex::new(Vec::new()) }
+    }
+
+    /// The handle.
+    pub fn stream(&self) -> hipStream_t {
+        self.stream
+    }
+
+    /// Its device, as the process counts.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Gives the events of the pool back to the runtime: the stream is about to end.
+    pub fn retire(&self) {
+        for event in std::mem::take(&mut *self.pool.lock()) {
+            // SAFETY: an event that was made here, that no mark uses, and that nobody else knows.
+            let _ = unsafe { (self.real.event_destroy)(event) };
+        }
+    }
+
+    /// Runs `body` where handles and events mean what they mean for this queue.
+    fn on_device<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.real.on_device(self.device, body)
+    }
+
+    fn event(&self) -> Result<hipEvent_t, HwError> {
+        if let Some(event) = self.pool.lock().pop() {
+            return Ok(event);
+        }
+        let first = FLAGS_IN_USE.load(Ordering::Relaxed);
+        let mut code = hipErrorUnknown;
+        for (index, flags) in (first..).zip(FLAGS.iter().skip(first as usize)) {
+            let mut event = hipEvent_t::NULL;
+            // SAFETY: the runtime's function gets a place for the event.
+            code = unsafe { (self.real.event_create)(&mut event, *flags) };
+            if code == hipSuccess {
+                FLAGS_IN_USE.store(index, Ordering::Relaxed);
+                return Ok(event);
+            }
+        }
+        Err(error(code))
+    }
+}
+
+fn error(code: hipError_t) -> HwError {
+    HwError::from_code(code.0).unwrap_or(HwError::UNKNOWN)
+}
+
+impl fmt::Debug for HipQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HipQueue")
+            .field("stream", &self.stream)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HwQueue for HipQueue {
+    fn record_mark(&self) -> Result<Mark, HwError> {
+        self.on_device(|| {
+            let event = self.event()?;
+            // SAFETY: an event of the pool, and a stream that lives at least as long as its queue.
+            let code = unsafe { (self.real.event_record)(event, self.stream) };
+            if code != hipSuccess {
+                self.pool.lock().push(event);
+                return Err(error(code));
+            }
+            Ok(Mark(event.as_raw() as u64))
+        })
+    }
+
+    fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
+        let event = hipEvent_t::from_raw(mark.0 as usize);
+        // SAFETY: the event of a mark that has not been released.
+        match unsafe { (self.real.event_query)(event) } {
+            code if code == hipSuccess => Ok(true),
+            code if code == hipErrorNotReady => {
+                self.real.forget_result();
+                Ok(false)
+            }
+            code => Err(error(code)),
+        }
+    }
+
+    fn release_mark(&self, mark: Mark) {
+        self.pool.lock().push(hipEvent_t::from_raw(mark.0 as usize));
+    }
+
+    fn synchronize(&self) -> HwResult {
+        // SAFETY: the stream lives at least as long as its queue.
+        self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream) }))
+    }
+}
+
+/// A device; what its worker and the watcher do first.
+pub struct HipDevice {
+    real: &'static Real,
+    device: u32,
+    /// What the process's library does with a thread of its own.
+    adopt: fn(),
+}
+
+impl HipDevice {
+    /// The device with this number; `adopt` is called on each thread that works for it.
+    pub fn new(real: &'static Real, device: u32, adopt: fn()) -> Self {
+        Self { real, device, adopt }
+    }
+}
+
+impl fmt::Debug for HipDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HipDevice").field(&self.device).finish()
+    }
+}
+
+impl HwDevice for HipDevice {
+    fn enter(&self) {
+        (self.adopt)();
+        // The program's signals are for the program's threads.
+        let mut all = std::mem::MaybeUninit::uninit();
+        // SAFETY: fills the set that it is given.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: the set was filled above; only this thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
+        // SAFETY: a number for this thread only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+        let mut mode: hipStreamCaptureMode = hipStreamCaptureModeRelaxed;
+        // SAFETY: the runtime's function gets a mode, and a place for the one before.
+        let _ = unsafe { (self.real.exchange_capture_mode)(&mut mode) };
+        self.real.enter_device(self.device);
+    }
+}

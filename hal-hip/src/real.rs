@@ -1,0 +1,87 @@
+//! The real HIP functions that queues, marks and pointer look-ups need. Whoever has found the runtime fills the table in;
+//! nothing here looks anything up.
+
+use hip_sys::pfn;
+use hip_sys::types::{hipError_t, hipSuccess};
+use std::ffi::c_int;
+use xqueue::{HwError, HwResult};
+
+/// Pointers to functions of the runtime, all of one runtime.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "each is the function of its name")]
+pub struct Real {
+    pub event_create: pfn::hipEventCreateWithFlags,
+    pub event_destroy: pfn::hipEventDestroy,
+    pub event_record: pfn::hipEventRecord,
+    pub event_query: pfn::hipEventQuery,
+    pub stream_create: pfn::hipStreamCreateWithFlags,
+    pub stream_destroy: pfn::hipStreamDestroy,
+    pub stream_synchronize: pfn::hipStreamSynchronize,
+    pub stream_is_capturing: pfn::hipStreamIsCapturing,
+    pub stream_get_flags: pfn::hipStreamGetFlags,
+    pub get_device: pfn::hipGetDevice,
+    pub set_device: pfn::hipSetDevice,
+    pub exchange_capture_mode: pfn::hipThreadExchangeStreamCaptureMode,
+    pub pointer_attributes: pfn::hipPointerGetAttributes,
+    pub address_range: pfn::hipMemGetAddressRange,
+    /// How many devices the process sees.
+    pub devices: u32,
+    /// The runtime's major version.
+    pub major: u32,
+}
+
+/// The code of the runtime as the result that queues carry.
+#[inline]
+pub fn result(code: hipError_t) -> HwResult {
+    match HwError::from_code(code.0) {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+impl Real {
+    /// The calling thread's current device.
+    #[inline]
+    pub fn current_device(&self) -> u32 {
+        if self.devices <= 1 {
+            return 0;
+        }
+        let mut device: c_int = 0;
+        // SAFETY: the runtime's function gets a place for its answer.
+        let _ = unsafe { (self.get_device)(&mut device) };
+        u32::try_from(device).unwrap_or(0)
+    }
+
+    /// Makes this thread's last error a success where the runtime keeps the result of every call as the last error (up to
+    /// 6.x): the program has not made the call whose result it would find.
+    #[inline]
+    pub fn forget_result(&self) {
+        if self.major < 7 {
+            let mut device: c_int = 0;
+            // SAFETY: the runtime's function gets a place for its answer.
+            let _ = unsafe { (self.get_device)(&mut device) };
+        }
+    }
+
+    /// Runs `body` with this device as the calling thread's current one.
+    pub fn on_device<R>(&self, device: u32, body: impl FnOnce() -> R) -> R {
+        let before = self.current_device();
+        if before == device {
+            return body();
+        }
+        self.enter_device(device);
+        let result = body();
+        self.enter_device(before);
+        result
+    }
+
+    /// Makes this the calling thread's current device.
+    pub fn enter_device(&self, device: u32) {
+        let Ok(device) = c_int::try_from(device) else { return };
+        // SAFETY: the runtime's function takes any number, and refuses what is no device.
+        let code = unsafe { (self.set_device)(device) };
+        if code != hipSuccess {
+            tracing::error!(device, %code, "the device cannot be made the current one");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The C interface: hardware queues, XQueues, hints. What each function promises stands in `include/xsched`.
+//!
+//! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
+//! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
+
+use crate::lifecycle;
+use crate::process::streams::Stream;
+use crate::process::{self, Process};
+use crate::thread::Thread;
+use hip_sys::table::Class;
+use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
+use policies::registry;
+use protocol::bounds::Priority;
+use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
+use protocol::config::SchedulerKind;
+use protocol::policy::PolicyKind;
+#[cfg(not(test))]
+use std::arch::global_asm;
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
+
+/// Gives each function its name of the interface.
+macro_rules! exported {
+    ($($name:ident => $function:path;)*) => {$(
+        #[cfg(not(test))]
+        global_asm!(
+            concat!(".pushsection .text.", stringify!($name), ",\"ax\",@progbits"),
+            concat!(".globl ", stringify!($name)),
+            concat!(".type ", stringify!($name), ",@function"),
+            concat!(stringify!($name), ": jmp {function}"),
+            concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
+            ".popsection",
+            function = sym $function,
+        );
+        #[cfg(test)]
+        const _: *const () = $function as *const ();
+    )*};
+}
+
+exported! {
+    HipQueueCreate => hip_queue_create;
+    HwQueueDestroy => hw_queue_destroy;
+    HwQueueSynchronize => hw_queue_synchronize;
+    XQueueCreate => queue_create;
+    XQueueDestroy => queue_destroy;
+    XQueueGet => queue_get;
+    XQueueSetPreemptLevel => queue_set_preempt_level;
+    XQueueSetLaunchConfig => queue_set_launch_config;
+    XQueueSuspend => queue_suspend;
+    XQueueResume => queue_resume;
+    XQueueWaitAll => queue_wait_all;
+    XQueueQuery => queue_query;
+    XHintSetScheduler => hint_set_scheduler;
+    XHintPriority => hint_priority;
+}
+
+type Outcome = Result<(), XResult>;
+
+/// Runs the body of a function of the interface: started, counted as being inside, its result as a number.
+fn run(body: impl FnOnce() -> Outcome) -> c_int {
+    let thread = Thread::current();
+    let outcome = crate::errno::kept(|| {
+        thread.inside(|| {
+            if !(lifecycle::is_ready() || lifecycle::ready_for(Class::Lifecycle)) {
+                return Err(XResult::ErrorNotSupported);
+            }
+            body()
+        })
+    });
+    match outcome {
+        Ok(()) => XResult::Success.number(),
+        Err(error) => error.number(),
+    }
+}
+
+/// The queues' side, made if there is none yet.
+fn process() -> Result<&'static Process, XResult> {
+    process::start().ok_or(XResult::ErrorHardware)
+}
+
+/// The hardware queue with this handle.
+fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
+    let process = process::get().ok_or(XResult::ErrorNotFound)?;
+    let index = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1));
+    let wrapped = process.wrapped.lock();
+    let stream = index.and_then(|index| wrapped.get(index).copied()).flatten();
+    stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
+}
+
+/// The XQueue with this handle.
+fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>), XResult> {
+    let process = process::get().filter(|_| handle != 0).ok_or(XResult::ErrorNotFound)?;
+    let queued = process.queued.lock();
+    let stream = queued.iter().copied().find(|stream| stream.handle() == handle);
+    let queue = stream.and_then(|stream| Some((stream, stream.queue()?.clone())));
+    queue.map(|(stream, queue)| (process, stream, queue)).ok_or(XResult::ErrorNotFound)
+}
+
+/// Writes a result where the caller wants it.
+///
+/// # Safety
+///
+/// `place` is null or the caller's.
+unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
+    if place.is_null() {
+        return Err(XResult::ErrorInvalidValue);
+    }
+    // SAFETY: the caller's promise; it is not null.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_int {
+    run(|| {
+        if hwq.is_null() {
+            return Err(XResult::ErrorInvalidValue);
+        }
+        let process = process()?;
+        let known = match process.stream(stream, false).1 {
+            Some(known) => known,
+            None => adopt(process, stream)?,
+        };
+        let mut wrapped = process.wrapped.lock();
+        let same = |other: &Option<&'static Stream>| other.is_some_and(|other| ptr::eq(other, known));
+        let index = wrapped.iter().position(same).unwrap_or_else(|| {
+            wrapped.push(Some(known));
+            wrapped.len() - 1
+        });
+        // SAFETY: the caller's place.
+        unsafe { put(hwq, index as u64 + 1) }
+    })
+}
+
+/// A stream that was made before this library could see it.
+fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stream, XResult> {
+    let mut flags: c_uint = hipStreamDefault;
+    let get_flags = process.real.stream_get_flags;
+    // SAFETY: the runtime looks the handle up; the place is valid.
+    if unsafe { get_flags(stream, &mut flags) } != hipSuccess {
+        return Err(XResult::ErrorInvalidValue);
+    }
+    let class = match flags & hipStreamNonBlocking {
+        0 => OrderClass::Blocking,
+        _ => OrderClass::Independent,
+    };
+    crate::process::streams::remember(stream, class);
+    process.base.streams.get(stream.as_raw()).ok_or(XResult::ErrorInvalidValue)
+}
+
+unsafe extern "C" fn hw_queue_destroy(hwq: u64) -> c_int {
+    run(|| {
+        let (process, stream) = hardware_queue(hwq)?;
+        stream.take_handle(process);
+        if let Some(place) =
+            process.wrapped.lock().iter_mut().find(|other| other.is_some_and(|other| ptr::eq(other, stream)))
+        {
+            *place = None;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn hw_queue_synchronize(hwq: u64) -> c_int {
+    run(|| {
+        let (_, stream) = hardware_queue(hwq)?;
+        let proof = stream.queue().map(|queue| queue.begin_sync());
+        xqueue::HwQueue::synchronize(&*stream.hw).map_err(|_| XResult::ErrorHardware)?;
+        if let (Some(queue), Some(proof)) = (stream.queue(), proof) {
+            queue.synced(proof);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64) -> c_int {
+    run(|| {
+        if xq.is_null() || !PreemptLevel::RANGE.contains(&level) || flags & !create_flag::BLOCKING_SUBMIT != 0
+        {
+            return Err(XResult::ErrorInvalidValue);
+        }
+        let (process, stream) = hardware_queue(hwq)?;
+        if level > 1 || flags != 0 {
+            return Err(XResult::ErrorNotSupported);
+        }
+        let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
+        // SAFETY: the caller's place.
+        unsafe { put(xq, handle) }
+    })
+}
+
+unsafe extern "C" fn queue_destroy(xq: u64) -> c_int {
+    run(|| {
+        let (process, stream, _) = queue(xq)?;
+        stream.take_handle(process);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
+    run(|| {
+        if xq.is_null() {
+            return Err(XResult::ErrorInvalidValue);
+        }
+        let (process, stream) = hardware_queue(hwq)?;
+        if process.base.config.auto.enabled {
+            let _ = stream.queue_in(process);
+        }
+        match stream.handle() {
+            0 => Err(XResult::ErrorNotFound),
+            // SAFETY: the caller's place.
+            handle => unsafe { put(xq, handle) },
+        }
+    })
+}
+
+unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
+    run(|| {
+        if !PreemptLevel::RANGE.contains(&i64::from(level)) {
+            return Err(XResult::ErrorInvalidValue);
+        }
+        queue(xq)?;
+        if level == PreemptLevel::Block.number() { Ok(()) } else { Err(XResult::ErrorNotSupported) }
+    })
+}
+
+unsafe extern "C" fn queue_set_launch_config(xq: u64, threshold: i64, batch_size: i64) -> c_int {
+    run(|| {
+        let number = |value: i64| match value {
+            ..=0 => Ok(None),
+            1..=0x7fff_ffff => Ok(u32::try_from(value).ok()),
+            _ => Err(XResult::ErrorInvalidValue),
+        };
+        let (threshold, batch) = (number(threshold)?, number(batch_size)?);
+        let (_, _, queue) = queue(xq)?;
+        if threshold.is_some() || batch.is_some() {
+            let config: LaunchConfig = queue.launch_config().with(threshold, batch);
+            queue.set_launch_config(config);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn queue_suspend(xq: u64, flags: i64) -> c_int {
+    run(|| {
+        let (_, _, queue) = queue(xq)?;
+        queue.suspend(SuspendFlags::from_bits((flags & 7) as u32));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn queue_resume(xq: u64, flags: i64) -> c_int {
+    run(|| {
+        let (_, _, queue) = queue(xq)?;
+        queue.resume(ResumeFlags::from_bits((flags & 1) as u32));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn queue_wait_all(xq: u64) -> c_int {
+    run(|| {
+        let (_, _, queue) = queue(xq)?;
+        queue.wait_all().map_err(|_| XResult::ErrorHardware)
+    })
+}
+
+unsafe extern "C" fn queue_query(xq: u64, state: *mut c_int) -> c_int {
+    run(|| {
+        if state.is_null() {
+            return Err(XResult::ErrorInvalidValue);
+        }
+        let (_, _, queue) = queue(xq)?;
+        let found = if queue.is_ready() { QueueState::Ready } else { QueueState::Idle };
+        // SAFETY: the caller's place.
+        unsafe { put(state, found.number()) }
+    })
+}
+
+unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_int {
+    run(|| {
+        let kind = SchedulerKind::from_number(scheduler.into()).ok_or(XResult::ErrorInvalidValue)?;
+        let row = match kind {
+            SchedulerKind::Local => {
+                let policy = PolicyKind::from_number(policy.into()).ok_or(XResult::ErrorInvalidValue)?;
+                Some(registry::find(policy).ok_or(XResult::ErrorNotSupported)?)
+            }
+            SchedulerKind::App | SchedulerKind::Global => None,
+        };
+        let process = process()?;
+        process.scheduler.decide_by(process, row);
+        if kind == SchedulerKind::Global {
+            tracing::warn!("no xserver is connected: queues run unscheduled");
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn hint_priority(xq: u64, priority: i32) -> c_int {
+    run(|| {
+        let priority = Priority::try_from(i64::from(priority)).map_err(|_| XResult::ErrorInvalidValue)?;
+        let (process, _, queue) = queue(xq)?;
+        queue.set_priority(priority.get());
+        process.scheduler.changed(process);
+        Ok(())
+    })
+}

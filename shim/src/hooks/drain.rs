@@ -1,0 +1,311 @@
+//! The conservative rule for functions without a handler of their own: what they concern is launched first, then they
+//! are called on the calling thread. Work for a stream takes its turn in the stream's queue and counts as its command.
+
+use super::turn;
+use crate::boundary::{Call, Failure};
+use crate::process::streams::{Found, Target};
+use crate::process::{self, Process};
+use hip_sys::table::Class;
+use hip_sys::types::{
+    HIP_LAUNCH_CONFIG, hipFunctionLaunchParams, hipGraphInstantiateParams, hipLaunchConfig_t,
+    hipLaunchParams, hipStream_t,
+};
+use std::sync::atomic::Ordering;
+use xqueue::{CostKey, Scope, Spec, XQueue};
+
+/// The queues' side, for a call that counts as the program's own.
+fn of(own: bool) -> Option<&'static Process> {
+    process::get().filter(|_| own)
+}
+
+/// Functions that concern everything: frees, unloads, resets.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn all<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
+    let body = |real: F, own: bool| {
+        if let Some(process) = of(own) {
+            process.drain(Scope::Process);
+        }
+        invoke(real)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Work for one stream.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn own<F: Copy, R: Failure>(
+    call: Call<F>,
+    per_thread: bool,
+    stream: hipStream_t,
+    invoke: impl FnOnce(F, hipStream_t) -> R,
+) -> R {
+    let class = call.class();
+    let body = |real: F, own: bool| {
+        let target = Target::of(own, stream, per_thread);
+        match (class, target.found) {
+            (Class::Capture, found) => capture(of(own), target.raw, found, || invoke(real, target.raw)),
+            (_, None) => invoke(real, target.raw),
+            (Class::Lifecycle | Class::Query, Some(found)) => {
+                found.process.drain_queue(found.queue);
+                invoke(real, target.raw)
+            }
+            (_, Some(found)) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw)),
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Work for one stream that must follow everything of the process.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn all_and_own<F: Copy, R: Failure>(
+    call: Call<F>,
+    per_thread: bool,
+    stream: hipStream_t,
+    invoke: impl FnOnce(F, hipStream_t) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        let target = Target::of(own, stream, per_thread);
+        match target.found {
+            None => {
+                if let Some(process) = of(own) {
+                    process.drain(Scope::Process);
+                }
+                invoke(real, target.raw)
+            }
+            Some(found) => {
+                let spec = Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) };
+                turn::take(found, &spec, || invoke(real, target.raw))
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Functions of two streams.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn both<F: Copy, R: Failure>(
+    call: Call<F>,
+    streams: [hipStream_t; 2],
+    invoke: impl FnOnce(F, [hipStream_t; 2]) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        let raw = streams.map(|stream| {
+            let target = Target::of(own, stream, false);
+            if let Some(found) = target.found {
+                found.process.drain_queue(found.queue);
+            }
+            target.raw
+        });
+        invoke(real, raw)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Work for the default stream. `completes`: the call returns when it is done.
+///
+/// The `_spt` functions without a stream work on the runtime's own per-thread stream, for which another one stands here;
+/// so that one is waited for before, and the runtime's after.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn default<F: Copy, R: Failure>(
+    call: Call<F>,
+    per_thread: bool,
+    completes: bool,
+    invoke: impl FnOnce(F) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        let target = Target::of(own, hipStream_t::NULL, per_thread);
+        let Some(found) = target.found else { return invoke(real) };
+        let spec = Spec { completes: completes || per_thread, ..turn::spec(CostKey::UNKNOWN) };
+        turn::take(found, &spec, || {
+            if !per_thread {
+                return invoke(real);
+            }
+            let synchronize = found.process.real.stream_synchronize;
+            // SAFETY: the stream that stands for the calling thread's own.
+            let _ = unsafe { synchronize(target.raw) };
+            let result = invoke(real);
+            if result.code() == 0 {
+                // SAFETY: a handle that the runtime knows.
+                let _ = unsafe { synchronize(hipStream_t::PER_THREAD) };
+            }
+            result
+        })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Begins or ends a capture, or changes one. A stream that begins to capture has nothing pending, in flight or to be
+/// marked: a mark would become a part of the graph.
+fn capture<R: Failure>(
+    process: Option<&'static Process>,
+    stream: hipStream_t,
+    found: Option<Found>,
+    invoke: impl FnOnce() -> R,
+) -> R {
+    let Some(process) = process else { return invoke() };
+    if let Some(found) = found {
+        quiet(process, found.queue);
+    }
+    let before = process.is_capturing(stream);
+    // Before the call, so that no launch of this stream takes it for one that does not capture.
+    process.captures.fetch_add(1, Ordering::AcqRel);
+    let result = invoke();
+    let after = process.is_capturing(stream);
+    let ended = 1 + usize::from(before && !after) - usize::from(!before && after);
+    let _ = process
+        .captures
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |captures| Some(captures.saturating_sub(ended)));
+    result
+}
+
+/// Waits until everything of a queue has completed and its marks have shown it.
+pub(crate) fn quiet(process: &Process, queue: &XQueue) {
+    if crate::thread::Thread::current().is_in_callback() {
+        return;
+    }
+    process.drain_queue(queue);
+    let proof = queue.begin_sync();
+    queue.wait_completed(process.domain.take_ticket());
+    queue.synced(proof);
+}
+
+/// Something with a stream inside, which the per-thread stream is replaced in.
+pub(crate) trait WithStream: Copy {
+    /// The stream.
+    fn stream(&mut self) -> &mut hipStream_t;
+}
+
+macro_rules! with_stream {
+    ($($type:ty)*) => {$(
+        impl WithStream for $type {
+            fn stream(&mut self) -> &mut hipStream_t {
+                &mut self.stream
+            }
+        }
+    )*};
+}
+
+with_stream!(HIP_LAUNCH_CONFIG hipLaunchConfig_t hipLaunchParams hipFunctionLaunchParams);
+
+/// A launch whose configuration names the stream.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `config` is null or the caller's configuration.
+pub(crate) unsafe fn with_config<F: Copy, C: WithStream, R: Failure>(
+    call: Call<F>,
+    config: *const C,
+    invoke: impl FnOnce(F, *const C) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        // SAFETY: null or the caller's configuration.
+        let given = unsafe { config.as_ref() };
+        let (Some(_), Some(mut copy)) = (of(own), given.copied()) else {
+            return invoke(real, config);
+        };
+        let target = Target::of(own, *copy.stream(), false);
+        *copy.stream() = target.raw;
+        match target.found {
+            None => invoke(real, &copy),
+            Some(found) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, &copy)),
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// A launch on several devices; the runtime waits for all the streams before and after.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `list` is null or the caller's list of this length.
+pub(crate) unsafe fn with_list<F: Copy, C: WithStream, R: Failure>(
+    call: Call<F>,
+    list: *mut C,
+    length: usize,
+    invoke: impl FnOnce(F, *mut C) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        // More devices than any process sees are the runtime's to refuse.
+        let Some(process) = of(own).filter(|_| !list.is_null() && length <= 64) else {
+            return invoke(real, list);
+        };
+        process.drain(Scope::Process);
+        // SAFETY: the caller's list of this length, which is not null.
+        let mut copy = unsafe { std::slice::from_raw_parts(list, length) }.to_vec();
+        for launch in &mut copy {
+            *launch.stream() = Target::of(own, *launch.stream(), false).raw;
+        }
+        invoke(real, copy.as_mut_ptr())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// The parameters of an instantiation name a stream for the upload.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `params` is null or the caller's.
+pub(crate) unsafe fn with_upload_stream<F: Copy, R: Failure>(
+    call: Call<F>,
+    params: *mut hipGraphInstantiateParams,
+    invoke: impl FnOnce(F) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        // SAFETY: null or the caller's parameters.
+        let given = unsafe { params.as_mut() };
+        let (Some(process), Some(params)) = (of(own), given) else { return invoke(real) };
+        process.drain(Scope::Process);
+        let before = params.upload_stream;
+        params.upload_stream = Target::of(own, before, false).raw;
+        let result = invoke(real);
+        params.upload_stream = before;
+        result
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Functions that only ask or tell something about a stream, without work for it.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn translate<F: Copy, R: Failure>(
+    call: Call<F>,
+    per_thread: bool,
+    stream: hipStream_t,
+    invoke: impl FnOnce(F, hipStream_t) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        let raw = match of(own) {
+            Some(process) if per_thread || stream == hipStream_t::PER_THREAD => {
+                process.stream(stream, per_thread).0
+            }
+            _ => stream,
+        };
+        invoke(real, raw)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}

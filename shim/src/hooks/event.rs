@@ -1,0 +1,250 @@
+//! Events. The runtime answers for all but those whose record is still deferred (`process::events`).
+
+use super::turn::{self, code};
+use super::{drain, sync};
+use crate::boundary::Call;
+use crate::process;
+use crate::process::streams::{Found, Target};
+use crate::thread::Thread;
+use hal_hip::command::HipCommand;
+use hal_hip::real::result;
+use hip_sys::pfn;
+use hip_sys::types::{hipError_t, hipErrorNotReady, hipEvent_t, hipStream_t, hipSuccess};
+use std::ffi::c_uint;
+use std::sync::atomic::Ordering;
+use xqueue::{CostKey, Direct, Footprint, Spec};
+
+/// Records and waits take no time on the device.
+const KEY: CostKey = CostKey(2);
+
+fn captures(found: Found) -> bool {
+    found.process.captures.load(Ordering::Acquire) != 0
+}
+
+/// The functions that create an event.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `event` is the caller's place for the handle.
+pub(crate) unsafe fn create<F: Copy>(
+    call: Call<F>,
+    event: *mut hipEvent_t,
+    invoke: impl FnOnce(F) -> hipError_t,
+) -> hipError_t {
+    let body = |real: F, own| {
+        let code = invoke(real);
+        if let Some(process) = process::get().filter(|_| own)
+            && code == hipSuccess
+            && !event.is_null()
+        {
+            // SAFETY: the runtime has just written the handle there.
+            process.events.created(unsafe { *event });
+        }
+        code
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// The functions that record an event.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `invoke` calls it with the caller's arguments.
+pub(crate) unsafe fn record<F: Copy + 'static>(
+    call: Call<F>,
+    per_thread: bool,
+    event: hipEvent_t,
+    stream: hipStream_t,
+    invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
+) -> hipError_t {
+    let body = |real: F, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        let Some(found) = found else { return invoke(real, raw) };
+        let events = &found.process.events;
+        let after = events.before_record(event);
+        let spec = Spec { after: &after, ..turn::spec(KEY) };
+        if let Direct::Launched(_, recorded) = found.queue.try_direct(&spec, || result(invoke(real, raw))) {
+            if recorded.is_ok() {
+                events.recorded(event);
+            }
+            return code(recorded);
+        }
+        if !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
+            let recorded = turn::take(found, &spec, || invoke(real, raw));
+            if recorded == hipSuccess {
+                events.recorded(event);
+            }
+            return recorded;
+        }
+        let named = events.name(event);
+        let holds = named.clone();
+        let call = move || {
+            let _ = &holds;
+            invoke(real, raw)
+        };
+        // SAFETY: the event is not destroyed before the command is dropped, and a record belongs to no thread.
+        let command = unsafe { HipCommand::new("event record", Footprint::default(), call) }.kept();
+        match turn::append(found, &spec, Box::new(command)) {
+            Ok(ticket) => {
+                events.record_deferred(event, &named, found.queue, ticket);
+                hipSuccess
+            }
+            Err(error) => turn::refused(error),
+        }
+    };
+    // SAFETY: the call's type is that of its function, by the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// `hipStreamWaitEvent` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn wait(
+    call: Call<pfn::hipStreamWaitEvent>,
+    per_thread: bool,
+    stream: hipStream_t,
+    event: hipEvent_t,
+    flags: c_uint,
+) -> hipError_t {
+    let body = |real: pfn::hipStreamWaitEvent, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        // SAFETY: the caller's own arguments.
+        let invoke = move || unsafe { real(raw, event, flags) };
+        let Some(found) = found else {
+            if let Some(process) = process::get().filter(|_| own) {
+                launched(process, event);
+            }
+            return invoke();
+        };
+        let events = &found.process.events;
+        if captures(found) {
+            // The event may be one of a capture, which this stream then joins: it must be quiet.
+            launched(found.process, event);
+            drain::quiet(found.process, found.queue);
+            return invoke();
+        }
+        let after: Vec<_> = events.open_record(event).into_iter().collect();
+        let spec = Spec { after: &after, ..turn::spec(KEY) };
+        if let Direct::Launched(_, waits) = found.queue.try_direct(&spec, || result(invoke())) {
+            return code(waits);
+        }
+        if event.is_null() || flags != 0 || !turn::is_at_home(found) {
+            return turn::take(found, &spec, invoke);
+        }
+        let named = events.name(event);
+        let holds = named.clone();
+        let call = move || {
+            let _ = &holds;
+            invoke()
+        };
+        // SAFETY: as for a record.
+        let command = unsafe { HipCommand::new("wait for an event", Footprint::default(), call) };
+        match turn::append(found, &spec, Box::new(command)) {
+            Ok(ticket) => {
+                events.wait_deferred(event, &named, found.queue, ticket);
+                hipSuccess
+            }
+            Err(error) => turn::refused(error),
+        }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// Waits until the event's last record is launched; inside a callback nothing waits.
+fn launched(process: &process::Process, event: hipEvent_t) {
+    if let Some(record) = process.events.open_record(event)
+        && !Thread::current().is_in_callback()
+    {
+        record.queue.wait_launched(record.through.next());
+    }
+}
+
+/// `hipEventQuery`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) -> hipError_t {
+    let body = |real: pfn::hipEventQuery, own| {
+        if let Some(process) = process::get().filter(|_| own)
+            && process.events.open_record(event).is_some()
+        {
+            return sync::not_ready();
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { real(event) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipEventSynchronize`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hipEvent_t) -> hipError_t {
+    let body = |real: pfn::hipEventSynchronize, own| {
+        let mut queue = None;
+        if let Some(process) = process::get().filter(|_| own) {
+            queue = process.events.open_record(event).map(|record| record.queue);
+            launched(process, event);
+        }
+        // SAFETY: the caller's own argument.
+        let result = unsafe { real(event) };
+        sync::with_error(result, queue.as_deref().into_iter())
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipEventElapsedTime`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn elapsed_time(
+    call: Call<pfn::hipEventElapsedTime>,
+    ms: *mut f32,
+    start: hipEvent_t,
+    stop: hipEvent_t,
+) -> hipError_t {
+    let body = |real: pfn::hipEventElapsedTime, own| {
+        if let Some(process) = process::get().filter(|_| own) {
+            let is_open = |event| process.events.open_record(event).is_some();
+            if !ms.is_null() && (is_open(start) || is_open(stop)) {
+                return sync::not_ready();
+            }
+        }
+        // SAFETY: the caller's own arguments.
+        unsafe { real(ms, start, stop) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipEventDestroy`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn destroy(call: Call<pfn::hipEventDestroy>, event: hipEvent_t) -> hipError_t {
+    let body = |real: pfn::hipEventDestroy, own| {
+        if let Some(process) = process::get().filter(|_| own)
+            && process.events.doom(event)
+        {
+            return hipSuccess;
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { real(event) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// What is not complete for the runtime either.
+pub(crate) const NOT_READY: hipError_t = hipErrorNotReady;

@@ -1,0 +1,370 @@
+//! Kernel launches: at once with the caller's own arguments, else later with copies of them, else, where their sizes are
+//! not known, in their turn on the calling thread.
+//!
+//! A launch is deferred only if it would succeed as far as can be told: what the runtime would refuse is left to it, so
+//! that the caller gets the error from the call.
+
+#![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
+
+use super::turn::{self, code};
+use crate::boundary::Call;
+use crate::process::streams::{Found, Target};
+use hal_hip::args::KernelArgs;
+use hal_hip::command::{HipCommand, launch_key};
+use hal_hip::layout::Kernel;
+use hal_hip::real::result;
+use hip_sys::pfn;
+use hip_sys::types::{dim3, hipError_t, hipEvent_t, hipFunction_t, hipStream_t, hipSuccess};
+use std::ffi::{c_int, c_uint, c_void};
+use xqueue::{After, Direct, Spec};
+
+/// More threads in a block than this, or more shared memory, is the runtime's to refuse.
+const MOST_THREADS: u64 = 1024;
+const MOST_SHARED: usize = 64 << 10;
+
+fn dims(x: u32, y: u32, z: u32) -> dim3 {
+    dim3 { x, y, z }
+}
+
+/// Whether the runtime would take these sizes. `work_items`: the grid counts threads and not blocks.
+fn is_sane(grid: dim3, block: dim3, shared: usize, work_items: bool) -> bool {
+    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    let fits = |grid: u32, block: u32| {
+        let factor = if work_items { 1 } else { u64::from(block) };
+        grid != 0 && u64::from(grid) * factor <= u64::from(u32::MAX)
+    };
+    (1..=MOST_THREADS).contains(&threads)
+        && shared <= MOST_SHARED
+        && fits(grid.x, block.x)
+        && fits(grid.y, block.y)
+        && fits(grid.z, block.z)
+}
+
+/// What a launch is, for the way that it takes.
+struct Launch {
+    function: *const c_void,
+    grid: dim3,
+    block: dim3,
+    shared: usize,
+    work_items: bool,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    /// Start and stop.
+    events: [hipEvent_t; 2],
+}
+
+impl Launch {
+    /// The arguments, copied.
+    ///
+    /// # Safety
+    ///
+    /// They are as the launch functions want them.
+    unsafe fn copy(&self, found: Found) -> Option<(&'static Kernel, KernelArgs)> {
+        if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
+            return None;
+        }
+        let kernel = found.process.base.kernels.find(self.function).ok()?;
+        let mut args = KernelArgs::new();
+        // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
+        unsafe { args.copy(&kernel.layout, self.params, self.extra) }.ok()?;
+        Some((kernel, args))
+    }
+
+    /// The way of one launch. `invoke` makes the real call with arguments, and is called once.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are as the launch functions want them, and `invoke` may be called on any thread.
+    #[inline(always)]
+    unsafe fn go(
+        self,
+        found: Found,
+        invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
+    ) -> hipError_t {
+        let spec = turn::spec(launch_key(self.function.addr(), self.grid, self.block));
+        if self.events != [hipEvent_t::NULL; 2] {
+            // SAFETY: the caller's promise.
+            return unsafe { self.go_with_events(found, &spec, invoke) };
+        }
+        match found.queue.try_direct(&spec, || result(invoke(self.params, self.extra))) {
+            Direct::Launched(_, launched) => code(launched),
+            // SAFETY: the caller's promise.
+            Direct::NotNow => unsafe { self.later(found, &spec, invoke) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Launch::go`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn later(
+        self,
+        found: Found,
+        spec: &Spec<'_>,
+        invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
+    ) -> hipError_t {
+        // SAFETY: the caller's promise.
+        let Some((kernel, mut args)) = (unsafe { self.copy(found) }) else {
+            return turn::take(found, spec, || invoke(self.params, self.extra));
+        };
+        let call = move || args.pass(&invoke);
+        let bytes = size_of_val(&call);
+        // SAFETY: the call owns its arguments, and `invoke` may be called anywhere, by the caller's promise.
+        let command = unsafe { HipCommand::new(&kernel.name, turn::arguments(bytes), call) };
+        match turn::append(found, spec, Box::new(command)) {
+            Ok(_) => hipSuccess,
+            Err(error) => turn::refused(error),
+        }
+    }
+
+    /// A launch that records events around itself.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Launch::go`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn go_with_events(
+        self,
+        found: Found,
+        spec: &Spec<'_>,
+        invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
+    ) -> hipError_t {
+        let (events, device) = (&found.process.events, found.stream.hw.device());
+        let given: Vec<hipEvent_t> = self.events.into_iter().filter(|event| !event.is_null()).collect();
+        let after: Vec<After> = given.iter().flat_map(|event| events.before_record(*event)).collect();
+        let spec = Spec { after: &after, ..*spec };
+        if let Direct::Launched(_, launched) =
+            found.queue.try_direct(&spec, || result(invoke(self.params, self.extra)))
+        {
+            given.iter().for_each(|event| events.recorded(*event));
+            return code(launched);
+        }
+        // SAFETY: the caller's promise.
+        let copied =
+            unsafe { self.copy(found) }.filter(|_| given.iter().all(|event| events.is_on(*event, device)));
+        let Some((kernel, mut args)) = copied else {
+            let launched = turn::take(found, &spec, || invoke(self.params, self.extra));
+            given.iter().for_each(|event| events.recorded(*event));
+            return launched;
+        };
+        let named: Vec<_> = given.iter().map(|event| events.name(*event)).collect();
+        let holds = named.clone();
+        let call = move || {
+            let _ = &holds;
+            args.pass(&invoke)
+        };
+        let bytes = size_of_val(&call);
+        // SAFETY: as above; the events are not destroyed before the command is dropped.
+        let command = unsafe { HipCommand::new(&kernel.name, turn::arguments(bytes), call) };
+        match turn::append(found, &spec, Box::new(command)) {
+            Ok(ticket) => {
+                for (event, named) in given.iter().zip(&named) {
+                    events.record_deferred(*event, named, found.queue, ticket);
+                }
+                hipSuccess
+            }
+            Err(error) => turn::refused(error),
+        }
+    }
+}
+
+/// `hipLaunchKernel` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+#[inline(always)]
+pub(crate) unsafe fn kernel(
+    call: Call<pfn::hipLaunchKernel>,
+    per_thread: bool,
+    function: *const c_void,
+    grid: dim3,
+    block: dim3,
+    args: *mut *mut c_void,
+    shared: usize,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipLaunchKernel, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        // SAFETY: the arguments are the caller's own, or copies of them by their true sizes.
+        let invoke = move |params, _| unsafe { real(function, grid, block, params, shared, raw) };
+        let Some(found) = found else { return invoke(args, std::ptr::null_mut()) };
+        let extra = std::ptr::null_mut();
+        let events = [hipEvent_t::NULL; 2];
+        let launch = Launch { function, grid, block, shared, work_items: false, params: args, extra, events };
+        // SAFETY: the caller's promise; a launch belongs to no thread.
+        unsafe { launch.go(found, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipModuleLaunchKernel`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+#[inline(always)]
+pub(crate) unsafe fn module_kernel(
+    call: Call<pfn::hipModuleLaunchKernel>,
+    f: hipFunction_t,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: hipStream_t,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> hipError_t {
+    let body = |real: pfn::hipModuleLaunchKernel, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        // SAFETY: as for `hipLaunchKernel`.
+        let invoke =
+            move |params, extra| unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra) };
+        let Some(found) = found else { return invoke(params, extra) };
+        let launch = Launch {
+            function: f.0.cast_const(),
+            grid: dims(gx, gy, gz),
+            block: dims(bx, by, bz),
+            shared: shared as usize,
+            work_items: false,
+            params,
+            extra,
+            events: [hipEvent_t::NULL; 2],
+        };
+        // SAFETY: the caller's promise; a launch belongs to no thread.
+        unsafe { launch.go(found, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipExtLaunchKernel`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn ext_kernel(
+    call: Call<pfn::hipExtLaunchKernel>,
+    function: *const c_void,
+    grid: dim3,
+    block: dim3,
+    args: *mut *mut c_void,
+    shared: usize,
+    stream: hipStream_t,
+    start: hipEvent_t,
+    stop: hipEvent_t,
+    flags: c_int,
+) -> hipError_t {
+    let body = |real: pfn::hipExtLaunchKernel, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        let invoke = move |params, _| {
+            // SAFETY: as for `hipLaunchKernel`; the events live as long as a command names them.
+            unsafe { real(function, grid, block, params, shared, raw, start, stop, flags) }
+        };
+        let Some(found) = found else { return invoke(args, std::ptr::null_mut()) };
+        let extra = std::ptr::null_mut();
+        let events = [start, stop];
+        let launch = Launch { function, grid, block, shared, work_items: false, params: args, extra, events };
+        // SAFETY: the caller's promise; a launch belongs to no thread.
+        unsafe { launch.go(found, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipExtModuleLaunchKernel` under both of its names
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn ext_module_kernel(
+    call: Call<pfn::hipExtModuleLaunchKernel>,
+    f: hipFunction_t,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: usize,
+    stream: hipStream_t,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    start: hipEvent_t,
+    stop: hipEvent_t,
+    flags: u32,
+) -> hipError_t {
+    let body = |real: pfn::hipExtModuleLaunchKernel, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        let invoke = move |params, extra| {
+            // SAFETY: as for `hipExtLaunchKernel`.
+            unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra, start, stop, flags) }
+        };
+        let Some(found) = found else { return invoke(params, extra) };
+        let launch = Launch {
+            function: f.0.cast_const(),
+            grid: dims(gx, gy, gz),
+            block: dims(bx, by, bz),
+            shared,
+            work_items: true,
+            params,
+            extra,
+            events: [start, stop],
+        };
+        // SAFETY: the caller's promise; a launch belongs to no thread.
+        unsafe { launch.go(found, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipHccModuleLaunchKernel` under both of its names
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn hcc_module_kernel(
+    call: Call<pfn::hipHccModuleLaunchKernel>,
+    f: hipFunction_t,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: usize,
+    stream: hipStream_t,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    start: hipEvent_t,
+    stop: hipEvent_t,
+) -> hipError_t {
+    let body = |real: pfn::hipHccModuleLaunchKernel, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        let invoke = move |params, extra| {
+            // SAFETY: as for `hipExtLaunchKernel`.
+            unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra, start, stop) }
+        };
+        let Some(found) = found else { return invoke(params, extra) };
+        let launch = Launch {
+            function: f.0.cast_const(),
+            grid: dims(gx, gy, gz),
+            block: dims(bx, by, bz),
+            shared,
+            work_items: true,
+            params,
+            extra,
+            events: [start, stop],
+        };
+        // SAFETY: the caller's promise; a launch belongs to no thread.
+        unsafe { launch.go(found, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}

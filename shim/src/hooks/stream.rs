@@ -1,0 +1,93 @@
+//! The life of streams.
+
+use super::drain;
+use crate::boundary::Call;
+use crate::process;
+use crate::process::streams;
+use crate::thread::Thread;
+use hip_sys::pfn;
+use hip_sys::types::{hipError_t, hipStream_t, hipStreamNonBlocking, hipSuccess};
+use std::ffi::c_uint;
+use std::ptr;
+use xqueue::{OrderClass, Scope};
+
+/// The functions that create a stream with these flags.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `stream` is the caller's place for the handle.
+pub(crate) unsafe fn create<F: Copy>(
+    call: Call<F>,
+    stream: *mut hipStream_t,
+    flags: c_uint,
+    invoke: impl FnOnce(F) -> hipError_t,
+) -> hipError_t {
+    let body = |real: F, own| {
+        let code = invoke(real);
+        if own && code == hipSuccess && !stream.is_null() {
+            // SAFETY: the runtime has just written the handle there.
+            let handle = unsafe { *stream };
+            let independent = flags & hipStreamNonBlocking != 0;
+            let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
+            crate::errno::kept(|| streams::remember(handle, class));
+        }
+        code
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// `hipStreamDestroy`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStream_t) -> hipError_t {
+    let body = |real: pfn::hipStreamDestroy, own| {
+        if own
+            && stream.as_raw() > hipStream_t::PER_THREAD.as_raw()
+            && let Some(base) = process::base()
+            && let Some(known) = base.streams.remove(stream.as_raw())
+            && let Some(process) = process::get()
+        {
+            known.end(process);
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { real(stream) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipDeviceReset`: takes the device's streams and all modules with it.
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
+    let body = |real: pfn::hipDeviceReset, own| {
+        if own && let Some(base) = process::base() {
+            if let Some(process) = process::get() {
+                process.drain(Scope::Process);
+                let device = process.real.current_device();
+                let all: Vec<_> = process.queued.lock().clone();
+                for stream in all.into_iter().filter(|stream| stream.hw.device() == device) {
+                    let Some(queue) = stream.queue() else { continue };
+                    if !Thread::current().is_in_callback() {
+                        drain::quiet(process, queue);
+                    }
+                    let is_default = process.defaults.iter().any(|other| ptr::eq(*other, stream));
+                    if !is_default {
+                        base.streams.remove(stream.hw.stream().as_raw());
+                        stream.end(process);
+                    }
+                }
+            }
+            base.kernels.remove_modules();
+        }
+        // SAFETY: it takes no argument.
+        unsafe { real() }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}

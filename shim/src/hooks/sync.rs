@@ -1,0 +1,141 @@
+//! Synchronizations and queries: what is deferred is launched first, or answered for. A success of the runtime proves
+//! queues idle. Errors of deferred commands come out here.
+
+use super::event::NOT_READY;
+use super::turn;
+use crate::boundary::Call;
+use crate::process;
+use crate::process::streams::Target;
+use crate::thread::Thread;
+use hip_sys::pfn;
+use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
+use std::sync::Arc;
+use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
+
+/// The answer for what is deferred still.
+pub(crate) fn not_ready() -> hipError_t {
+    Thread::current().keep_error(NOT_READY.0);
+    NOT_READY
+}
+
+/// The result, or in place of a success the error of a deferred command.
+pub(crate) fn with_error<'q>(code: hipError_t, queues: impl Iterator<Item = &'q XQueue>) -> hipError_t {
+    if code != hipSuccess {
+        return code;
+    }
+    for queue in queues {
+        if let Some(error) = queue.take_error() {
+            Thread::current().keep_error(error.code());
+            return turn::of(error);
+        }
+    }
+    code
+}
+
+/// Makes a call that returns when these queues' work is done.
+fn synchronized(
+    process: &process::Process,
+    queues: &[Arc<XQueue>],
+    call: impl FnOnce() -> hipError_t,
+) -> hipError_t {
+    for queue in queues {
+        process.drain_queue(queue);
+    }
+    let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
+    let code = call();
+    if code == hipSuccess {
+        for (queue, proof) in queues.iter().zip(proofs) {
+            queue.synced(proof);
+        }
+    }
+    with_error(code, queues.iter().map(|queue| &**queue))
+}
+
+/// `hipDeviceSynchronize`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t {
+    let body = |real: pfn::hipDeviceSynchronize, own| {
+        let Some(process) = process::get().filter(|_| own) else {
+            // SAFETY: it takes no argument.
+            return unsafe { real() };
+        };
+        let device = DeviceId(process.real.current_device());
+        let mut queues = process.domain.queues();
+        queues.retain(|queue| queue.device() == device);
+        // SAFETY: it takes no argument.
+        synchronized(process, &queues, || unsafe { real() })
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipStreamSynchronize` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn stream(
+    call: Call<pfn::hipStreamSynchronize>,
+    per_thread: bool,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipStreamSynchronize, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        // SAFETY: the caller's own argument, or the stream that stands for it.
+        let invoke = || unsafe { real(raw) };
+        let Some(found) = found else { return invoke() };
+        if found.queue.class() == OrderClass::Default {
+            // The default stream waits for all that wait for it.
+            let kin = found.process.default_kin(found.stream.hw.device());
+            return synchronized(found.process, &kin, invoke);
+        }
+        found.process.drain_queue(found.queue);
+        let proof = found.queue.begin_sync();
+        let code = invoke();
+        if code == hipSuccess {
+            found.queue.synced(proof);
+        }
+        with_error(code, std::iter::once(&**found.queue))
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipStreamQuery` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn query(
+    call: Call<pfn::hipStreamQuery>,
+    per_thread: bool,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipStreamQuery, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        // SAFETY: the caller's own argument, or the stream that stands for it.
+        let invoke = || unsafe { real(raw) };
+        let Some(found) = found else { return invoke() };
+        let is_open = |queue: &XQueue| queue.frontier() != Ticket::NONE;
+        let open = match found.queue.class() {
+            OrderClass::Default if found.process.domain.has_pending() => {
+                found.process.default_kin(found.stream.hw.device()).iter().any(|queue| is_open(queue))
+            }
+            _ => is_open(found.queue),
+        };
+        if open {
+            return not_ready();
+        }
+        let proof = found.queue.begin_sync();
+        let code = invoke();
+        if code == hipSuccess && found.queue.class() != OrderClass::Default {
+            found.queue.synced(proof);
+        }
+        with_error(code, std::iter::once(&**found.queue))
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}

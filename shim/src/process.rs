@@ -1,0 +1,347 @@
+//! What the library keeps for one process: its configuration and kernels from the first hook on ([`Base`]), its queues
+//! from the first call that needs one ([`Process`]).
+//!
+//! Both are made once and never freed. A forked child makes new ones when it starts; the parent's are never looked at.
+//! As long as there is no [`Process`] every call is forwarded: with `XSCHED_AUTO_XQUEUE` it comes into being with the
+//! first call that uses a device, without it with the first function of the C interface that makes a queue.
+
+pub(crate) mod events;
+pub(crate) mod scheduler;
+pub(crate) mod streams;
+
+use crate::table::Entry;
+use crate::thread::Thread;
+use crate::{environment, lifecycle, runtime};
+use events::Events;
+use hal_hip::kernels::Kernels;
+use hal_hip::map::HandleMap;
+use hal_hip::queue::HipDevice;
+use hal_hip::real::Real;
+use hip_sys::pfn;
+use hip_sys::types::hipSuccess;
+use parking_lot::Mutex;
+use protocol::config::{Config, SchedulerKind, TestMode};
+use scheduler::Scheduler;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use streams::Stream;
+use xqueue::{DeviceId, Domain, LaunchConfig, Permission, Scope, Stats, Ticket};
+
+/// What exists from the first hook on.
+pub(crate) struct Base {
+    pub(crate) config: Config,
+    pub(crate) kernels: Kernels,
+    /// Streams that the program has made, by their handles.
+    pub(crate) streams: HandleMap<Stream>,
+    real: OnceLock<Option<&'static Real>>,
+    /// Held by whoever makes the queues' side.
+    making: Mutex<()>,
+}
+
+/// What exists from the first queue on.
+pub(crate) struct Process {
+    pub(crate) base: &'static Base,
+    pub(crate) real: &'static Real,
+    pub(crate) domain: Domain,
+    pub(crate) events: Events,
+    pub(crate) scheduler: Scheduler,
+    /// The default stream of each device.
+    pub(crate) defaults: Vec<&'static Stream>,
+    /// Every stream that has a queue.
+    pub(crate) queued: Mutex<Vec<&'static Stream>>,
+    /// The hardware queues that the program has made; a handle is the place plus one.
+    pub(crate) wrapped: Mutex<Vec<Option<&'static Stream>>>,
+    /// Streams that capture, as far as calls have shown; more than that only costs time.
+    pub(crate) captures: AtomicUsize,
+    /// Counters of queues that are gone.
+    gone: Mutex<Totals>,
+}
+
+static BASE: AtomicPtr<Base> = AtomicPtr::new(ptr::null_mut());
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+/// Whether queues come by themselves, and there are none yet.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the process waits for a thread that is inside a call of the runtime.
+const LAST_CALL: Duration = Duration::from_millis(500);
+
+/// A process begins, before its first call is handled.
+pub(crate) fn begin(config: Config) {
+    let wanted = config.auto.enabled;
+    let streams = HandleMap::new();
+    let (kernels, real, making) = (Kernels::new(), OnceLock::new(), Mutex::new(()));
+    let base = Box::leak(Box::new(Base { config, kernels, streams, real, making }));
+    PROCESS.store(ptr::null_mut(), Ordering::Release);
+    BASE.store(base, Ordering::Release);
+    WANTED.store(wanted, Ordering::Release);
+}
+
+/// What there is from the first hook on. Only for calls that count as the program's own: then it is this process's.
+#[inline(always)]
+pub(crate) fn base() -> Option<&'static Base> {
+    // SAFETY: null, or leaked by `begin`.
+    unsafe { BASE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The queues' side, if there is any. Only for calls that count as the program's own.
+#[inline(always)]
+pub(crate) fn get() -> Option<&'static Process> {
+    // SAFETY: null, or leaked by `start`.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the queues' side where the configuration wants it, with the first call that uses a device.
+#[cold]
+pub(crate) fn start_if_wanted(entry: &Entry) {
+    if WANTED.load(Ordering::Acquire) && lifecycle::uses_device(entry.class()) && start().is_some() {
+        WANTED.store(false, Ordering::Release);
+    }
+}
+
+/// Makes the queues' side. Nothing if the runtime has no device. Makes HIP calls, perhaps the first ones of the process:
+/// threads that come meanwhile wait, because in 5.2.3 two first calls of different functions at once find every device
+/// twice.
+pub(crate) fn start() -> Option<&'static Process> {
+    if let Some(process) = get() {
+        return Some(process);
+    }
+    let base = base()?;
+    let _making = base.making.lock();
+    if let Some(process) = get() {
+        return Some(process);
+    }
+    let real = base.real()?;
+    let process: &'static Process = Box::leak(Box::new(Process::new(base, real)));
+    PROCESS.store(ptr::from_ref(process).cast_mut(), Ordering::Release);
+    // Again, because by now the runtime has registered whatever takes it apart.
+    lifecycle::handle_exit();
+    process.scheduler.begin(process);
+    Some(process)
+}
+
+/// The end of the process: no thread of ours calls HIP any more when this returns, if that can be had in time.
+pub(crate) fn end() {
+    let Some(process) = get() else { return };
+    let totals = process.totals();
+    tracing::debug!(
+        "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} pending={}",
+        totals.queues,
+        totals.direct,
+        totals.deferred,
+        totals.forced,
+        totals.suspensions,
+        totals.suspended.as_micros(),
+        totals.pending,
+    );
+    if !process.domain.quit(LAST_CALL) {
+        tracing::warn!("a launch is still inside the HIP runtime while the process ends");
+    }
+}
+
+/// Sums over queues.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    queues: u64,
+    direct: u64,
+    deferred: u64,
+    forced: u64,
+    suspensions: u64,
+    suspended: Duration,
+    pending: usize,
+}
+
+impl Totals {
+    fn add(&mut self, stats: &Stats) {
+        self.queues += 1;
+        self.direct += stats.direct;
+        self.deferred += stats.deferred;
+        self.forced += stats.forced;
+        self.suspensions += stats.suspensions;
+        self.suspended += stats.suspended;
+        self.pending += stats.pending;
+    }
+}
+
+impl Base {
+    /// The functions of the runtime, if it has them all and knows a device.
+    pub(crate) fn real(&self) -> Option<&'static Real> {
+        if let Some(real) = self.real.get() {
+            return *real;
+        }
+        let real: Option<&'static Real> = find_real().map(|real| &*Box::leak(Box::new(real)));
+        // A runtime without a device may have one later; without the functions it stays so, at little cost.
+        if real.is_some() { *self.real.get_or_init(|| real) } else { None }
+    }
+}
+
+/// A function of the runtime under this type.
+///
+/// # Safety
+///
+/// `F` is the pointer type of the function of this name.
+unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
+    let found = runtime::find(name)?;
+    // SAFETY: the caller's promise; the size was checked.
+    Some(unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&found) })
+}
+
+macro_rules! functions {
+    ($($name:ident),*) => {
+        ($({
+            let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).ok()?;
+            // SAFETY: `pfn` has a type for each function under its name.
+            unsafe { function::<pfn::$name>(name) }?
+        }),*)
+    };
+}
+
+fn find_real() -> Option<Real> {
+    let (count, version) = functions!(hipGetDeviceCount, hipRuntimeGetVersion);
+    let (mut devices, mut number): (c_int, c_int) = (0, 0);
+    // SAFETY: the runtime's function gets a place for its answer.
+    let counted = unsafe { count(&mut devices) };
+    // SAFETY: as above.
+    let versioned = unsafe { version(&mut number) };
+    let devices = u32::try_from(devices).ok().filter(|&devices| counted == hipSuccess && devices > 0)?;
+    let number = if versioned == hipSuccess { number } else { 0 };
+    // 5.2.3 and later count as 50221153; a runtime that says nothing is taken for one of today's kind.
+    let major = u32::try_from(number / 10_000_000).ok().filter(|&major| major > 0).unwrap_or(6);
+    let (event_create, event_destroy, event_record, event_query, stream_create, stream_destroy) = functions!(
+        hipEventCreateWithFlags,
+        hipEventDestroy,
+        hipEventRecord,
+        hipEventQuery,
+        hipStreamCreateWithFlags,
+        hipStreamDestroy
+    );
+    let (stream_synchronize, stream_is_capturing, get_device, set_device) =
+        functions!(hipStreamSynchronize, hipStreamIsCapturing, hipGetDevice, hipSetDevice);
+    let (exchange_capture_mode, pointer_attributes, address_range, stream_get_flags) = functions!(
+        hipThreadExchangeStreamCaptureMode,
+        hipPointerGetAttributes,
+        hipMemGetAddressRange,
+        hipStreamGetFlags
+    );
+    Some(Real {
+        event_create,
+        event_destroy,
+        event_record,
+        event_query,
+        stream_create,
+        stream_destroy,
+        stream_synchronize,
+        stream_is_capturing,
+        stream_get_flags,
+        get_device,
+        set_device,
+        exchange_capture_mode,
+        pointer_attributes,
+        address_range,
+        devices,
+        major,
+    })
+}
+
+impl Process {
+    fn new(base: &'static Base, real: &'static Real) -> Self {
+        let config = xqueue::Config {
+            // What limits a queue is the queue's own word: one without an XQueue of the program's is never held.
+            permission: Permission::unlimited(),
+            test: match base.config.test {
+                None => xqueue::TestMode::Off,
+                Some(TestMode::Defer) => xqueue::TestMode::Defer,
+                Some(TestMode::Chaos(seed)) => xqueue::TestMode::Chaos(seed),
+            },
+            ..xqueue::Config::default()
+        };
+        let scheduler = Scheduler::new();
+        let domain = Domain::new(config, scheduler.observer());
+        for device in 0..real.devices {
+            let hw = HipDevice::new(real, device, || Thread::current().adopt());
+            domain.add_device(DeviceId(device), Arc::new(hw));
+        }
+        let defaults = (0..real.devices).map(|device| Stream::default_of(real, device)).collect();
+        Self {
+            base,
+            real,
+            domain,
+            events: Events::new(real),
+            scheduler,
+            defaults,
+            queued: Mutex::new(Vec::new()),
+            wrapped: Mutex::new(Vec::new()),
+            captures: AtomicUsize::new(0),
+            gone: Mutex::new(Totals::default()),
+        }
+    }
+
+    /// The window that the environment asks for.
+    pub(crate) fn launch_config(&self) -> LaunchConfig {
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        match self.base.config.auto.launch_config() {
+            None => LaunchConfig::Adaptive,
+            Some((threshold, batch)) => {
+                LaunchConfig::from_settings(Some(number(threshold)), Some(number(batch)))
+            }
+        }
+    }
+
+    /// Waits until everything of the scope that was submitted until now is launched; inside a callback nothing waits.
+    pub(crate) fn drain(&self, scope: Scope<'_>) {
+        if !self.domain.has_pending() || Thread::current().is_in_callback() {
+            return;
+        }
+        let now = self.domain.take_ticket();
+        self.domain.wait_launched(scope, now);
+    }
+
+    /// The same for one queue.
+    pub(crate) fn drain_queue(&self, queue: &xqueue::XQueue) {
+        if queue.frontier() != Ticket::NONE {
+            self.drain(Scope::Queue(queue));
+        }
+    }
+
+    /// Adds what a queue has counted, before it goes.
+    pub(crate) fn count_gone(&self, stats: &Stats) {
+        self.gone.lock().add(stats);
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = *self.gone.lock();
+        for stream in self.queued.lock().iter() {
+            if let Some(queue) = stream.queue() {
+                totals.add(&queue.stats());
+            }
+        }
+        totals
+    }
+}
+
+/// Says what the configuration asks for and this build does not do.
+pub(crate) fn warn_of_settings(config: &Config) {
+    if config.auto.level > 1 {
+        tracing::warn!(
+            "XSCHED_AUTO_XQUEUE_LEVEL={}: this build has level 1 only, which is in force",
+            config.auto.level
+        );
+    }
+    let said = |name| environment::get(name).is_some();
+    match config.scheduler_in_force() {
+        SchedulerKind::Global => {
+            tracing::warn!("no xserver is connected: queues run unscheduled");
+        }
+        SchedulerKind::App if config.test.is_none() && !said("XSCHED_SCHEDULER") => {
+            tracing::warn!(
+                "XSCHED_AUTO_XQUEUE=ON without a scheduler: queues run until the program suspends them \
+                 (XSCHED_SCHEDULER=LCL or GLB schedules, APP says that this is meant)"
+            );
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,274 @@
+//! Streams: which handle is which queue, and the streams that stand for `hipStreamPerThread`.
+//!
+//! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
+//! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
+
+use super::{Process, base, get};
+use crate::lifecycle;
+use crate::thread::Thread;
+use hal_hip::queue::HipQueue;
+use hal_hip::real::Real;
+use hip_sys::types::{
+    hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipStreamDefault, hipSuccess,
+};
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use xqueue::{DeviceId, OrderClass, QueueConfig, XQueue};
+
+/// A stream. Never freed: launching threads read it without a lock.
+pub(crate) struct Stream {
+    pub(crate) hw: Arc<HipQueue>,
+    class: OrderClass,
+    queue: OnceLock<Option<Arc<XQueue>>>,
+    /// The number of its XQueue as the program and schedulers know it; 0: it has none, and is never held.
+    handle: AtomicU64,
+}
+
+/// Numbers of XQueues.
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
+
+impl Stream {
+    /// A stream of the program.
+    pub(crate) fn new(
+        real: &'static Real,
+        stream: hipStream_t,
+        device: u32,
+        class: OrderClass,
+    ) -> &'static Self {
+        let hw = Arc::new(HipQueue::new(real, stream, device));
+        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle: AtomicU64::new(0) }))
+    }
+
+    /// The default stream of a device.
+    pub(crate) fn default_of(real: &'static Real, device: u32) -> &'static Self {
+        Self::new(real, hipStream_t::NULL, device, OrderClass::Default)
+    }
+
+    /// Its queue, if it was ever used while there are queues.
+    pub(crate) fn queue(&self) -> Option<&Arc<XQueue>> {
+        self.queue.get().and_then(Option::as_ref)
+    }
+
+    /// The number of its XQueue; 0 if it has none.
+    pub(crate) fn handle(&self) -> u64 {
+        self.handle.load(Ordering::Acquire)
+    }
+
+    /// Its queue, made on first use.
+    #[inline(always)]
+    pub(crate) fn queue_in(&'static self, process: &'static Process) -> Option<&'static Arc<XQueue>> {
+        match self.queue.get() {
+            Some(queue) => queue.as_ref(),
+            None => self.make_queue(process),
+        }
+    }
+
+    #[cold]
+    fn make_queue(&'static self, process: &'static Process) -> Option<&'static Arc<XQueue>> {
+        let mut made = false;
+        let queue = self.queue.get_or_init(|| {
+            made = true;
+            let config = QueueConfig {
+                class: self.class,
+                launch: process.launch_config(),
+                priority: process.base.config.auto.priority,
+            };
+            process.domain.create_queue(DeviceId(self.hw.device()), self.hw.clone(), config)
+        });
+        if made && queue.is_some() {
+            process.queued.lock().push(self);
+            if process.base.config.auto.enabled {
+                self.give_handle(process);
+            }
+        }
+        queue.as_ref()
+    }
+
+    /// Puts the queue under the rule of schedulers: it has an XQueue from now on. Nothing if it has one already.
+    pub(crate) fn give_handle(&'static self, process: &'static Process) -> Option<u64> {
+        let queue = self.queue_in(process)?;
+        let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+        self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        queue.set_policy_limit(true);
+        process.scheduler.changed(process);
+        Some(handle)
+    }
+
+    /// Takes its XQueue away: it is never held from now on, and everything submitted is launched.
+    pub(crate) fn take_handle(&self, process: &'static Process) {
+        if self.handle.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        let Some(queue) = self.queue() else { return };
+        while queue.suspend_count() != 0 {
+            queue.resume(xqueue::ResumeFlags::NONE);
+        }
+        queue.set_policy_run(true);
+        process.scheduler.changed(process);
+        process.drain(xqueue::Scope::Queue(queue));
+        queue.set_policy_limit(false);
+    }
+
+    /// The stream is about to be destroyed: what is pending is launched, and the queue ends.
+    pub(crate) fn end(&'static self, process: &'static Process) {
+        self.handle.store(0, Ordering::Release);
+        let Some(queue) = self.queue() else { return };
+        queue.destroy(false);
+        process.count_gone(&queue.stats());
+        process.queued.lock().retain(|other| !ptr::eq(*other, self));
+        process.scheduler.changed(process);
+        self.hw.retire();
+    }
+}
+
+/// What a stream argument leads to.
+pub(crate) struct Target {
+    /// The handle for the real function.
+    pub(crate) raw: hipStream_t,
+    pub(crate) found: Option<Found>,
+}
+
+/// The queue in front of a stream. A call without one is forwarded.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) process: &'static Process,
+    pub(crate) stream: &'static Stream,
+    pub(crate) queue: &'static Arc<XQueue>,
+}
+
+impl Target {
+    /// Of a call that counts as the program's own (`own`); `per_thread`: it is a `_spt` function, whose default stream is
+    /// the calling thread's. A stream that captures has no queue: what is captured is not launched.
+    #[inline(always)]
+    pub(crate) fn of(own: bool, stream: hipStream_t, per_thread: bool) -> Self {
+        match get() {
+            Some(process) if own => Self::find(process, stream, per_thread),
+            _ => Self { raw: stream, found: None },
+        }
+    }
+
+    #[inline(always)]
+    fn find(process: &'static Process, stream: hipStream_t, per_thread: bool) -> Self {
+        let (raw, stream) = process.stream(stream, per_thread);
+        let found = stream.and_then(|stream| {
+            let queue = stream.queue_in(process)?;
+            let captures = process.captures.load(Ordering::Acquire) != 0 && process.is_capturing(raw);
+            (!captures).then_some(Found { process, stream, queue })
+        });
+        Self { raw, found }
+    }
+}
+
+impl Process {
+    /// The handle for the real functions, and the stream, if it is known.
+    #[inline(always)]
+    pub(crate) fn stream(
+        &'static self,
+        stream: hipStream_t,
+        per_thread: bool,
+    ) -> (hipStream_t, Option<&'static Stream>) {
+        match stream.as_raw() {
+            0 | 1 if !per_thread => (stream, self.default_stream()),
+            0..=2 => match self.own_stream() {
+                Some(own) => (own.hw.stream(), Some(own)),
+                None => (stream, None),
+            },
+            handle => (stream, self.base.streams.get(handle)),
+        }
+    }
+
+    /// The default stream of the calling thread's current device.
+    #[inline(always)]
+    pub(crate) fn default_stream(&self) -> Option<&'static Stream> {
+        self.defaults.get(self.real.current_device() as usize).copied()
+    }
+
+    /// The stream that stands for `hipStreamPerThread` of the calling thread on its current device.
+    #[cold]
+    pub(crate) fn own_stream(&'static self) -> Option<&'static Stream> {
+        let device = self.real.current_device();
+        OWN.try_with(|own| {
+            let mut own = own.try_borrow_mut().ok()?;
+            if !ptr::eq(own.process, self) {
+                own.process = self;
+                own.streams.clear();
+            }
+            if let Some(stream) = own.streams.iter().find(|stream| stream.hw.device() == device) {
+                return Some(*stream);
+            }
+            if !self.base.config.auto.enabled {
+                // The program may have used its own one before there were queues.
+                // SAFETY: the runtime's function gets a handle that it knows.
+                let _ = unsafe { (self.real.stream_synchronize)(hipStream_t::PER_THREAD) };
+            }
+            let mut handle = hipStream_t::NULL;
+            // SAFETY: the runtime's function gets a place for the handle.
+            let code = unsafe { (self.real.stream_create)(&mut handle, hipStreamDefault) };
+            if code != hipSuccess {
+                return None;
+            }
+            let stream = Stream::new(self.real, handle, device, OrderClass::Blocking);
+            own.streams.push(stream);
+            Some(stream)
+        })
+        .ok()
+        .flatten()
+    }
+
+    /// Whether the stream captures at present. The default streams never do.
+    pub(crate) fn is_capturing(&self, stream: hipStream_t) -> bool {
+        if stream.is_legacy_default() {
+            return false;
+        }
+        let mut status: hipStreamCaptureStatus = hipStreamCaptureStatusNone;
+        // SAFETY: the runtime's function gets a handle that the program has passed to it, and a place for the answer.
+        let code = unsafe { (self.real.stream_is_capturing)(stream, &mut status) };
+        code == hipSuccess && status != hipStreamCaptureStatusNone
+    }
+
+    /// The queues of the default stream's kin on a device: it waits for them, and they for it.
+    pub(crate) fn default_kin(&self, device: u32) -> Vec<Arc<XQueue>> {
+        let mut queues = self.domain.queues();
+        queues.retain(|queue| queue.device() == DeviceId(device) && queue.class() != OrderClass::Independent);
+        queues
+    }
+}
+
+/// The calling thread's own streams, one for each device that it used them on.
+struct PerThread {
+    process: *const Process,
+    streams: Vec<&'static Stream>,
+}
+
+thread_local! {
+    static OWN: RefCell<PerThread> =
+        const { RefCell::new(PerThread { process: ptr::null(), streams: Vec::new() }) };
+}
+
+impl Drop for PerThread {
+    fn drop(&mut self) {
+        // A thread that ends in a forked child, or while the process ends, has nothing to take down.
+        if self.streams.is_empty() || !lifecycle::is_ready() {
+            return;
+        }
+        let Some(process) = get().filter(|process| ptr::eq(*process, self.process)) else { return };
+        Thread::current().inside(|| {
+            for stream in self.streams.drain(..) {
+                stream.end(process);
+                // SAFETY: a stream that was made here and that only this thread knew.
+                let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
+            }
+        });
+    }
+}
+
+/// Remembers a stream that the program has made. Without a device to be known nothing is remembered, and the stream is
+/// forwarded.
+pub(crate) fn remember(stream: hipStream_t, class: OrderClass) {
+    let Some(base) = base() else { return };
+    let Some(real) = base.real() else { return };
+    let stream_of = Stream::new(real, stream, real.current_device(), class);
+    base.streams.insert(stream.as_raw(), stream_of);
+}
