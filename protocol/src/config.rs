@@ -51,6 +51,10 @@ pub enum TestMode {
     Defer,
     /// Suspensions and resumptions at random, from this seed.
     Chaos(u64),
+    /// In a client: a queue that a running one waits for gets no permission by that.
+    NoInheritance,
+    /// In a server: running programs that complete nothing keep the others suspended.
+    NoGuard,
 }
 
 /// How an automatically created XQueue starts out (`XSCHED_AUTO_XQUEUE_*`).

@@ -5,10 +5,15 @@
 pub mod bounds;
 pub mod codes;
 pub mod config;
+pub mod control;
 pub mod event;
+pub mod frame;
 pub mod hint;
 pub mod ids;
+pub mod message;
 pub mod operation;
+pub mod page;
 pub mod policy;
+pub mod socket;
 pub mod status;
 pub mod time;

@@ -253,7 +253,7 @@ impl Process {
             // What limits a queue is the queue's own word: one without an XQueue of the program's is never held.
             permission: Permission::unlimited(),
             test: match base.config.test {
-                None => xqueue::TestMode::Off,
+                None | Some(TestMode::NoInheritance | TestMode::NoGuard) => xqueue::TestMode::Off,
                 Some(TestMode::Defer) => xqueue::TestMode::Defer,
                 Some(TestMode::Chaos(seed)) => xqueue::TestMode::Chaos(seed),
             },

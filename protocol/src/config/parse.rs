@@ -48,10 +48,17 @@ pub(super) fn path(value: &OsStr) -> Option<PathBuf> {
     (!value.is_empty()).then(|| PathBuf::from(value))
 }
 
-/// `defer`, or `chaos:` and a seed.
+/// A word, or `chaos:` and a seed.
 pub(super) fn test_mode(value: &OsStr) -> Option<TestMode> {
     match value.to_str()?.split_once(':') {
-        None => word(value, &[("defer", TestMode::Defer)]),
+        None => word(
+            value,
+            &[
+                ("defer", TestMode::Defer),
+                ("no-inheritance", TestMode::NoInheritance),
+                ("no-guard", TestMode::NoGuard),
+            ],
+        ),
         Some(("chaos", seed)) => seed.parse().ok().map(TestMode::Chaos),
         Some(_) => None,
     }

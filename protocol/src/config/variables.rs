@@ -180,7 +180,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "XSCHED_SOCKET",
         values: "a path of at most 107 bytes",
-        default: "`xsched/50000.sock` in the run directory",
+        default: "`xsched/50000.sock` in `/run` (root), `/run/user/UID` or `/tmp/xsched-UID`",
         meaning: "The socket of `xserver`.",
         read: |config, value, _| {
             let fits = value.as_bytes().len() <= SOCKET_PATH;
@@ -203,10 +203,11 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "XSCHED_TEST",
-        values: "defer, chaos:SEED",
+        values: "defer, chaos:SEED, no-inheritance, no-guard",
         default: "not set",
         meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
-                  resumed at random.",
+                  resumed at random, or a queue that others wait for gets no permission by that, or (read by \
+                  `xserver`) programs that complete nothing keep the others suspended.",
         read: |config, value, _| set(test_mode(value), |mode| config.test = Some(mode)),
     },
 ];

@@ -1,0 +1,110 @@
+//! What a person asks a server for, through `xcli`: requests and replies, as JSON in frames of the kinds
+//! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may ask several times, one after the other.
+
+use crate::ids::{ClientId, DeviceId, Pid, QueueId};
+use crate::operation::Permit;
+use crate::status::QueueStatus;
+use serde::{Deserialize, Serialize};
+
+/// A question or an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Who is connected, and what everybody does. Answered by [`Reply::List`].
+    List,
+    /// Lets every client run until [`Request::On`]. Answered by [`Reply::Done`].
+    Off,
+    /// Lets the policy decide again. Answered by [`Reply::Done`].
+    On,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::List`].
+    List(List),
+    /// It is done.
+    Done,
+    /// It cannot be done; why, one line.
+    Error(String),
+}
+
+/// Everything that a server knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct List {
+    /// The server.
+    pub server: Server,
+    /// Its clients, in the order of their coming.
+    pub clients: Vec<Client>,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its process.
+    pub pid: Pid,
+    /// The name of the policy.
+    pub policy: String,
+    /// Whether the policy decides; if not, everybody runs ([`Request::Off`]).
+    pub on: bool,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// How often it let all run for a moment, because those that ran completed nothing.
+    pub guard_runs: u64,
+}
+
+/// A connected process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Its name at the server.
+    pub client: ClientId,
+    /// Its process, as the server sees it.
+    pub pid: Pid,
+    /// The program's name.
+    pub name: String,
+    /// What it may do, and why.
+    pub permit: Permit,
+    /// Why, in words: "nobody of higher priority runs on its devices".
+    pub reason: String,
+    /// Whether it has yielded: it is stopped or traced, and counts as idle.
+    pub yielded: bool,
+    /// Whether its numbers are up to date; a stopped process does not answer.
+    pub fresh: bool,
+    /// Its queues.
+    pub queues: Vec<Queue>,
+}
+
+/// A queue of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// What the server knows of it.
+    #[serde(flatten)]
+    pub status: QueueStatus,
+    /// What it does at the moment.
+    pub state: QueueState,
+}
+
+impl Queue {
+    /// Its name in its process.
+    pub fn id(&self) -> QueueId {
+        self.status.queue
+    }
+
+    /// Where its commands run.
+    pub fn device(&self) -> DeviceId {
+        self.status.device
+    }
+}
+
+/// What a queue does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueState {
+    /// It has no work.
+    Idle,
+    /// It has work and may run.
+    Running,
+    /// It has work and may not.
+    Suspended,
+}

@@ -1,0 +1,251 @@
+//! The messages between a client (a preloaded program) and the server.
+//!
+//! Written by hand, little-endian and without padding, because the client's side lives in every user's process and
+//! shall bring no encoder with it. What a person asks the server for is JSON (`control.rs`), in frames of the kinds
+//! [`REQUEST`] and [`REPLY`].
+//!
+//! # A connection
+//! The client says [`ToServer::Hello`]. The server answers [`ToClient::Welcome`], with three descriptors beside the
+//! frame's first byte (`SCM_RIGHTS`): the server's page to read, the client's page to write, and an eventfd that wakes
+//! the server; or [`ToClient::Refused`], and closes. From then on only the client speaks, of its queues, until one of
+//! them closes.
+
+use crate::bounds::Priority;
+use crate::codes::PreemptLevel;
+use crate::frame::Frame;
+use crate::ids::{ClientId, DeviceId, QueueId};
+use crate::time::Time;
+use std::fmt;
+
+/// Kind of a frame whose payload is a `control::Request` in JSON.
+pub const REQUEST: u16 = 0x201;
+/// Kind of a frame whose payload is a `control::Reply` in JSON.
+pub const REPLY: u16 = 0x202;
+/// Descriptors that come with a welcome.
+pub const WELCOME_DESCRIPTORS: usize = 3;
+/// The longest name of a program, in bytes, and the longest reason of a refusal.
+pub const TEXT: usize = 200;
+
+const HELLO: u16 = 1;
+const QUEUE_CREATED: u16 = 2;
+const QUEUE_DESTROYED: u16 = 3;
+const PRIORITY: u16 = 4;
+const WELCOME: u16 = 0x101;
+const REFUSED: u16 = 0x102;
+
+/// What a client says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToServer {
+    /// Who it is. First, and only once.
+    Hello {
+        /// Its process id as it sees it itself; the server takes the one that the kernel says, and shows both.
+        pid: u32,
+        /// The program's name, for people.
+        name: String,
+    },
+    /// It has a new queue, whose state it writes into a slot of its page.
+    QueueCreated {
+        /// The queue's name.
+        queue: QueueId,
+        /// The slot, free until now.
+        slot: u32,
+        /// Where its commands run.
+        device: DeviceId,
+        /// How urgent it is at first.
+        priority: Priority,
+        /// The preemption level in force on it.
+        level: PreemptLevel,
+    },
+    /// A queue is gone, and its slot is free.
+    QueueDestroyed {
+        /// Which one.
+        queue: QueueId,
+    },
+    /// How urgent a queue is from now on.
+    Priority {
+        /// Which one.
+        queue: QueueId,
+        /// Its new priority.
+        priority: Priority,
+    },
+}
+
+/// What the server says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToClient {
+    /// The client takes part from now on.
+    Welcome {
+        /// Its name at the server.
+        client: ClientId,
+        /// The server's `CLOCK_MONOTONIC` now: a client in another time namespace knows the difference by it.
+        now: Time,
+        /// The server's process id as it sees it itself.
+        server: u32,
+    },
+    /// The client cannot take part.
+    Refused {
+        /// Why, one line.
+        reason: String,
+    },
+}
+
+/// A frame is not the message that its kind says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageError {
+    /// The frame's kind.
+    pub kind: u16,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a frame of kind {:#x} has no sense", self.kind)
+    }
+}
+
+impl std::error::Error for MessageError {}
+
+impl ToServer {
+    /// The frame to send.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let kind = match self {
+            Self::Hello { pid, name } => {
+                to.extend_from_slice(&pid.to_le_bytes());
+                put_text(&mut to, name);
+                HELLO
+            }
+            Self::QueueCreated { queue, slot, device, priority, level } => {
+                to.extend_from_slice(&queue.0.to_le_bytes());
+                to.extend_from_slice(&slot.to_le_bytes());
+                to.extend_from_slice(&device.0.to_le_bytes());
+                to.extend_from_slice(&priority.get().to_le_bytes());
+                to.extend_from_slice(&level.number().to_le_bytes());
+                QUEUE_CREATED
+            }
+            Self::QueueDestroyed { queue } => {
+                to.extend_from_slice(&queue.0.to_le_bytes());
+                QUEUE_DESTROYED
+            }
+            Self::Priority { queue, priority } => {
+                to.extend_from_slice(&queue.0.to_le_bytes());
+                to.extend_from_slice(&priority.get().to_le_bytes());
+                PRIORITY
+            }
+        };
+        Frame::encode(kind, &to)
+    }
+
+    /// What a frame says.
+    ///
+    /// # Errors
+    /// It is none of these messages, or a number in it is out of its range.
+    pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
+        let mut from = Reader(&frame.payload);
+        let message = Self::read(frame.kind, &mut from);
+        message.filter(|_| from.is_empty()).ok_or(MessageError { kind: frame.kind })
+    }
+
+    fn read(kind: u16, from: &mut Reader<'_>) -> Option<Self> {
+        Some(match kind {
+            HELLO => Self::Hello { pid: from.u32()?, name: from.text()? },
+            QUEUE_CREATED => Self::QueueCreated {
+                queue: QueueId(from.u64()?),
+                slot: from.u32()?,
+                device: DeviceId(from.u32()?),
+                priority: from.priority()?,
+                level: PreemptLevel::from_number(i64::from(from.i32()?))?,
+            },
+            QUEUE_DESTROYED => Self::QueueDestroyed { queue: QueueId(from.u64()?) },
+            PRIORITY => Self::Priority { queue: QueueId(from.u64()?), priority: from.priority()? },
+            _ => return None,
+        })
+    }
+}
+
+impl ToClient {
+    /// The frame to send.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let kind = match self {
+            Self::Welcome { client, now, server } => {
+                to.extend_from_slice(&client.0.to_le_bytes());
+                to.extend_from_slice(&now.0.to_le_bytes());
+                to.extend_from_slice(&server.to_le_bytes());
+                WELCOME
+            }
+            Self::Refused { reason } => {
+                put_text(&mut to, reason);
+                REFUSED
+            }
+        };
+        Frame::encode(kind, &to)
+    }
+
+    /// What a frame says.
+    ///
+    /// # Errors
+    /// It is none of these messages.
+    pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
+        let mut from = Reader(&frame.payload);
+        let message = Self::read(frame.kind, &mut from);
+        message.filter(|_| from.is_empty()).ok_or(MessageError { kind: frame.kind })
+    }
+
+    fn read(kind: u16, from: &mut Reader<'_>) -> Option<Self> {
+        Some(match kind {
+            WELCOME => {
+                Self::Welcome { client: ClientId(from.u64()?), now: Time(from.u64()?), server: from.u32()? }
+            }
+            REFUSED => Self::Refused { reason: from.text()? },
+            _ => return None,
+        })
+    }
+}
+
+/// Length and bytes; what is too long is cut, at a character.
+fn put_text(to: &mut Vec<u8>, text: &str) {
+    let text = &text[..text.floor_char_boundary(TEXT)];
+    // At most `TEXT`, which fits.
+    to.push(text.len() as u8);
+    to.extend_from_slice(text.as_bytes());
+}
+
+/// Takes numbers off the front; nothing if the bytes end too early.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.take().map(i32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn priority(&mut self) -> Option<Priority> {
+        Priority::try_from(i64::from(self.i32()?)).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let [length] = self.take()?;
+        let (text, rest) = self.0.split_at_checked(usize::from(length))?;
+        self.0 = rest;
+        // For people only: whatever else it holds may not do anything to their terminal.
+        let text = std::str::from_utf8(text).ok()?;
+        Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,101 @@
+//! What client and server say to each other arrives; what does not fit is refused, whatever the bytes.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
+use protocol::ids::{ClientId, DeviceId, QueueId};
+use protocol::message::{MessageError, TEXT, ToClient, ToServer};
+use protocol::time::Time;
+
+fn one_frame(bytes: &[u8]) -> Frame {
+    let mut decoder = Decoder::new(REQUEST_LIMIT);
+    decoder.push(bytes);
+    let frame = decoder.next_frame().unwrap().unwrap();
+    assert!(decoder.is_empty());
+    frame
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    Priority::RANGE.prop_map(|number| Priority::try_from(number).unwrap())
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-z /äöü€]{0,50}"
+}
+
+fn to_server() -> impl Strategy<Value = ToServer> {
+    let level = prop::sample::select(PreemptLevel::ALL);
+    prop_oneof![
+        (any::<u32>(), text()).prop_map(|(pid, name)| ToServer::Hello { pid, name }),
+        (any::<u64>(), any::<u32>(), any::<u32>(), priority(), level).prop_map(
+            |(queue, slot, device, priority, level)| ToServer::QueueCreated {
+                queue: QueueId(queue),
+                slot,
+                device: DeviceId(device),
+                priority,
+                level,
+            }
+        ),
+        any::<u64>().prop_map(|queue| ToServer::QueueDestroyed { queue: QueueId(queue) }),
+        (any::<u64>(), priority())
+            .prop_map(|(queue, priority)| ToServer::Priority { queue: QueueId(queue), priority }),
+    ]
+}
+
+fn to_client() -> impl Strategy<Value = ToClient> {
+    prop_oneof![
+        (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(client, now, server)| ToClient::Welcome {
+            client: ClientId(client),
+            now: Time(now),
+            server,
+        }),
+        text().prop_map(|reason| ToClient::Refused { reason }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_a_client_says_arrives(message in to_server()) {
+        prop_assert_eq!(ToServer::decode(&one_frame(&message.encode())), Ok(message));
+    }
+
+    #[test]
+    fn what_a_server_says_arrives(message in to_client()) {
+        prop_assert_eq!(ToClient::decode(&one_frame(&message.encode())), Ok(message));
+    }
+
+    #[test]
+    fn a_message_cut_short_or_drawn_out_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
+        let Frame { kind, payload } = one_frame(&message.encode());
+        for length in 0..payload.len() {
+            let cut = Frame { kind, payload: payload[..length].to_vec() };
+            prop_assert_eq!(ToServer::decode(&cut), Err(MessageError { kind }));
+        }
+        let longer = Frame { kind, payload: [payload, more].concat() };
+        prop_assert_eq!(ToServer::decode(&longer), Err(MessageError { kind }));
+    }
+
+    #[test]
+    fn no_bytes_panic(kind in any::<u16>(), payload in vec(any::<u8>(), 0..64), raw in vec(any::<u8>(), 0..64)) {
+        let frame = Frame { kind: kind % 0x120, payload };
+        let _ = (ToServer::decode(&frame), ToClient::decode(&frame));
+        let mut decoder = Decoder::new(16);
+        decoder.push(&raw);
+        while let Ok(Some(_)) = decoder.next_frame() {}
+    }
+}
+
+#[test]
+fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
+    let priority = ToServer::Priority { queue: QueueId(1), priority: Priority::default() }.encode();
+    let mut frame = one_frame(&priority);
+    frame.payload[8..].copy_from_slice(&256_i32.to_le_bytes());
+    assert!(ToServer::decode(&frame).is_err());
+
+    let hello = |name: &str| ToServer::Hello { pid: 1, name: name.to_owned() };
+    let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));
+    assert_eq!(arrived("a\u{1b}[2Jb\n"), Ok(hello("a?[2Jb?")));
+    assert_eq!(arrived(&"ä".repeat(TEXT)), Ok(hello(&"ä".repeat(TEXT / 2))));
+}
