@@ -46,13 +46,15 @@ impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
         result((self.call)())
     }
 
-    fn discard(&mut self, _: &dyn HwQueue) {
-        if self.kept {
-            let code = (self.call)();
-            if !code.is_success() {
-                tracing::error!(%code, "{}: failed", self.name);
-            }
+    fn discard(&mut self, _: &dyn HwQueue) -> bool {
+        if !self.kept {
+            return false;
         }
+        let code = (self.call)();
+        if !code.is_success() {
+            tracing::error!(%code, "{}: failed", self.name);
+        }
+        code.is_success()
     }
 
     fn footprint(&self) -> Footprint {

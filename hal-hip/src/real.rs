@@ -2,7 +2,7 @@
 //! nothing here looks anything up.
 
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipEvent_t, hipSuccess};
 use std::ffi::c_int;
 use xqueue::{HwError, HwResult};
 
@@ -61,6 +61,13 @@ impl Real {
             // SAFETY: the runtime's function gets a place for its answer.
             let _ = unsafe { (self.get_device)(&mut device) };
         }
+    }
+
+    /// Makes the runtime keep an error that no program is likely to meet as this thread's last one, and returns which: an
+    /// error of the library's own holds as long as the runtime still keeps it. Nothing if the runtime calls it none.
+    pub fn leave_error(&self) -> Option<HwError> {
+        // SAFETY: the runtime refuses a handle that is no event.
+        HwError::from_code(unsafe { (self.event_query)(hipEvent_t::NULL) }.0)
     }
 
     /// Runs `body` with this device as the calling thread's current one.

@@ -45,6 +45,10 @@ macro_rules! hook {
         let completes = $crate::hooks::copy::completes($kind);
         $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes, $kind))
     }};
+    (hipMemcpyWithStream, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr, $stream:expr)) => {{
+        let spec = $crate::hooks::drain::completing($crate::hooks::copy::completes($kind));
+        $crate::hooks::drain::work($call, ($stream, false), spec, |real, stream| real($dst, $src, $bytes, $kind, stream))
+    }};
     (hipMemcpyHtoD, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, false, |real| real($($a),*)) };
     (hipMemcpyDtoH, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, true, |real| real($($a),*)) };
     (hipMemsetAsync, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
@@ -53,8 +57,9 @@ macro_rules! hook {
     (hipMemsetD16Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 2, $stream) };
     (hipMemsetD32Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 4, $stream) };
 
-    (hipEventCreate, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::create($call, $event, |real| real($event)) };
-    (hipEventCreateWithFlags, $call:expr, $scope:tt, ($event:expr, $flags:expr)) => { $crate::hooks::event::create($call, $event, |real| real($event, $flags)) };
+    (hipEventCreate, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::create($call, $event, 0, |real| real($event)) };
+    (hipEventCreateWithFlags, $call:expr, $scope:tt, ($event:expr, $flags:expr)) => { $crate::hooks::event::create($call, $event, $flags, |real| real($event, $flags)) };
+    (hipIpcOpenEventHandle, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::open($call, $($a),*) };
     (hipEventRecord, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream)) };
     (hipEventRecord_spt, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, true, $event, $stream, move |real, stream| real($event, stream)) };
     (hipEventRecordWithFlags, $call:expr, $scope:tt, ($event:expr, $stream:expr, $flags:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream, $flags)) };
@@ -113,7 +118,7 @@ macro_rules! hook {
     };
     ($name:ident, $call:expr, [all], ($($a:expr),*)) => { $crate::hooks::drain::all($call, |real| real($($a),*)) };
     ($name:ident, $call:expr, [all $stream:ident], ($($a:expr),*)) => {
-        $crate::hooks::drain::all_and_own($call, $crate::hooks::is_per_thread(stringify!($name)), $stream, |real, $stream| real($($a),*))
+        $crate::hooks::drain::work($call, ($stream, $crate::hooks::is_per_thread(stringify!($name))), $crate::hooks::drain::after_all(), |real, $stream| real($($a),*))
     };
 }
 pub(crate) use hook;

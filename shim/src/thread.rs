@@ -19,8 +19,9 @@ pub(crate) struct Thread {
     counters: Cell<u32>,
     /// Whether the runtime is calling a function of the program's here, in which nothing may wait.
     in_callback: Cell<bool>,
-    /// An error that the runtime does not know of, for the next question after the last error; 0 is none.
-    error: Cell<u32>,
+    /// An error that the runtime does not know of, for the next question after the last error; 0 is none. And what the
+    /// runtime holds in its place.
+    error: Cell<(u32, u32)>,
 }
 
 thread_local! {
@@ -29,7 +30,7 @@ thread_local! {
             depth: Cell::new(0),
             counters: Cell::new(0),
             in_callback: Cell::new(false),
-            error: Cell::new(0),
+            error: Cell::new((0, 0)),
         }
     };
 }
@@ -79,13 +80,13 @@ impl Thread {
         self.in_callback.get()
     }
 
-    /// Keeps an error that the runtime does not know of.
-    pub(crate) fn keep_error(&self, code: u32) {
-        self.error.set(code);
+    /// Keeps an error that the runtime does not know of, as long as the runtime's last error is `place`; 0 is none.
+    pub(crate) fn keep_error(&self, code: u32, place: u32) {
+        self.error.set((code, place));
     }
 
-    /// The error kept.
-    pub(crate) fn error(&self) -> u32 {
+    /// The error kept, and what holds its place.
+    pub(crate) fn error(&self) -> (u32, u32) {
         self.error.get()
     }
 

@@ -38,6 +38,15 @@ int main() {
   show("hipEventElapsedTime(nullptr)", hipEventElapsedTime(nullptr, nullptr, nullptr));
   launch_busy(stream, 300 * MS);
   show("hipStreamQuery of a busy stream", hipStreamQuery(stream));
+  int device = 0;
+  EXPECT(hipStreamQuery(stream), hipErrorNotReady);
+  EXPECT(hipPeekAtLastError(), hipErrorNotReady);
+  show("a success after that", hipGetDevice(&device));
+  EXPECT(hipStreamQuery(stream), hipErrorNotReady);
+  show("another error after that", hipSetDevice(99));
+  EXPECT(hipStreamQuery(stream), hipErrorNotReady);
+  CHECK(hipGetDevice(&device));
+  show("an error of the place that it takes", hipEventQuery(nullptr));
   show("hipStreamSynchronize", hipStreamSynchronize(stream));
   Words want(1024, 0);
   cpu_mix(want, want, 1);

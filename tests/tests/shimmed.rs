@@ -4,15 +4,7 @@
 //! stdout, and stderr without [`OF_THE_RUNTIME`]. The library's own lines go to a file; their counts show that the mode
 //! did what it is there for, because a run that counts nothing proves nothing.
 //!
-//! A mode is one row. Those with queues join when hipStreamQuery no longer sees the library's own marks:
-//!
-//! ```text
-//! Mode { name: "queues", env: &[QUEUES], counts: &["direct", "deferred", "forced"], warns: true },
-//! Mode { name: "defer", env: &[QUEUES, ("XSCHED_TEST", "defer")], counts: &["deferred", "forced"], warns: true },
-//! Mode { name: "chaos", env: &[QUEUES, ("XSCHED_TEST", "chaos:1")], counts: &["suspensions"], warns: true },
-//! Mode { name: "local", env: &[QUEUES, ("XSCHED_POLICY", "HPF")], counts: &["direct", "deferred"], warns: true },
-//! const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
-//! ```
+//! A mode is one row.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -32,9 +24,25 @@ struct Mode {
     warns: bool,
 }
 
+const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
+
 const MODES: &[Mode] = &[
     Mode { name: "preloaded", env: &[], counts: &["launch", "copy", "memset"], warns: false },
     Mode { name: "inert", env: &[("XSCHED_DISABLE", "1")], counts: &[], warns: false },
+    Mode { name: "queues", env: &[QUEUES], counts: &["direct", "deferred", "forced"], warns: true },
+    Mode {
+        name: "defer",
+        env: &[QUEUES, ("XSCHED_TEST", "defer")],
+        counts: &["deferred", "forced"],
+        warns: true,
+    },
+    Mode { name: "chaos", env: &[QUEUES, ("XSCHED_TEST", "chaos:1")], counts: &["suspensions"], warns: true },
+    Mode {
+        name: "local",
+        env: &[QUEUES, ("XSCHED_POLICY", "HPF")],
+        counts: &["direct", "deferred"],
+        warns: true,
+    },
 ];
 
 /// Parts of the lines that AMD's libraries write to stderr by themselves.
@@ -83,6 +91,7 @@ programs! {
     module => End::Itself, with_code_object;
     multi_gpu => End::Itself, |run| run.sim("--gpus", 2).sim("--vram", 64);
     oom => End::Itself, |run| run.sim("--vram", 8);
+    queries => End::Itself, |run| run;
     random_order => End::Itself, |run| run.arg("5");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");

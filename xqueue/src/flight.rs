@@ -102,6 +102,13 @@ pub struct Proof {
     cost: u64,
 }
 
+impl Proof {
+    /// The same with the launch that comes next.
+    pub(crate) fn and_next(self) -> Self {
+        Self { launched: self.launched + 1, ..self }
+    }
+}
+
 /// What can be foreseen of the span that runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expectation {
@@ -140,8 +147,10 @@ pub(crate) struct Flight {
     /// Index of the last launch whose cost was counted; others up to here were not.
     last_costed: AtomicU64,
     uncosted_upto: AtomicU64,
-    /// Launches outside submit, made inside user callbacks; `strays_done` of them are proved complete.
+    /// Launches outside submit, made inside user callbacks: begun, made, marked, and proved complete.
     strays: AtomicU64,
+    strays_made: AtomicU64,
+    strays_marked: AtomicU64,
     strays_done: AtomicU64,
     poller: TryLock,
     spans: Mutex<Spans>,
@@ -161,6 +170,8 @@ impl Flight {
             last_costed: AtomicU64::new(0),
             uncosted_upto: AtomicU64::new(0),
             strays: AtomicU64::new(0),
+            strays_made: AtomicU64::new(0),
+            strays_marked: AtomicU64::new(0),
             strays_done: AtomicU64::new(0),
             poller: TryLock::new(),
             spans: Mutex::new(Spans::default()),
@@ -198,12 +209,25 @@ impl Flight {
         self.strays.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Launches whose completion no mark would show.
-    pub(crate) fn is_unmarked(&self) -> bool {
-        self.marked.load(Ordering::Acquire) < self.launched()
+    /// The call of a launch outside submit has returned.
+    pub(crate) fn end_stray(&self) {
+        self.strays_made.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether no mark is outstanding, so that polling cannot bring anything.
+    /// The launches outside submit that a proof begun now covers: none, if one of them is on its way.
+    fn provable_strays(&self) -> u64 {
+        let made = self.strays_made.load(Ordering::Acquire);
+        let begun = self.strays();
+        if made == begun { begun } else { 0 }
+    }
+
+    /// Launches not known to have completed, whose completion no mark would show.
+    pub(crate) fn is_unmarked(&self) -> bool {
+        let launched = self.marked.load(Ordering::Acquire).max(self.completed()) < self.launched();
+        launched || self.strays_marked.load(Ordering::Acquire) < self.provable_strays()
+    }
+
+    /// Whether no mark of a launch is outstanding, so that polling brings no room.
     pub(crate) fn has_no_mark(&self) -> bool {
         self.marked.load(Ordering::Acquire) <= self.completed()
     }
@@ -270,7 +294,7 @@ impl Flight {
     /// Records a mark behind everything launched.
     pub(crate) fn record(&self, _: &Submit<'_>, hw: &dyn HwQueue) -> Result<(), HwError> {
         let launched = self.launched.load(Ordering::Relaxed);
-        let strays = self.strays();
+        let strays = self.provable_strays();
         self.since_mark.store(0, Ordering::Relaxed);
         self.mark_after.store(FREE_RUN, Ordering::Relaxed);
         self.cost_since_mark.store(0, Ordering::Relaxed);
@@ -295,11 +319,13 @@ impl Flight {
                 // Nobody can know any more when it completes: fail open.
                 drop(spans);
                 self.complete(Proof { launched, strays, cost: self.cost_launched.load(Ordering::Relaxed) });
+                self.strays_marked.fetch_max(strays, Ordering::AcqRel);
                 self.marked.store(launched, Ordering::Release);
                 return Err(error);
             }
         }
         drop(spans);
+        self.strays_marked.fetch_max(strays, Ordering::AcqRel);
         self.marked.store(launched, Ordering::Release);
         Ok(())
     }
@@ -308,7 +334,7 @@ impl Flight {
     pub(crate) fn snapshot(&self) -> Proof {
         // Costs first: a cost that is too small only keeps the window smaller for a while.
         let cost = self.cost_launched.load(Ordering::Acquire);
-        let strays = self.strays();
+        let strays = self.provable_strays();
         Proof { launched: self.launched(), strays, cost }
     }
 
@@ -342,7 +368,8 @@ impl Flight {
             let Some(span) = self.spans.lock().queue.front().copied() else {
                 break;
             };
-            let known = span.upto <= self.completed();
+            let proof = Proof { launched: span.upto, strays: span.strays_upto, cost: span.cost_upto };
+            let known = self.covers(proof);
             let behind = known
                 || match hw.query_mark(span.mark) {
                     Ok(behind) => behind,
@@ -357,7 +384,7 @@ impl Flight {
                 }
                 break;
             }
-            self.complete(Proof { launched: span.upto, strays: span.strays_upto, cost: span.cost_upto });
+            self.complete(proof);
             polled.progress |= !known;
             let seen = if known { None } else { learn.map(|e| (e, now())) };
             let mut spans = self.spans.lock();

@@ -80,8 +80,10 @@ pub trait HwCommand: Send {
 
     /// Called once instead of [`HwCommand::launch`] when the program drops what is pending, at the
     /// command's place in the order, holding submit. A command whose absence would break the
-    /// program (an event record that others wait for) does its work here all the same.
-    fn discard(&mut self, _queue: &dyn HwQueue) {}
+    /// program (an event record that others wait for) is launched here all the same; then this says true.
+    fn discard(&mut self, _queue: &dyn HwQueue) -> bool {
+        false
+    }
 
     /// The memory it owns. Asked once, at submit.
     fn footprint(&self) -> Footprint {

@@ -261,8 +261,11 @@ impl XQueue {
                     force = false;
                 }
                 Next::Discard(mut item) => {
-                    if let Work::Command(command) = &mut item.work {
-                        command.discard(&*self.hw);
+                    if let Work::Command(command) = &mut item.work
+                        && command.discard(&*self.hw)
+                    {
+                        self.deferred_launched.fetch_add(1, Ordering::Release);
+                        self.count(&submit, item.ticket, item.key, None);
                     }
                     self.finish();
                 }

@@ -10,13 +10,15 @@
 //! [`XQueue::try_direct`] first, then [`XQueue::submit`] with copies of what it needs, or
 //! [`XQueue::submit_in_turn`] where nothing can be copied. What needs a quiet queue waits with
 //! [`Domain::wait_launched`]. What has synchronized says so: [`XQueue::begin_sync`] before the call,
-//! [`XQueue::synced`] after its success. Whoever decides writes permissions and suspends.
+//! [`XQueue::synced`] after its success; what shows completion in another way is [`Evidence`]. Whoever
+//! decides writes permissions and suspends.
 //!
 //! # Rooms
 //! `domain` what a process shares · `queue` the XQueue's parts · `submit` the way in · `pending` what
 //! waits · `launch` the way out · `flight` what is on the hardware · `estimate` how long it takes ·
 //! `order` tickets and edges · `permission` who may · `control` suspend, resume, wait, destroy ·
-//! `ready` ready and idle · `worker`, `watcher` the threads · `hw` the contract · `sync` primitives.
+//! `ready` ready and idle · `evidence` what else a program learns · `worker`, `watcher` the threads ·
+//! `hw` the contract · `sync` primitives.
 //!
 //! # Locks, in the order in which they nest
 //! 1. *submit* of a queue: held across the real call; only ever tried, never waited for. Who needs it
@@ -24,7 +26,7 @@
 //! 2. *taken* of a queue: what its holder of submit has taken from pending. Nobody else locks it.
 //! 3. *pending* of a queue: short; never two of them at a time.
 //! 4. The lists of devices and queues (read for a moment; cloned where callbacks follow).
-//! 5. Leaves: the spans of marks, the books, the estimates, the sleeps of signals.
+//! 5. Leaves: the spans of marks, the waits for others, the books, the estimates, the sleeps of signals.
 //!
 //! The real call is made with submit held and nothing else.
 //!
@@ -50,6 +52,7 @@ mod control;
 mod domain;
 mod error;
 mod estimate;
+mod evidence;
 mod flight;
 mod hw;
 mod launch;
@@ -69,6 +72,7 @@ pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
 pub use control::{ResumeFlags, SuspendFlags};
 pub use domain::Domain;
 pub use error::{HwError, HwResult, SubmitError, hw_result};
+pub use evidence::Evidence;
 pub use flight::Proof;
 pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Mark, Observer, Unobserved};
 pub use order::{After, DeviceId, OrderClass, QueueId, Scope, Ticket};

@@ -65,8 +65,9 @@ impl HwCommand for Command {
     fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
         self.0.launch(self.1)
     }
-    fn discard(&mut self, _: &dyn HwQueue) {
+    fn discard(&mut self, _: &dyn HwQueue) -> bool {
         self.0.log.lock().expect("no panic").push((self.0.index, self.1 + 100));
+        false
     }
     fn name(&self) -> &str {
         "model"

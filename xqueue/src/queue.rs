@@ -12,6 +12,7 @@ use crossbeam::utils::CachePadded;
 use crate::config::{LaunchConfig, QueueConfig, TestMode};
 use crate::domain::{Core, Device};
 use crate::error::HwError;
+use crate::evidence::Follow;
 use crate::flight::Flight;
 use crate::hw::HwQueue;
 use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
@@ -54,6 +55,9 @@ pub struct XQueue {
     pub(crate) chaos: AtomicU64,
     /// The watcher's memory: what had been launched at its last look.
     pub(crate) seen: AtomicU64,
+    /// Its commands that waited for others on the device, in launch order, and whether there are any.
+    pub(crate) follows: Mutex<Vec<Follow>>,
+    pub(crate) has_follows: AtomicBool,
 }
 
 /// What the direct path touches.
@@ -123,6 +127,8 @@ impl XQueue {
             direct_failed: AtomicU64::new(0),
             chaos: AtomicU64::new(seed),
             seen: AtomicU64::new(0),
+            follows: Mutex::new(Vec::new()),
+            has_follows: AtomicBool::new(false),
         };
         queue.note_permission();
         queue

@@ -59,6 +59,7 @@ impl XQueue {
     /// queue idle if nothing else is unfinished.
     pub fn synced(&self, proof: Proof) {
         self.hot.flight.complete(proof);
+        self.settle();
         self.try_idle();
     }
 

@@ -11,11 +11,13 @@
 //! it heard from, had submitted before. A command appended meanwhile by another thread is concurrent
 //! with this call, and either order is right.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::config::LaunchConfig;
 use crate::error::{HwResult, SubmitError};
 use crate::estimate::Estimate;
+use crate::flight::Proof;
 use crate::hw::{CostKey, Footprint, HwCommand};
 use crate::launch::Turned;
 use crate::order::{After, Scope, Ticket};
@@ -125,7 +127,7 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     fn call_through(&self, submit: Submit<'_>, ticket: Ticket, call: impl FnOnce() -> HwResult) -> HwResult {
-        let proof = self.begin_sync();
+        let (proof, kin) = (self.begin_sync(), self.begin_kin());
         let result = call();
         if result.is_ok() {
             self.count_completed(&submit, ticket, proof);
@@ -133,8 +135,19 @@ impl XQueue {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
         }
         drop(submit);
-        self.try_idle();
+        self.completed_through(&result, &kin);
         result
+    }
+
+    /// A call has returned that completes everything in front of it, that of other queues included.
+    fn completed_through(&self, result: &HwResult, kin: &[(Arc<XQueue>, Proof)]) {
+        if result.is_ok() {
+            self.settle();
+            for (queue, proof) in kin {
+                queue.synced(*proof);
+            }
+        }
+        self.try_idle();
     }
 
     /// The careful half of the direct path's decision.
@@ -181,6 +194,7 @@ impl XQueue {
             match self.take_turn(ticket) {
                 Turned::Mine(submit, limited) => {
                     let proof = self.begin_sync();
+                    let kin = if spec.completes { self.begin_kin() } else { Vec::new() };
                     let result = call();
                     if result.is_ok() {
                         self.deferred_launched.fetch_add(1, Ordering::Release);
@@ -194,7 +208,7 @@ impl XQueue {
                     drop(submit);
                     self.hand_on();
                     if spec.completes {
-                        self.try_idle();
+                        self.completed_through(&result, &kin);
                     }
                     return Ok((ticket, result));
                 }
@@ -224,7 +238,9 @@ impl XQueue {
             self.turn_ready();
         }
         drop(pending);
-        call()
+        let result = call();
+        self.hot.flight.end_stray();
+        result
     }
 
     /// After a turn: what is pending behind it is the worker's.

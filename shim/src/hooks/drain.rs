@@ -55,41 +55,51 @@ pub(crate) unsafe fn own<F: Copy, R: Failure>(
                 found.process.drain_queue(found.queue);
                 invoke(real, target.raw)
             }
-            (_, Some(found)) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw)),
+            (_, Some(found)) => {
+                if class == Class::Graph {
+                    found.process.events.graph_launched();
+                }
+                turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw))
+            }
         }
     };
     // SAFETY: the caller's promise.
     unsafe { call.handle(body) }
 }
 
-/// Work for one stream that must follow everything of the process.
+/// Work for one stream of which the queue has to know more than that: what it must follow, or that it completes.
 ///
 /// # Safety
 ///
 /// `F` is the type of the call's function.
-pub(crate) unsafe fn all_and_own<F: Copy, R: Failure>(
+pub(crate) unsafe fn work<F: Copy, R: Failure>(
     call: Call<F>,
-    per_thread: bool,
-    stream: hipStream_t,
+    (stream, per_thread): (hipStream_t, bool),
+    spec: Spec<'_>,
     invoke: impl FnOnce(F, hipStream_t) -> R,
 ) -> R {
     let body = |real: F, own: bool| {
         let target = Target::of(own, stream, per_thread);
-        match target.found {
-            None => {
-                if let Some(process) = of(own) {
-                    process.drain(Scope::Process);
-                }
-                invoke(real, target.raw)
+        let Some(found) = target.found else {
+            if let (Some(process), Some(scope)) = (of(own), spec.scope) {
+                process.drain(scope);
             }
-            Some(found) => {
-                let spec = Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) };
-                turn::take(found, &spec, || invoke(real, target.raw))
-            }
-        }
+            return invoke(real, target.raw);
+        };
+        turn::take(found, &spec, || invoke(real, target.raw))
     };
     // SAFETY: the caller's promise.
     unsafe { call.handle(body) }
+}
+
+/// What a command must follow that may wait for anything of the process.
+pub(crate) fn after_all() -> Spec<'static> {
+    Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
+}
+
+/// A command that, where `completes`, returns only when it is done.
+pub(crate) fn completing(completes: bool) -> Spec<'static> {
+    Spec { completes, ..turn::spec(CostKey::UNKNOWN) }
 }
 
 /// Functions of two streams.
@@ -133,8 +143,7 @@ pub(crate) unsafe fn default<F: Copy, R: Failure>(
     let body = |real: F, own: bool| {
         let target = Target::of(own, hipStream_t::NULL, per_thread);
         let Some(found) = target.found else { return invoke(real) };
-        let spec = Spec { completes: completes || per_thread, ..turn::spec(CostKey::UNKNOWN) };
-        turn::take(found, &spec, || {
+        turn::take(found, &completing(completes || per_thread), || {
             if !per_thread {
                 return invoke(real);
             }

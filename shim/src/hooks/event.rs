@@ -1,7 +1,7 @@
 //! Events. The runtime answers for all but those whose record is still deferred (`process::events`).
 
 use super::turn::{self, code};
-use super::{drain, sync};
+use super::{drain, error, sync};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::streams::{Found, Target};
@@ -9,7 +9,9 @@ use crate::thread::Thread;
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipErrorNotReady, hipEvent_t, hipStream_t, hipSuccess};
+use hip_sys::types::{
+    hipError_t, hipErrorNotReady, hipEvent_t, hipIpcEventHandle_t, hipStream_t, hipSuccess,
+};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 use xqueue::{CostKey, Direct, Footprint, Spec};
@@ -29,6 +31,7 @@ fn captures(found: Found) -> bool {
 pub(crate) unsafe fn create<F: Copy>(
     call: Call<F>,
     event: *mut hipEvent_t,
+    flags: c_uint,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
     let body = |real: F, own| {
@@ -38,12 +41,35 @@ pub(crate) unsafe fn create<F: Copy>(
             && !event.is_null()
         {
             // SAFETY: the runtime has just written the handle there.
-            process.events.created(unsafe { *event });
+            process.events.created(unsafe { *event }, flags);
         }
         code
     };
     // SAFETY: the caller's promise.
     unsafe { call.handle(body) }
+}
+
+/// `hipIpcOpenEventHandle`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn open(
+    call: Call<pfn::hipIpcOpenEventHandle>,
+    event: *mut hipEvent_t,
+    handle: hipIpcEventHandle_t,
+) -> hipError_t {
+    let body = |real: pfn::hipIpcOpenEventHandle| {
+        // SAFETY: the caller's own arguments.
+        let code = unsafe { real(event, handle) };
+        if let Some(process) = process::get().filter(|_| code == hipSuccess && !event.is_null()) {
+            // SAFETY: the runtime has just written the handle there.
+            process.events.foreign(unsafe { *event });
+        }
+        code
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { drain::all(call, body) }
 }
 
 /// The functions that record an event.
@@ -60,18 +86,26 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
 ) -> hipError_t {
     let body = |real: F, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        let Some(found) = found else { return invoke(real, raw) };
+        let Some(found) = found else {
+            if let Some(process) = process::get().filter(|_| own) {
+                process.events.foreign(event);
+            }
+            return invoke(real, raw);
+        };
         let events = &found.process.events;
         let after = events.before_record(event);
         let spec = Spec { after: &after, ..turn::spec(KEY) };
-        if let Direct::Launched(_, recorded) = found.queue.try_direct(&spec, || result(invoke(real, raw))) {
+        // Inside a callback the call may be made beside the queue.
+        let queue = spec.may_wait.then_some(found.queue);
+        let invoke = move || events.recording(event, queue, || invoke(real, raw));
+        if let Direct::Launched(_, recorded) = found.queue.try_direct(&spec, || result(invoke())) {
             if recorded.is_ok() {
                 events.recorded(event);
             }
             return code(recorded);
         }
         if !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
-            let recorded = turn::take(found, &spec, || invoke(real, raw));
+            let recorded = turn::take(found, &spec, invoke);
             if recorded == hipSuccess {
                 events.recorded(event);
             }
@@ -81,7 +115,7 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
         let holds = named.clone();
         let call = move || {
             let _ = &holds;
-            invoke(real, raw)
+            invoke()
         };
         // SAFETY: the event is not destroyed before the command is dropped, and a record belongs to no thread.
         let command = unsafe { HipCommand::new("event record", Footprint::default(), call) }.kept();
@@ -128,6 +162,18 @@ pub(crate) unsafe fn wait(
         }
         let after: Vec<_> = events.open_record(event).into_iter().collect();
         let spec = Spec { after: &after, ..turn::spec(KEY) };
+        let queue = spec.may_wait.then_some(found.queue);
+        let invoke = move || {
+            let evidence = events.evidence(event);
+            let code = invoke();
+            if let (Some(queue), Some(evidence)) = (queue, evidence)
+                && code == hipSuccess
+                && events.is_last(event, &evidence)
+            {
+                queue.follow(evidence);
+            }
+            code
+        };
         if let Direct::Launched(_, waits) = found.queue.try_direct(&spec, || result(invoke())) {
             return code(waits);
         }
@@ -170,13 +216,19 @@ fn launched(process: &process::Process, event: hipEvent_t) {
 /// That of the runtime's function.
 pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) -> hipError_t {
     let body = |real: pfn::hipEventQuery, own| {
-        if let Some(process) = process::get().filter(|_| own)
-            && process.events.open_record(event).is_some()
-        {
-            return sync::not_ready();
-        }
         // SAFETY: the caller's own argument.
-        unsafe { real(event) }
+        let invoke = || unsafe { real(event) };
+        let Some(process) = process::get().filter(|_| own) else { return invoke() };
+        if process.events.open_record(event).is_some() {
+            return sync::not_ready(process);
+        }
+        let evidence = process.events.evidence(event);
+        let code = invoke();
+        error::replaced(code);
+        if code == hipSuccess {
+            process.events.seen(event, evidence);
+        }
+        code
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -189,14 +241,18 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
 /// That of the runtime's function.
 pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hipEvent_t) -> hipError_t {
     let body = |real: pfn::hipEventSynchronize, own| {
-        let mut queue = None;
-        if let Some(process) = process::get().filter(|_| own) {
-            queue = process.events.open_record(event).map(|record| record.queue);
-            launched(process, event);
-        }
         // SAFETY: the caller's own argument.
-        let result = unsafe { real(event) };
-        sync::with_error(result, queue.as_deref().into_iter())
+        let invoke = || unsafe { real(event) };
+        let Some(process) = process::get().filter(|_| own) else { return invoke() };
+        let queue = process.events.open_record(event).map(|record| record.queue);
+        launched(process, event);
+        let evidence = process.events.evidence(event);
+        let code = invoke();
+        error::replaced(code);
+        if code == hipSuccess {
+            process.events.seen(event, evidence);
+        }
+        sync::with_error(process, code, queue.as_deref().into_iter())
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -214,14 +270,22 @@ pub(crate) unsafe fn elapsed_time(
     stop: hipEvent_t,
 ) -> hipError_t {
     let body = |real: pfn::hipEventElapsedTime, own| {
-        if let Some(process) = process::get().filter(|_| own) {
-            let is_open = |event| process.events.open_record(event).is_some();
-            if !ms.is_null() && (is_open(start) || is_open(stop)) {
-                return sync::not_ready();
+        // SAFETY: the caller's own arguments.
+        let invoke = || unsafe { real(ms, start, stop) };
+        let Some(process) = process::get().filter(|_| own) else { return invoke() };
+        let events = [start, stop];
+        let is_open = |event| process.events.open_record(event).is_some();
+        if !ms.is_null() && events.into_iter().any(is_open) {
+            return sync::not_ready(process);
+        }
+        let evidence = events.map(|event| process.events.evidence(event));
+        let code = invoke();
+        if code == hipSuccess {
+            for (event, evidence) in events.into_iter().zip(evidence) {
+                process.events.seen(event, evidence);
             }
         }
-        // SAFETY: the caller's own arguments.
-        unsafe { real(ms, start, stop) }
+        code
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }

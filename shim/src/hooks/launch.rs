@@ -51,9 +51,35 @@ struct Launch {
     extra: *mut *mut c_void,
     /// Start and stop.
     events: [hipEvent_t; 2],
+    /// Whether it starts only when all before it is complete.
+    in_order: bool,
 }
 
 impl Launch {
+    /// A launch whose grid counts blocks and whose arguments are listed one by one.
+    #[inline(always)]
+    fn of_function(
+        function: *const c_void,
+        (grid, block): (dim3, dim3),
+        shared: usize,
+        params: *mut *mut c_void,
+    ) -> Self {
+        let (extra, events) = (std::ptr::null_mut(), [hipEvent_t::NULL; 2]);
+        Self { function, grid, block, shared, work_items: false, params, extra, events, in_order: true }
+    }
+
+    /// A launch of a module's kernel whose grid counts threads.
+    fn in_work_items(
+        f: hipFunction_t,
+        sizes: (dim3, dim3),
+        shared: usize,
+        [params, extra]: [*mut *mut c_void; 2],
+        events: [hipEvent_t; 2],
+    ) -> Self {
+        let launch = Self::of_function(f.0.cast_const(), sizes, shared, params);
+        Self { work_items: true, extra, events, ..launch }
+    }
+
     /// The arguments, copied.
     ///
     /// # Safety
@@ -68,6 +94,31 @@ impl Launch {
         // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
         unsafe { args.copy(&kernel.layout, self.params, self.extra) }.ok()?;
         Some((kernel, args))
+    }
+
+    /// One call of a launch function. `invoke` makes the real call with a stream and arguments, and is called once.
+    ///
+    /// # Safety
+    ///
+    /// `F` is the type of the call's function; the arguments are as the launch functions want them.
+    #[inline(always)]
+    unsafe fn handle<F: Copy + 'static>(
+        self,
+        call: Call<F>,
+        (stream, per_thread): (hipStream_t, bool),
+        invoke: impl Fn(F, hipStream_t, *mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
+    ) -> hipError_t {
+        let body = |real: F, own| {
+            let Target { raw, found } = Target::of(own, stream, per_thread);
+            let invoke = move |params, extra| invoke(real, raw, params, extra);
+            match found {
+                None => invoke(self.params, self.extra),
+                // SAFETY: the caller's promise; a launch belongs to no thread.
+                Some(found) => unsafe { self.go(found, invoke) },
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { call.handle(body) }
     }
 
     /// The way of one launch. `invoke` makes the real call with arguments, and is called once.
@@ -135,6 +186,12 @@ impl Launch {
         let given: Vec<hipEvent_t> = self.events.into_iter().filter(|event| !event.is_null()).collect();
         let after: Vec<After> = given.iter().flat_map(|event| events.before_record(*event)).collect();
         let spec = Spec { after: &after, ..*spec };
+        let [start, stop] = self.events;
+        let queue = (spec.may_wait && self.in_order).then_some(found.queue);
+        // The stop event shows the launch and all before it; the start event shows nothing that anybody asks for.
+        let invoke = move |params, extra| {
+            events.recording(stop, queue, || events.recording(start, None, || invoke(params, extra)))
+        };
         if let Direct::Launched(_, launched) =
             found.queue.try_direct(&spec, || result(invoke(self.params, self.extra)))
         {
@@ -186,19 +243,13 @@ pub(crate) unsafe fn kernel(
     shared: usize,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipLaunchKernel, own| {
-        let Target { raw, found } = Target::of(own, stream, per_thread);
+    let launch = Launch::of_function(function, (grid, block), shared, args);
+    let invoke = move |real: pfn::hipLaunchKernel, stream, params, _| {
         // SAFETY: the arguments are the caller's own, or copies of them by their true sizes.
-        let invoke = move |params, _| unsafe { real(function, grid, block, params, shared, raw) };
-        let Some(found) = found else { return invoke(args, std::ptr::null_mut()) };
-        let extra = std::ptr::null_mut();
-        let events = [hipEvent_t::NULL; 2];
-        let launch = Launch { function, grid, block, shared, work_items: false, params: args, extra, events };
-        // SAFETY: the caller's promise; a launch belongs to no thread.
-        unsafe { launch.go(found, invoke) }
+        unsafe { real(function, grid, block, params, shared, stream) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    // SAFETY: the call's type is that of its function; the caller's promise.
+    unsafe { launch.handle(call, (stream, per_thread), invoke) }
 }
 
 /// `hipModuleLaunchKernel`
@@ -221,27 +272,14 @@ pub(crate) unsafe fn module_kernel(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> hipError_t {
-    let body = |real: pfn::hipModuleLaunchKernel, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
+    let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
+    let launch = Launch { extra, ..Launch::of_function(f.0.cast_const(), sizes, shared as usize, params) };
+    let invoke = move |real: pfn::hipModuleLaunchKernel, stream, params, extra| {
         // SAFETY: as for `hipLaunchKernel`.
-        let invoke =
-            move |params, extra| unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra) };
-        let Some(found) = found else { return invoke(params, extra) };
-        let launch = Launch {
-            function: f.0.cast_const(),
-            grid: dims(gx, gy, gz),
-            block: dims(bx, by, bz),
-            shared: shared as usize,
-            work_items: false,
-            params,
-            extra,
-            events: [hipEvent_t::NULL; 2],
-        };
-        // SAFETY: the caller's promise; a launch belongs to no thread.
-        unsafe { launch.go(found, invoke) }
+        unsafe { real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    // SAFETY: as for `hipLaunchKernel`.
+    unsafe { launch.handle(call, (stream, false), invoke) }
 }
 
 /// `hipExtLaunchKernel`
@@ -261,21 +299,15 @@ pub(crate) unsafe fn ext_kernel(
     stop: hipEvent_t,
     flags: c_int,
 ) -> hipError_t {
-    let body = |real: pfn::hipExtLaunchKernel, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        let invoke = move |params, _| {
-            // SAFETY: as for `hipLaunchKernel`; the events live as long as a command names them.
-            unsafe { real(function, grid, block, params, shared, raw, start, stop, flags) }
-        };
-        let Some(found) = found else { return invoke(args, std::ptr::null_mut()) };
-        let extra = std::ptr::null_mut();
-        let events = [start, stop];
-        let launch = Launch { function, grid, block, shared, work_items: false, params: args, extra, events };
-        // SAFETY: the caller's promise; a launch belongs to no thread.
-        unsafe { launch.go(found, invoke) }
+    let events = [start, stop];
+    let launch = Launch::of_function(function, (grid, block), shared, args);
+    let launch = Launch { events, in_order: flags == 0, ..launch };
+    let invoke = move |real: pfn::hipExtLaunchKernel, stream, params, _| {
+        // SAFETY: as for `hipLaunchKernel`; the events live as long as a command names them.
+        unsafe { real(function, grid, block, params, shared, stream, start, stop, flags) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    // SAFETY: as for `hipLaunchKernel`.
+    unsafe { launch.handle(call, (stream, false), invoke) }
 }
 
 /// `hipExtModuleLaunchKernel` under both of its names
@@ -300,28 +332,15 @@ pub(crate) unsafe fn ext_module_kernel(
     stop: hipEvent_t,
     flags: u32,
 ) -> hipError_t {
-    let body = |real: pfn::hipExtModuleLaunchKernel, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        let invoke = move |params, extra| {
-            // SAFETY: as for `hipExtLaunchKernel`.
-            unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra, start, stop, flags) }
-        };
-        let Some(found) = found else { return invoke(params, extra) };
-        let launch = Launch {
-            function: f.0.cast_const(),
-            grid: dims(gx, gy, gz),
-            block: dims(bx, by, bz),
-            shared,
-            work_items: true,
-            params,
-            extra,
-            events: [start, stop],
-        };
-        // SAFETY: the caller's promise; a launch belongs to no thread.
-        unsafe { launch.go(found, invoke) }
+    let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
+    let launch = Launch::in_work_items(f, sizes, shared, [params, extra], [start, stop]);
+    let launch = Launch { in_order: flags == 0, ..launch };
+    let invoke = move |real: pfn::hipExtModuleLaunchKernel, stream, params, extra| {
+        // SAFETY: as for `hipExtLaunchKernel`.
+        unsafe { real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra, start, stop, flags) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    // SAFETY: as for `hipLaunchKernel`.
+    unsafe { launch.handle(call, (stream, false), invoke) }
 }
 
 /// `hipHccModuleLaunchKernel` under both of its names
@@ -345,26 +364,12 @@ pub(crate) unsafe fn hcc_module_kernel(
     start: hipEvent_t,
     stop: hipEvent_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipHccModuleLaunchKernel, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        let invoke = move |params, extra| {
-            // SAFETY: as for `hipExtLaunchKernel`.
-            unsafe { real(f, gx, gy, gz, bx, by, bz, shared, raw, params, extra, start, stop) }
-        };
-        let Some(found) = found else { return invoke(params, extra) };
-        let launch = Launch {
-            function: f.0.cast_const(),
-            grid: dims(gx, gy, gz),
-            block: dims(bx, by, bz),
-            shared,
-            work_items: true,
-            params,
-            extra,
-            events: [start, stop],
-        };
-        // SAFETY: the caller's promise; a launch belongs to no thread.
-        unsafe { launch.go(found, invoke) }
+    let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
+    let launch = Launch::in_work_items(f, sizes, shared, [params, extra], [start, stop]);
+    let invoke = move |real: pfn::hipHccModuleLaunchKernel, stream, params, extra| {
+        // SAFETY: as for `hipExtLaunchKernel`.
+        unsafe { real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra, start, stop) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    // SAFETY: as for `hipLaunchKernel`.
+    unsafe { launch.handle(call, (stream, false), invoke) }
 }

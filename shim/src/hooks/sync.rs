@@ -1,31 +1,37 @@
 //! Synchronizations and queries: what is deferred is launched first, or answered for. A success of the runtime proves
 //! queues idle. Errors of deferred commands come out here.
+//!
+//! A queue's own marks lie behind the program's commands, so that the runtime calls a stream busy whose last command has
+//! long completed. What a program can know, the books know too (docs/adr/0006), and they are asked first.
 
 use super::event::NOT_READY;
-use super::turn;
+use super::{error, turn};
 use crate::boundary::Call;
 use crate::process;
-use crate::process::streams::Target;
-use crate::thread::Thread;
+use crate::process::streams::{Found, Target};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
 use std::sync::Arc;
 use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
 
 /// The answer for what is deferred still.
-pub(crate) fn not_ready() -> hipError_t {
-    Thread::current().keep_error(NOT_READY.0);
+pub(crate) fn not_ready(process: &process::Process) -> hipError_t {
+    error::keep(process.real, NOT_READY);
     NOT_READY
 }
 
 /// The result, or in place of a success the error of a deferred command.
-pub(crate) fn with_error<'q>(code: hipError_t, queues: impl Iterator<Item = &'q XQueue>) -> hipError_t {
+pub(crate) fn with_error<'q>(
+    process: &process::Process,
+    code: hipError_t,
+    queues: impl Iterator<Item = &'q XQueue>,
+) -> hipError_t {
     if code != hipSuccess {
         return code;
     }
     for queue in queues {
         if let Some(error) = queue.take_error() {
-            Thread::current().keep_error(error.code());
+            error::keep(process.real, turn::of(error));
             return turn::of(error);
         }
     }
@@ -48,7 +54,7 @@ fn synchronized(
             queue.synced(proof);
         }
     }
-    with_error(code, queues.iter().map(|queue| &**queue))
+    with_error(process, code, queues.iter().map(|queue| &**queue))
 }
 
 /// `hipDeviceSynchronize`
@@ -98,10 +104,18 @@ pub(crate) unsafe fn stream(
         if code == hipSuccess {
             found.queue.synced(proof);
         }
-        with_error(code, std::iter::once(&**found.queue))
+        with_error(found.process, code, std::iter::once(&**found.queue))
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
+}
+
+/// Whether everything that a query of the stream is about is known to have completed. With the default stream that is
+/// all that it waits for as well.
+fn is_complete(found: Found) -> bool {
+    found.queue.is_complete()
+        && (found.queue.class() != OrderClass::Default
+            || found.process.default_kin(found.stream.hw.device()).iter().all(|queue| queue.is_complete()))
 }
 
 /// `hipStreamQuery` and its per-thread twin
@@ -127,14 +141,20 @@ pub(crate) unsafe fn query(
             _ => is_open(found.queue),
         };
         if open {
-            return not_ready();
+            return not_ready(found.process);
+        }
+        let own = std::iter::once(&**found.queue);
+        if is_complete(found) {
+            // A mark behind the program's last command is not the program's business, so the runtime is not asked.
+            found.process.real.forget_result();
+            return with_error(found.process, hipSuccess, own);
         }
         let proof = found.queue.begin_sync();
         let code = invoke();
         if code == hipSuccess && found.queue.class() != OrderClass::Default {
             found.queue.synced(proof);
         }
-        with_error(code, std::iter::once(&**found.queue))
+        with_error(found.process, code, own)
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }

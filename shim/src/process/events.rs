@@ -4,14 +4,19 @@
 //! here, and whoever asks for the event is answered by it. A later record follows all waits for the older one, because
 //! a wait means the record that was the last one when it was submitted. An event that is destroyed meanwhile is
 //! destroyed with the last deferred command that names it.
+//!
+//! Of every event its last record is known as well, with what it proves: who sees the event complete knows that all in
+//! front of the record is complete (`xqueue`'s evidence). An event that others record too, another process or a graph,
+//! proves nothing.
 
 use hal_hip::real::Real;
-use hip_sys::types::hipEvent_t;
+use hip_sys::types::{hipError_t, hipEvent_t, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ffi::c_uint;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use xqueue::{After, Ticket, XQueue};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use xqueue::{After, Evidence, Ticket, XQueue};
 
 /// The events of a process that are more than the runtime knows.
 pub(crate) struct Events {
@@ -21,6 +26,43 @@ pub(crate) struct Events {
     states: Mutex<HashMap<usize, State>>,
     /// Where there are several devices: that of each event, because the runtime refuses a record on another one.
     devices: Mutex<HashMap<usize, u32>>,
+    records: Records,
+}
+
+/// What is known of the last record of each event.
+struct Records {
+    /// By the event's handle, spread over several locks, each of which is held for a moment.
+    shards: [Mutex<HashMap<usize, Record>>; 16],
+    /// How many graphs have been launched. A graph may record events; then their earlier records prove nothing.
+    graphs: AtomicU64,
+}
+
+enum Record {
+    /// Somebody else may record the event, unseen.
+    Foreign,
+    Last {
+        evidence: Arc<Evidence>,
+        graphs: u64,
+    },
+}
+
+impl Records {
+    fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::new(HashMap::new())), graphs: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, event: hipEvent_t) -> parking_lot::MutexGuard<'_, HashMap<usize, Record>> {
+        // Handles are addresses of objects larger than this.
+        self.shards[(event.as_raw() >> 6) % self.shards.len()].lock()
+    }
+
+    /// The event is about to be recorded anew, or gone.
+    fn forget(&self, event: hipEvent_t) {
+        let mut shard = self.shard(event);
+        if let Some(Record::Last { .. }) = shard.get(&event.as_raw()) {
+            shard.remove(&event.as_raw());
+        }
+    }
 }
 
 struct State {
@@ -68,13 +110,77 @@ impl Events {
             count: AtomicUsize::new(0),
             states: Mutex::new(HashMap::new()),
             devices: Mutex::new(HashMap::new()),
+            records: Records::new(),
         }
     }
 
-    /// The program has made an event.
-    pub(crate) fn created(&self, event: hipEvent_t) {
+    /// The program has made an event with these flags.
+    pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
+        self.records.shard(event).remove(&event.as_raw());
+        if flags & hipEventInterprocess != 0 {
+            self.foreign(event);
+        }
         if self.real.devices > 1 {
             self.devices.lock().insert(event.as_raw(), self.real.current_device());
+        }
+    }
+
+    /// Somebody else may record the event from now on, unseen.
+    pub(crate) fn foreign(&self, event: hipEvent_t) {
+        self.records.shard(event).insert(event.as_raw(), Record::Foreign);
+    }
+
+    /// A graph is launched, which may record any event.
+    pub(crate) fn graph_launched(&self) {
+        self.records.graphs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes a call that records the event. `queue`: the queue that has let the call through, holding submit; without
+    /// one the record proves nothing.
+    pub(crate) fn recording(
+        &self,
+        event: hipEvent_t,
+        queue: Option<&Arc<XQueue>>,
+        call: impl FnOnce() -> hipError_t,
+    ) -> hipError_t {
+        // Before the call: who sees it complete from now on and finds no evidence only knows less.
+        let graphs = self.records.graphs.load(Ordering::Acquire);
+        self.records.forget(event);
+        let evidence = queue.filter(|_| !event.is_null()).map(XQueue::evidence);
+        let code = call();
+        if let Some(evidence) = evidence.filter(|_| code == hipSuccess) {
+            let record = Record::Last { evidence: Arc::new(evidence), graphs };
+            let mut shard = self.records.shard(event);
+            match shard.get(&event.as_raw()) {
+                None => drop(shard.insert(event.as_raw(), record)),
+                // Two threads record at once: nobody can tell which record is the last.
+                Some(Record::Last { .. }) => drop(shard.remove(&event.as_raw())),
+                Some(Record::Foreign) => {}
+            }
+        }
+        code
+    }
+
+    /// What the last record of the event proves. To be asked before the runtime is.
+    pub(crate) fn evidence(&self, event: hipEvent_t) -> Option<Arc<Evidence>> {
+        match self.records.shard(event).get(&event.as_raw())? {
+            Record::Last { evidence, graphs } if *graphs == self.records.graphs.load(Ordering::Acquire) => {
+                Some(evidence.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the record with this evidence is still the last one.
+    pub(crate) fn is_last(&self, event: hipEvent_t, evidence: &Arc<Evidence>) -> bool {
+        self.evidence(event).is_some_and(|last| Arc::ptr_eq(&last, evidence))
+    }
+
+    /// The event was seen complete; `evidence` was known of it before the runtime was asked.
+    pub(crate) fn seen(&self, event: hipEvent_t, evidence: Option<Arc<Evidence>>) {
+        if let Some(evidence) = evidence.filter(|evidence| self.is_last(event, evidence)) {
+            self.records.forget(event);
+            evidence.seen();
         }
     }
 
@@ -160,6 +266,7 @@ impl Events {
 
     /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
+        self.records.shard(event).remove(&event.as_raw());
         if self.real.devices > 1 {
             self.devices.lock().remove(&event.as_raw());
         }

@@ -170,11 +170,12 @@ impl HwCommand for Command {
     fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
         self.world.launch(self.queue, self.id)
     }
-    fn discard(&mut self, _: &dyn HwQueue) {
+    fn discard(&mut self, _: &dyn HwQueue) -> bool {
         let mut log = self.world.log.lock();
         log.queues[self.queue].discarded.push(self.id);
         drop(log);
         self.world.changed.notify_all();
+        false
     }
     fn footprint(&self) -> Footprint {
         self.footprint
