@@ -2,7 +2,7 @@
 //! that every measurement runs on a user's own GPU as it does on the simulated one.
 
 use crate::cache::Cache;
-use crate::hip::{DeviceMemory, Dims, Function, Hip, HipError, Stream};
+use crate::hip::{Device, DeviceMemory, Dims, Function, Hip, HipError, Stream};
 use crate::rtc;
 use anyhow::{Context, Result, ensure};
 use std::ffi::c_void;
@@ -48,6 +48,14 @@ impl Kernels {
         let mut arguments = [address(&mut duration), address(&mut rounds)];
         // SAFETY: `busy` takes (u64, u32), which is what the two addresses point at, and touches no memory.
         unsafe { stream.launch(&self.busy, shape.dims, &mut arguments) }
+    }
+
+    /// The shape of a `busy` kernel of these dimensions on `device`.
+    pub fn busy_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape, HipError> {
+        let at_once = u64::from(self.busy.groups_per_unit(&dims)?) * u64::from(device.compute_units);
+        let groups: u64 = dims.grid.iter().map(|n| u64::from(*n)).product();
+        let rounds = groups.div_ceil(at_once.max(1));
+        Ok(BusyShape { dims, rounds: u32::try_from(rounds).unwrap_or(u32::MAX) })
     }
 
     /// Launches `mix` over the first `count` 64-bit words of `dst` and `src`, which may be the same memory. Both must
@@ -111,7 +119,8 @@ pub struct BusyShape {
 
 impl BusyShape {
     /// One work-group of one wavefront: fits any device at once.
-    pub const ONE: Self = Self { dims: Dims { grid: [1, 1, 1], block: [64, 1, 1] }, rounds: 1 };
+    pub const ONE: Self =
+        Self { dims: Dims { grid: [1, 1, 1], block: [64, 1, 1], shared_bytes: 0 }, rounds: 1 };
 }
 
 /// What `mix` computes for element `index` (the formula of the kernel, a second time): what a buffer must hold after a
@@ -132,7 +141,7 @@ fn address<T>(value: &mut T) -> *mut c_void {
 
 /// A one-dimensional grid with at least one thread for each of `count` elements.
 fn linear(count: u32) -> Dims {
-    Dims { grid: [count.div_ceil(BLOCK).max(1), 1, 1], block: [BLOCK, 1, 1] }
+    Dims { grid: [count.div_ceil(BLOCK).max(1), 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 }
 }
 
 /// Everything that the code object depends on.

@@ -5,6 +5,7 @@
 //!
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: what the preloaded library adds to a launch
+//! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
 //! * [`kernels`]: the project's kernels, compiled for the device at hand by [`rtc`] and kept in a [`cache`]
@@ -18,10 +19,12 @@ pub mod hsa;
 pub mod kernels;
 pub mod launch_path;
 pub mod proc;
+pub mod replay;
 pub mod report;
 pub mod rtc;
 pub mod sim;
 pub mod stats;
+pub mod trace;
 
 /// An error that is the caller's to mend: an argument or a variable of the environment makes no sense. The program exits
 /// with 2 for it, with 1 for every other error.

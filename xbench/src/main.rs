@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, launch_path, sim};
+use xbench::{WrongInput, launch_path, replay, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -28,12 +28,17 @@ enum Command {
     /// processor time and still sees the next dispatch at once. Takes about 45 seconds; run it on an idle machine.
     /// Outside gpu-sim it starts itself again under the gpu-sim in its own directory.
     Sim(sim::SimArgs),
+    /// Run a recorded model as load
+    ///
+    /// Its kernels become kernels of the same grids and durations; a digest of every inference is checked.
+    Replay(replay::ReplayArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::run(&args),
+        Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xbench: {error:#}");

@@ -4,9 +4,10 @@ use super::{Device, HipError, LoadError, text_of};
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipError_t, hipErrorInvalidValue, hipErrorNotReady,
+    hipFunction_t,
 };
 use libloading::Library;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -19,6 +20,7 @@ macro_rules! functions {
         pub(super) struct Api {
             pub(super) library: &'static Library,
             properties: Properties,
+            pub(super) occupancy: Occupancy,
             $(pub(super) $name: pfn::$name,)*
         }
 
@@ -34,6 +36,8 @@ macro_rules! functions {
                     )*
                     properties: Properties::find(library)
                         .ok_or(missing("hipGetDeviceProperties"))?,
+                    // SAFETY: the type is the function's prototype in hip/hip_runtime_api.h, the same in all releases.
+                    occupancy: unsafe { lookup(library, OCCUPANCY) }.ok_or(missing(OCCUPANCY))?,
                 })
             }
         }
@@ -42,11 +46,17 @@ macro_rules! functions {
 
 functions! {
     hipRuntimeGetVersion hipGetDeviceCount hipSetDevice hipDeviceSynchronize
-    hipMalloc hipFree hipHostMalloc hipHostFree hipMemcpy
+    hipMalloc hipFree hipHostMalloc hipHostFree hipMemcpy hipMemsetAsync
     hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery
     hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventQuery hipEventElapsedTime
     hipModuleLoadData hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel
 }
+
+/// Work-groups of a function that one compute unit holds at once. The library in front does not change it, so hip-sys
+/// has no prototype for it.
+pub(super) const OCCUPANCY: &str = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor";
+/// `(out groups, function, threads of a group, dynamic local memory)`.
+pub(super) type Occupancy = unsafe extern "C" fn(*mut c_int, hipFunction_t, c_int, usize) -> hipError_t;
 
 /// The two shapes of the properties call: release 6.0 changed the structure and gave the function a new name.
 enum Properties {

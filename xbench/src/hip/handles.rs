@@ -3,7 +3,7 @@
 //! A drop ignores the runtime's answer: there is nobody to tell, and the process is usually about to end.
 
 use super::HipError;
-use super::api::{Api, check, check_ready, non_null};
+use super::api::{Api, OCCUPANCY, check, check_ready, non_null};
 use hip_sys::types::{
     hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t, hipStreamDefault,
 };
@@ -144,9 +144,11 @@ pub struct Dims {
     pub grid: [u32; 3],
     /// Threads of a work-group in x, y, z.
     pub block: [u32; 3],
+    /// Local memory that a work-group gets besides what its kernel declares, bytes.
+    pub shared_bytes: u32,
 }
 
-/// A stream, destroyed on drop (its work still runs to its end).
+/// A stream, destroyed on drop (its work still runs to its end); the null stream stays.
 pub struct Stream {
     api: Arc<Api>,
     handle: hipStream_t,
@@ -159,6 +161,10 @@ impl Stream {
         let code = unsafe { (api.hipStreamCreateWithFlags)(&mut handle, hipStreamDefault) };
         check("hipStreamCreateWithFlags", code)?;
         Ok(Self { api: Arc::clone(api), handle })
+    }
+
+    pub(super) fn null(api: &Arc<Api>) -> Self {
+        Self { api: Arc::clone(api), handle: hipStream_t::NULL }
     }
 
     /// Launches `function`.
@@ -184,13 +190,24 @@ impl Stream {
                 bx,
                 by,
                 bz,
-                0,
+                dims.shared_bytes,
                 self.handle,
                 arguments.as_mut_ptr(),
                 ptr::null_mut(),
             )
         };
         check("hipModuleLaunchKernel", code)
+    }
+
+    /// Fills the first `bytes` bytes of `memory`, behind the stream's work so far.
+    ///
+    /// # Panics
+    /// If it has not that many.
+    pub fn memset(&self, memory: &DeviceBuffer, byte: u8, bytes: usize) -> Result<(), HipError> {
+        let target = memory.range(0, bytes);
+        // SAFETY: `target` starts `bytes` bytes of a live allocation (checked by `range`); freeing it waits for the device.
+        let code = unsafe { (self.api.hipMemsetAsync)(target, i32::from(byte), bytes, self.handle) };
+        check("hipMemsetAsync", code)
     }
 
     /// Waits for all work of the stream.
@@ -216,6 +233,9 @@ impl fmt::Debug for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.handle == hipStream_t::NULL {
+            return;
+        }
         // SAFETY: the handle came from hipStreamCreateWithFlags and is destroyed once, here.
         let _ = unsafe { (self.api.hipStreamDestroy)(self.handle) };
     }
@@ -301,7 +321,7 @@ impl Module {
         // SAFETY: the module is live, the name zero-terminated; the function writes one handle.
         let code = unsafe { (self.api.hipModuleGetFunction)(&mut handle, self.handle, name.as_ptr()) };
         check("hipModuleGetFunction", code)?;
-        Ok(Function { handle, _module: Arc::clone(self) })
+        Ok(Function { handle, module: Arc::clone(self) })
     }
 }
 
@@ -315,7 +335,20 @@ impl Drop for Module {
 /// A kernel of a module, which it keeps loaded.
 pub struct Function {
     handle: hipFunction_t,
-    _module: Arc<Module>,
+    module: Arc<Module>,
+}
+
+impl Function {
+    /// How many work-groups of this shape one compute unit holds at once.
+    pub fn groups_per_unit(&self, dims: &Dims) -> Result<u32, HipError> {
+        let api = &self.module.api;
+        let threads = dims.block.iter().product::<u32>() as i32;
+        let mut groups = 0;
+        // SAFETY: the function is live and the call writes one int.
+        let code = unsafe { (api.occupancy)(&mut groups, self.handle, threads, dims.shared_bytes as usize) };
+        check(OCCUPANCY, code)?;
+        Ok(groups.unsigned_abs())
+    }
 }
 
 impl fmt::Debug for Function {

@@ -167,6 +167,11 @@ impl Hip {
         Stream::new(&self.api)
     }
 
+    /// The null stream of the calling thread's device, where PyTorch works.
+    pub fn null_stream(&self) -> Stream {
+        Stream::null(&self.api)
+    }
+
     /// An event that takes time stamps.
     pub fn event(&self) -> Result<Event, HipError> {
         Event::new(&self.api)

@@ -1,0 +1,85 @@
+//! What the `mix` kernels of a replay leave behind, computed by the host.
+
+use crate::kernels::mix_step;
+
+/// Words of the digest.
+pub const WORDS: usize = 64;
+/// A `mix` follows every command whose number is a multiple of this.
+pub const EVERY: usize = 8;
+
+/// The digest after some number of `mix` kernels. It is never reset: each one takes what all before it left, so that a
+/// lost, doubled or exchanged one anywhere shows in all later ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digest {
+    words: [u64; WORDS],
+    mixes: u64,
+}
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self { words: [0; WORDS], mixes: 0 }
+    }
+}
+
+impl Digest {
+    /// What `requests` inferences of `commands` commands each leave.
+    pub fn of(requests: u64, commands: usize) -> Self {
+        let mut digest = Self::default();
+        for _ in 0..requests * mixes_of(commands) {
+            digest.mix();
+        }
+        digest
+    }
+
+    /// The next `mix` kernel: applies it, and returns the value that it is to be launched with.
+    pub fn mix(&mut self) -> u64 {
+        self.mixes += 1;
+        for (word, index) in self.words.iter_mut().zip(0..) {
+            *word = mix_step(*word, *word, index, self.mixes);
+        }
+        self.mixes
+    }
+
+    /// The words.
+    pub fn words(&self) -> &[u64; WORDS] {
+        &self.words
+    }
+
+    /// A short form for records.
+    pub fn text(words: &[u64; WORDS]) -> String {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        format!("{:016x}", crate::cache::fnv1a(&bytes))
+    }
+}
+
+/// `mix` kernels of one inference.
+pub fn mixes_of(commands: usize) -> u64 {
+    (commands / EVERY) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_or_exchanged_mix_shows() {
+        let whole = Digest::of(3, 24);
+        assert_eq!(Digest::of(9, 8), whole);
+        assert_ne!(Digest::text(Digest::of(2, 24).words()), Digest::text(whole.words()));
+        let step = |words: [u64; WORDS], value| {
+            let mut index = 0;
+            words.map(|word| {
+                index += 1;
+                mix_step(word, word, index - 1, value)
+            })
+        };
+        let start = [0; WORDS];
+        assert_eq!(&step(step(start, 1), 2), Digest::of(1, 16).words());
+        assert_ne!(&step(step(start, 2), 1), Digest::of(1, 16).words());
+    }
+
+    #[test]
+    fn one_after_every_eighth() {
+        assert_eq!([7, 8, 15, 16, 285].map(mixes_of), [0, 1, 1, 2, 35]);
+    }
+}

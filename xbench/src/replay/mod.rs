@@ -1,0 +1,281 @@
+//! `xbench replay`: a recorded model as load, and how long its inferences took.
+//!
+//! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
+//! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
+//! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
+//! requests arrive as a Poisson process, are served in their order by one thread, and a latency counts from the arrival;
+//! without it one inference follows the other.
+
+mod clock;
+pub mod digest;
+mod player;
+pub mod schedule;
+
+pub(crate) use clock::{now_ns, wait_until};
+
+use crate::hip::Hip;
+use crate::stats::Samples;
+use crate::trace::Trace;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use digest::Digest;
+use player::Player;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Inferences before the measured time: code and memory are mapped, clocks are up, kernel times are known to a library
+/// that estimates them.
+pub const WARM_UP: u64 = 3;
+
+/// Options of `xbench replay`.
+#[derive(Debug, Clone, Args)]
+pub struct ReplayArgs {
+    /// File of the recorded model, see examples/traces
+    trace: PathBuf,
+    /// Requests per second, arriving at random (Poisson); without it one inference follows the other
+    #[arg(long, value_name = "R", value_parser = rate)]
+    rate: Option<f64>,
+    /// How long requests arrive, or inferences are begun
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// Multiplies kernel durations and the host's gaps between submits (which are first multiplied by 0.49, the
+    /// recorder's own slow-down)
+    #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = scale)]
+    scale: f64,
+    /// Which arrivals: the same number, the same moments
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The stream to work on; PyTorch works on the null stream
+    #[arg(long, value_enum, default_value_t = StreamKind::Null)]
+    stream: StreamKind,
+    /// Write every inference's times as JSON
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Say `ready`, wait for `start NS` on standard input, and end at `stop` (or once every request is served).
+    #[arg(long, hide = true)]
+    gate: bool,
+}
+
+/// Which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StreamKind {
+    /// The null stream.
+    Null,
+    /// A stream of its own.
+    Created,
+}
+
+/// Parses a number in a range.
+fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let value = text.parse().map_err(|_| "not a number".to_owned())?;
+    let outside = || format!("not in {} to {}", range.start(), range.end());
+    if range.contains(&value) { Ok(value) } else { Err(outside()) }
+}
+
+/// Requests per second.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    number(text, 0.01..=10_000.0)
+}
+
+/// Length of a run in seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    number(text, 0.1..=3600.0)
+}
+
+/// Factor on recorded times.
+pub(crate) fn scale(text: &str) -> Result<f64, String> {
+    number(text, 0.01..=1000.0)
+}
+
+/// One inference, in microseconds from the start of the measured time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// When it arrived; back to back, when it began.
+    pub arrived_us: f64,
+    /// When its first command was about to be submitted.
+    pub began_us: f64,
+    /// When its last command had been waited for.
+    pub ended_us: f64,
+}
+
+impl Request {
+    /// From arrival to end, milliseconds.
+    pub fn latency_ms(&self) -> f64 {
+        (self.ended_us - self.arrived_us) / 1e3
+    }
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The process, as a device's statistics know it.
+    pub pid: u32,
+    /// Name of the trace.
+    pub trace: String,
+    /// Inferences before the measured time.
+    pub warm_up: u64,
+    /// Seconds in which requests arrived.
+    pub seconds: f64,
+    /// The digest after the last inference, as the device left it.
+    pub digest: String,
+    /// The measured inferences in their order.
+    pub requests: Vec<Request>,
+}
+
+impl Record {
+    /// Inferences per second: until the last one has ended, at least over the time in which they arrived. `open` is
+    /// whether they arrive by themselves.
+    pub fn per_second(&self, open: bool) -> f64 {
+        let Some(last) = self.requests.last() else { return 0.0 };
+        let least = if open { self.seconds } else { 0.0 };
+        self.requests.len() as f64 / (last.ended_us / 1e6).max(least)
+    }
+
+    /// Latencies in milliseconds, in the order of arrival.
+    pub fn latencies_ms(&self) -> Vec<f64> {
+        self.requests.iter().map(Request::latency_ms).collect()
+    }
+}
+
+/// Runs the command. An error if something could not be run, or the digest is wrong.
+pub fn run(args: &ReplayArgs) -> Result<()> {
+    let trace = Trace::load(&args.trace)?;
+    let hip = Hip::load()?;
+    let mut player = Player::new(&hip, &trace, args.scale, args.stream == StreamKind::Null)?;
+    for _ in 0..WARM_UP {
+        player.infer()?;
+        player.check()?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = if args.gate { pass_gate(&stop)? } else { now_ns() };
+    let mut requests = Vec::new();
+    match args.rate {
+        Some(rate) => {
+            for arrival in schedule::arrivals(rate, args.seconds, args.seed) {
+                wait_until(start + arrival);
+                requests.push(serve(&mut player, start, Some(arrival))?);
+            }
+        }
+        None => {
+            wait_until(start);
+            let end = start + (args.seconds * 1e9) as u64;
+            // Behind a gate the other one decides.
+            while if args.gate { !stop.load(Ordering::Acquire) } else { now_ns() < end } {
+                requests.push(serve(&mut player, start, None)?);
+            }
+        }
+    }
+    let record = Record {
+        pid: std::process::id(),
+        trace: trace.name.clone(),
+        warm_up: player.requests() - requests.len() as u64,
+        seconds: args.seconds,
+        digest: Digest::text(&player.check()?),
+        requests,
+    };
+    if let Some(path) = &args.record {
+        let text = serde_json::to_string(&record)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.gate {
+        say("done")?;
+    } else {
+        print!("{}", table(&record, args.rate.is_some())?);
+    }
+    Ok(())
+}
+
+/// Runs and checks one inference.
+fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Request> {
+    let began = now_ns() - start;
+    player.infer()?;
+    let ended = now_ns() - start;
+    player.check()?;
+    let us = |ns: u64| ns as f64 / 1e3;
+    Ok(Request { arrived_us: us(arrival.unwrap_or(began)), began_us: us(began), ended_us: us(ended) })
+}
+
+fn say(word: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{word}")?;
+    Ok(out.flush()?)
+}
+
+/// Says that everything is warm and waits for the moment to start at. From then on a line, or the end of standard input
+/// (whoever started us has gone), sets `stop`.
+fn pass_gate(stop: &Arc<AtomicBool>) -> Result<u64> {
+    say("ready")?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let Some(start) = line.strip_prefix("start ").and_then(|text| text.trim().parse().ok()) else {
+        bail!("expected `start NS` on standard input, not {:?}", line.trim());
+    };
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        stop.store(true, Ordering::Release);
+    });
+    Ok(start)
+}
+
+fn table(record: &Record, open: bool) -> Result<String> {
+    let latencies = Samples::new(record.latencies_ms()).context("nothing was measured")?.summary();
+    let what = if open { "requests, from arrival to end" } else { "inferences, back to back" };
+    Ok(format!(
+        "{}: {} {what}; {:.2} a second\nmilliseconds: min {:.2}, p50 {:.2}, p90 {:.2}, p99 {:.2}, max {:.2}\n\
+         digest {} after {} inferences, as it must be\n",
+        record.trace,
+        latencies.n,
+        record.per_second(open),
+        latencies.min,
+        latencies.p50,
+        latencies.p90,
+        latencies.p99,
+        latencies.max,
+        record.digest,
+        record.warm_up + record.requests.len() as u64,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(ended_ms: &[f64]) -> Record {
+        let request = |ms: &f64| Request { arrived_us: 1000.0, began_us: 1500.0, ended_us: ms * 1e3 };
+        let requests = ended_ms.iter().map(request).collect();
+        Record { pid: 1, trace: "t".into(), warm_up: 3, seconds: 2.0, digest: "0".into(), requests }
+    }
+
+    #[test]
+    fn latency_counts_from_arrival() {
+        assert_eq!(record(&[5.0, 9.0]).latencies_ms(), [4.0, 8.0]);
+    }
+
+    #[test]
+    fn rates_are_over_the_whole_time() {
+        assert_eq!(record(&[500.0, 1000.0]).per_second(true), 1.0);
+        assert_eq!(record(&[500.0, 1000.0]).per_second(false), 2.0);
+        assert_eq!(record(&[500.0, 4000.0]).per_second(true), 0.5);
+        assert_eq!(record(&[]).per_second(true), 0.0);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert_eq!(seconds("2.5"), Ok(2.5));
+        assert_eq!(rate("fast").unwrap_err(), "not a number");
+        for wrong in ["0", "-1", "nan", "inf"] {
+            assert!(scale(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn records_survive_the_file() {
+        let record = record(&[1.5]);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+}

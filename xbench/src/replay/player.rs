@@ -1,0 +1,116 @@
+//! Issues a trace to HIP, one inference at a time.
+//!
+//! **Host time.** The recorded gap between two submits is time that the framework's thread computes. The replay spends
+//! it the same way: it waits for the moment of the next submit, sleeping only if that is more than 150 µs away, so the
+//! processor is as busy as a framework keeps it while it submits. Moments are absolute, so that one late wake-up delays
+//! one submit and not all behind it. Time that a call takes beyond the gap that it falls into (the runtime or the
+//! library made it wait) delays everything behind it, as it delays a framework.
+
+use super::clock::{now_ns, wait_until};
+use super::digest::{Digest, EVERY, WORDS};
+use crate::hip::{DeviceBuffer, Hip, HostBuffer, Stream};
+use crate::kernels::{BusyShape, Kernels};
+use crate::trace::{GAP_FACTOR, Trace, Work};
+use anyhow::{Context, Result, ensure};
+
+/// What one command does.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Busy { duration_ns: u64, shape: BusyShape },
+    Memset { bytes: usize },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// After the moment of the previous command's submit.
+    gap_ns: u64,
+    call: Call,
+}
+
+/// A trace ready to run.
+#[derive(Debug)]
+pub(super) struct Player {
+    kernels: Kernels,
+    stream: Stream,
+    steps: Vec<Step>,
+    scratch: Option<DeviceBuffer>,
+    /// The digest: in host memory that the device reaches, so that looking at it is no command.
+    memory: HostBuffer,
+    expected: Digest,
+    requests: u64,
+}
+
+impl Player {
+    /// Loads kernels and memory on the first device; `scale` multiplies kernel times and gaps.
+    pub(super) fn new(hip: &Hip, trace: &Trace, scale: f64, null_stream: bool) -> Result<Self> {
+        ensure!(
+            hip.device_count()? > 0,
+            "the HIP runtime sees no GPU; gpu-sim run -- starts a program on a simulated one"
+        );
+        let kernels = Kernels::load(hip, 0)?;
+        let device = hip.device(0)?;
+        let mut steps = Vec::with_capacity(trace.commands.len());
+        for command in &trace.commands {
+            let call = match command.work {
+                Work::Kernel { dims } => Call::Busy {
+                    duration_ns: (command.duration_us * scale * 1e3).round() as u64,
+                    shape: kernels.busy_shape(&device, dims)?,
+                },
+                Work::Memset { bytes } => Call::Memset { bytes },
+            };
+            steps.push(Step { gap_ns: (command.gap_us * GAP_FACTOR * scale * 1e3).round() as u64, call });
+        }
+        let scratch = match trace.most_memset_bytes() {
+            0 => None,
+            bytes => Some(hip.malloc(bytes)?),
+        };
+        let stream = if null_stream { hip.null_stream() } else { hip.stream()? };
+        let memory = hip.host_malloc(WORDS * size_of::<u64>())?;
+        Ok(Self { kernels, stream, steps, scratch, memory, expected: Digest::default(), requests: 0 })
+    }
+
+    /// One inference, ended by a synchronization of the stream.
+    pub(super) fn infer(&mut self) -> Result<()> {
+        let mut due = now_ns();
+        let mut spent = 0;
+        for (index, step) in self.steps.iter().enumerate() {
+            due += step.gap_ns.max(spent);
+            wait_until(due);
+            let before = now_ns();
+            match step.call {
+                Call::Busy { duration_ns, shape } => self.kernels.busy(&self.stream, duration_ns, shape)?,
+                Call::Memset { bytes } => {
+                    let scratch = self.scratch.as_ref().context("a memset without memory")?;
+                    self.stream.memset(scratch, 0, bytes)?;
+                }
+            }
+            if (index + 1) % EVERY == 0 {
+                let value = self.expected.mix();
+                self.kernels.mix(&self.stream, &self.memory, &self.memory, WORDS as u32, value)?;
+            }
+            spent = now_ns() - before;
+        }
+        self.stream.synchronize()?;
+        self.requests += 1;
+        Ok(())
+    }
+
+    /// Inferences so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// The digest as the device left it; an error if that is not what the commands so far must leave.
+    pub(super) fn check(&self) -> Result<[u64; WORDS]> {
+        let mut words = [0; WORDS];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.memory.load_word(index);
+        }
+        ensure!(
+            words == *self.expected.words(),
+            "the digest is wrong after inference {}: commands were lost, doubled or run in another order",
+            self.requests
+        );
+        Ok(words)
+    }
+}

@@ -1,0 +1,230 @@
+//! Recorded models: the GPU commands of one inference in their order, as the files of `examples/traces` hold them.
+//!
+//! Whatever a file says that cannot be replayed is refused with a sentence, which names the command.
+
+use crate::WrongInput;
+use crate::hip::Dims;
+use serde::Deserialize;
+use std::path::Path;
+
+/// What the recorder's profiler did to the host: submitting under it took about twice as long (ResNet-18, whose time is
+/// host time: 2.04 ms recorded, 1.00 ms without), so gaps between submits are multiplied by this.
+pub const GAP_FACTOR: f64 = 0.49;
+/// Local memory that a work-group of an AMD GPU can have; the recorder's device has up to 227 KiB.
+const MOST_SHARED_BYTES: u32 = 64 << 10;
+/// Threads that a work-group can have.
+const MOST_THREADS: u64 = 1024;
+/// HIP counts a grid's threads in 32 bits, in each dimension.
+const MOST_THREADS_OF_A_DIMENSION: u64 = u32::MAX as u64;
+/// Longest that one command can take, microseconds.
+const MOST_US: f64 = 60e6;
+/// Largest memset, bytes.
+const MOST_MEMSET_BYTES: usize = 1 << 30;
+
+/// What is submitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// A kernel.
+    Kernel {
+        /// Its grid; local memory beyond what AMD's devices have is cut.
+        dims: Dims,
+    },
+    /// A fill of device memory.
+    Memset {
+        /// Its length, at least 1.
+        bytes: usize,
+    },
+}
+
+/// One command of the inference, in microseconds as recorded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Command {
+    /// What it is.
+    pub work: Work,
+    /// From the previous submit (of the inference's first command: 0) to this one, the profiler's slow-down included.
+    pub gap_us: f64,
+    /// How long it took on the device.
+    pub duration_us: f64,
+}
+
+/// A recorded model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// Model and batch size, such as `bert bs8`.
+    pub name: String,
+    /// Its commands in order; at least one.
+    pub commands: Vec<Command>,
+}
+
+impl Trace {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, WrongInput> {
+        let wrong = |why: String| WrongInput(format!("{} is no trace: {why}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| WrongInput(format!("cannot read the trace {}: {error}", path.display())))?;
+        Self::parse(&text).map_err(wrong)
+    }
+
+    /// Parses a file's text; the error is what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if file.commands.is_empty() {
+            return Err("it has no commands".to_owned());
+        }
+        let mut last_us = 0.0;
+        let mut commands = Vec::with_capacity(file.commands.len());
+        for (index, recorded) in file.commands.iter().enumerate() {
+            let command = recorded.check(last_us).map_err(|why| format!("command {index}: {why}"))?;
+            last_us = recorded.submit_us;
+            commands.push(command);
+        }
+        Ok(Self { name: format!("{} bs{}", file.model, file.batch), commands })
+    }
+
+    /// What the device works for one inference, microseconds as recorded.
+    pub fn device_us(&self) -> f64 {
+        self.commands.iter().map(|command| command.duration_us).sum()
+    }
+
+    /// The largest memset; 0 if there is none.
+    pub fn most_memset_bytes(&self) -> usize {
+        let bytes = |command: &Command| match command.work {
+            Work::Memset { bytes } => bytes,
+            Work::Kernel { .. } => 0,
+        };
+        self.commands.iter().map(bytes).max().unwrap_or(0)
+    }
+}
+
+/// A file as it is written. Fields that are not needed here are left out.
+#[derive(Debug, Deserialize)]
+struct File {
+    model: String,
+    batch: u32,
+    commands: Vec<Recorded>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Recorded {
+    kind: String,
+    grid: Option<[u32; 3]>,
+    block: Option<[u32; 3]>,
+    shared_bytes: Option<u32>,
+    bytes: Option<usize>,
+    submit_us: f64,
+    duration_us: f64,
+}
+
+impl Recorded {
+    /// The command, if it can be replayed; `last_us` is when the one before it was submitted.
+    fn check(&self, last_us: f64) -> Result<Command, String> {
+        let gap_us = self.submit_us - last_us;
+        if !(0.0..=MOST_US).contains(&gap_us) {
+            return Err(format!("submit_us is {}, after {last_us}", self.submit_us));
+        }
+        if !(0.0..=MOST_US).contains(&self.duration_us) {
+            return Err(format!("duration_us is {}", self.duration_us));
+        }
+        let work = match self.kind.as_str() {
+            "kernel" => Work::Kernel { dims: self.dims()? },
+            "memset" => match self.bytes.ok_or("a memset needs bytes")? {
+                bytes @ 1..=MOST_MEMSET_BYTES => Work::Memset { bytes },
+                bytes => return Err(format!("a memset of {bytes} bytes")),
+            },
+            other => return Err(format!("kind {other:?} is neither kernel nor memset")),
+        };
+        Ok(Command { work, gap_us, duration_us: self.duration_us })
+    }
+
+    fn dims(&self) -> Result<Dims, String> {
+        let (Some(grid), Some(block)) = (self.grid, self.block) else {
+            return Err("a kernel needs grid and block".to_owned());
+        };
+        let threads: u64 = block.iter().map(|n| u64::from(*n)).product();
+        if !(1..=MOST_THREADS).contains(&threads) {
+            return Err(format!("a work-group of {block:?} threads"));
+        }
+        let all = grid.iter().zip(block).map(|(groups, threads)| u64::from(*groups) * u64::from(threads));
+        if all.clone().any(|threads| !(1..=MOST_THREADS_OF_A_DIMENSION).contains(&threads)) {
+            return Err(format!("a grid of {grid:?} work-groups"));
+        }
+        let shared_bytes = self.shared_bytes.unwrap_or(0).min(MOST_SHARED_BYTES);
+        Ok(Dims { grid, block, shared_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: &str = r#"{"kind": "kernel", "name": "k", "grid": [2, 3, 4], "block": [64, 2, 1],
+        "shared_bytes": 231424, "submit_us": 0.0, "start_us": 5.0, "duration_us": 7.5}"#;
+    const MEMSET: &str =
+        r#"{"kind": "memset", "bytes": 256, "submit_us": 12.0, "start_us": 14.0, "duration_us": 1.0}"#;
+
+    fn parse(commands: &str) -> Result<Trace, String> {
+        Trace::parse(&format!(r#"{{"model": "m", "batch": 8, "device": "d", "commands": [{commands}]}}"#))
+    }
+
+    #[test]
+    fn kernels_and_memsets() {
+        let trace = parse(&format!("{KERNEL}, {MEMSET}")).unwrap();
+        assert_eq!(trace.name, "m bs8");
+        let dims = Dims { grid: [2, 3, 4], block: [64, 2, 1], shared_bytes: 65536 };
+        assert_eq!(
+            trace.commands,
+            [
+                Command { work: Work::Kernel { dims }, gap_us: 0.0, duration_us: 7.5 },
+                Command { work: Work::Memset { bytes: 256 }, gap_us: 12.0, duration_us: 1.0 },
+            ]
+        );
+        assert_eq!(trace.device_us(), 8.5);
+        assert_eq!(trace.most_memset_bytes(), 256);
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_is_named() {
+        let cases = [
+            (String::new(), "it has no commands"),
+            (format!("{MEMSET}, {KERNEL}"), "command 1: submit_us is 0, after 12"),
+            (KERNEL.replace("7.5", "-1"), "command 0: duration_us is -1"),
+            (KERNEL.replace("7.5", "1e9"), "command 0: duration_us is 1000000000"),
+            (
+                KERNEL.replace("\"kernel\"", "\"memcpy\""),
+                "command 0: kind \"memcpy\" is neither kernel nor memset",
+            ),
+            (KERNEL.replace("grid", "grit"), "command 0: a kernel needs grid and block"),
+            (KERNEL.replace("[64, 2, 1]", "[64, 17, 1]"), "command 0: a work-group of [64, 17, 1] threads"),
+            (KERNEL.replace("[2, 3, 4]", "[2, 0, 4]"), "command 0: a grid of [2, 0, 4] work-groups"),
+            (
+                KERNEL.replace("[2, 3, 4]", "[99999999, 3, 4]"),
+                "command 0: a grid of [99999999, 3, 4] work-groups",
+            ),
+            (MEMSET.replace("256", "0"), "command 0: a memset of 0 bytes"),
+            (MEMSET.replace("bytes", "size"), "command 0: a memset needs bytes"),
+        ];
+        for (commands, expected) in cases {
+            assert_eq!(parse(&commands).unwrap_err(), expected, "{commands}");
+        }
+        assert!(Trace::parse("[]").is_err());
+        assert!(parse(&KERNEL.replace("7.5", "\"x\"")).unwrap_err().contains("expected f64"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Trace::load(Path::new("/no/such/trace.json")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the trace /no/such/trace.json: "), "{error}");
+    }
+
+    #[test]
+    fn the_examples_are_traces() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+        for (name, commands) in
+            [("bert_bs8", 154), ("resnet18_bs1", 109), ("resnet50_bs1", 227), ("resnet50_bs256", 285)]
+        {
+            let trace = Trace::load(&directory.join(format!("{name}.json"))).unwrap();
+            assert_eq!(trace.commands.len(), commands, "{name}");
+            assert_eq!(trace.name.replace(' ', "_"), name);
+        }
+    }
+}
