@@ -1,49 +1,15 @@
-//! A process that makes calls and times them, with or without the library in front of it; and its parent's end.
+//! The parent's end of a worker: a process that makes calls and times them, with or without the library in front of it.
 //!
-//! The parent writes a line for each round (`launch 20000`), the worker answers with nanoseconds. First it says in which
-//! files the functions lie that it calls, last how many calls it has made.
+//! The parent writes a line for each round (`launch 20000`), the worker answers with nanoseconds and counts. First it
+//! says in which files the functions lie that it calls, last how many calls it has made.
 
-use crate::hip::{Hip, Stream};
-use crate::kernels::{BusyShape, Kernels};
+use super::target::Runtime;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use hip_sys::pfn;
-use hip_sys::types::{dim3, hipStream_t, hipSuccess};
-use libloading::Library;
-use std::ffi::{CStr, OsString, c_void};
-use std::hint::black_box;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::ptr;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-
-/// What a worker calls into.
-#[derive(Debug, Clone)]
-pub(super) enum Runtime {
-    /// The machine's own HIP.
-    Real,
-    /// The library that does nothing, at this place.
-    Null(PathBuf),
-}
-
-impl FromStr for Runtime {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text == "real" { Self::Real } else { Self::Null(PathBuf::from(text)) })
-    }
-}
-
-impl Runtime {
-    fn argument(&self) -> OsString {
-        match self {
-            Self::Real => "real".into(),
-            Self::Null(path) => path.into(),
-        }
-    }
-}
 
 /// What a round consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,22 +20,103 @@ pub(super) enum Kind {
     LaunchSync,
 }
 
-impl Kind {
-    const ALL: [(Self, &str); 2] = [(Self::Launch, "launch"), (Self::LaunchSync, "launch-sync")];
+/// The stream that a round works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum On {
+    /// The default stream.
+    Default,
+    /// A stream that the worker has made.
+    Own,
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Launch => "launch",
-            Self::LaunchSync => "launch-sync",
-        }
+/// One round, as a line from the parent to the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Round {
+    pub(super) kind: Kind,
+    pub(super) on: On,
+    /// Calls that are timed.
+    pub(super) calls: u32,
+}
+
+impl Round {
+    const KINDS: [(&str, Kind, On); 4] = [
+        ("launch", Kind::Launch, On::Default),
+        ("launch-own", Kind::Launch, On::Own),
+        ("launch-sync", Kind::LaunchSync, On::Default),
+        ("launch-sync-own", Kind::LaunchSync, On::Own),
+    ];
+
+    fn line(self) -> String {
+        let known = Self::KINDS.iter().find(|(_, kind, on)| (*kind, *on) == (self.kind, self.on));
+        let (name, ..) = known.expect("the table has every pair");
+        format!("{name} {}", self.calls)
+    }
+}
+
+impl FromStr for Round {
+    type Err = anyhow::Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        let (name, calls) = line.split_once(' ').with_context(|| format!("not a round: {line}"))?;
+        let known = Self::KINDS.iter().find(|(known, ..)| *known == name);
+        let &(_, kind, on) = known.with_context(|| format!("not a kind of round: {name}"))?;
+        Ok(Self { kind, on, calls: calls.parse().context("not a number of calls")? })
+    }
+}
+
+/// Reads numbers that stand in a line, as many as are wanted.
+fn numbers<const N: usize>(line: &str) -> Option<[u64; N]> {
+    let numbers: Option<Vec<u64>> = line.split(' ').map(|number| number.parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
+/// What a round took, as a line from the worker to the parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Took {
+    /// Nanoseconds on the calling thread.
+    pub(super) wall: u64,
+    /// Nanoseconds of processor time over all threads, until everything launched is over.
+    pub(super) cpu: u64,
+    /// Events recorded meanwhile, by whomever.
+    pub(super) marks: u64,
+}
+
+impl Took {
+    pub(super) fn line(&self) -> String {
+        format!("{} {} {}", self.wall, self.cpu, self.marks)
     }
 }
 
 /// Calls that a worker has made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Calls {
-    launches: u64,
-    synchronizations: u64,
+pub(super) struct Calls {
+    pub(super) launches: u64,
+    pub(super) synchronizations: u64,
+}
+
+impl Calls {
+    pub(super) fn line(&self) -> String {
+        format!("{} {}", self.launches, self.synchronizations)
+    }
+}
+
+/// What the library's queues have to do with the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// There are no queues.
+    Forwarded,
+    /// Every launch is made at once by its thread.
+    Direct,
+    /// Every launch is appended.
+    Deferred,
+}
+
+/// The library in front of a worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shim<'a> {
+    pub(super) library: &'a Path,
+    pub(super) environment: &'a [(&'static str, OsString)],
+    pub(super) way: Way,
 }
 
 /// The parent's end of a worker.
@@ -78,12 +125,13 @@ pub(super) struct Worker {
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
-    shimmed: bool,
+    /// How the library treats it, if it is in front.
+    way: Option<Way>,
 }
 
 impl Worker {
     /// Starts a worker, with the library in front of it if one is given.
-    pub(super) fn start(runtime: &Runtime, shim: Option<&Path>) -> Result<Self> {
+    pub(super) fn start(runtime: &Runtime, shim: Option<Shim<'_>>) -> Result<Self> {
         let this = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(this);
         command.args(["launch-path", "--worker"]).arg(runtime.argument());
@@ -93,21 +141,22 @@ impl Worker {
             }
         }
         if let Some(shim) = shim {
-            let mut preload = shim.as_os_str().to_owned();
+            let mut preload = shim.library.as_os_str().to_owned();
             if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
                 preload.push(":");
                 preload.push(others);
             }
             // At this level the library ends with its counts.
             command.env("LD_PRELOAD", preload).env("XSCHED_LOG_LEVEL", "debug");
+            command.envs(shim.environment.iter().map(|(name, value)| (name, value)));
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().context("cannot start a worker")?;
         let commands = process.stdin.take().context("the worker has no standard input")?;
         let answers = process.stdout.take().context("the worker has no standard output")?;
         let mut worker =
-            Self { process, commands, answers: BufReader::new(answers), shimmed: shim.is_some() };
-        worker.check_where(shim)?;
+            Self { process, commands, answers: BufReader::new(answers), way: shim.map(|shim| shim.way) };
+        worker.check_where(shim.map(|shim| shim.library))?;
         Ok(worker)
     }
 
@@ -130,46 +179,32 @@ impl Worker {
     }
 
     /// Has one round made and returns what it took.
-    pub(super) fn round(&mut self, kind: Kind, calls: u32) -> Result<Duration> {
-        if let Err(error) = writeln!(self.commands, "{} {calls}", kind.name()) {
-            return Err(self.failure(&error.to_string()));
-        }
-        let line = self.answer()?;
-        let nanoseconds = line.parse().with_context(|| format!("the worker answers {line:?}"))?;
-        Ok(Duration::from_nanos(nanoseconds))
+    pub(super) fn round(&mut self, round: Round) -> Result<Took> {
+        let line = self.ask(&round.line())?;
+        let [wall, cpu, marks] = numbers(&line).with_context(|| format!("the worker answers {line:?}"))?;
+        Ok(Took { wall, cpu, marks })
     }
 
     /// Ends the worker and compares its calls with the library's counts. Returns the calls.
     pub(super) fn finish(mut self) -> Result<u64> {
-        let line = self.command_end()?;
-        let made = line
-            .split_once(' ')
-            .and_then(|(launches, synchronizations)| {
-                Some(Calls {
-                    launches: launches.parse().ok()?,
-                    synchronizations: synchronizations.parse().ok()?,
-                })
-            })
-            .ok_or_else(|| anyhow!("the worker ends with {line:?}"))?;
+        let line = self.ask("end")?;
+        let [launches, synchronizations] =
+            numbers(&line).with_context(|| format!("the worker ends with {line:?}"))?;
+        let made = Calls { launches, synchronizations };
         let mut said = String::new();
         if let Some(mut errors) = self.process.stderr.take() {
             errors.read_to_string(&mut said).context("cannot read what the worker says")?;
         }
         let status = self.process.wait().context("cannot wait for the worker")?;
         ensure!(status.success(), "the worker ended with {status}: {}", said.trim());
-        if self.shimmed {
-            let counted = counts(&said)
-                .ok_or_else(|| anyhow!("the library has not said what it counted: {}", said.trim()))?;
-            ensure!(
-                counted == made,
-                "the worker made {made:?}, the library counted {counted:?}: some went past it"
-            );
+        if let Some(way) = self.way {
+            check_counts(&said, made, way)?;
         }
-        Ok(made.launches + made.synchronizations)
+        Ok(launches + synchronizations)
     }
 
-    fn command_end(&mut self) -> Result<String> {
-        if let Err(error) = writeln!(self.commands, "end") {
+    fn ask(&mut self, line: &str) -> Result<String> {
+        if let Err(error) = writeln!(self.commands, "{line}") {
             return Err(self.failure(&error.to_string()));
         }
         self.answer()
@@ -205,207 +240,87 @@ impl Drop for Worker {
     }
 }
 
-/// The counts out of what the library has said.
-fn counts(said: &str) -> Option<Calls> {
-    let line = said.lines().rev().find_map(|line| line.strip_prefix("xsched: debug: calls "))?;
-    let count = |name: &str| {
-        let counts = line.split(' ').filter_map(|count| count.split_once('='));
-        counts.filter(|(class, _)| *class == name).find_map(|(_, count)| count.parse().ok())
+/// Compares what was called with what the library has counted: its hooks, and its queues if there are any.
+fn check_counts(said: &str, made: Calls, way: Way) -> Result<()> {
+    let unsaid = || anyhow!("the library has not said what it counted: {}", said.trim());
+    let calls = counts(said, "calls").ok_or_else(unsaid)?;
+    let counted = Calls {
+        launches: calls("launch").ok_or_else(unsaid)?,
+        synchronizations: calls("sync").ok_or_else(unsaid)?,
     };
-    Some(Calls { launches: count("launch")?, synchronizations: count("sync")? })
-}
-
-/// What a worker can call: a launch, and a synchronization with the launches before it.
-trait Target {
-    /// One launch. Errors are found by the synchronization, or by the check of the first call.
-    fn launch(&self) -> Result<()>;
-    fn synchronize(&self) -> Result<()>;
-    /// Where the two functions are.
-    fn functions(&self) -> Result<[*const c_void; 2]>;
-}
-
-/// The worker's side: makes calls as its standard input says.
-pub(super) fn serve(runtime: &Runtime) -> Result<()> {
-    match runtime {
-        Runtime::Null(path) => serve_target(&NullTarget::load(path)?),
-        Runtime::Real => serve_target(&RealTarget::load()?),
+    ensure!(counted == made, "the worker made {made:?}, the library counted {counted:?}: some went past it");
+    let queues = counts(said, "queues");
+    if way == Way::Forwarded {
+        ensure!(queues.is_none(), "the library has made queues: {}", said.trim());
+        return Ok(());
     }
-}
-
-fn serve_target(target: &impl Target) -> Result<()> {
-    let mut output = std::io::stdout().lock();
-    let [launch, synchronize] = target.functions()?.map(file_of);
-    writeln!(output, "{}\t{}", launch?, synchronize?)?;
-    let mut calls = Calls::default();
-    for line in std::io::stdin().lock().lines() {
-        let line = line?;
-        let Some((name, count)) = line.split_once(' ') else {
-            break;
-        };
-        let count: u32 = count.parse().context("not a number of calls")?;
-        let (kind, _) = Kind::ALL
-            .into_iter()
-            .find(|(_, known)| *known == name)
-            .with_context(|| format!("not a kind of round: {name}"))?;
-        let took = round(target, kind, count, &mut calls)?;
-        writeln!(output, "{}", took.as_nanos())?;
-        output.flush()?;
-    }
-    writeln!(output, "{} {}", calls.launches, calls.synchronizations)?;
-    Ok(())
-}
-
-/// One round: calls that warm up the caches and the device, which the other worker has just used, then those that are
-/// timed.
-fn round(target: &impl Target, kind: Kind, count: u32, calls: &mut Calls) -> Result<Duration> {
-    let warming = count / 4;
-    make(target, kind, warming)?;
-    let start = Instant::now();
-    make(target, kind, count)?;
-    let took = start.elapsed();
-    // What was launched is over before the next round, of this worker or of the other.
-    target.synchronize()?;
-    let made = u64::from(warming) + u64::from(count);
-    calls.launches += made;
-    calls.synchronizations += 1 + if kind == Kind::LaunchSync { made } else { 0 };
-    Ok(took)
-}
-
-fn make(target: &impl Target, kind: Kind, count: u32) -> Result<()> {
-    match kind {
-        Kind::Launch => {
-            for _ in 0..count {
-                target.launch()?;
-            }
-        }
-        Kind::LaunchSync => {
-            for _ in 0..count {
-                target.launch()?;
-                target.synchronize()?;
-            }
-        }
+    let count = |name| queues.as_ref().and_then(|queues| queues(name)).ok_or_else(unsaid);
+    let (direct, deferred) = (count("direct")?, count("deferred")?);
+    ensure!(
+        direct + deferred == made.launches,
+        "the worker made {made:?}, its queues counted {direct} direct and {deferred} deferred launches"
+    );
+    // A launch that meets another thread at its queue is deferred, which is right, and rare.
+    let other = if way == Way::Direct { deferred } else { direct };
+    ensure!(
+        other * 10 <= made.launches,
+        "{direct} launches went directly, {deferred} were deferred: not what was to be measured"
+    );
+    for name in ["forced", "pending", "suspensions"] {
+        let count = count(name)?;
+        ensure!(count == 0, "the queues of the worker end with {name}={count}");
     }
     Ok(())
 }
 
-/// The file that an address lies in.
-fn file_of(address: *const c_void) -> Result<String> {
-    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: any address may be asked about, and the result has a valid place.
-    let known = unsafe { libc::dladdr(address, info.as_mut_ptr()) } != 0;
-    ensure!(known, "{address:p} is in no file");
-    // SAFETY: filled, since the call succeeded.
-    let info = unsafe { info.assume_init() };
-    // SAFETY: the name of a loaded object is a C string.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
-    // The library may have been preloaded by another name of the same file.
-    Ok(Path::new(&*path).canonicalize().map_or_else(|_| path.into_owned(), |path| path.display().to_string()))
-}
-
-/// Calls into the runtime that does nothing.
-#[derive(Debug)]
-struct NullTarget {
-    launch: pfn::hipLaunchKernel,
-    synchronize: pfn::hipStreamSynchronize,
-}
-
-impl NullTarget {
-    fn load(path: &Path) -> Result<Self> {
-        // SAFETY: the library has no initialisers; it is this program's own.
-        let library = unsafe { Library::new(path) }?;
-        // Leaked: the functions are called until the process ends.
-        let library = Box::leak(Box::new(library));
-        // SAFETY: the symbol is a function of this type, with the library in front of it as well.
-        let launch = unsafe { library.get::<pfn::hipLaunchKernel>(b"hipLaunchKernel\0") }?;
-        // SAFETY: as above.
-        let synchronize = unsafe { library.get::<pfn::hipStreamSynchronize>(b"hipStreamSynchronize\0") }?;
-        Ok(Self { launch: *launch, synchronize: *synchronize })
-    }
-}
-
-impl Target for NullTarget {
-    #[inline]
-    fn launch(&self) -> Result<()> {
-        let one = dim3 { x: 1, y: 1, z: 1 };
-        // SAFETY: this runtime looks at no argument.
-        let result =
-            unsafe { (self.launch)(black_box(ptr::null()), one, one, ptr::null_mut(), 0, hipStream_t::NULL) };
-        if result != hipSuccess {
-            bail!("hipLaunchKernel returns {}", result.0);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn synchronize(&self) -> Result<()> {
-        // SAFETY: this runtime looks at no argument.
-        let result = unsafe { (self.synchronize)(hipStream_t::NULL) };
-        if result != hipSuccess {
-            bail!("hipStreamSynchronize returns {}", result.0);
-        }
-        Ok(())
-    }
-
-    fn functions(&self) -> Result<[*const c_void; 2]> {
-        Ok([self.launch as *const c_void, self.synchronize as *const c_void])
-    }
-}
-
-/// Launches the shortest kernel there is on the machine's own HIP.
-#[derive(Debug)]
-struct RealTarget {
-    hip: Hip,
-    kernels: Kernels,
-    stream: Stream,
-}
-
-impl RealTarget {
-    fn load() -> Result<Self> {
-        let hip = Hip::load()?;
-        ensure!(
-            hip.device_count()? > 0,
-            "HIP sees no GPU; without one: gpu-sim run -- xbench launch-path --real"
-        );
-        let kernels = Kernels::load(&hip, 0)?;
-        let stream = hip.stream()?;
-        Ok(Self { hip, kernels, stream })
-    }
-}
-
-impl Target for RealTarget {
-    fn launch(&self) -> Result<()> {
-        Ok(self.kernels.busy(&self.stream, 0, BusyShape::ONE)?)
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        Ok(self.stream.synchronize()?)
-    }
-
-    fn functions(&self) -> Result<[*const c_void; 2]> {
-        let library = self.hip.library();
-        // SAFETY: the symbol is a function of this type; only its address is used.
-        let launch = unsafe { library.get::<pfn::hipModuleLaunchKernel>(b"hipModuleLaunchKernel\0") }?;
-        // SAFETY: as above.
-        let synchronize = unsafe { library.get::<pfn::hipStreamSynchronize>(b"hipStreamSynchronize\0") }?;
-        Ok([*launch as *const c_void, *synchronize as *const c_void])
-    }
+/// The counts in the last line of this kind that the library has said, by their names.
+fn counts<'a>(said: &'a str, kind: &str) -> Option<impl Fn(&str) -> Option<u64> + use<'a>> {
+    let prefix = format!("xsched: debug: {kind} ");
+    let line = said.lines().rev().find_map(|line| line.strip_prefix(&prefix))?;
+    Some(move |name: &str| {
+        let mut counts = line.split(' ').filter_map(|count| count.split_once('='));
+        counts.find(|(class, _)| *class == name)?.1.parse().ok()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SAID: &str = "xsched: warn: something\n\
+                        xsched: debug: queues created=1 direct=3 deferred=0 forced=0 suspensions=0 suspended_us=0 pending=0\n\
+                        xsched: debug: calls launch=3 copy=9 sync=2 error=0\n";
+
     #[test]
-    fn counts_are_read_from_the_last_line_that_has_them() {
-        let said = "xsched: warn: something\nxsched: debug: calls launch=3 copy=9 sync=2 error=0\n";
-        assert_eq!(counts(said), Some(Calls { launches: 3, synchronizations: 2 }));
-        assert_eq!(counts("xsched: debug: HIP runtime: x\n"), None);
-        assert_eq!(counts("xsched: debug: calls launch=3\n"), None);
+    fn counts_have_to_be_those_of_the_calls() {
+        let made = Calls { launches: 3, synchronizations: 2 };
+        check_counts(SAID, made, Way::Direct).unwrap();
+        let wrong = |said: &str, made, way| check_counts(said, made, way).unwrap_err().to_string();
+        let more = Calls { launches: 4, synchronizations: 2 };
+        assert!(wrong(SAID, more, Way::Direct).contains("some went past it"));
+        let less = SAID.replace("direct=3", "direct=2");
+        assert!(wrong(&less, made, Way::Direct).contains("2 direct and 0 deferred"));
+        assert!(wrong(SAID, made, Way::Deferred).contains("not what was to be measured"));
+        assert!(wrong(SAID, made, Way::Forwarded).contains("has made queues"));
+        let calls = SAID.lines().last().unwrap();
+        check_counts(calls, made, Way::Forwarded).unwrap();
+        assert!(wrong(calls, made, Way::Direct).contains("has not said"));
+        assert!(wrong("xsched: debug: calls launch=3\n", made, Way::Forwarded).contains("has not said"));
+        let suspended = SAID.replace("suspensions=0", "suspensions=1");
+        assert!(wrong(&suspended, made, Way::Direct).contains("suspensions=1"));
     }
 
     #[test]
-    fn an_address_has_a_file() {
-        assert!(file_of(libc::malloc as *const c_void).unwrap().contains("libc"));
-        assert!(file_of(ptr::null()).is_err());
+    fn rounds_are_lines() {
+        for (_, kind, on) in Round::KINDS {
+            let round = Round { kind, on, calls: 7 };
+            assert_eq!(round.line().parse::<Round>().unwrap(), round);
+        }
+        for wrong in ["launch", "copy 3", "launch x", "end"] {
+            assert!(wrong.parse::<Round>().is_err(), "{wrong}");
+        }
+        assert_eq!(numbers("1 2 3"), Some([1, 2, 3]));
+        assert_eq!(numbers::<2>("1 2 3"), None);
+        assert_eq!(numbers::<1>("-1"), None);
     }
 }

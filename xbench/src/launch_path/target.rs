@@ -1,0 +1,320 @@
+//! The worker's side: the calls that are timed, on the runtime that does nothing or on the machine's own HIP.
+
+use super::code;
+use super::worker::{Calls, Kind, On, Round, Took};
+use crate::hip::{Hip, Stream};
+use crate::kernels::{BusyShape, Kernels};
+use crate::proc::process_cpu;
+use anyhow::{Result, bail, ensure};
+use hip_sys::pfn;
+use hip_sys::types::{dim3, hipStream_t, hipStreamNonBlocking, hipSuccess};
+use libloading::Library;
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
+use std::hint::black_box;
+use std::io::{BufRead, Write};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::str::FromStr;
+use std::time::Instant;
+
+/// What a worker calls into.
+#[derive(Debug, Clone)]
+pub(super) enum Runtime {
+    /// The machine's own HIP.
+    Real,
+    /// The library that does nothing, at this place.
+    Null(PathBuf),
+}
+
+impl FromStr for Runtime {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "real" { Self::Real } else { Self::Null(PathBuf::from(text)) })
+    }
+}
+
+impl Runtime {
+    pub(super) fn argument(&self) -> OsString {
+        match self {
+            Self::Real => "real".into(),
+            Self::Null(path) => path.into(),
+        }
+    }
+}
+
+/// What a worker can call: a launch, and a synchronization with the launches before it.
+trait Target {
+    /// One launch. Errors are found by the synchronization, or by the check of the first call.
+    fn launch(&self, on: On) -> Result<()>;
+    fn synchronize(&self, on: On) -> Result<()>;
+    /// Where the two functions are.
+    fn functions(&self) -> Result<[*const c_void; 2]>;
+    /// Events recorded so far, where that can be known.
+    fn marks(&self) -> u64;
+}
+
+/// Makes calls as standard input says.
+pub(super) fn serve(runtime: &Runtime) -> Result<()> {
+    match runtime {
+        Runtime::Null(path) => serve_target(&NullTarget::load(path)?),
+        Runtime::Real => serve_target(&RealTarget::load()?),
+    }
+}
+
+fn serve_target(target: &impl Target) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    let [launch, synchronize] = target.functions()?.map(file_of);
+    writeln!(output, "{}\t{}", launch?, synchronize?)?;
+    let mut calls = Calls::default();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        if line == "end" {
+            break;
+        }
+        let took = round(target, line.parse()?, &mut calls)?;
+        writeln!(output, "{}", took.line())?;
+        output.flush()?;
+    }
+    writeln!(output, "{}", calls.line())?;
+    Ok(())
+}
+
+/// One round: calls that warm up the caches and the device, which the other worker has just used, then those that are
+/// timed.
+fn round(target: &impl Target, round: Round, calls: &mut Calls) -> Result<Took> {
+    let Round { kind, on, calls: count } = round;
+    let warming = count / 4;
+    make(target, kind, on, warming)?;
+    // Nothing is left over when the clock starts, nor when the other worker's round does.
+    target.synchronize(on)?;
+    let me = std::process::id();
+    let (marks, cpu) = (target.marks(), process_cpu(me)?);
+    let start = Instant::now();
+    make(target, kind, on, count)?;
+    let wall = start.elapsed();
+    target.synchronize(on)?;
+    let (marks, cpu) = (target.marks() - marks, process_cpu(me)? - cpu);
+    let made = u64::from(warming) + u64::from(count);
+    calls.launches += made;
+    calls.synchronizations += 2 + if kind == Kind::LaunchSync { made } else { 0 };
+    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
+    Ok(Took { wall: nanoseconds(wall)?, cpu: nanoseconds(cpu)?, marks })
+}
+
+fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
+    match kind {
+        Kind::Launch => {
+            for _ in 0..count {
+                target.launch(on)?;
+            }
+        }
+        Kind::LaunchSync => {
+            for _ in 0..count {
+                target.launch(on)?;
+                target.synchronize(on)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The file that an address lies in.
+fn file_of(address: *const c_void) -> Result<String> {
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: any address may be asked about, and the result has a valid place.
+    let known = unsafe { libc::dladdr(address, info.as_mut_ptr()) } != 0;
+    ensure!(known, "{address:p} is in no file");
+    // SAFETY: filled, since the call succeeded.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: the name of a loaded object is a C string.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
+    // The library may have been preloaded by another name of the same file.
+    Ok(Path::new(&*path).canonicalize().map_or_else(|_| path.into_owned(), |path| path.display().to_string()))
+}
+
+/// Calls into the runtime that does nothing.
+#[derive(Debug)]
+struct NullTarget {
+    launch: pfn::hipLaunchKernel,
+    synchronize: pfn::hipStreamSynchronize,
+    memory_info: pfn::hipMemGetInfo,
+    /// A stream that no default stream waits for.
+    own: hipStream_t,
+    /// The arguments, and a pointer to each.
+    _values: Box<[u64; code::ARGUMENTS]>,
+    arguments: [*mut c_void; code::ARGUMENTS],
+}
+
+/// What programs register for each file of code.
+#[repr(C)]
+struct FatBinary {
+    magic: u32,
+    version: u32,
+    code: *const c_void,
+    reserved: *const c_void,
+}
+
+/// The launch's handle: the kernel's function on the host, which nobody calls.
+extern "C" fn kernel() {}
+
+impl NullTarget {
+    fn load(path: &Path) -> Result<Self> {
+        // SAFETY: the library has no initialisers; it is this program's own.
+        let library = unsafe { Library::new(path) }?;
+        // Leaked: the functions are called until the process ends.
+        let library = Box::leak(Box::new(library));
+        macro_rules! function {
+            ($name:ident) => {{
+                let symbol = concat!(stringify!($name), "\0").as_bytes();
+                // SAFETY: the symbol is a function of this type, with the library in front of it as well.
+                *unsafe { library.get::<pfn::$name>(symbol) }?
+            }};
+        }
+        Self::register(function!(__hipRegisterFatBinary), function!(__hipRegisterFunction))?;
+        let mut own = hipStream_t::NULL;
+        let create: pfn::hipStreamCreateWithFlags = function!(hipStreamCreateWithFlags);
+        // SAFETY: the function gets a place for its answer.
+        let created = unsafe { create(&mut own, hipStreamNonBlocking) };
+        ensure!(created == hipSuccess, "hipStreamCreateWithFlags returns {}", created.0);
+        let mut values = Box::new([3; code::ARGUMENTS]);
+        let arguments = values.each_mut().map(|value| ptr::from_mut(value).cast());
+        Ok(Self {
+            launch: function!(hipLaunchKernel),
+            synchronize: function!(hipStreamSynchronize),
+            memory_info: function!(hipMemGetInfo),
+            own,
+            _values: values,
+            arguments,
+        })
+    }
+
+    /// Registers the kernel as compiled programs do before `main`.
+    fn register(binary: pfn::__hipRegisterFatBinary, function: pfn::__hipRegisterFunction) -> Result<()> {
+        // Both leaked: registered code stays until the process ends.
+        let code = Box::leak(code::object().into_boxed_slice()).as_ptr().cast();
+        let wrapper = FatBinary { magic: 0x4849_5046, version: 1, code, reserved: ptr::null() };
+        let wrapper: *const FatBinary = Box::leak(Box::new(wrapper));
+        let name: *mut c_char = CString::new(code::KERNEL)?.into_raw();
+        // SAFETY: a wrapper that stays, around code that stays.
+        let modules = unsafe { binary(wrapper.cast()) };
+        let none = ptr::null_mut();
+        let (dimensions, thread) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a name that stays; the addresses that may be null are.
+        unsafe {
+            function(
+                modules,
+                kernel as *const c_void,
+                name,
+                name,
+                u32::MAX,
+                thread,
+                thread,
+                dimensions,
+                dimensions,
+                none,
+            );
+        }
+        Ok(())
+    }
+
+    fn stream(&self, on: On) -> hipStream_t {
+        match on {
+            On::Default => hipStream_t::NULL,
+            On::Own => self.own,
+        }
+    }
+}
+
+impl Target for NullTarget {
+    #[inline]
+    fn launch(&self, on: On) -> Result<()> {
+        let (grid, block) = (dim3 { x: 1024, y: 1, z: 1 }, dim3 { x: 256, y: 1, z: 1 });
+        let arguments = self.arguments.as_ptr().cast_mut();
+        // SAFETY: this runtime looks at no argument; a copy of them reads as many as the kernel's code says.
+        let result = unsafe {
+            (self.launch)(black_box(kernel as *const c_void), grid, block, arguments, 0, self.stream(on))
+        };
+        if result != hipSuccess {
+            bail!("hipLaunchKernel returns {}", result.0);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn synchronize(&self, on: On) -> Result<()> {
+        // SAFETY: this runtime looks at no argument.
+        let result = unsafe { (self.synchronize)(self.stream(on)) };
+        if result != hipSuccess {
+            bail!("hipStreamSynchronize returns {}", result.0);
+        }
+        Ok(())
+    }
+
+    fn functions(&self) -> Result<[*const c_void; 2]> {
+        Ok([self.launch as *const c_void, self.synchronize as *const c_void])
+    }
+
+    fn marks(&self) -> u64 {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the function gets places for its answers.
+        let _ = unsafe { (self.memory_info)(&mut free, &mut total) };
+        total as u64
+    }
+}
+
+/// Launches the shortest kernel there is on the machine's own HIP, always on a stream of its own.
+#[derive(Debug)]
+struct RealTarget {
+    hip: Hip,
+    kernels: Kernels,
+    stream: Stream,
+}
+
+impl RealTarget {
+    fn load() -> Result<Self> {
+        let hip = Hip::load()?;
+        ensure!(
+            hip.device_count()? > 0,
+            "HIP sees no GPU; without one: gpu-sim run -- xbench launch-path --real"
+        );
+        let kernels = Kernels::load(&hip, 0)?;
+        let stream = hip.stream()?;
+        Ok(Self { hip, kernels, stream })
+    }
+}
+
+impl Target for RealTarget {
+    fn launch(&self, _: On) -> Result<()> {
+        Ok(self.kernels.busy(&self.stream, 0, BusyShape::ONE)?)
+    }
+
+    fn synchronize(&self, _: On) -> Result<()> {
+        Ok(self.stream.synchronize()?)
+    }
+
+    fn functions(&self) -> Result<[*const c_void; 2]> {
+        let library = self.hip.library();
+        // SAFETY: the symbol is a function of this type; only its address is used.
+        let launch = unsafe { library.get::<pfn::hipModuleLaunchKernel>(b"hipModuleLaunchKernel\0") }?;
+        // SAFETY: as above.
+        let synchronize = unsafe { library.get::<pfn::hipStreamSynchronize>(b"hipStreamSynchronize\0") }?;
+        Ok([*launch as *const c_void, *synchronize as *const c_void])
+    }
+
+    fn marks(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_file() {
+        assert!(file_of(libc::malloc as *const c_void).unwrap().contains("libc"));
+        assert!(file_of(ptr::null()).is_err());
+    }
+}
