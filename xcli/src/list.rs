@@ -1,0 +1,219 @@
+//! What the server knows, as a table for people.
+
+use crate::table::{self, Column, Line, plain};
+use protocol::control::{Client, List, Queue, QueueState, Server};
+use std::time::Duration;
+
+const COLUMNS: &[Column] = &[
+    number("PID"),
+    Column { title: "NAME", words: true, gives_way: true },
+    number("QUEUE"),
+    number("DEVICE"),
+    number("PRIO"),
+    number("LEVEL"),
+    Column { title: "STATE", words: true, gives_way: false },
+    number("PENDING"),
+    number("IN FLIGHT"),
+    number("DIRECT"),
+    number("DEFERRED"),
+    number("SUSPENDED"),
+];
+
+const fn number(title: &'static str) -> Column {
+    Column { title, words: false, gives_way: false }
+}
+
+/// One line about the server, then a row for each queue, and remarks on what needs an explanation.
+pub fn text(list: &List, terminal: Option<usize>) -> String {
+    let head = server(&list.server);
+    if list.clients.is_empty() {
+        return format!("{head}\nno program is connected\n");
+    }
+    let lines: Vec<Line> =
+        list.clients.iter().flat_map(|client| client_lines(client, list.server.on)).collect();
+    format!("{head}\n{}", table::text(COLUMNS, &lines, terminal))
+}
+
+fn server(server: &Server) -> String {
+    let Server { pid, policy, on, uptime_ms, guard_runs } = server;
+    let decides = if *on { "on" } else { "off (everybody runs unscheduled)" };
+    let runs = if *guard_runs == 1 { "run" } else { "runs" };
+    format!(
+        "xserver {pid}: policy {}, {decides}, up {}, {guard_runs} guard {runs}",
+        plain(policy),
+        uptime(Duration::from_millis(*uptime_ms))
+    )
+}
+
+fn client_lines(client: &Client, on: bool) -> Vec<Line> {
+    let (pid, name) = (client.pid.to_string(), plain(&client.name));
+    let mut lines: Vec<Line> = client.queues.iter().map(|queue| Line::Row(row(&pid, &name, queue))).collect();
+    if lines.is_empty() {
+        let mut cells = vec![pid, name];
+        cells.resize(COLUMNS.len(), "-".to_owned());
+        lines.push(Line::Row(cells));
+    }
+    // Why, where it is not plain: nobody asks why a program runs.
+    if on && !client.permit.run {
+        lines.push(Line::Remark(format!("suspended: {}", plain(&client.reason))));
+    }
+    if client.yielded {
+        lines.push(Line::Remark("the process is stopped or traced, and keeps nobody waiting".to_owned()));
+    } else if !client.fresh {
+        lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
+    }
+    lines
+}
+
+fn row(pid: &str, name: &str, queue: &Queue) -> Vec<String> {
+    let (status, counts) = (&queue.status, &queue.status.counts);
+    let state = match queue.state {
+        QueueState::Idle => "idle",
+        QueueState::Running => "running",
+        QueueState::Suspended => "suspended",
+    };
+    vec![
+        pid.to_owned(),
+        name.to_owned(),
+        queue.id().to_string(),
+        queue.device().to_string(),
+        status.priority.to_string(),
+        status.level.to_string(),
+        state.to_owned(),
+        counts.pending.to_string(),
+        counts.in_flight.to_string(),
+        counts.direct.to_string(),
+        counts.deferred.to_string(),
+        span(Duration::from_nanos(counts.suspended_ns)),
+    ]
+}
+
+/// A span with three or four digits: "0 ms", "12 ms", "3.25 s", "812 s".
+fn span(span: Duration) -> String {
+    match span.as_millis() {
+        ms @ 0..1000 => format!("{ms} ms"),
+        1000..100_000 => format!("{:.2} s", span.as_secs_f64()),
+        ms => format!("{} s", ms / 1000),
+    }
+}
+
+/// The two largest units of a span.
+fn uptime(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::bounds::Priority;
+    use protocol::codes::PreemptLevel;
+    use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+    use protocol::operation::{Permit, Reason};
+    use protocol::status::{Activity, Counts, QueueStatus};
+
+    fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {
+        let status = QueueStatus {
+            queue: QueueId(id),
+            device: DeviceId(51_234),
+            priority: Priority::try_from(priority).unwrap(),
+            level: PreemptLevel::Block,
+            activity: Activity::Idle { since: None },
+            counts,
+        };
+        Queue { status, state }
+    }
+
+    fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
+        let permit = Permit { run, limit: true, reason: Reason::Unrivalled };
+        let (client, reason) = (ClientId(u64::from(pid)), reason.to_owned());
+        Client {
+            client,
+            pid: Pid(pid),
+            name: name.to_owned(),
+            permit,
+            reason,
+            yielded: false,
+            fresh: true,
+            queues,
+        }
+    }
+
+    fn example() -> List {
+        let counts = |pending, in_flight, direct, deferred, suspended_ms: u64| Counts {
+            pending,
+            in_flight,
+            direct,
+            deferred,
+            suspensions: 3,
+            suspended_ns: suspended_ms * 1_000_000,
+        };
+        let server = Server {
+            pid: Pid(4711),
+            policy: "HPF".to_owned(),
+            on: true,
+            uptime_ms: 7_500_000,
+            guard_runs: 1,
+        };
+        let infer = client(
+            4242,
+            "infer",
+            true,
+            "nobody of higher priority runs on its devices",
+            vec![
+                queue(7, 10, QueueState::Running, counts(0, 2, 123_456, 0, 0)),
+                queue(8, 10, QueueState::Idle, counts(0, 0, 12, 1, 7)),
+            ],
+        );
+        let train = vec![queue(1, -255, QueueState::Suspended, counts(4096, 0, 99, 1_234_567, 812_345))];
+        let train = client(31_337, "train.py", false, "queue 7 of pid 4242 has priority 10 > -255", train);
+        let fresh = client(5, "fresh", true, "nobody of higher priority runs on its devices", vec![]);
+        List { server, clients: vec![infer, train, fresh] }
+    }
+
+    #[test]
+    fn a_list_is_a_table() {
+        let want = "\
+xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
+  PID  NAME      QUEUE  DEVICE  PRIO  LEVEL  STATE      PENDING  IN FLIGHT  DIRECT  DEFERRED  SUSPENDED
+ 4242  infer         7   51234    10      1  running          0          2  123456         0       0 ms
+ 4242  infer         8   51234    10      1  idle             0          0      12         1       7 ms
+31337  train.py      1   51234  -255      1  suspended     4096          0      99   1234567      812 s
+  suspended: queue 7 of pid 4242 has priority 10 > -255
+    5  fresh         -       -     -      -  -                -          -       -         -          -
+";
+        assert_eq!(text(&example(), None), want);
+        assert_eq!(text(&example(), Some(200)), want);
+    }
+
+    #[test]
+    fn what_needs_an_explanation_gets_one() {
+        let mut list = example();
+        list.clients[0].yielded = true;
+        list.clients[2].fresh = false;
+        let said = text(&list, None);
+        assert!(said.contains("the process is stopped or traced"), "{said}");
+        assert!(said.contains("has not answered"), "{said}");
+        list.server.on = false;
+        let said = text(&list, None);
+        assert!(said.contains("off (everybody runs unscheduled)"), "{said}");
+        assert!(!said.contains("suspended:"), "{said}");
+        list.clients.clear();
+        assert!(text(&list, None).ends_with("\nno program is connected\n"));
+    }
+
+    #[test]
+    fn spans_have_few_digits() {
+        let ms = |ms| span(Duration::from_millis(ms));
+        let spans = [0, 999, 1000, 3254, 99_999, 100_000].map(ms);
+        assert_eq!(spans, ["0 ms", "999 ms", "1.00 s", "3.25 s", "100.00 s", "100 s"]);
+        let up = [5, 65, 3600, 90_061].map(|s| uptime(Duration::from_secs(s)));
+        assert_eq!(up, ["5 s", "1 min 5 s", "1 h 0 min", "1 d 1 h"]);
+    }
+}

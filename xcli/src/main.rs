@@ -1,0 +1,166 @@
+//! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
+//!
+//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks;
+//! `run` the environment of a scheduled program; `server` the start of a server where none runs.
+
+mod ask;
+mod list;
+mod place;
+mod run;
+mod server;
+mod table;
+
+use clap::{Parser, Subcommand};
+use protocol::control::{Reply, Request};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use place::Place;
+
+/// Exit code of wrong usage.
+const EXIT_USAGE: u8 = 2;
+
+/// Start a program so that its work on the GPU is scheduled, and see and switch what the scheduler does.
+///
+/// Exit code: of `run` see there; else 0, 1 if the server cannot be asked or refuses, 2 for wrong usage.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which server is meant.
+#[derive(clap::Args)]
+struct PlaceArgs {
+    /// The server by the name of its instance, the second word of `xserver POLICY INSTANCE` [default: 50000]
+    #[arg(short = 'p', long, value_name = "INSTANCE", value_parser = place::instance)]
+    instance: Option<String>,
+    /// The server by its address: the path of its socket, or this machine's name (localhost)
+    #[arg(short = 'a', long, value_name = "ADDR", value_parser = place::address)]
+    address: Option<place::Address>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program so that its work on the GPU is scheduled
+    ///
+    /// Preloads libshimhip.so, makes a queue for every stream, and lets xserver decide which queues run; where no
+    /// server runs, one is started, which ends some time after its last program. With --policy the program decides for
+    /// itself, without a server. The program takes the place of xcli, so signals and the exit code are its own; 125
+    /// for errors of xcli, 126 and 127 if the program cannot be run or found.
+    Run(run::RunArgs),
+    /// Show the server, its programs and their queues
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let every program run unscheduled, until `xcli on`
+    Off,
+    /// Let the policy decide again
+    On,
+    /// Start a server where none runs, and wait until it accepts; `run` starts this
+    #[command(hide = true)]
+    StartServer {
+        /// Its socket
+        socket: PathBuf,
+    },
+    /// Run a program with further variables; `run --gpu-sim` starts this on the simulated GPU
+    #[command(hide = true)]
+    With {
+        /// Variables as NAME=VALUE, `--`, the program and its arguments
+        #[arg(num_args = 0.., value_terminator = "--")]
+        variables: Vec<OsString>,
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(match error.use_stderr() {
+                true if is_run(std::env::args_os()) => run::EXIT_ERROR,
+                true => EXIT_USAGE,
+                false => 0,
+            });
+        }
+    };
+    let of_run = matches!(cli.command, Command::Run(_) | Command::With { .. });
+    let result =
+        Place::new(cli.place.address, cli.place.instance.as_deref()).and_then(|place| match cli.command {
+            Command::Run(args) => run::run(&args, &place).map(ExitCode::from),
+            Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
+            Command::List { json } => list(&place, json),
+            Command::Off => {
+                switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
+            }
+            Command::On => switch(&place, &Request::On, "on: the policy decides"),
+            Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
+        });
+    result.unwrap_or_else(|error| {
+        eprintln!("xcli: {error:#}");
+        if of_run { ExitCode::from(run::EXIT_ERROR) } else { ExitCode::FAILURE }
+    })
+}
+
+/// Whether a command line that makes no sense was meant to run something: 0 to 124 are the exit codes of that.
+fn is_run(args: impl Iterator<Item = OsString>) -> bool {
+    args.skip(1).take_while(|word| word != "--").any(|word| word == OsStr::new("run"))
+}
+
+fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
+    let list = match ask::ask(place, &Request::List)? {
+        Reply::List(list) => list,
+        other => anyhow::bail!("the server answers something else than a list: {other:?}"),
+    };
+    let text = match json {
+        true => serde_json::to_string_pretty(&list)? + "\n",
+        false => list::text(&list, table::terminal_width(io::stdout())),
+    };
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn switch(place: &Place, request: &Request, done: &str) -> anyhow::Result<ExitCode> {
+    match ask::ask(place, request)? {
+        Reply::Done => say(&format!("{done}\n"))?,
+        other => anyhow::bail!("the server answers something that makes no sense here: {other:?}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// To standard output; that nobody reads on (`xcli list | head`) is no error.
+fn say(text: &str) -> io::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_made() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn usage_errors_of_run_have_their_own_code() {
+        let is_run = |line: &str| is_run(line.split(' ').map(OsString::from));
+        assert!(is_run("xcli -p 7 run --priority 999 -- true"));
+        assert!(!is_run("xcli list -- run"));
+        assert!(!is_run("run list"));
+    }
+}

@@ -1,0 +1,281 @@
+//! `xcli run`: everything that a program needs to be scheduled, and then the program in our place.
+
+use crate::place::Place;
+use crate::server::{self, beside};
+use anyhow::{Context as _, bail};
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::config::AutoXQueue;
+use protocol::policy::PolicyKind;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Exit code of errors of xcli itself, as env(1) and timeout(1) have it.
+pub const EXIT_ERROR: u8 = 125;
+/// Exit code if the program is there and cannot be run.
+const EXIT_NOT_EXECUTABLE: u8 = 126;
+/// Exit code if there is no such program.
+const EXIT_NOT_FOUND: u8 = 127;
+
+const LIBRARY: &str = "libshimhip.so";
+const PRELOAD: &str = "LD_PRELOAD";
+/// Where AMD's kernel driver is met.
+const KFD: &str = "/dev/kfd";
+/// Set in programs on a simulated GPU.
+const INSIDE_GPU_SIM: &str = "GPU_SIM_SOCKET";
+
+/// What `xcli run` is told.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// How urgent the program is, from -255 to 255: bigger is more urgent; -256 never runs [default: 0]
+    #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
+    priority: Option<Priority>,
+    /// Decide inside the program by this policy, among its own queues, without a server
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    policy: Option<PolicyKind>,
+    /// Run on a simulated GPU (as root), which all such programs of the user share
+    #[arg(long)]
+    gpu_sim: bool,
+    /// How deep a suspension reaches, from 1 (between commands) to 3 (into the running kernel) [default: 1]
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    level: Option<PreemptLevel>,
+    /// The most commands in flight [default: adaptive, or 16 with --batch]
+    #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
+    threshold: Option<u64>,
+    /// Commands between two marks by which completion is known, up to the threshold [default: adaptive, or at most 8]
+    #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
+    batch: Option<u64>,
+    /// The library to preload [default: libshimhip.so beside xcli, or in ../lib]
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn number(word: &str) -> Result<i64, String> {
+    word.parse().map_err(|_| "not a whole number".to_owned())
+}
+
+fn priority(word: &str) -> Result<Priority, String> {
+    let range = Priority::RANGE;
+    let of_range = |_| format!("a priority is a whole number from {} to {}", range.start(), range.end());
+    number(word)
+        .and_then(|number| Priority::try_from(number).map_err(|error| error.to_string()))
+        .map_err(of_range)
+}
+
+fn level(word: &str) -> Result<PreemptLevel, String> {
+    let range = PreemptLevel::RANGE;
+    let known = number(word).ok().and_then(PreemptLevel::from_number);
+    known.ok_or_else(|| format!("a level is a whole number from {} to {}", range.start(), range.end()))
+}
+
+fn policy(word: &str) -> Result<PolicyKind, String> {
+    policies::registry::by_name(word).map(|row| row.kind)
+}
+
+/// Does everything, and becomes the program; returns only if that cannot be run, with the exit code.
+///
+/// # Errors
+/// Something that is needed is missing, or options contradict each other.
+pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
+    let threshold = args.threshold.unwrap_or(AutoXQueue::THRESHOLD);
+    if let Some(batch) = args.batch.filter(|batch| *batch > threshold) {
+        bail!("--batch {batch} is more than the threshold, {threshold}");
+    }
+    let variables = variables(args, place)?;
+    let on_gpu_sim = args.gpu_sim && std::env::var_os(INSIDE_GPU_SIM).is_none_or(|socket| socket.is_empty());
+    let mut command = match on_gpu_sim {
+        true => gpu_sim(&variables, &args.command)?,
+        false => prepare(&args.command, &variables),
+    };
+    if !args.gpu_sim && !Path::new(KFD).exists() {
+        eprintln!("xcli: there is no AMD GPU here ({KFD} is missing); `xcli run --gpu-sim` simulates one");
+    }
+    match args.policy {
+        Some(_) => {}
+        None => {
+            if let Some(value) = std::env::var_os("XSCHED_POLICY").filter(|value| !value.is_empty()) {
+                eprintln!(
+                    "xcli: XSCHED_POLICY={} is not used, xserver decides; --policy decides in the program",
+                    crate::table::plain(&value.to_string_lossy())
+                );
+            }
+            server::ensure(place)?;
+        }
+    }
+    Ok(become_it(&mut command))
+}
+
+/// The work of `xcli with`: becomes a program that finds these variables (NAME=VALUE; NAME alone is taken away).
+pub fn with(variables: &[OsString], command: &[OsString]) -> u8 {
+    let variables: Variables = variables.iter().map(|word| parse(word)).collect();
+    become_it(&mut prepare(command, &variables))
+}
+
+/// Names with their values; without one a variable is taken away.
+type Variables = Vec<(OsString, Option<OsString>)>;
+
+fn parse(word: &OsStr) -> (OsString, Option<OsString>) {
+    let bytes = word.as_bytes();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => {
+            (OsString::from_vec(bytes[..at].to_vec()), Some(OsString::from_vec(bytes[at + 1..].to_vec())))
+        }
+        None => (word.to_owned(), None),
+    }
+}
+
+/// What the program finds in its environment.
+fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<Variables> {
+    let library = library(args.library.as_deref())?;
+    let preload = preload(&library, std::env::var_os(PRELOAD).as_deref())?;
+    let mut set: Variables = vec![
+        (PRELOAD.into(), Some(preload)),
+        ("XSCHED_AUTO_XQUEUE".into(), Some("ON".into())),
+        // A policy in the environment would force the local scheduler.
+        ("XSCHED_POLICY".into(), args.policy.map(|policy| policy.name().into())),
+    ];
+    match args.policy {
+        Some(_) => set.push(("XSCHED_SCHEDULER".into(), Some("LCL".into()))),
+        None => {
+            set.push(("XSCHED_SCHEDULER".into(), Some("GLB".into())));
+            set.push(("XSCHED_SOCKET".into(), Some(place.variable())));
+        }
+    }
+    let options = [
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", args.priority.map(|value| value.to_string())),
+        ("XSCHED_AUTO_XQUEUE_LEVEL", args.level.map(|value| value.to_string())),
+        ("XSCHED_AUTO_XQUEUE_THRESHOLD", args.threshold.map(|value| value.to_string())),
+        ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", args.batch.map(|value| value.to_string())),
+    ];
+    // What is not said here may stand in the environment already.
+    let said = options.into_iter().filter_map(|(name, value)| Some((name.into(), Some(value?.into()))));
+    set.extend(said);
+    Ok(set)
+}
+
+/// The library to preload, as an absolute path that the loader can be told.
+fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    let folder = this.parent().context("this program's own file lies nowhere")?;
+    let found = match option {
+        Some(path) if path.is_file() => path.to_owned(),
+        Some(path) => bail!("--library {}: there is no such file", path.display()),
+        None => {
+            let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+            places.into_iter().find(|path| path.is_file()).with_context(|| {
+                format!(
+                    "{LIBRARY} is missing: it belongs into {} or ../lib beside it, or --library names it",
+                    folder.display()
+                )
+            })?
+        }
+    };
+    let path = found.canonicalize().with_context(|| format!("cannot find {}", found.display()))?;
+    // The loader takes both as the end of a path, and has no way to quote them.
+    if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
+        bail!("{} cannot be preloaded: its path holds a colon or a space", path.display());
+    }
+    Ok(path)
+}
+
+/// The value of LD_PRELOAD with the library in front of what stands there already; another copy of it is left out.
+fn preload(library: &Path, existing: Option<&OsStr>) -> anyhow::Result<OsString> {
+    let mut value = library.as_os_str().to_owned();
+    let existing = existing.unwrap_or_default().as_bytes();
+    for part in existing.split(|byte| matches!(byte, b':' | b' ')).filter(|part| !part.is_empty()) {
+        let part = OsStr::from_bytes(part);
+        if Path::new(part).file_name() != Some(LIBRARY.as_ref()) {
+            value.push(":");
+            value.push(part);
+        }
+    }
+    Ok(value)
+}
+
+/// The command that runs this one on the user's simulated GPU. The variables are set inside, by `xcli with`: the
+/// simulated GPU itself needs no scheduling.
+fn gpu_sim(variables: &Variables, words: &[OsString]) -> anyhow::Result<Command> {
+    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(beside("gpu-sim")?);
+    command
+        .args(["run", "--name"])
+        .arg(format!("user-{}", rustix::process::geteuid()))
+        .arg("--")
+        .arg(this)
+        .arg("with");
+    for (name, value) in variables {
+        let mut word = name.clone();
+        if let Some(value) = value {
+            word.push("=");
+            word.push(value);
+        }
+        command.arg(word);
+    }
+    command.arg("--").args(words);
+    Ok(command)
+}
+
+fn prepare(words: &[OsString], variables: &Variables) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// Returns only if it cannot: the exit code that says why, as a shell has it.
+fn become_it(command: &mut Command) -> u8 {
+    let error = command.exec();
+    let program = Path::new(command.get_program()).display();
+    let (why, code) = match error.kind() {
+        ErrorKind::NotFound => ("no such program".to_owned(), EXIT_NOT_FOUND),
+        _ => (error.to_string(), EXIT_NOT_EXECUTABLE),
+    };
+    eprintln!("xcli: cannot run {program}: {why}");
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_already_stays() {
+        let with = |existing: &str| {
+            let value = preload(Path::new("/x/libshimhip.so"), Some(existing.as_ref())).unwrap();
+            value.into_string().unwrap()
+        };
+        assert_eq!(with(""), "/x/libshimhip.so");
+        assert_eq!(with("/a.so: b.so"), "/x/libshimhip.so:/a.so:b.so");
+        assert_eq!(with("/old/libshimhip.so:/a.so"), "/x/libshimhip.so:/a.so");
+    }
+
+    #[test]
+    fn words_lead_back_to_variables() {
+        let pair = |name: &str, value: Option<&str>| (name.into(), value.map(Into::into));
+        assert_eq!(parse("A=b=c".as_ref()), pair("A", Some("b=c")));
+        assert_eq!(parse("A=".as_ref()), pair("A", Some("")));
+        assert_eq!(parse("A".as_ref()), pair("A", None));
+    }
+
+    #[test]
+    fn wrong_values_say_the_range() {
+        assert!(priority("256").unwrap_err().contains("-256 to 255"));
+        assert!(priority("x").unwrap_err().contains("-256 to 255"));
+        assert_eq!(priority("-256"), Ok(Priority::NO_EXECUTE));
+        assert!(level("4").unwrap_err().contains("1 to 3"));
+        assert!(policy("FIFO").unwrap_err().contains("HPF"));
+        assert_eq!(policy("hpf"), Ok(PolicyKind::Hpf));
+    }
+}
