@@ -1,7 +1,10 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint fmt docs check-exports clean
+.PHONY: help deps build test lint fmt docs check-exports example-manual clean
+
+# What hipcc compiles examples for.
+OFFLOAD_ARCH ?= gfx90a
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +33,13 @@ docs: ## Build the API documentation; broken links are errors
 check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim
 	scripts/check-exports
+
+example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so
+	cargo build --release --package shim
+	mkdir -p target/examples
+	ln -sf libshimhip.so target/release/libshimhip.so.1
+	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I include -I examples/kernels examples/4_manual_sched/manual.hip \
+		-L target/release -Wl,--no-as-needed -lshimhip -Wl,-rpath,$(CURDIR)/target/release -o target/examples/manual
 
 clean: ## Remove what was built
 	cargo clean

@@ -3,6 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,14 +14,34 @@ const COMMON: &[&str] = &["--offload-arch=gfx90a", "-std=c++17", "-O2", "-Wall",
 const EXECUTABLE: &[&str] = &["-rdynamic", "-ldl", "-pthread"];
 const CODE_OBJECT: &[&str] = &["--genco"];
 
+/// Folders with headers that programs include.
+const HEADERS: &[&str] =
+    &["examples/kernels", "tests/programs", "include/xsched", "include/xsched/hip", "include/xsched/hip/hal"];
+const INCLUDE: &[&str] = &["-I", "examples/kernels", "-I", "tests/programs", "-I", "include"];
+
 /// The executable of `tests/programs/NAME.hip`, built if it is not there yet. The error is one sentence.
 pub fn program(name: &str) -> Result<PathBuf, String> {
-    built(name, EXECUTABLE)
+    built("tests/programs", name, EXECUTABLE)
 }
 
 /// The code object of `tests/programs/NAME.hip` (`hipcc --genco`), for hipModuleLoad.
 pub fn code_object(name: &str) -> Result<PathBuf, String> {
-    built(name, CODE_OBJECT)
+    built("tests/programs", name, CODE_OBJECT)
+}
+
+/// The executable of `FOLDER/NAME.hip`, linked against this build's `libshimhip.so`, before the runtime.
+pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
+    let library = crate::product("libshimhip.so")?;
+    // Installed it has its own name, and the name that programs ask for.
+    let lib = output_dir().join(if cfg!(debug_assertions) { "lib-debug" } else { "lib-release" });
+    let _ = fs::create_dir(&lib);
+    for name in ["libshimhip.so", "libshimhip.so.1"] {
+        let _ = symlink(&library, lib.join(name));
+    }
+    let path = format!("-Wl,-rpath,{}", lib.display());
+    let lib = lib.display().to_string();
+    let link = ["-L", &lib, "-Wl,--no-as-needed", "-lshimhip", &path];
+    built(folder, name, &[EXECUTABLE, &link[..]].concat())
 }
 
 fn output_dir() -> PathBuf {
@@ -35,12 +56,15 @@ pub(crate) fn lock_file(name: &str) -> File {
     File::create(&path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()))
 }
 
-fn built(name: &str, kind: &[&str]) -> Result<PathBuf, String> {
-    let source = workspace().join("tests/programs").join(name).with_extension("hip");
+fn built(folder: &str, name: &str, kind: &[&str]) -> Result<PathBuf, String> {
+    let source = workspace().join(folder).join(name).with_extension("hip");
     let compiler = find_in_path("hipcc")
         .ok_or("hipcc is not installed, and the test programs are built with it: run `make deps`")?;
     let mut arguments: Vec<&str> = COMMON.to_vec();
-    arguments.extend(["-I", "examples/kernels", "-I", "tests/programs"]);
+    arguments.extend(INCLUDE);
+    // Libraries count only behind the source.
+    let source_name = format!("{folder}/{name}.hip");
+    arguments.push(&source_name);
     arguments.extend(kind);
     let output = output_dir().join(format!("{name}-{:016x}", fingerprint(&source, &compiler, &arguments)?));
     if output.exists() {
@@ -57,14 +81,13 @@ fn built(name: &str, kind: &[&str]) -> Result<PathBuf, String> {
     let result = Command::new(&compiler)
         .current_dir(workspace())
         .args(arguments)
-        .arg(format!("tests/programs/{name}.hip"))
         .arg("-o")
         .arg(&unfinished)
         .output()
         .map_err(|error| format!("cannot run {}: {error}", compiler.display()))?;
     if !result.status.success() {
         let messages = String::from_utf8_lossy(&result.stderr);
-        return Err(format!("hipcc could not build {name}.hip ({}):\n{messages}", result.status));
+        return Err(format!("hipcc could not build {source_name} ({}):\n{messages}", result.status));
     }
     fs::rename(&unfinished, &output)
         .map_err(|error| format!("cannot rename {}: {error}", unfinished.display()))?;
@@ -75,7 +98,7 @@ fn built(name: &str, kind: &[&str]) -> Result<PathBuf, String> {
 fn fingerprint(source: &Path, compiler: &Path, arguments: &[&str]) -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
     let mut headers: Vec<PathBuf> = Vec::new();
-    for folder in ["tests/programs", "examples/kernels"] {
+    for folder in HEADERS {
         let entries = fs::read_dir(workspace().join(folder))
             .map_err(|error| format!("cannot list {folder}: {error}"))?;
         headers.extend(

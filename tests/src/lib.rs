@@ -17,7 +17,7 @@ mod hipcc;
 mod process;
 mod slots;
 
-pub use hipcc::{code_object, program};
+pub use hipcc::{code_object, linked_program, program};
 pub use process::{Finished, Running, Stats};
 
 use std::path::{Path, PathBuf};
@@ -85,6 +85,12 @@ impl Gpu {
     /// A run of this program on a GPU of its own.
     pub fn run(&self, program: &str) -> Run {
         Run::new(program)
+    }
+
+    /// A run of an executable that is no program of `tests/programs`.
+    pub fn run_executable(&self, executable: &Path) -> Run {
+        let name = executable.file_name().map_or_else(String::new, |name| name.display().to_string());
+        Run { command: Some(executable.to_owned()), ..Run::new(&name) }
     }
 
     /// A run of this program on the GPU of 64 GiB that all shared runs of this `Gpu` use (`--name`).

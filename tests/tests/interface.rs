@@ -1,0 +1,58 @@
+//! The C interface: programs that are linked against `libshimhip.so` and call it, on the simulated GPU.
+
+use std::process::Command;
+
+use tests::{Finished, Gpu, linked_program, workspace};
+
+fn run(folder: &str, name: &str, describe: impl FnOnce(tests::Run) -> tests::Run) -> Finished {
+    let program = linked_program(folder, name).unwrap_or_else(|reason| panic!("{reason}"));
+    let gpu = Gpu::take();
+    describe(gpu.run_executable(&program)).finish()
+}
+
+#[test]
+fn every_function_does_what_its_header_says() {
+    let run = run("tests/interface", "c_interface", |run| run);
+    run.expect_success();
+}
+
+/// The smallest window; everything deferred.
+#[test]
+fn the_environment_does_not_change_that() {
+    for env in [("XSCHED_AUTO_XQUEUE_THRESHOLD", "1"), ("XSCHED_TEST", "defer")] {
+        run("tests/interface", "c_interface", |run| run.env(env.0, env.1)).expect_success();
+    }
+}
+
+#[test]
+fn a_library_that_is_switched_off_says_so() {
+    let run = run("tests/interface", "c_interface", |run| run.arg("--off").env("XSCHED_DISABLE", "1"));
+    run.expect_success();
+}
+
+#[test]
+fn the_example_shows_what_its_text_says() {
+    let run = run("examples/4_manual_sched", "manual", |run| run);
+    assert_eq!(run.code, 0, "{run:?}");
+    let said: Vec<&str> = run.stdout.lines().collect();
+    let text = std::fs::read_to_string(workspace().join("examples/4_manual_sched/README.md"));
+    let text = text.expect("the example's text");
+    assert!(!said.is_empty());
+    for line in said {
+        assert!(text.lines().any(|shown| shown.trim() == line), "not in the text: {line}");
+    }
+}
+
+#[test]
+fn the_headers_are_c_and_need_no_hip() {
+    for standard in ["c99", "c17"] {
+        let compiled = Command::new("cc")
+            .current_dir(workspace())
+            .arg(format!("-std={standard}"))
+            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", "include"])
+            .arg("tests/interface/headers.c")
+            .output()
+            .expect("a C compiler");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    }
+}
