@@ -54,6 +54,8 @@ pub struct XQueue {
     pub(crate) chaos: AtomicU64,
     /// The watcher's memory: what had been launched at its last look.
     pub(crate) seen: AtomicU64,
+    /// And what was known to have completed.
+    pub(crate) seen_completed: AtomicU64,
 }
 
 /// What the direct path touches.
@@ -123,6 +125,7 @@ impl XQueue {
             direct_failed: AtomicU64::new(0),
             chaos: AtomicU64::new(seed),
             seen: AtomicU64::new(0),
+            seen_completed: AtomicU64::new(0),
         };
         queue.note_permission();
         queue
@@ -295,8 +298,10 @@ impl XQueue {
         blocked
     }
 
-    /// Whether another queue's launches could be disturbed by a mark that is recorded alone.
-    pub(crate) fn has_foreign_launches(&self) -> bool {
+    /// Whether this is a default queue with blocking ones beside it: they wait for each other, and a mark that is
+    /// recorded alone could disturb their launches.
+    #[inline]
+    pub fn has_foreign_launches(&self) -> bool {
         self.class == OrderClass::Default && self.device.blocking.load(Ordering::Acquire) != 0
     }
 }
