@@ -23,7 +23,7 @@ pub struct KernelArgs {
     form: Form,
     /// Bytes that the caller passed.
     bytes: usize,
-    in_place: [Block; IN_PLACE / BLOCK],
+    in_place: [MaybeUninit<Block>; IN_PLACE / BLOCK],
     /// Used instead if they do not suffice.
     large: Vec<Block>,
 }
@@ -84,8 +84,10 @@ impl Default for KernelArgs {
 
 impl KernelArgs {
     /// No arguments.
+    #[inline]
     pub const fn new() -> Self {
-        Self { form: Form::Nothing, bytes: 0, in_place: [0; IN_PLACE / BLOCK], large: Vec::new() }
+        let in_place = [const { MaybeUninit::uninit() }; IN_PLACE / BLOCK];
+        Self { form: Form::Nothing, bytes: 0, in_place, large: Vec::new() }
     }
 
     /// Copies a launch's arguments in place of those that were here. After an error there are none.

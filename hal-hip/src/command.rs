@@ -1,8 +1,11 @@
 //! Deferred commands: the real call with owned copies of everything it reads.
 
+use crate::args::{KernelArgs, Unfit};
 use crate::handles::Mix;
+use crate::layout::Kernel;
 use crate::real::result;
 use hip_sys::types::{dim3, hipError_t};
+use std::ffi::c_void;
 use std::fmt;
 use xqueue::{CostKey, Footprint, HwCommand, HwQueue, HwResult};
 
@@ -59,6 +62,62 @@ impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
 
     fn footprint(&self) -> Footprint {
         self.footprint
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+/// A kernel launch that is made later, on another thread, at most once, with its own copy of the arguments.
+pub struct HipLaunch<I> {
+    name: &'static str,
+    invoke: I,
+    args: KernelArgs,
+}
+
+impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
+    /// A launch of this kernel. `invoke` makes the real call, with the `kernelParams` and `extra` that it is given. The
+    /// arguments are copied to where they stay: a command is large, and nothing of it is moved. If they cannot be copied
+    /// `invoke` comes back.
+    ///
+    /// # Safety
+    ///
+    /// `params` and `extra` are as [`KernelArgs::copy`] wants them. `invoke` may be called and dropped on any thread: what
+    /// it leads to stays valid until then, and no thread's own state is used.
+    #[inline]
+    pub unsafe fn new(
+        kernel: &'static Kernel,
+        params: *const *mut c_void,
+        extra: *const *mut c_void,
+        invoke: I,
+    ) -> Result<Box<Self>, (Unfit, I)> {
+        let mut command = Box::new(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
+        // SAFETY: the caller's promise.
+        match unsafe { command.args.copy(&kernel.layout, params, extra) } {
+            Ok(()) => Ok(command),
+            Err(unfit) => Err((unfit, command.invoke)),
+        }
+    }
+}
+
+impl<I> fmt::Debug for HipLaunch<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HipLaunch").field(&self.name).finish()
+    }
+}
+
+// SAFETY: the promise of `new`.
+unsafe impl<I> Send for HipLaunch<I> {}
+
+impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipLaunch<I> {
+    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+        result(self.args.pass(&self.invoke))
+    }
+
+    fn footprint(&self) -> Footprint {
+        let large = if self.args.is_large() { self.args.bytes() } else { 0 };
+        Footprint { arguments: size_of::<Self>() + large, staged: 0 }
     }
 
     fn name(&self) -> &str {

@@ -86,9 +86,7 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
 fn beside(given: Option<&Path>, name: &str, package: &str) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => {
-            std::env::current_exe().context("cannot find this program's own file")?.with_file_name(name)
-        }
+        None => std::env::current_exe().context("cannot find this program's own file")?.with_file_name(name),
     };
     match path.canonicalize() {
         Ok(path) => Ok(path),
@@ -142,8 +140,9 @@ impl Figures {
 
     fn real(parts: Parts<'_>, calls: u32, rounds: usize) -> Result<Measured> {
         // A runtime lets so many launches wait for the device before it makes the caller wait.
-        let plan = [(Kind::Launch, (calls / 20).clamp(1, 1000)), (Kind::LaunchSync, (calls / 100).clamp(1, 200))]
-            .map(|(kind, calls)| Round { kind, on: On::Own, calls });
+        let plan =
+            [(Kind::Launch, (calls / 20).clamp(1, 1000)), (Kind::LaunchSync, (calls / 100).clamp(1, 200))]
+                .map(|(kind, calls)| Round { kind, on: On::Own, calls });
         Parts { runtime: &Runtime::Real, ..parts }.measure(Scenario::Direct, &plan, rounds)
     }
 

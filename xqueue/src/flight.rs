@@ -125,6 +125,8 @@ pub(crate) struct Expectation {
 /// What a look at the marks brought.
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
+    /// It was not another thread that was looking.
+    pub(crate) looked: bool,
     /// Something completed.
     pub(crate) progress: bool,
     /// A mark could not be queried.
@@ -362,6 +364,7 @@ impl Flight {
         if !self.poller.try_lock() {
             return polled;
         }
+        polled.looked = true;
         let begun = learn.map(|_| now());
         let launched = self.launched() + u64::from(!has_submit);
         loop {

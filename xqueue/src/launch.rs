@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::config::LaunchConfig;
-use crate::flight::Proof;
+use crate::flight::{Polled, Proof};
 use crate::hw::CostKey;
 use crate::order::{Edge, OrderClass, Ticket};
 use crate::pending::{Item, Work};
 use crate::permission::OwnWord;
 use crate::queue::{Submit, XQueue};
-use crate::submit::{Limit, Limited};
+use crate::submit::{Limit, Limited, RETRIES};
 use crate::sync::{spin_hint, store_load_barrier};
 
 /// What the front of pending allows.
@@ -83,17 +83,32 @@ impl XQueue {
         if !self.ensure_mark(submit) {
             return true;
         }
-        self.poll(true) && self.has_room(submit, limited)
+        // Another thread may be looking, and through in a moment. Bounded, so it is no waiting.
+        for _ in 0..=RETRIES {
+            let looked = self.look_at_marks(true).looked;
+            if self.has_room(submit, limited) {
+                return true;
+            }
+            if looked {
+                break;
+            }
+            spin_hint();
+        }
+        false
     }
 
     /// Looks at the marks. True: something completed.
     pub(crate) fn poll(&self, has_submit: bool) -> bool {
+        self.look_at_marks(has_submit).progress
+    }
+
+    fn look_at_marks(&self, has_submit: bool) -> Polled {
         let learn = self.is_limited().then_some(&self.device.estimates);
         let polled = self.hot.flight.poll(&*self.hw, learn, has_submit);
         if let Some(error) = polled.error {
             self.keep_error(error);
         }
-        polled.progress
+        polled
     }
 
     /// Books a successful launch and records a mark where one is due.

@@ -142,6 +142,13 @@ impl OwnWord {
         self.load() & flag != 0
     }
 
+    /// Whether commands may be launched by their submitting threads, as far as this word goes.
+    #[inline]
+    pub(crate) fn may_be_direct(word: u64) -> bool {
+        word & (Self::TEST | Self::CLOSED) == 0 && Self::runs(word)
+    }
+
+    #[inline]
     pub(crate) fn runs(word: u64) -> bool {
         word & Self::STOPS == 0 || word & Self::CLOSING != 0
     }

@@ -58,6 +58,8 @@ pub struct XQueue {
     /// Its commands that waited for others on the device, in launch order, and whether there are any.
     pub(crate) follows: Mutex<Vec<Follow>>,
     pub(crate) has_follows: AtomicBool,
+    /// And what was known to have completed.
+    pub(crate) seen_completed: AtomicU64,
 }
 
 /// What the direct path touches.
@@ -129,6 +131,7 @@ impl XQueue {
             seen: AtomicU64::new(0),
             follows: Mutex::new(Vec::new()),
             has_follows: AtomicBool::new(false),
+            seen_completed: AtomicU64::new(0),
         };
         queue.note_permission();
         queue
@@ -301,8 +304,10 @@ impl XQueue {
         blocked
     }
 
-    /// Whether another queue's launches could be disturbed by a mark that is recorded alone.
-    pub(crate) fn has_foreign_launches(&self) -> bool {
+    /// Whether this is a default queue with blocking ones beside it: they wait for each other, and a mark that is
+    /// recorded alone could disturb their launches.
+    #[inline]
+    pub fn has_foreign_launches(&self) -> bool {
         self.class == OrderClass::Default && self.device.blocking.load(Ordering::Acquire) != 0
     }
 }

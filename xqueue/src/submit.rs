@@ -50,8 +50,8 @@ impl Spec<'_> {
     }
 }
 
-/// Looks at a taken submit before a command is deferred: about a microsecond.
-const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
+/// Looks at a lock that another thread has, before a command is deferred: about a microsecond.
+pub(crate) const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
 
 /// What [`XQueue::try_direct`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,10 @@ impl XQueue {
     /// allocation, no clock, no waiting. `call` runs under submit; it must not submit to this queue.
     #[inline]
     pub fn try_direct(&self, spec: &Spec<'_>, call: impl FnOnce() -> HwResult) -> Direct {
+        // A first look without submit, which is not taken from the worker in vain: to defer is always right.
+        if self.frontier() != Ticket::NONE || !OwnWord::may_be_direct(self.hot.own.load()) {
+            return Direct::NotNow;
+        }
         let Some(submit) = self.try_submit().or_else(|| self.retry_submit()) else {
             return Direct::NotNow;
         };
@@ -117,10 +121,17 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     fn retry_submit(&self) -> Option<Submit<'_>> {
-        (0..RETRIES).find_map(|_| {
+        for _ in 0..RETRIES {
             spin_hint();
-            self.try_submit()
-        })
+            // The holder may be the worker, with a command that has come meanwhile.
+            if self.frontier() != Ticket::NONE {
+                return None;
+            }
+            if let Some(submit) = self.try_submit() {
+                return Some(submit);
+            }
+        }
+        None
     }
 
     /// Makes a direct call that completes everything in front of it.
@@ -156,7 +167,7 @@ impl XQueue {
     fn admit(&self, submit: &Submit<'_>, spec: &Spec<'_>) -> Option<Limited> {
         let own = self.hot.own.load();
         let gate = self.core.gate.load();
-        if own & (OwnWord::TEST | OwnWord::CLOSED) != 0 || !gate.run() || !OwnWord::runs(own) {
+        if !OwnWord::may_be_direct(own) || !gate.run() {
             return None;
         }
         if self.frontier() != Ticket::NONE {
@@ -273,7 +284,9 @@ impl XQueue {
         // Under the lock, so that the items of a queue are in ticket order.
         let ticket = self.core.tickets.take();
         let mut edges = Vec::new();
-        if self.core.backlog.load(Ordering::Acquire) != 0 {
+        // This queue counts in the backlog exactly if it has a frontier: both change under `pending`.
+        let own = usize::from(self.frontier() != Ticket::NONE);
+        if self.core.backlog.load(Ordering::Acquire) > own {
             self.unsatisfied(spec, ticket, |edge| {
                 edges.push(edge);
                 true

@@ -158,6 +158,9 @@ fn watch(queue: &XQueue, stale: bool) -> bool {
     if stale && queue.hot.flight.is_unmarked() {
         queue.hot.flight.want_mark();
     }
-    queue.poll(false);
+    // Where completion is seen already, whoever sees it is not disturbed.
+    if queue.seen_completed.swap(completed, Ordering::Relaxed) == completed {
+        queue.poll(false);
+    }
     true
 }

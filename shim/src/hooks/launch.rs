@@ -10,7 +10,7 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use hal_hip::args::KernelArgs;
-use hal_hip::command::{HipCommand, launch_key};
+use hal_hip::command::{HipCommand, HipLaunch, launch_key};
 use hal_hip::layout::Kernel;
 use hal_hip::real::result;
 use hip_sys::pfn;
@@ -80,16 +80,21 @@ impl Launch {
         Self { work_items: true, extra, events, ..launch }
     }
 
+    /// The kernel, if it can be launched later.
+    fn kernel(&self, found: Found) -> Option<&'static Kernel> {
+        if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
+            return None;
+        }
+        found.process.base.kernels.find(self.function).ok()
+    }
+
     /// The arguments, copied.
     ///
     /// # Safety
     ///
     /// They are as the launch functions want them.
     unsafe fn copy(&self, found: Found) -> Option<(&'static Kernel, KernelArgs)> {
-        if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
-            return None;
-        }
-        let kernel = found.process.base.kernels.find(self.function).ok()?;
+        let kernel = self.kernel(found)?;
         let mut args = KernelArgs::new();
         // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
         unsafe { args.copy(&kernel.layout, self.params, self.extra) }.ok()?;
@@ -155,17 +160,17 @@ impl Launch {
         spec: &Spec<'_>,
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
-        // SAFETY: the caller's promise.
-        let Some((kernel, mut args)) = (unsafe { self.copy(found) }) else {
-            return turn::take(found, spec, || invoke(self.params, self.extra));
+        let command = match self.kernel(found) {
+            Some(kernel) => {
+                // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
+                unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) }.map_err(|(_, it)| it)
+            }
+            None => Err(invoke),
         };
-        let call = move || args.pass(&invoke);
-        let bytes = size_of_val(&call);
-        // SAFETY: the call owns its arguments, and `invoke` may be called anywhere, by the caller's promise.
-        let command = unsafe { HipCommand::new(&kernel.name, turn::arguments(bytes), call) };
-        match turn::append(found, spec, Box::new(command)) {
-            Ok(_) => hipSuccess,
-            Err(error) => turn::refused(error),
+        match command.map(|command| turn::append(found, spec, command)) {
+            Ok(Ok(_)) => hipSuccess,
+            Ok(Err(error)) => turn::refused(error),
+            Err(invoke) => turn::take(found, spec, || invoke(self.params, self.extra)),
         }
     }
 

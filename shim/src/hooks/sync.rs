@@ -93,7 +93,7 @@ pub(crate) unsafe fn stream(
         // SAFETY: the caller's own argument, or the stream that stands for it.
         let invoke = || unsafe { real(raw) };
         let Some(found) = found else { return invoke() };
-        if found.queue.class() == OrderClass::Default {
+        if found.queue.has_foreign_launches() {
             // The default stream waits for all that wait for it.
             let kin = found.process.default_kin(found.stream.hw.device());
             return synchronized(found.process, &kin, invoke);

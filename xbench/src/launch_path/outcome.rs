@@ -190,7 +190,9 @@ impl Outcome {
             self.report, self.calls_counted
         );
         if !self.connected {
-            text.push_str("Nobody was connected to a server: the figures with queues are those of one process.\n");
+            text.push_str(
+                "Nobody was connected to a server: the figures with queues are those of one process.\n",
+            );
         }
         if let Some(counted) = self.real_calls_counted {
             text.push_str(&format!("On stock HIP {counted} calls made, as many counted.\n"));
@@ -213,7 +215,8 @@ mod tests {
     }
 
     fn figures(direct: f64, real: Option<Measured>) -> Figures {
-        let [forward, contended, batches, deferred] = [10.0, 100.0, 120.0, 300.0].map(|time| measured(2.0, time));
+        let [forward, contended, batches, deferred] =
+            [10.0, 100.0, 120.0, 300.0].map(|time| measured(2.0, time));
         Figures { forward, direct: measured(2.0, direct), contended, batches, deferred, real }
     }
 
@@ -235,7 +238,8 @@ mod tests {
         assert_eq!(json["calls_counted"], 35);
         assert!(json.as_object().unwrap().contains_key("real_ratio") && json["real_ratio"].is_null());
         assert_eq!((&json["met"], &json["connected"]), (&true.into(), &true.into()));
-        let names: Vec<_> = json["figures"].as_array().unwrap().iter().map(|figure| &figure["name"]).collect();
+        let names: Vec<_> =
+            json["figures"].as_array().unwrap().iter().map(|figure| &figure["name"]).collect();
         let mut once = names.clone();
         once.sort_by_key(|name| name.as_str());
         once.dedup();

@@ -119,7 +119,12 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn worker(&self, scenario: Scenario, server: Option<&Server>, more: &[(&'static str, &str)]) -> Result<Worker> {
+    fn worker(
+        &self,
+        scenario: Scenario,
+        server: Option<&Server>,
+        more: &[(&'static str, &str)],
+    ) -> Result<Worker> {
         let mut environment = scenario.environment();
         environment.extend(self.scheduler.environment(scenario, server));
         environment.extend(more.iter().map(|(name, value)| (*name, OsString::from(value))));

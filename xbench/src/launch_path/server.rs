@@ -113,7 +113,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let count = || connections(&std::fs::read_to_string("/proc/net/unix").unwrap(), path.to_str().unwrap());
+        let count =
+            || connections(&std::fs::read_to_string("/proc/net/unix").unwrap(), path.to_str().unwrap());
         assert_eq!(count(), 0);
         let clients = [UnixStream::connect(&path).unwrap(), UnixStream::connect(&path).unwrap()];
         let accepted = clients.each_ref().map(|_| listener.accept().unwrap());

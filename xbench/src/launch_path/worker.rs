@@ -260,10 +260,10 @@ fn check_counts(said: &str, made: Calls, way: Way) -> Result<()> {
         direct + deferred == made.launches,
         "the worker made {made:?}, its queues counted {direct} direct and {deferred} deferred launches"
     );
-    // A launch that meets another thread at its queue is deferred, which is right, and rare.
+    // A launch that meets another thread at its queue is deferred, and those behind it. That is right, and rare.
     let other = if way == Way::Direct { deferred } else { direct };
     ensure!(
-        other * 10 <= made.launches,
+        other * 20 <= made.launches,
         "{direct} launches went directly, {deferred} were deferred: not what was to be measured"
     );
     for name in ["forced", "pending", "suspensions"] {
