@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint fmt docs check-exports clean
+.PHONY: help deps build test lint fmt docs check-exports demo-faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ docs: ## Build the API documentation; broken links are errors
 check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim
 	scripts/check-exports
+
+demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
+	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
 
 clean: ## Remove what was built
 	cargo clean
