@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint fmt docs check-exports example-manual clean
+.PHONY: help deps build test lint fmt docs check-exports demo-faults example-manual clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -40,6 +40,9 @@ example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip
 	ln -sf libshimhip.so target/release/libshimhip.so.1
 	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I include -I examples/kernels examples/4_manual_sched/manual.hip \
 		-L target/release -Wl,--no-as-needed -lshimhip -Wl,-rpath,$(CURDIR)/target/release -o target/examples/manual
+
+demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
+	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
 
 clean: ## Remove what was built
 	cargo clean

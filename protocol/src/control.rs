@@ -16,6 +16,9 @@ pub enum Request {
     Off,
     /// Lets the policy decide again. Answered by [`Reply::Done`].
     On,
+    /// The asking process is, or becomes, a program that will connect as a client sooner or later: until it ends, the
+    /// server counts as used, also when this connection is closed. Answered by [`Reply::Done`].
+    Expect,
 }
 
 /// An answer.

@@ -13,6 +13,7 @@
 //!
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
+pub mod faults;
 mod hipcc;
 mod process;
 mod slots;

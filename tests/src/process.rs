@@ -160,6 +160,11 @@ impl Running {
         }
     }
 
+    /// The process that runs the program, if it runs already and still.
+    pub fn program(&self) -> Option<Pid> {
+        descendants(self.pid).into_iter().find(|pid| runs(*pid, &self.executable))
+    }
+
     /// The processes that run the program; the test fails if there are none.
     fn program_processes(&self) -> Vec<Pid> {
         let found: Vec<Pid> =
@@ -169,33 +174,44 @@ impl Running {
     }
 
     /// Closes the input and waits for the end of the program and of its output.
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(self) -> Finished {
+        self.try_finish().unwrap_or_else(|reason| panic!("{reason}"))
+    }
+
+    /// The same; the error says what hung, and shows its output. It is killed then.
+    pub fn try_finish(mut self) -> Result<Finished, String> {
         self.let_go();
         let until = self.until;
         let Some(status) = self.shared.wait_for(until, |seen| seen.status) else {
-            self.hung("did not end");
+            return Err(self.hang("did not end"));
         };
         let wall = self.started.elapsed();
         // Something left behind that keeps the output open would be a fault of gpu-sim's.
         if self.shared.wait_for(until.max(Instant::now() + Duration::from_secs(5)), closed).is_none() {
-            self.hung("ended, but something that it started still holds its output");
+            return Err(self.hang("ended, but something that it started still holds its output"));
         }
         let mut seen = self.shared.lock();
         let stdout = String::from_utf8_lossy(&std::mem::take(&mut seen.stdout)).into_owned();
         let stderr = String::from_utf8_lossy(&std::mem::take(&mut seen.stderr)).into_owned();
         drop(seen);
         let stats = self.stats.take().map(|(_keep, path)| Stats::read(&path));
-        Finished { label: self.label.clone(), code: exit_code(status), stdout, stderr, wall, stats }
+        Ok(Finished { label: self.label.clone(), code: exit_code(status), stdout, stderr, wall, stats })
     }
 
-    fn report(&self) -> String {
+    /// What it has printed so far.
+    pub fn report(&self) -> String {
         let seen = self.shared.lock();
         report(&String::from_utf8_lossy(&seen.stdout), &String::from_utf8_lossy(&seen.stderr))
     }
 
     fn hung(&self, what: &str) -> ! {
+        panic!("{}", self.hang(what));
+    }
+
+    /// Ends it, and says what it did not do.
+    fn hang(&self, what: &str) -> String {
         self.kill_tree();
-        panic!("{} {what} within {:?}\n{}", self.label, self.until - self.started, self.report());
+        format!("{} {what} within {:?}\n{}", self.label, self.until - self.started, self.report())
     }
 
     fn kill_tree(&self) {

@@ -93,6 +93,7 @@ programs! {
     oom => End::Itself, |run| run.sim("--vram", 8);
     queries => End::Itself, |run| run;
     random_order => End::Itself, |run| run.arg("5");
+    rounds => End::Itself, |run| run.arg("urgent").arg("130");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");
     streams => End::Itself, |run| run;

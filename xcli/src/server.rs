@@ -6,13 +6,14 @@
 
 use crate::ask::{Cause, Failure, ask};
 use crate::place::Place;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use protocol::control::Request;
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,16 +24,20 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long another server, to which ours has lost, may take from there.
 const RIVAL_LIMIT: Duration = Duration::from_secs(2);
+/// A log of this length is begun anew with the next server.
+const LONGEST_LOG: u64 = 1 << 20;
 /// Between two looks whether it answers.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Sees to it that a server answers at this place; starts one if none does.
+/// Sees to it that a server answers at this place and stays until this process, which becomes the program, has ended;
+/// starts one if none does.
 ///
 /// # Errors
 /// There is none and none can be started. One that is stopped, or makes no sense, is no error but a warning on standard
 /// error: the program finds it when it is well again.
 pub fn ensure(place: &Place) -> anyhow::Result<()> {
-    match look(place) {
+    // A program may take long until it meets HIP, and an unused server ends.
+    match look(place, &Request::Expect) {
         Look::Answers => return Ok(()),
         Look::Unwell(failure) => {
             eprintln!("xcli: {failure} The program runs unscheduled until it does.");
@@ -49,9 +54,9 @@ pub fn ensure(place: &Place) -> anyhow::Result<()> {
         .stdout(Stdio::null())
         .status()
         .context("cannot start this program again")?;
-    match status.success() {
-        true => Ok(()),
-        false => bail!("there is no xserver to schedule the program; --policy HPF does without one"),
+    match status.success().then(|| look(place, &Request::Expect)) {
+        Some(Look::Answers) => Ok(()),
+        _ => bail!("there is no xserver to schedule the program; --policy HPF does without one"),
     }
 }
 
@@ -64,9 +69,8 @@ enum Look {
     Foreign(Failure),
 }
 
-fn look(place: &Place) -> Look {
-    // Any answer will do, and this one asks nothing of the programs.
-    match ask(place, &Request::List) {
+fn look(place: &Place, request: &Request) -> Look {
+    match ask(place, request) {
         Ok(_) => Look::Answers,
         Err(failure) => match failure.cause {
             Cause::Absent | Cause::Closed => Look::Absent,
@@ -90,7 +94,8 @@ pub fn start(socket: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut ended: Option<(Instant, ExitStatus)> = None;
     loop {
-        match look(&place) {
+        // Any answer will do.
+        match look(&place, &Request::List) {
             Look::Answers => return Ok(()),
             Look::Foreign(failure) | Look::Unwell(failure) => return Err(failure.into()),
             Look::Absent => {}
@@ -137,13 +142,21 @@ fn log_file(socket: &Path) -> anyhow::Result<File> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    OpenOptions::new()
+    let open = OpenOptions::new()
         .read(true)
         .append(true)
         .create(true)
         .mode(0o600)
-        .open(&path)
-        .with_context(|| format!("cannot write {}", path.display()))
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&path);
+    let log = open.with_context(|| format!("cannot write {}", path.display()))?;
+    let about = log.metadata()?;
+    // Below /tmp somebody else may have put it there.
+    ensure!(about.uid() == rustix::process::geteuid().as_raw(), "{} is somebody else's", path.display());
+    if about.len() > LONGEST_LOG {
+        log.set_len(0)?;
+    }
+    Ok(log)
 }
 
 fn spawn(program: &Path, socket: &Path, log: &File) -> anyhow::Result<Child> {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Place, await_some, empty_list, finish, text};
-use protocol::control::Reply;
+use protocol::control::{Reply, Request};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -119,6 +119,15 @@ fn a_program_finds_what_it_needs() {
         ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "4"),
     ]));
     assert_eq!(scheduled(&out), want);
+}
+
+/// A program may take long until it meets HIP: its server waits for that.
+#[test]
+fn a_server_expects_the_program() {
+    let installed = Installed::new();
+    let requests = installed.place.serve(|_| Reply::Done);
+    assert_eq!(finish(&mut installed.run(&["true"])).0, Some(0));
+    assert_eq!(*requests.lock().unwrap(), [Request::Expect]);
 }
 
 #[test]
@@ -264,6 +273,14 @@ fn a_server_that_cannot_be_started() {
     assert_eq!(text(&fs::read(installed.place.path("s.log")).unwrap()), "no memory for that\n");
     let mode = fs::metadata(installed.place.path("s.log")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+
+    // What it says goes nowhere else.
+    let elsewhere = installed.place.path("elsewhere");
+    fs::remove_file(installed.place.path("s.log")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, installed.place.path("s.log")).unwrap();
+    let (code, _, err) = finish(&mut installed.run(&["true"]));
+    assert_eq!(code, Some(125));
+    assert!(err.contains("cannot write ") && !elsewhere.exists(), "{err}");
 }
 
 /// Two xcli at once: the server of one has lost and ends, the other's answers a moment later.

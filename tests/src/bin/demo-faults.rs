@@ -1,0 +1,7 @@
+//! `make demo-faults`: kills and stops the server and the programs under it, and says what came of it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if tests::faults::run(|line| println!("{line}")) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,312 @@
+//! Two busy programs under a server: what the faults happen to.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::log::{Log, Nanos, now};
+use crate::{Gpu, Mode, Running, product};
+
+/// How long something that must happen may take, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The pause of the urgent program, after which it was idle: see `tests/programs/rounds.hip`.
+const PAUSE: Nanos = 30_000_000;
+
+/// Why a case did not pass.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Nothing was suspended when the fault came: it proves nothing, and is to be tried again.
+    Missed,
+    /// What was promised did not hold.
+    Wrong(String),
+}
+
+impl From<String> for Trouble {
+    fn from(reason: String) -> Self {
+        Self::Wrong(reason)
+    }
+}
+
+/// The result of a case or of a part of one.
+pub type Outcome<T> = Result<T, Trouble>;
+
+/// Looks until there is something, or fails.
+pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if Instant::now() > until {
+            return Err(Trouble::Wrong(format!("{what} within {PATIENCE:?}")));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// A started xserver; killed when dropped.
+#[derive(Debug)]
+pub struct Server(Child);
+
+impl Server {
+    fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
+        let said = File::options().create(true).append(true).open(folder.join("xserver.log"));
+        let said = said.map_err(|error| format!("cannot write a log: {error}"))?;
+        let program = product("xserver")?;
+        let child = Command::new(&program)
+            .arg("HPF")
+            .env("XSCHED_SOCKET", socket)
+            .env_remove("XSCHED_TEST")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        Ok(Self(child))
+    }
+
+    /// Sends a signal; the time just before.
+    pub fn signal(&self, signal: Signal) -> Nanos {
+        let at = now();
+        // It is our child and not yet waited for, so the id is its own; one that has ended needs no signal.
+        let _ = kill_process(Pid::from_child(&self.0), signal);
+        at
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A started program with its log.
+#[derive(Debug)]
+pub struct Worker {
+    /// How it is called in reports.
+    pub name: &'static str,
+    running: Running,
+    log: PathBuf,
+    pid: Pid,
+    /// Whether we have killed it.
+    pub killed: bool,
+    /// From when to when it was stopped by us.
+    pub stopped: Option<(Nanos, Nanos)>,
+}
+
+impl Worker {
+    fn start(gpu: &Gpu, folder: &Path, socket: &Path, name: &'static str, priority: i32) -> Outcome<Self> {
+        let log = folder.join(name);
+        let variables = [
+            ("XSCHED_AUTO_XQUEUE", "ON"),
+            ("XSCHED_SCHEDULER", "GLB"),
+            ("XSCHED_SOCKET", &socket.display().to_string()),
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", &priority.to_string()),
+            ("XSCHED_LOG_LEVEL", "debug"),
+        ];
+        let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let run = gpu.shared("rounds").arg(name).arg("0").arg(log.display().to_string());
+        let running = run.mode(Mode::Shimmed { env }).start();
+        let begun = await_some(&format!("{name} completed nothing"), || {
+            running.program().filter(|_| Log::read(&log).rounds() > 0)
+        });
+        match begun {
+            Ok(pid) => Ok(Self { name, running, log, pid, killed: false, stopped: None }),
+            Err(Trouble::Wrong(why)) => Err(Trouble::Wrong(format!("{why}\n{}", running.report()))),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// What it has completed so far.
+    pub fn log(&self) -> Log {
+        Log::read(&self.log)
+    }
+
+    /// Sends it a signal; the time just before.
+    pub fn signal(&mut self, signal: Signal) -> Nanos {
+        let at = now();
+        self.killed |= signal == Signal::KILL;
+        // gpu-sim around it reaps it only when we let that end, or the program ends by itself: then the case fails.
+        let _ = kill_process(self.pid, signal);
+        at
+    }
+
+    /// Waits until it has completed so many rounds since then.
+    pub fn await_rounds(&self, rounds: usize, since: Nanos) -> Outcome<()> {
+        let what = format!("{} did not complete {rounds} rounds after the fault", self.name);
+        await_some(&what, || (self.log().rounds_after(since) >= rounds).then_some(()))
+            .map_err(|trouble| self.explain(trouble))
+    }
+
+    fn explain(&self, trouble: Trouble) -> Trouble {
+        match trouble {
+            Trouble::Wrong(why) => Trouble::Wrong(format!("{why}\n{}", self.running.report())),
+            Trouble::Missed => Trouble::Missed,
+        }
+    }
+
+    /// Lets it end, and sees to it that its results are right; what it has completed.
+    pub fn finish(self) -> Outcome<Log> {
+        let ended = self.running.try_finish()?;
+        match (ended.code, ended.stdout.as_str()) {
+            (0, "ok\n") => Ok(Log::read(&self.log)),
+            (code, _) => Err(Trouble::Wrong(format!(
+                "{} ended with code {code}\n{}\n{}",
+                self.name, ended.stdout, ended.stderr
+            ))),
+        }
+    }
+
+    /// Waits for the end of one that was killed.
+    pub fn bury(self) -> Outcome<()> {
+        let ended = self.running.try_finish()?;
+        match ended.code {
+            137 => Ok(()),
+            code => Err(Trouble::Wrong(format!("{} was killed and ended with code {code}", self.name))),
+        }
+    }
+}
+
+/// A client as `xcli list` shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Its process.
+    pub pid: u64,
+    /// Whether it counts as stopped.
+    pub yielded: bool,
+    /// Whether a queue of its is suspended with work.
+    pub suspended: bool,
+    /// What its queues have pending.
+    pub pending: u64,
+    /// Whether its numbers are of now.
+    pub fresh: bool,
+}
+
+/// Server and programs.
+#[derive(Debug)]
+pub struct Stage {
+    /// Work again and again, priority 10.
+    pub urgent: Option<Worker>,
+    /// Work back to back, priority 1.
+    pub low: Option<Worker>,
+    /// What schedules them.
+    pub server: Server,
+    socket: PathBuf,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Starts all three, and waits until both programs have completed something.
+    pub fn start(gpu: &Gpu) -> Outcome<Self> {
+        let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
+        let socket = folder.path().join("xserver.sock");
+        let server = Server::start(folder.path(), &socket)?;
+        let mut stage = Self { urgent: None, low: None, server, socket, folder };
+        await_some("xserver did not answer", || stage.list()).map_err(|trouble| stage.explain(trouble))?;
+        let start = |name, priority| Worker::start(gpu, stage.folder.path(), &stage.socket, name, priority);
+        let low = start("low", 1)?;
+        let urgent = start("urgent", 10)?;
+        (stage.low, stage.urgent) = (Some(low), Some(urgent));
+        Ok(stage)
+    }
+
+    /// A new server on the same socket.
+    pub fn start_server(&mut self) -> Outcome<()> {
+        self.server = Server::start(self.folder.path(), &self.socket)?;
+        Ok(())
+    }
+
+    /// The urgent program, in a case that has not ended it.
+    pub fn urgent(&self) -> &Worker {
+        self.urgent.as_ref().expect("the case has not taken it away")
+    }
+
+    /// The same, to do something to it.
+    pub fn urgent_mut(&mut self) -> &mut Worker {
+        self.urgent.as_mut().expect("the case has not taken it away")
+    }
+
+    /// The low program, likewise.
+    pub fn low(&self) -> &Worker {
+        self.low.as_ref().expect("the case has not taken it away")
+    }
+
+    /// The same, to do something to it.
+    pub fn low_mut(&mut self) -> &mut Worker {
+        self.low.as_mut().expect("the case has not taken it away")
+    }
+
+    /// The clients, as `xcli list --json` shows them; nothing if there is no answer.
+    pub fn list(&self) -> Option<Vec<Seen>> {
+        let xcli = product("xcli").ok()?;
+        let answer = Command::new(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
+        let list: Value = serde_json::from_slice(&answer.stdout).ok()?;
+        let clients = list["clients"].as_array()?;
+        clients.iter().map(seen).collect()
+    }
+
+    /// A client in a list.
+    pub fn find(list: &[Seen], worker: &Worker) -> Option<Seen> {
+        let pid = u64::from(worker.pid.as_raw_nonzero().get().unsigned_abs());
+        list.iter().copied().find(|seen| seen.pid == pid)
+    }
+
+    /// Waits until the low program is suspended and has something pending; how much.
+    pub fn await_suspended(&self) -> Outcome<u64> {
+        let mut last = None;
+        let look = || {
+            last = self.list();
+            let list = last.as_ref()?;
+            let (low, urgent) = (Self::find(list, self.low())?, Self::find(list, self.urgent())?);
+            (low.suspended && low.fresh && low.pending > 0 && !urgent.suspended).then_some(low.pending)
+        };
+        let found = await_some("the low program was not suspended", look);
+        found.map_err(|trouble| match trouble {
+            Trouble::Wrong(why) => self.explain(Trouble::Wrong(format!("{why}; the last list: {last:?}"))),
+            other => other,
+        })
+    }
+
+    /// Sees to it by the programs' own logs that the low program was still suspended when the fault came: the urgent one
+    /// was in the middle of a burst, of which the low one has seen nothing but waiting.
+    pub fn was_suspended(&self, urgent: &Log, low: &Log, fault: Nanos) -> Outcome<()> {
+        let waited = urgent.rounds_between(low.last_before(fault), fault);
+        let in_burst = fault - urgent.last_before(fault) < PAUSE;
+        if waited >= 2 && in_burst { Ok(()) } else { Err(Trouble::Missed) }
+    }
+
+    /// With what server and programs have said.
+    pub fn explain(&self, trouble: Trouble) -> Trouble {
+        let Trouble::Wrong(mut why) = trouble else { return trouble };
+        let said = std::fs::read_to_string(self.folder.path().join("xserver.log")).unwrap_or_default();
+        why += &format!("\n--- xserver ---\n{}", said.trim_end());
+        for worker in [&self.low, &self.urgent].into_iter().flatten() {
+            why += &format!("\n--- {} ---\n{}", worker.name, worker.running.report());
+        }
+        Trouble::Wrong(why)
+    }
+}
+
+fn seen(client: &Value) -> Option<Seen> {
+    let queues = client["queues"].as_array()?;
+    Some(Seen {
+        pid: client["pid"].as_u64()?,
+        yielded: client["yielded"].as_bool()?,
+        fresh: client["fresh"].as_bool()?,
+        suspended: queues.iter().any(|queue| queue["state"] == "suspended"),
+        pending: queues.iter().filter_map(|queue| queue["counts"]["pending"].as_u64()).sum(),
+    })
+}
