@@ -13,7 +13,7 @@ use hip_sys::types::{
 use parking_lot::Mutex;
 use std::ffi::c_uint;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
 
 /// The flags for a mark, best first.
@@ -29,7 +29,8 @@ static FLAGS_IN_USE: AtomicU32 = AtomicU32::new(0);
 /// A stream.
 pub struct HipQueue {
     real: &'static Real,
-    stream: hipStream_t,
+    /// The handle. It changes only while nobody uses the queue.
+    stream: AtomicUsize,
     device: u32,
     /// Events that no mark uses at present.
     pool: Mutex<Vec<hipEvent_t>>,
@@ -38,12 +39,17 @@ pub struct HipQueue {
 impl HipQueue {
     /// The stream with this handle, which the real functions get, on this device.
     pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
-        Self { real, stream, device, pool: Mutex::new(Vec::new()) }
+        Self { real, stream: AtomicUsize::new(stream.as_raw()), device, pool: Mutex::new(Vec::new()) }
     }
 
     /// The handle.
     pub fn stream(&self) -> hipStream_t {
-        self.stream
+        hipStream_t::from_raw(self.stream.load(Ordering::Relaxed))
+    }
+
+    /// Stands for another stream of the same device from now on; the one before has ended.
+    pub fn renew(&self, stream: hipStream_t) {
+        self.stream.store(stream.as_raw(), Ordering::Release);
     }
 
     /// Its device, as the process counts.
@@ -90,7 +96,7 @@ fn error(code: hipError_t) -> HwError {
 impl fmt::Debug for HipQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HipQueue")
-            .field("stream", &self.stream)
+            .field("stream", &self.stream())
             .field("device", &self.device)
             .finish_non_exhaustive()
     }
@@ -101,7 +107,7 @@ impl HwQueue for HipQueue {
         self.on_device(|| {
             let event = self.event()?;
             // SAFETY: an event of the pool, and a stream that lives at least as long as its queue.
-            let code = unsafe { (self.real.event_record)(event, self.stream) };
+            let code = unsafe { (self.real.event_record)(event, self.stream()) };
             if code != hipSuccess {
                 self.pool.lock().push(event);
                 return Err(error(code));
@@ -129,7 +135,7 @@ impl HwQueue for HipQueue {
 
     fn synchronize(&self) -> HwResult {
         // SAFETY: the stream lives at least as long as its queue.
-        self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream) }))
+        self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream()) }))
     }
 }
 

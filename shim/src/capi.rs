@@ -19,6 +19,7 @@ use std::arch::global_asm;
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
 
 /// Gives each function its name of the interface.
@@ -56,6 +57,9 @@ exported! {
     XHintPriority => hint_priority;
 }
 
+/// Numbers of hardware queues; none is used twice.
+static NEXT_HARDWARE_QUEUE: AtomicU64 = AtomicU64::new(1);
+
 type Outcome = Result<(), XResult>;
 
 /// Runs the body of a function of the interface: started, counted as being inside, its result as a number.
@@ -83,9 +87,7 @@ fn process() -> Result<&'static Process, XResult> {
 /// The hardware queue with this handle.
 fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
     let process = process::get().ok_or(XResult::ErrorNotFound)?;
-    let index = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1));
-    let wrapped = process.wrapped.lock();
-    let stream = index.and_then(|index| wrapped.get(index).copied()).flatten();
+    let stream = process.wrapped.lock().get(&handle).copied();
     stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
 }
 
@@ -123,13 +125,14 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
             None => adopt(process, stream)?,
         };
         let mut wrapped = process.wrapped.lock();
-        let same = |other: &Option<&'static Stream>| other.is_some_and(|other| ptr::eq(other, known));
-        let index = wrapped.iter().position(same).unwrap_or_else(|| {
-            wrapped.push(Some(known));
-            wrapped.len() - 1
+        let same = |(_, other): &(&u64, &&'static Stream)| ptr::eq(**other, known);
+        let handle = wrapped.iter().find(same).map(|(handle, _)| *handle).unwrap_or_else(|| {
+            let handle = NEXT_HARDWARE_QUEUE.fetch_add(1, Ordering::Relaxed);
+            wrapped.insert(handle, known);
+            handle
         });
         // SAFETY: the caller's place.
-        unsafe { put(hwq, index as u64 + 1) }
+        unsafe { put(hwq, handle) }
     })
 }
 
@@ -153,11 +156,7 @@ unsafe extern "C" fn hw_queue_destroy(hwq: u64) -> c_int {
     run(|| {
         let (process, stream) = hardware_queue(hwq)?;
         stream.take_handle(process);
-        if let Some(place) =
-            process.wrapped.lock().iter_mut().find(|other| other.is_some_and(|other| ptr::eq(other, stream)))
-        {
-            *place = None;
-        }
+        process.wrapped.lock().remove(&hwq);
         Ok(())
     })
 }

@@ -22,6 +22,7 @@ use hip_sys::types::hipSuccess;
 use parking_lot::Mutex;
 use protocol::config::{Config, SchedulerKind, TestMode};
 use scheduler::Scheduler;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -37,6 +38,8 @@ pub(crate) struct Base {
     pub(crate) kernels: Kernels,
     /// Streams that the program has made, by their handles.
     pub(crate) streams: HandleMap<Stream>,
+    /// Streams that are gone, to be used again.
+    pub(crate) retired: Mutex<Vec<&'static Stream>>,
     real: OnceLock<Option<&'static Real>>,
     /// Held by whoever makes the queues' side.
     making: Mutex<()>,
@@ -53,12 +56,12 @@ pub(crate) struct Process {
     pub(crate) defaults: Vec<&'static Stream>,
     /// Every stream that has a queue.
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
-    /// The hardware queues that the program has made; a handle is the place plus one.
-    pub(crate) wrapped: Mutex<Vec<Option<&'static Stream>>>,
+    /// The hardware queues that the program has made, by their handles.
+    pub(crate) wrapped: Mutex<HashMap<u64, &'static Stream>>,
     /// Streams that capture, as far as calls have shown; more than that only costs time.
     pub(crate) captures: AtomicUsize,
-    /// Counters of queues that are gone.
-    gone: Mutex<Totals>,
+    /// How many times a queue was made or used again.
+    pub(crate) made: AtomicUsize,
 }
 
 static BASE: AtomicPtr<Base> = AtomicPtr::new(ptr::null_mut());
@@ -74,7 +77,8 @@ pub(crate) fn begin(config: Config) {
     let wanted = config.auto.enabled;
     let streams = HandleMap::new();
     let (kernels, real, making) = (Kernels::new(), OnceLock::new(), Mutex::new(()));
-    let base = Box::leak(Box::new(Base { config, kernels, streams, real, making }));
+    let base =
+        Box::leak(Box::new(Base { config, kernels, streams, retired: Mutex::new(Vec::new()), real, making }));
     PROCESS.store(ptr::null_mut(), Ordering::Release);
     BASE.store(base, Ordering::Release);
     WANTED.store(wanted, Ordering::Release);
@@ -145,7 +149,7 @@ pub(crate) fn end() {
 /// Sums over queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
-    queues: u64,
+    queues: usize,
     direct: u64,
     deferred: u64,
     forced: u64,
@@ -156,7 +160,6 @@ pub(crate) struct Totals {
 
 impl Totals {
     fn add(&mut self, stats: &Stats) {
-        self.queues += 1;
         self.direct += stats.direct;
         self.deferred += stats.deferred;
         self.forced += stats.forced;
@@ -274,9 +277,9 @@ impl Process {
             scheduler,
             defaults,
             queued: Mutex::new(Vec::new()),
-            wrapped: Mutex::new(Vec::new()),
+            wrapped: Mutex::new(HashMap::new()),
             captures: AtomicUsize::new(0),
-            gone: Mutex::new(Totals::default()),
+            made: AtomicUsize::new(0),
         }
     }
 
@@ -307,17 +310,13 @@ impl Process {
         }
     }
 
-    /// Adds what a queue has counted, before it goes.
-    pub(crate) fn count_gone(&self, stats: &Stats) {
-        self.gone.lock().add(stats);
-    }
-
     fn totals(&self) -> Totals {
-        let mut totals = *self.gone.lock();
-        for stream in self.queued.lock().iter() {
-            if let Some(queue) = stream.queue() {
-                totals.add(&queue.stats());
-            }
+        let mut totals = Totals { queues: self.made.load(Ordering::Acquire), ..Totals::default() };
+        // One lock after the other: a stream that comes or goes meanwhile may be missed.
+        let retired = self.base.retired.lock().clone();
+        let queued = self.queued.lock().clone();
+        for queue in queued.iter().chain(&retired).filter_map(|stream| stream.queue()) {
+            totals.add(&queue.stats());
         }
         totals
     }

@@ -96,6 +96,7 @@ programs! {
     rounds => End::Itself, |run| run.arg("urgent").arg("130");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");
+    stream_cycles => End::Itself, |run| run;
     streams => End::Itself, |run| run;
     threads => End::Itself, |run| run;
     update_queue => End::Itself, |run| run;

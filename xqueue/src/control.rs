@@ -10,7 +10,7 @@ use std::ops::BitOr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::config::TestMode;
+use crate::config::{QueueConfig, TestMode};
 use crate::error::HwResult;
 use crate::order::Ticket;
 use crate::permission::OwnWord;
@@ -204,6 +204,44 @@ impl XQueue {
         while !self.hot.flight.release_all(&*self.hw) {
             spin_hint();
         }
+    }
+
+    /// Gives all marks back to the hardware layer, which is about to lose them. The caller has seen to it that everything
+    /// launched is known to have completed, and that nothing is launched meanwhile.
+    pub fn release_marks(&self) {
+        while self.hot.flight.in_flight() == 0 && self.hot.flight.has_marks() {
+            self.poll(false);
+            spin_hint();
+        }
+    }
+
+    /// Begins anew after [`XQueue::destroy`]: its hardware queue stands for another one, with nothing in flight. False:
+    /// it was not destroyed. Name, class, device and counters stay.
+    pub(crate) fn reopen(&self, config: &QueueConfig) -> bool {
+        let submit = loop {
+            // Only the watcher may have it, for a moment, and only to see that the queue is closed.
+            match self.try_submit() {
+                Some(submit) => break submit,
+                None => spin_hint(),
+            }
+        };
+        let mut pending = self.pending.lock();
+        if !std::mem::replace(&mut pending.closed, false) {
+            return false;
+        }
+        self.hot.flight.restart(&submit);
+        self.follows.lock().clear();
+        self.has_follows.store(false, Ordering::Release);
+        self.sticky.store(0, Ordering::Release);
+        self.drop_below.store(0, Ordering::Release);
+        self.launch_config.store(config.launch.pack(), Ordering::Relaxed);
+        self.priority.store(config.priority, Ordering::Relaxed);
+        drop(pending);
+        self.hot.own.clear();
+        drop(submit);
+        self.note_permission();
+        self.try_idle();
+        true
     }
 
     /// Waits for something that only the marks can show.

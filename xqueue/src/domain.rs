@@ -205,6 +205,17 @@ impl Domain {
         Some(queue)
     }
 
+    /// Opens a queue anew that [`XQueue::destroy`] has ended, for a program that makes and destroys hardware queues all
+    /// the time: the object behind `hw` stands for another one, of the same device and default-stream rule, in which
+    /// nothing is in flight. Counters go on. False: the queue is not at its end.
+    pub fn reopen(&self, queue: &Arc<XQueue>, config: &QueueConfig) -> bool {
+        let reopened = config.class == queue.class && queue.reopen(config);
+        if reopened {
+            queue.device.add(queue.clone());
+        }
+        reopened
+    }
+
     /// All queues that exist, by device and in the order of their creation.
     pub fn queues(&self) -> Vec<Arc<XQueue>> {
         let mut all = Vec::new();

@@ -460,6 +460,27 @@ impl Flight {
         })
     }
 
+    /// Whether a mark is recorded and not given back.
+    pub(crate) fn has_marks(&self) -> bool {
+        !self.spans.lock().queue.is_empty()
+    }
+
+    /// Another hardware queue stands behind this one, with nothing in flight. The counts go on, so that what was proved
+    /// of the one before stays true and proves nothing of the new one.
+    pub(crate) fn restart(&self, submit: &Submit<'_>) {
+        self.complete_through(submit, self.snapshot());
+        self.strays_done.fetch_max(self.strays(), Ordering::AcqRel);
+        self.strays_marked.fetch_max(self.strays(), Ordering::AcqRel);
+        self.marked.store(self.launched(), Ordering::Release);
+        self.since_mark.store(0, Ordering::Relaxed);
+        self.mark_after.store(FREE_RUN, Ordering::Relaxed);
+        self.cost_since_mark.store(0, Ordering::Relaxed);
+        let mut spans = self.spans.lock();
+        spans.since_mark = Keys::default();
+        spans.unstarted = None;
+        spans.running_since = None;
+    }
+
     /// Gives back all marks of a queue that is going away. False: another thread is polling.
     pub(crate) fn release_all(&self, hw: &dyn HwQueue) -> bool {
         if !self.poller.try_lock() {

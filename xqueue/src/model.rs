@@ -457,3 +457,61 @@ fn idle_is_never_claimed_over_unfinished_work() {
         assert!(!launched || stats.ready || stats.completed == 1);
     });
 }
+
+#[test]
+fn evidence_covers_its_launch_and_nothing_later() {
+    check(|| {
+        let bed = Bed::free();
+        let (part, one, two) = (bed.part(0), bed.part(0), bed.part(0));
+        let noted = Arc::new(loom::sync::Mutex::new(None));
+        let notes = noted.clone();
+        let recording = thread::spawn(move || {
+            let call = || {
+                let evidence = one.queue.evidence();
+                let result = one.hw.launch(1);
+                *notes.lock().expect("no panic") = Some(evidence);
+                result
+            };
+            let _ = one.queue.try_direct(&Spec::new(CostKey::UNKNOWN), call);
+        });
+        let other = thread::spawn(move || matches!(two.direct(2), Direct::Launched(..)));
+        // Perhaps before the call that has noted it has been booked.
+        let evidence = noted.lock().expect("no panic").clone();
+        if let Some(evidence) = &evidence {
+            evidence.seen();
+        }
+        recording.join().expect("no panic");
+        let _ = other.join().expect("no panic");
+        let position = bed.launched(0).iter().position(|id| *id == 1).map_or(0, |index| index as u64 + 1);
+        let stats = part.queue.stats();
+        assert_eq!(stats.completed, if evidence.is_some() { position } else { 0 });
+        assert!(stats.ready || stats.launched == stats.completed);
+        assert_eq!(part.queue.is_complete(), stats.launched == stats.completed);
+    });
+}
+
+#[test]
+fn what_a_wait_carries_on_is_complete() {
+    check(|| {
+        let bed = Bed::new(Permission::unlimited(), Bounds::default(), 2);
+        let (awaited, waiting) = (bed.part(0), bed.part(1));
+        let later = bed.part(0);
+        let mut evidence = None;
+        let spec = Spec::new(CostKey::UNKNOWN);
+        let _ = awaited.queue.try_direct(&spec, || {
+            evidence = Some(Arc::new(awaited.queue.evidence()));
+            awaited.hw.launch(1)
+        });
+        let thread = thread::spawn(move || matches!(later.direct(2), Direct::Launched(..)));
+        let _ = waiting.queue.try_direct(&spec, || {
+            waiting.queue.follow(evidence.take().expect("the record was launched"));
+            waiting.hw.launch(3)
+        });
+        let proof = waiting.queue.begin_sync();
+        waiting.queue.synced(proof);
+        let late = thread.join().expect("no panic");
+        assert!(waiting.queue.is_complete());
+        assert_eq!(awaited.queue.stats().completed, 1);
+        assert_eq!(awaited.queue.is_complete(), !late);
+    });
+}

@@ -161,6 +161,11 @@ impl OwnWord {
         }
     }
 
+    /// The word of a queue that begins anew: only the test's flag stays.
+    pub(crate) fn clear(&self) {
+        self.0.fetch_and(Self::TEST, Ordering::SeqCst);
+    }
+
     /// One more suspension of the application.
     pub(crate) fn count_up(&self) {
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, |word| {

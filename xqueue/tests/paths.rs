@@ -427,3 +427,43 @@ fn many_threads_on_one_queue_lose_and_repeat_nothing() {
     assert_eq!(stats.direct + stats.deferred, 8000);
     assert_eq!((stats.launched, stats.completed, stats.pending), (8000, 8000, 0));
 }
+
+#[test]
+fn a_destroyed_queue_opens_anew_for_another_hardware_queue() {
+    let mut bed = Bed::new(unlimited());
+    let q = bed.plain();
+    let queue = bed.queues[q].clone();
+    let config = QueueConfig { priority: 7, ..QueueConfig::default() };
+    assert!(!bed.domain.reopen(&queue, &config), "it is open");
+    for round in 0..50_u64 {
+        let unfinished = round % 2 == 0;
+        queue.suspend(SuspendFlags::NONE);
+        queue.suspend(SuspendFlags::NONE);
+        queue.set_policy_run(false);
+        bed.defer(q, 1);
+        bed.world.set(q, |state| state.fail_next = Some(7));
+        bed.defer(q, 2);
+        let old = queue.begin_sync();
+        queue.destroy(unfinished);
+        assert!(matches!(
+            bed.queues[q].submit(&Spec::new(CostKey(1)), bed.command(q, 3)),
+            Err(SubmitError::Closed)
+        ));
+        assert_eq!(bed.domain.queues().len(), 0);
+        assert!(bed.domain.reopen(&queue, &config) && !bed.domain.reopen(&queue, &config));
+        bed.world.set(q, |state| {
+            state.fail_next = None;
+            state.launched.clear();
+            state.done = 0;
+            assert!(state.live_marks.is_empty());
+        });
+        assert_eq!(bed.domain.queues().len(), 1);
+        assert_eq!((queue.suspend_count(), queue.priority(), queue.take_error()), (0, 7, None));
+        assert!(queue.may_run() && queue.is_complete() && !queue.is_ready());
+        bed.direct_soon(q, 4);
+        queue.synced(old);
+        assert!(!queue.is_complete(), "a proof of the queue before says nothing of this one");
+        queue.wait_all().expect("no error");
+        assert_eq!(bed.world.launched(q), [4]);
+    }
+}

@@ -44,16 +44,17 @@ pub(crate) unsafe fn create<F: Copy>(
 /// That of the runtime's function.
 pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStream_t) -> hipError_t {
     let body = |real: pfn::hipStreamDestroy, own| {
-        if own
-            && stream.as_raw() > hipStream_t::PER_THREAD.as_raw()
-            && let Some(base) = process::base()
-            && let Some(known) = base.streams.remove(stream.as_raw())
-            && let Some(process) = process::get()
-        {
-            known.end(process);
+        let base = process::base().filter(|_| own && stream.as_raw() > hipStream_t::PER_THREAD.as_raw());
+        let gone = base.and_then(|base| Some((base, base.streams.remove(stream.as_raw())?)));
+        if let (Some((_, gone)), Some(process)) = (gone, process::get()) {
+            gone.end(process);
         }
         // SAFETY: the caller's own argument.
-        unsafe { real(stream) }
+        let code = unsafe { real(stream) };
+        if let Some((base, gone)) = gone {
+            gone.retire(base);
+        }
+        code
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -66,7 +67,9 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
 /// That of the runtime's function.
 pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
     let body = |real: pfn::hipDeviceReset, own| {
-        if own && let Some(base) = process::base() {
+        let mut gone = Vec::new();
+        let base = process::base().filter(|_| own);
+        if let Some(base) = base {
             if let Some(process) = process::get() {
                 process.drain(Scope::Process);
                 let device = process.real.current_device();
@@ -77,16 +80,25 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                         drain::quiet(process, queue);
                     }
                     let is_default = process.defaults.iter().any(|other| ptr::eq(*other, stream));
-                    if !is_default {
+                    if is_default {
+                        // The reset takes the events of its marks with it.
+                        queue.release_marks();
+                        stream.hw.retire();
+                    } else {
                         base.streams.remove(stream.hw.stream().as_raw());
                         stream.end(process);
+                        gone.push(stream);
                     }
                 }
             }
             base.kernels.remove_modules();
         }
         // SAFETY: it takes no argument.
-        unsafe { real() }
+        let code = unsafe { real() };
+        if let Some(base) = base {
+            gone.into_iter().for_each(|stream| stream.retire(base));
+        }
+        code
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }

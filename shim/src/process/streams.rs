@@ -3,7 +3,7 @@
 //! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
-use super::{Process, base, get};
+use super::{Base, Process, base, get};
 use crate::lifecycle;
 use crate::thread::Thread;
 use hal_hip::queue::HipQueue;
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use xqueue::{DeviceId, OrderClass, QueueConfig, XQueue};
 
-/// A stream. Never freed: launching threads read it without a lock.
+/// A stream. Never freed, because launching threads read it without a lock, but used again for another stream of its
+/// kind once it is gone: whoever still has it then, in a program that destroys what it uses, finds a stream.
 pub(crate) struct Stream {
     pub(crate) hw: Arc<HipQueue>,
     class: OrderClass,
@@ -31,12 +32,7 @@ static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
     /// A stream of the program.
-    pub(crate) fn new(
-        real: &'static Real,
-        stream: hipStream_t,
-        device: u32,
-        class: OrderClass,
-    ) -> &'static Self {
+    fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle: AtomicU64::new(0) }))
     }
@@ -44,6 +40,43 @@ impl Stream {
     /// The default stream of a device.
     pub(crate) fn default_of(real: &'static Real, device: u32) -> &'static Self {
         Self::new(real, hipStream_t::NULL, device, OrderClass::Default)
+    }
+
+    /// A stream of the program on this device, in a place that is free or in a new one.
+    fn make(base: &Base, real: &'static Real, stream: hipStream_t, class: OrderClass) -> &'static Self {
+        let device = real.current_device();
+        let mut retired = base.retired.lock();
+        let fits = |other: &&'static Self| other.class == class && other.hw.device() == device;
+        let free = retired.iter().position(fits).map(|index| retired.swap_remove(index));
+        drop(retired);
+        let Some(free) = free else { return Self::new(real, stream, device, class) };
+        free.hw.renew(stream);
+        // A queue that it has is there from the beginning on.
+        if let (Some(queue), Some(process)) = (free.queue(), get())
+            && process.domain.reopen(queue, &free.queue_config(process))
+        {
+            free.has_queue(process);
+        }
+        free
+    }
+
+    /// Nobody uses the stream any more: it is gone from the runtime too.
+    pub(crate) fn retire(&'static self, base: &Base) {
+        base.retired.lock().push(self);
+    }
+
+    fn queue_config(&self, process: &Process) -> QueueConfig {
+        let priority = process.base.config.auto.priority;
+        QueueConfig { class: self.class, launch: process.launch_config(), priority }
+    }
+
+    /// The queue was made, or opened anew.
+    fn has_queue(&'static self, process: &'static Process) {
+        process.made.fetch_add(1, Ordering::AcqRel);
+        process.queued.lock().push(self);
+        if process.base.config.auto.enabled {
+            self.give_handle(process);
+        }
     }
 
     /// Its queue, if it was ever used while there are queues.
@@ -70,18 +103,11 @@ impl Stream {
         let mut made = false;
         let queue = self.queue.get_or_init(|| {
             made = true;
-            let config = QueueConfig {
-                class: self.class,
-                launch: process.launch_config(),
-                priority: process.base.config.auto.priority,
-            };
-            process.domain.create_queue(DeviceId(self.hw.device()), self.hw.clone(), config)
+            let device = DeviceId(self.hw.device());
+            process.domain.create_queue(device, self.hw.clone(), self.queue_config(process))
         });
         if made && queue.is_some() {
-            process.queued.lock().push(self);
-            if process.base.config.auto.enabled {
-                self.give_handle(process);
-            }
+            self.has_queue(process);
         }
         queue.as_ref()
     }
@@ -114,9 +140,9 @@ impl Stream {
     /// The stream is about to be destroyed: what is pending is launched, and the queue ends.
     pub(crate) fn end(&'static self, process: &'static Process) {
         self.handle.store(0, Ordering::Release);
+        process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
         let Some(queue) = self.queue() else { return };
         queue.destroy(false);
-        process.count_gone(&queue.stats());
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
         self.hw.retire();
@@ -209,7 +235,7 @@ impl Process {
             if code != hipSuccess {
                 return None;
             }
-            let stream = Stream::new(self.real, handle, device, OrderClass::Blocking);
+            let stream = Stream::make(self.base, self.real, handle, OrderClass::Blocking);
             own.streams.push(stream);
             Some(stream)
         })
@@ -259,6 +285,7 @@ impl Drop for PerThread {
                 stream.end(process);
                 // SAFETY: a stream that was made here and that only this thread knew.
                 let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
+                stream.retire(process.base);
             }
         });
     }
@@ -269,6 +296,5 @@ impl Drop for PerThread {
 pub(crate) fn remember(stream: hipStream_t, class: OrderClass) {
     let Some(base) = base() else { return };
     let Some(real) = base.real() else { return };
-    let stream_of = Stream::new(real, stream, real.current_device(), class);
-    base.streams.insert(stream.as_raw(), stream_of);
+    base.streams.insert(stream.as_raw(), Stream::make(base, real, stream, class));
 }
