@@ -110,11 +110,12 @@ impl Launch {
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
         let command = match self.kernel(found) {
-            // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
-            Some(kernel) => {
-                unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) }.map_err(|(_, it)| it)
-            }
             None => Err(invoke),
+            Some(kernel) => {
+                // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
+                let command = unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) };
+                command.map_err(|(_, invoke)| invoke)
+            }
         };
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
