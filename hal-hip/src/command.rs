@@ -138,3 +138,72 @@ pub fn launch_key(function: usize, grid: dim3, block: dim3) -> CostKey {
 pub fn memory_key(kind: u32, bytes: usize) -> CostKey {
     CostKey(Mix::fold(u64::from(kind) << 56 ^ bytes as u64 ^ 0x6d65_6d00) | 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::IN_PLACE;
+    use crate::layout::{ArgSlot, Layout};
+    use std::cell::Cell;
+    use std::ptr;
+    use std::rc::Rc;
+
+    struct NoQueue;
+
+    impl HwQueue for NoQueue {
+        fn record_mark(&self) -> Result<xqueue::Mark, xqueue::HwError> {
+            Err(xqueue::HwError::UNKNOWN)
+        }
+        fn query_mark(&self, _: xqueue::Mark) -> Result<bool, xqueue::HwError> {
+            Err(xqueue::HwError::UNKNOWN)
+        }
+        fn release_mark(&self, _: xqueue::Mark) {}
+        fn synchronize(&self) -> HwResult {
+            Ok(())
+        }
+    }
+
+    fn kernel(size: u32) -> &'static Kernel {
+        let layout = Layout::new(vec![ArgSlot { offset: 0, size }], size).unwrap();
+        Box::leak(Box::new(Kernel { name: "k".into(), layout }))
+    }
+
+    #[test]
+    fn a_launch_owns_its_arguments_and_says_how_many() {
+        for size in [8_usize, IN_PLACE + 1] {
+            let mut value = vec![7_u8; size];
+            let params = [value.as_mut_ptr().cast::<c_void>()];
+            let seen = Rc::new(Cell::new(0));
+            let theirs = seen.clone();
+            let invoke = move |params: *mut *mut c_void, extra: *mut *mut c_void| {
+                assert!(extra.is_null());
+                // SAFETY: one pointer for the one argument.
+                let at = unsafe { params.read() };
+                // SAFETY: it leads to as many bytes as the layout says.
+                let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), size) };
+                theirs.set(bytes.iter().map(|&byte| usize::from(byte)).sum());
+                hip_sys::types::hipSuccess
+            };
+            // SAFETY: a pointer to the argument; everything happens on this thread.
+            let command =
+                unsafe { HipLaunch::new(kernel(size as u32), params.as_ptr(), ptr::null(), invoke) };
+            let mut command = command.unwrap_or_else(|(unfit, _)| panic!("{unfit}"));
+            value.fill(0);
+            assert_eq!(command.launch(&NoQueue), Ok(()));
+            assert_eq!(seen.get(), 7 * size);
+            let bytes = command.footprint().arguments;
+            assert!(bytes >= size_of_val(&*command) + if size > IN_PLACE { size } else { 0 });
+            assert_eq!(HwCommand::name(&*command), "k");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_copied_gives_the_call_back() {
+        let call = |_: *mut *mut c_void, _: *mut *mut c_void| hipError_t(3);
+        let params = [ptr::null_mut()];
+        // SAFETY: one pointer, which is null.
+        let refused = unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call) };
+        let Err((unfit, call)) = refused else { panic!("a null argument was copied") };
+        assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (Unfit::NullArgument, hipError_t(3)));
+    }
+}

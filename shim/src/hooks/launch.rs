@@ -161,11 +161,12 @@ impl Launch {
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
         let command = match self.kernel(found) {
+            None => Err(invoke),
             Some(kernel) => {
                 // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
-                unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) }.map_err(|(_, it)| it)
+                let command = unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) };
+                command.map_err(|(_, invoke)| invoke)
             }
-            None => Err(invoke),
         };
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
