@@ -1,13 +1,14 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint fmt docs check-exports demo-faults example-manual clean
+.PHONY: help deps build test lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
+	example-manual clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what is missing (AMD's HIP runtime and hipcc from the distribution)
 	@scripts/deps
@@ -29,6 +30,20 @@ fmt: ## Format the code
 # Private items are documented as well, so links to them are not broken ones.
 docs: ## Build the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items
+
+demo: build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
+	@scripts/corun demo
+
+bench-corun: build ## The same at length, 25 minutes: target/bench/corun.json
+	@scripts/corun bench
+
+bench-launch-path: build ## What the preloaded library adds to a launch
+	target/release/xbench launch-path
+
+bench-sim: build ## Judge the simulated GPU by the host's clock
+	target/release/xbench sim
+
+bench: bench-launch-path bench-sim bench-corun ## All measurements; leave the machine alone meanwhile
 
 check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim

@@ -94,6 +94,12 @@ impl Gpu {
         Run { command: Some(executable.to_owned()), ..Run::new(&name) }
     }
 
+    /// A run of one of the workspace's own binaries on a GPU of its own.
+    pub fn product(&self, name: &str) -> Run {
+        let command = product(name).unwrap_or_else(|reason| panic!("{reason}"));
+        Run { command: Some(command), ..Run::new(name) }
+    }
+
     /// A run of this program on the GPU of 64 GiB that all shared runs of this `Gpu` use (`--name`).
     pub fn shared(&self, program: &str) -> Run {
         let run = Run { name: Some(self.name.clone()), ..Run::new(program) };

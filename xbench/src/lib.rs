@@ -5,6 +5,7 @@
 //!
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: what the preloaded library adds to a launch
+//! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
@@ -14,6 +15,7 @@
 
 pub mod cache;
 pub mod compare;
+pub mod corun;
 pub mod hip;
 pub mod hsa;
 pub mod kernels;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, launch_path, replay, sim};
+use xbench::{WrongInput, corun, launch_path, replay, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -32,12 +32,21 @@ enum Command {
     ///
     /// Its kernels become kernels of the same grids and durations; a digest of every inference is checked.
     Replay(replay::ReplayArgs),
+    /// An urgent model's latency beside a batch model on one simulated GPU, without and with giveway
+    ///
+    /// Starts gpu-sim, xserver and the library that lie beside this program, in three interleaved blocks of four modes.
+    Corun(corun::CorunArgs),
+    /// One mode of one block; started by `corun` under gpu-sim.
+    #[command(hide = true)]
+    CorunMode(corun::SessionArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::run(&args),
+        Command::Corun(args) => corun::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -214,12 +214,13 @@ fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, C
 }
 
 /// A directory of our own that goes with the value.
-struct Scratch {
-    path: PathBuf,
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
 }
 
 impl Scratch {
-    fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         let base = std::env::temp_dir();
         let mut attempt = 0;

@@ -64,6 +64,11 @@ pub trait Model: Send + std::fmt::Debug {
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>);
     /// The next time at which something ends by itself.
     fn next(&self) -> Option<Time>;
+    /// No sooner than this there is [`Progress`], if nothing is submitted or changed before: what ends until then matters
+    /// to the model alone, and can be caught up with later.
+    fn next_visible(&self) -> Option<Time> {
+        self.next()
+    }
     /// Ends whatever ends at `now`, which is [`Model::next`], and places what waits for its slots.
     fn advance(&mut self, now: Time, out: &mut Vec<Progress>);
     /// Takes a queue off the hardware: running work-groups are saved with their remaining time.

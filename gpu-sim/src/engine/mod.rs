@@ -23,7 +23,7 @@ const EVENTS_PER_TICK: usize = 2048;
 /// What a tick leaves behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
-    /// When something ends by itself.
+    /// No sooner than this something happens by itself that can be seen from outside.
     pub next: Option<Time>,
     /// Work is left that was due.
     pub more: bool,
@@ -52,7 +52,7 @@ impl Machine {
             front = [front, queue.next()].into_iter().flatten().min();
         }
         let due = self.moves.iter().map(|m| if m.effect.is_done() { m.not_before } else { now });
-        let ends = self.gpus.iter().filter_map(|gpu| gpu.model.next());
+        let ends = self.gpus.iter().filter_map(|gpu| gpu.model.next_visible());
         Outlook {
             next: due.chain(ends).chain(front).chain(self.next_deadline()).min(),
             more,

@@ -1,0 +1,84 @@
+//! xbench's recorded models on the simulated GPU: that they run and are counted, never how fast.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tests::{Gpu, Mode};
+
+const MODEL: &str = "examples/traces/resnet18_bs1.json";
+/// Commands and `mix` kernels of one inference of [`MODEL`].
+const KERNELS: u64 = 109 + 13;
+/// Inferences before the measured ones.
+const WARM_UP: u64 = 3;
+
+fn model() -> String {
+    tests::workspace().join(MODEL).display().to_string()
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Replays 20 requests; the record.
+fn replay(mode: Mode) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("record.json");
+    let run = Gpu::take()
+        .product("xbench")
+        .mode(mode)
+        .with_stats()
+        .arg("replay")
+        .arg(model())
+        .arg("--rate=100")
+        .arg("--seconds=0.2")
+        .arg(format!("--record={}", record.display()))
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("resnet18 bs1: 20 requests"), "{}", run.stdout);
+    // What the runtime itself launches while it starts comes on top.
+    let kernels = run.stats().value()["commands"]["kernel"].as_u64().unwrap();
+    let expected = (WARM_UP + 20) * KERNELS;
+    assert!((expected..expected + KERNELS).contains(&kernels), "{kernels} kernels, {expected} expected");
+    json(&record)
+}
+
+#[test]
+fn a_replay_does_the_same_with_and_without_the_library() {
+    let native = replay(Mode::Native);
+    let queues = ("XSCHED_AUTO_XQUEUE".to_owned(), "ON".to_owned());
+    let shimmed = replay(Mode::Shimmed { env: vec![queues, ("XSCHED_POLICY".to_owned(), "HPF".to_owned())] });
+    assert_eq!(native["digest"], shimmed["digest"]);
+    let arrivals = |record: &Value| {
+        let requests = record["requests"].as_array().unwrap();
+        requests.iter().map(|request| request["arrived_us"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(arrivals(&native), arrivals(&shimmed));
+}
+
+#[test]
+fn a_session_serves_every_request_while_the_batch_model_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Gpu::take()
+        .product("xbench")
+        .arg("corun-mode")
+        .arg(format!("--dir={}", folder.path().display()))
+        .arg(format!("--high={}", model()))
+        .arg("--rate=50")
+        .arg(format!("--low={}", model()))
+        .arg("--seconds=0.4")
+        .arg("--scale=1")
+        .arg("--seed=3")
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let record = |role: &str| json(&PathBuf::from(folder.path()).join(format!("{role}.json")));
+    let last = |record: &Value| {
+        let requests = record["requests"].as_array().unwrap();
+        (requests.len(), requests.last().unwrap()["ended_us"].as_f64().unwrap())
+    };
+    let (high, high_end) = last(&record("high"));
+    let (low, low_end) = last(&record("low"));
+    assert_eq!(high, 20);
+    assert!(low > 0);
+    assert!(low_end > high_end, "the batch model stopped before the last request was served");
+}

@@ -1,0 +1,216 @@
+//! The plot of a co-run: how latencies are distributed in the three modes, and what the batch model keeps.
+
+use super::figures::{Blocks, Figures, Mode, ModeFigures};
+use crate::stats::Samples;
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 440.0;
+/// The plot of latencies: left, top, right, bottom.
+const CDF: [f64; 4] = [70.0, 96.0, 620.0, 370.0];
+/// The bars of the batch model.
+const BARS: [f64; 4] = [720.0, 96.0, 930.0, 370.0];
+/// Colours that people with any colour vision tell apart (Okabe and Ito).
+const COLOURS: [&str; 3] = ["#0072b2", "#d55e00", "#009e73"];
+const GREY: &str = "#999999";
+
+/// The whole picture.
+pub(super) fn svg(figures: &Figures, blocks: &Blocks) -> String {
+    let setting = &figures.setting;
+    let (model, rate) = setting.high.rsplit_once('@').unwrap_or((&setting.high, "?"));
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    let title = format!("{model}, {rate} requests a second, beside {} back to back", setting.low);
+    text(&mut out, [CDF[0], 28.0], "start", "font-size=\"17\" font-weight=\"bold\"", &title);
+    let window = match (setting.threshold, setting.batch) {
+        (Some(threshold), Some(batch)) => {
+            format!("; fixed window: {threshold} in flight, batches of {batch}")
+        }
+        _ => String::new(),
+    };
+    let note = format!(
+        "simulated GPU (compute units: {}), recorded kernel times x {}{window}; no GPU measurement",
+        setting.cu_model, setting.scale
+    );
+    text(&mut out, [CDF[0], 48.0], "start", &format!("fill=\"{GREY}\""), &note);
+    let modes =
+        [(Mode::HighAlone, &figures.alone), (Mode::Native, &figures.native), (Mode::Shim, &figures.shim)];
+    latencies(&mut out, &modes, blocks);
+    throughput(&mut out, figures);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// A distribution of latencies for each mode, over a logarithmic axis.
+fn latencies(out: &mut String, modes: &[(Mode, &ModeFigures); 3], blocks: &Blocks) {
+    let [left, top, right, bottom] = CDF;
+    let pooled = |outcomes: &Vec<super::Outcome>| {
+        let all = outcomes.iter().filter_map(|outcome| outcome.high.as_ref());
+        Samples::new(all.flat_map(|record| record.latencies_ms()).collect())
+    };
+    let samples: Vec<Option<Samples>> = blocks[..3].iter().map(pooled).collect();
+    let all = samples.iter().flatten();
+    let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), s| (low.min(s.min()), high.max(s.max())));
+    if low > high {
+        return;
+    }
+    let axis = Axis::around(low.max(1e-3), high.max(1e-3));
+    let x = |ms: f64| left + axis.share(ms) * (right - left);
+    let y = |percent: f64| bottom - percent / 100.0 * (bottom - top);
+
+    text(
+        out,
+        [left, top - 16.0],
+        "start",
+        "font-weight=\"bold\"",
+        "Share of requests answered within a time",
+    );
+    for tick in axis.ticks() {
+        line(out, [x(tick), top], [x(tick), bottom], "stroke=\"#e5e5e5\"");
+        text(out, [x(tick), bottom + 18.0], "middle", "", &format!("{tick}"));
+    }
+    for percent in [0.0, 25.0, 50.0, 75.0, 99.0] {
+        line(out, [left, y(percent)], [right, y(percent)], "stroke=\"#e5e5e5\"");
+        text(out, [left - 8.0, y(percent) + 4.0], "end", "", &format!("{percent} %"));
+    }
+    text(
+        out,
+        [(left + right) / 2.0, bottom + 40.0],
+        "middle",
+        "",
+        "latency from arrival to answer, milliseconds",
+    );
+    for ((samples, colour), (mode, figures)) in samples.iter().zip(COLOURS).zip(modes).rev() {
+        let Some(samples) = samples else { continue };
+        let mut path = format!("M{:.1} {:.1}", x(samples.min()), y(0.0));
+        let n = samples.len() as f64;
+        for (index, ms) in samples.sorted().iter().enumerate() {
+            let _ = write!(path, "H{:.1}V{:.1}", x(*ms), y((index + 1) as f64 / n * 100.0));
+        }
+        let _ = writeln!(out, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
+        let row = match mode {
+            Mode::HighAlone => 0.0,
+            Mode::Native => 1.0,
+            _ => 2.0,
+        };
+        let at = [right - 268.0, bottom - 62.0 + row * 20.0];
+        let _ = writeln!(
+            out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"274\" height=\"20\" fill=\"white\" fill-opacity=\"0.85\"/>",
+            at[0] - 6.0,
+            at[1] - 14.0
+        );
+        line(
+            out,
+            [at[0], at[1] - 4.0],
+            [at[0] + 22.0, at[1] - 4.0],
+            &format!("stroke=\"{colour}\" stroke-width=\"3\""),
+        );
+        let words = format!("{}: p50 {:.1}, p99 {:.1}", mode.name(), figures.p50_ms, figures.p99_ms);
+        text(out, [at[0] + 28.0, at[1]], "start", "", &words);
+    }
+}
+
+/// What the batch model reaches in each mode, and what the urgent one leaves to it.
+fn throughput(out: &mut String, figures: &Figures) {
+    let [left, top, right, bottom] = BARS;
+    let fair = figures.low_alone_per_s * (1.0 - figures.high_busy_share);
+    let bars = [
+        ("alone", figures.low_alone_per_s, GREY),
+        ("without", figures.native.low_per_s, COLOURS[1]),
+        ("with giveway", figures.shim.low_per_s, COLOURS[2]),
+    ];
+    let most = bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
+    let y = |value: f64| bottom - value / most * (bottom - top);
+    text(out, [left - 30.0, top - 16.0], "start", "font-weight=\"bold\"", "Batch model, inferences a second");
+    line(out, [left - 20.0, bottom], [right, bottom], "stroke=\"#666666\"");
+    let step = (right - left) / bars.len() as f64;
+    for (index, (name, value, colour)) in bars.into_iter().enumerate() {
+        let middle = left + step * (index as f64 + 0.5);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"46\" height=\"{:.1}\" fill=\"{colour}\"/>",
+            middle - 23.0,
+            y(value),
+            bottom - y(value)
+        );
+        text(out, [middle, y(value) - 6.0], "middle", "", &format!("{value:.2}"));
+        text(out, [middle, bottom + 18.0], "middle", "", name);
+    }
+    line(out, [left - 20.0, y(fair)], [right, y(fair)], "stroke=\"black\" stroke-dasharray=\"4 3\"");
+    let words = "dashed: what the urgent model leaves";
+    text(out, [(left + right) / 2.0 - 10.0, bottom + 40.0], "middle", "", words);
+}
+
+fn text(out: &mut String, at: [f64; 2], anchor: &str, style: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let [x, y] = at;
+    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{words}</text>");
+}
+
+fn line(out: &mut String, from: [f64; 2], to: [f64; 2], style: &str) {
+    let ([x1, y1], [x2, y2]) = (from, to);
+    let _ = writeln!(out, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}/>");
+}
+
+/// A logarithmic axis that begins and ends at one of 1, 2, 5 times a power of ten.
+#[derive(Debug)]
+struct Axis {
+    ticks: Vec<f64>,
+}
+
+impl Axis {
+    /// Holds both ends, which are positive.
+    fn around(low: f64, high: f64) -> Self {
+        let decades = low.log10().floor() as i32 - 1..=high.log10().ceil() as i32 + 1;
+        // By division, so that 0.05 is printed as that.
+        let power = |n: i32| if n < 0 { (1.0, 10f64.powi(-n)) } else { (10f64.powi(n), 1.0) };
+        let steps: Vec<f64> =
+            decades.map(power).flat_map(|(up, down)| [1.0, 2.0, 5.0].map(|m| m * up / down)).collect();
+        let first = steps.partition_point(|tick| *tick <= low).saturating_sub(1);
+        let last = steps.partition_point(|tick| *tick < high).min(steps.len() - 1).max(first + 1);
+        Self { ticks: steps[first..=last].to_vec() }
+    }
+
+    fn ticks(&self) -> impl Iterator<Item = f64> {
+        self.ticks.iter().copied()
+    }
+
+    /// Where a value lies, 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let (first, last) = (self.ticks[0].ln(), self.ticks[self.ticks.len() - 1].ln());
+        (value.max(self.ticks[0]).ln() - first) / (last - first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Outcome;
+    use super::super::figures::tests::{figures, record};
+    use super::*;
+
+    #[test]
+    fn axes_hold_both_ends() {
+        assert_eq!(Axis::around(4.2, 170.0).ticks, [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(Axis::around(0.05, 0.05).ticks, [0.05, 0.1]);
+        let axis = Axis::around(1.0, 100.0);
+        assert_eq!([axis.share(1.0), axis.share(10.0), axis.share(100.0)], [0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn the_picture_says_that_the_gpu_is_simulated() {
+        let one = |ms: f64| vec![Outcome { high: Some(record(&[ms, 2.0 * ms])), ..Outcome::default() }];
+        let picture = svg(&figures(), &[one(10.0), one(50.0), one(11.0), vec![]]);
+        assert!(
+            picture.contains(">simulated GPU (compute units: shared), recorded kernel times x 2;"),
+            "{picture}"
+        );
+        assert!(picture.contains("bert bs8, 10 requests a second, beside resnet50 bs256"), "{picture}");
+        assert_eq!(picture.matches("<path").count(), 3);
+        assert!(!picture.contains("NaN"), "{picture}");
+        let opened = picture.matches("<text").count();
+        assert_eq!(opened, picture.matches("</text>").count());
+    }
+}
