@@ -55,7 +55,8 @@ pub struct Options {
     pub unused: Option<Unused>,
 }
 
-/// When a server that nobody uses ends. Every connection is a use, a person's as well.
+/// When a server that nobody uses ends. Every connection is a use, a person's as well, and so is a program that is
+/// expected.
 #[derive(Debug, Clone, Copy)]
 pub struct Unused {
     /// So long after its start, if nobody has come.
@@ -77,6 +78,8 @@ pub struct Server {
     epoll: OwnedFd,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
+    /// The processes of programs that will come ([`Request::Expect`]), by the connection that said so.
+    expected: HashMap<u64, OwnedFd>,
     /// The number of the last connection.
     connected: u64,
     questions: Vec<Question>,
@@ -87,7 +90,7 @@ pub struct Server {
     step: Option<Time>,
     /// No connection has a deadline before.
     deadline: Option<Time>,
-    /// Since when nobody is connected.
+    /// Since when nobody is connected or expected.
     unused_since: Option<Time>,
     /// Whether no descriptor was left for somebody who came: then nobody is accepted until the next heartbeat.
     exhausted: bool,
@@ -113,6 +116,7 @@ impl Server {
             epoll,
             core: Core::new(options.policy, options.settings),
             connections: HashMap::new(),
+            expected: HashMap::new(),
             connected: 0,
             questions: Vec::new(),
             options,
@@ -205,7 +209,11 @@ impl Server {
                 match token % KINDS {
                     // It is edge-triggered and never read: one system call less between an event and a decision.
                     EVENTFD => self.step = Some(Time(0)),
-                    PIDFD => self.close(number, &End::Exited),
+                    PIDFD => {
+                        self.expected.remove(&number);
+                        self.close(number, &End::Exited);
+                        self.note_use();
+                    }
                     _ => self.hear_socket(number, flags),
                 }
             }
@@ -382,6 +390,17 @@ impl Server {
                 self.step = self.core.step(now);
                 self.answer(connection, &Reply::Done)
             }
+            Ok(Request::Expect) if self.expected.len() >= CONNECTIONS => {
+                let reason = format!("{CONNECTIONS} programs are expected already");
+                self.answer(connection, &Reply::Error(reason))
+            }
+            Ok(Request::Expect) => {
+                // Without one (an old kernel) the program is not waited for.
+                if let Some(pidfd) = connection.pidfd.take() {
+                    self.expected.insert(number, pidfd);
+                }
+                self.answer(connection, &Reply::Done)
+            }
             Err(error) => {
                 self.answer(connection, &Reply::Error(format!("no request of this server: {error}")))
             }
@@ -459,7 +478,13 @@ impl Server {
             Stage::Person => debug!(pid, "somebody who asked has gone: {end}"),
         }
         // Closing them takes the others out of the list: nobody else holds them.
-        self.unused_since = self.connections.is_empty().then(crate::now);
+        self.note_use();
+    }
+
+    /// Looks whether anybody uses the server.
+    fn note_use(&mut self) {
+        let used = !self.connections.is_empty() || !self.expected.is_empty();
+        self.unused_since = if used { None } else { self.unused_since.or_else(|| Some(crate::now())) };
     }
 
     fn close(&mut self, number: u64, end: &End) {
