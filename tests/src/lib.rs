@@ -44,8 +44,9 @@ fn profile_dir() -> PathBuf {
     }
 }
 
-/// A product of this workspace beside the test, or one sentence that says how to get it.
-fn product(name: &str) -> Result<PathBuf, String> {
+/// A product of this workspace beside the test (a program or library by its file name), or one sentence that says how to
+/// get it.
+pub fn product(name: &str) -> Result<PathBuf, String> {
     let path = profile_dir().join(name);
     if path.exists() {
         return Ok(path);
