@@ -84,6 +84,7 @@ programs! {
     multi_gpu => End::Itself, |run| run.sim("--gpus", 2).sim("--vram", 64);
     oom => End::Itself, |run| run.sim("--vram", 8);
     random_order => End::Itself, |run| run.arg("5");
+    rounds => End::Itself, |run| run.arg("20").arg("1");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");
     streams => End::Itself, |run| run;
