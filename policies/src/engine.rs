@@ -56,6 +56,11 @@ impl Engine {
         self.policy = (row.new)();
     }
 
+    /// What the last decision was made from: one unit for each of its operations, in the same order.
+    pub fn units(&self) -> &Units {
+        &self.units
+    }
+
     /// Who may run now.
     pub fn decide(&mut self, status: &Status, now: Time) -> Decision<'_> {
         /// What a unit has that the policy forgot: nothing waits for ever.

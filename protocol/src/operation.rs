@@ -49,6 +49,11 @@ pub enum Reason {
         /// The unit's own priority, for comparison.
         own: Priority,
     },
+    /// Whoever is more urgent completes nothing, perhaps because they wait for somebody suspended: all run for a
+    /// moment.
+    Guard,
+    /// Nobody decides: all run until somebody switches deciding on again.
+    Off,
 }
 
 /// A queue that stands in the way.
@@ -72,6 +77,8 @@ impl fmt::Display for Reason {
             Self::Outranked { by, own } => {
                 write!(f, "queue {} of pid {} has priority {} > {own}", by.queue, by.pid, by.priority)
             }
+            Self::Guard => f.write_str("those of higher priority complete nothing, all run for a moment"),
+            Self::Off => f.write_str("scheduling is switched off"),
         }
     }
 }

@@ -154,6 +154,15 @@ impl Queues {
         Ok(&mut self.queue_mut(queue)?.counts)
     }
 
+    /// Says what a queue does, where whoever asks has looked for themselves instead of being told by events.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn set_activity(&mut self, queue: QueueId, activity: Activity) -> Result<(), StatusError> {
+        self.queue_mut(queue)?.activity = activity;
+        Ok(())
+    }
+
     fn queue_mut(&mut self, queue: QueueId) -> Result<&mut QueueStatus, StatusError> {
         let place = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
         Ok(&mut self.0[place])
@@ -219,6 +228,13 @@ mod tests {
         queues.apply(&Event::QueueIdle { queue: SEVEN, at: Time(30) }).unwrap();
         queues.apply(&Event::QueueIdle { queue: SEVEN, at: Time(40) }).unwrap();
         assert_eq!(queues[0].activity, Activity::Idle { since: Some(Time(30)) });
+
+        queues.set_activity(SEVEN, Activity::Idle { since: Some(Time(50)) }).unwrap();
+        assert_eq!(queues[0].activity, Activity::Idle { since: Some(Time(50)) });
+        assert_eq!(
+            queues.set_activity(QueueId(1), Activity::Idle { since: None }),
+            Err(StatusError::UnknownQueue(QueueId(1)))
+        );
 
         queues.apply(&hint).unwrap();
         assert_eq!(queues[0].priority, Priority::MAX);

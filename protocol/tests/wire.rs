@@ -61,6 +61,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let reason = prop_oneof![
         Just(Reason::Unrivalled),
         Just(Reason::NoExecute),
+        Just(Reason::Guard),
+        Just(Reason::Off),
         (rival, priority()).prop_map(|(by, own)| Reason::Outranked { by, own }),
     ];
     (unit, any::<bool>(), any::<bool>(), reason)

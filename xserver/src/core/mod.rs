@@ -1,0 +1,384 @@
+//! Who may launch: everything that is decided, without a socket, a clock or a system call.
+//!
+//! Clients come ([`Core::join`]), tell of their queues ([`Core::apply`]) and go ([`Core::leave`]); [`Core::step`] looks at
+//! their pages, asks the policy, and writes permissions and what it wants to hear of. Time comes in; the time of the
+//! next step comes out.
+//!
+//! # Nothing is overlooked
+//! A client writes its readiness and then looks at what the server wants to hear of; a step writes what it wants and
+//! then looks at the readiness *again*, of everybody of whom it wants more than before ([`wants`]). Whatever happens
+//! between the look and the write is therefore seen by one of the two.
+//!
+//! # Nobody waits for ever
+//! A step comes with every heartbeat even if nobody tells anything. Whoever completes nothing while others wait is
+//! looked up ([`progress`]): a stopped process yields, and if all that stand in somebody's way complete nothing, all
+//! run together for a moment.
+
+mod member;
+mod progress;
+#[cfg(test)]
+mod tests;
+pub mod wants;
+
+use member::Member;
+use policies::registry::Row;
+use policies::{DeviceUse, Engine, Unit, Units};
+use progress::Guard;
+use protocol::control::{Client, Queue, QueueState};
+use protocol::event::Event;
+use protocol::hint::Hint;
+use protocol::ids::{ClientId, Pid};
+use protocol::message::ToServer;
+use protocol::operation::{Permit, Reason};
+use protocol::page::{SLOTS, WANTS_PROGRESS};
+use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
+use protocol::time::Time;
+use std::fmt;
+use std::time::Duration;
+
+/// Queues of all clients together. Every step may look at each of them.
+pub const QUEUES: usize = 65_536;
+/// How often a step looks anew at what its own writing has changed, before it lets others have their turn.
+const ROUNDS: usize = 4;
+
+/// What the core sees and does of one client. What is read is whatever the client likes it to be.
+pub trait Peer {
+    /// The readiness of a queue, as on the client's page.
+    fn activity(&self, slot: u32) -> u64;
+    /// What a queue has done, as the client says.
+    fn counts(&self, slot: u32) -> Counts;
+    /// Commands that have completed, as the client says.
+    fn completed(&self) -> u64;
+    /// Until when a command of known length runs, as the client says.
+    fn busy_until(&self) -> Time;
+    /// Whether the process is stopped or traced, and so cannot make progress.
+    fn is_stopped(&self) -> bool;
+    /// Stores what the client shall tell. Sequentially consistent with [`Peer::activity`].
+    fn set_wants(&self, wants: u32);
+    /// Stores the permission; the client's launching threads see it at once, its sleepers after [`Peer::wake`].
+    fn set_permission(&self, word: u64);
+    /// Makes the client's agent look at its page.
+    fn wake(&self);
+}
+
+/// How a server decides, besides its policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// For how long a queue that turned idle counts as ready still.
+    pub linger: Duration,
+    /// Whether all run together for a moment when those that run complete nothing.
+    pub guard: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { linger: Engine::LINGER, guard: true }
+    }
+}
+
+/// Why a client's message breaks a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It introduces itself twice.
+    Hello,
+    /// It names a queue that is not there, or creates one that is.
+    Queue(StatusError),
+    /// There is no such slot, or another queue has it.
+    Slot(u32),
+    /// The server has [`QUEUES`] queues.
+    Full,
+    /// Nobody of this name is connected.
+    Client,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello => f.write_str("it introduces itself twice"),
+            Self::Queue(error) => error.fmt(f),
+            Self::Slot(slot) => write!(f, "slot {slot} is taken or not there"),
+            Self::Full => write!(f, "the server has {QUEUES} queues and takes no more"),
+            Self::Client => f.write_str("it is not connected"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// All clients, and what is in force for them.
+#[derive(Debug)]
+pub struct Core<P> {
+    engine: Engine,
+    linger: Duration,
+    guard: Guard,
+    on: bool,
+    /// One gang for each member, in the same order: that of their coming, hence of their names.
+    status: Status,
+    members: Vec<Member<P>>,
+    joined: u64,
+    devices: Vec<progress::Device>,
+}
+
+impl<P: Peer> Core<P> {
+    /// One that nobody has joined.
+    pub fn new(policy: &'static Row, settings: Settings) -> Self {
+        Self {
+            engine: Engine::new(policy, settings.linger),
+            linger: settings.linger,
+            guard: Guard::new(settings.guard),
+            on: true,
+            status: Status::Global { gangs: Vec::new() },
+            members: Vec::new(),
+            joined: 0,
+            devices: Vec::new(),
+        }
+    }
+
+    /// A client comes. It has no permission before the next step.
+    pub fn join(&mut self, pid: Pid, name: String, peer: P) -> ClientId {
+        self.joined += 1;
+        let client = ClientId(self.joined);
+        self.members.push(Member::new(client, name, peer));
+        gangs(&mut self.status).push(Gang { client, pid, queues: Queues::default() });
+        client
+    }
+
+    /// A client goes, with everything that was known of it. Returns what it was.
+    pub fn leave(&mut self, client: ClientId) -> Option<P> {
+        let place = self.find(client)?;
+        gangs(&mut self.status).remove(place);
+        Some(self.members.remove(place).peer)
+    }
+
+    /// A client tells something.
+    ///
+    /// # Errors
+    /// It breaks a rule, and nothing has changed. Whoever does so is not to be trusted any further.
+    pub fn apply(&mut self, client: ClientId, message: &ToServer) -> Result<(), Fault> {
+        let place = self.find(client).ok_or(Fault::Client)?;
+        let all = self.queues();
+        let (member, gang) = (&mut self.members[place], &mut gangs(&mut self.status)[place]);
+        match *message {
+            ToServer::Hello { .. } => Err(Fault::Hello),
+            ToServer::QueueCreated { queue, slot, device, priority, level } => {
+                if all >= QUEUES {
+                    return Err(Fault::Full);
+                }
+                if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || member.has_slot(slot) {
+                    return Err(Fault::Slot(slot));
+                }
+                let event = Event::QueueCreated { queue, device, priority, level };
+                gang.queues.apply(&event).map_err(Fault::Queue)?;
+                member.add(queue, slot, level);
+                Ok(())
+            }
+            ToServer::QueueDestroyed { queue } => {
+                gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
+                member.remove(queue);
+                Ok(())
+            }
+            ToServer::Priority { queue, priority } => {
+                let event = Event::Hint(Hint::Priority { queue, priority });
+                gang.queues.apply(&event).map_err(Fault::Queue)
+            }
+        }
+    }
+
+    /// Lets the policy decide from the next step on, or lets all run.
+    pub fn set_on(&mut self, on: bool) {
+        self.on = on;
+    }
+
+    /// Whether the policy decides.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'static Row {
+        self.engine.policy()
+    }
+
+    /// How often all ran together because those that ran completed nothing.
+    pub fn guard_runs(&self) -> u64 {
+        self.guard.runs
+    }
+
+    /// The clients, in the order of their coming.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = (ClientId, &P)> {
+        self.members.iter().map(|member| (member.client, &member.peer))
+    }
+
+    /// A client.
+    pub fn peer(&self, client: ClientId) -> Option<&P> {
+        self.find(client).map(|place| &self.members[place].peer)
+    }
+
+    /// Queues of all clients.
+    pub fn queues(&self) -> usize {
+        self.members.iter().map(|member| member.slots.len()).sum()
+    }
+
+    /// Looks, decides, and writes. Returns when to do so again even if nothing happens; what lies in the past means at
+    /// once, but after hearing what else there is.
+    pub fn step(&mut self, now: Time) -> Option<Time> {
+        let mut wake = None;
+        let mut settled = false;
+        for _ in 0..ROUNDS {
+            self.look(now);
+            wake = self.decide(now);
+            // First what is wanted, then the second look.
+            let missed = self.publish_wants(now);
+            if !missed && !self.find_stopped(now) {
+                settled = true;
+                break;
+            }
+        }
+        if !settled {
+            wake = Some(now);
+        }
+        self.watch_progress(now);
+        self.publish_permissions();
+        [wake, self.next_watch(now)].into_iter().flatten().min()
+    }
+
+    /// Lets all run within their windows, as without a server, because there will be none.
+    pub fn release_all(&mut self) {
+        for member in &mut self.members {
+            let permit = Permit { run: true, limit: true, reason: Reason::Off };
+            if member.permit(permit) {
+                member.peer.wake();
+            }
+        }
+    }
+
+    /// What there is to say of every client, as of the last step; nothing is known here of how fresh it is.
+    pub fn clients(&self) -> impl ExactSizeIterator<Item = Client> {
+        let Status::Global { gangs } = &self.status else { unreachable!("made so, and only filled") };
+        self.members.iter().zip(gangs).map(|(member, gang)| Client {
+            client: member.client,
+            pid: gang.pid,
+            name: member.name.clone(),
+            permit: member.permit,
+            reason: member.permit.reason.to_string(),
+            yielded: member.yielded,
+            fresh: false,
+            queues: member
+                .slots
+                .iter()
+                .zip(gang.queues.iter())
+                .map(|(slot, status)| {
+                    let runs = member.permit.run && status.priority != protocol::bounds::Priority::NO_EXECUTE;
+                    let state = match (slot.activity, runs) {
+                        (Activity::Idle { .. }, _) => QueueState::Idle,
+                        (Activity::Ready { .. }, true) => QueueState::Running,
+                        (Activity::Ready { .. }, false) => QueueState::Suspended,
+                    };
+                    let counts = member.peer.counts(slot.index);
+                    let status = protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
+                    Queue { status, state }
+                })
+                .collect(),
+        })
+    }
+
+    fn find(&self, client: ClientId) -> Option<usize> {
+        self.members.binary_search_by_key(&client, |member| member.client).ok()
+    }
+
+    /// Brings the status up to date with the pages.
+    fn look(&mut self, now: Time) {
+        for (member, gang) in self.members.iter_mut().zip(gangs(&mut self.status)) {
+            member.look(&mut gang.queues, now);
+        }
+    }
+
+    /// Asks the policy, and notes who waits and who stands in the way.
+    fn decide(&mut self, now: Time) -> Option<Time> {
+        let decision = self.engine.decide(&self.status, now);
+        for (member, operation) in self.members.iter_mut().zip(decision.operations) {
+            member.decided = operation.permit;
+        }
+        let wake = decision.wake;
+        let units = self.engine.units();
+        self.devices.clear();
+        self.devices.resize(units.devices().len(), progress::Device::default());
+        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+            let waits = self.on && unit.ready && !member.decided.run;
+            member.waits_since = waits.then(|| member.waits_since.unwrap_or(now));
+            for used in units.uses(unit) {
+                self.devices[used.device].note_waiter(member.waits_since);
+            }
+        }
+        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+            let busy = units.uses(unit).iter().filter(|used| used.busy);
+            let runs = unit.ready && member.decided.run;
+            let awaited = busy.filter_map(|used| self.devices[used.device].waits_since).min();
+            member.set_awaited(awaited.filter(|_| runs), now);
+        }
+        wake
+    }
+
+    /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
+    /// something was missed.
+    fn publish_wants(&mut self, now: Time) -> bool {
+        let units = self.engine.units();
+        // Who is alone disturbs nobody and is disturbed by nobody.
+        let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
+        let mut missed = false;
+        let all = self.members.iter_mut().zip(gangs(&mut self.status)).zip(units.all());
+        for ((member, gang), unit) in all {
+            let wants = if !self.on || rivals < 2 {
+                0
+            } else {
+                let ready =
+                    wants::ready(unit, units.uses(unit), units.devices(), &gang.queues, now, self.linger);
+                wants::word(ready, member.is_awaited(), member.is_watched())
+            };
+            let more = wants & !member.wants;
+            if member.wants != wants {
+                member.wants = wants;
+                member.peer.set_wants(wants);
+            }
+            if more != 0 {
+                missed |= member.look(&mut gang.queues, now);
+                // Its agent is asleep, and shall begin to count.
+                member.to_wake |= more & WANTS_PROGRESS != 0;
+            }
+        }
+        missed
+    }
+
+    fn publish_permissions(&mut self) {
+        let together = self.guard.is_active();
+        for member in &mut self.members {
+            let decided = member.decided;
+            let permit = if !self.on {
+                Permit { run: true, limit: false, reason: Reason::Off }
+            } else if together && !decided.run && decided.reason != Reason::NoExecute {
+                Permit { run: true, limit: true, reason: Reason::Guard }
+            } else {
+                decided
+            };
+            member.to_wake |= member.permit(permit);
+        }
+        // After all words are stored: a wake-up takes its time.
+        for member in self.members.iter_mut().filter(|member| member.to_wake) {
+            member.to_wake = false;
+            member.peer.wake();
+        }
+    }
+}
+
+/// The gangs of a status that holds gangs.
+fn gangs(status: &mut Status) -> &mut Vec<Gang> {
+    match status {
+        Status::Global { gangs } => gangs,
+        Status::Local { .. } => unreachable!("made so, and only filled"),
+    }
+}
+
+/// Whether a unit has a queue on a device of which this is true.
+fn any_use(units: &Units, unit: &Unit, test: impl Fn(&DeviceUse) -> bool) -> bool {
+    units.uses(unit).iter().any(test)
+}

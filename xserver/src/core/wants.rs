@@ -1,0 +1,43 @@
+//! What the server wants a client to tell, as pure rules.
+
+use policies::{DeviceUse, Unit};
+use protocol::bounds::Priority;
+use protocol::ids::DeviceId;
+use protocol::page::{WANTS_IDLE, WANTS_PROGRESS, WANTS_READY};
+use protocol::status::{Activity, QueueStatus};
+use protocol::time::Time;
+use std::time::Duration;
+
+/// The word for a client's page.
+///
+/// `ready`: a queue that turns ready may change a decision ([`ready`]). `awaited`: the client runs, and somebody is
+/// suspended on a device where it has work. `watched`: so for long enough that its progress matters.
+pub fn word(ready: bool, awaited: bool, watched: bool) -> u32 {
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+    bit(ready, WANTS_READY) | bit(awaited, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
+}
+
+/// Whether a queue of the unit that was taken for idle would change what the policy sees, if it turned ready: the unit
+/// has no other work, or the queue is more urgent than what it has, or the unit has no work on that device.
+pub fn ready(
+    unit: &Unit,
+    uses: &[DeviceUse],
+    devices: &[DeviceId],
+    queues: &[QueueStatus],
+    now: Time,
+    linger: Duration,
+) -> bool {
+    let executes = queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE);
+    let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, linger));
+    let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
+    idle.any(|queue| !unit.ready || queue.priority > unit.priority || !busy(queue.device))
+}
+
+/// The rule of the policies: a queue that turned idle less than `linger` ago counts as ready.
+pub fn counts_as_ready(activity: Activity, now: Time, linger: Duration) -> bool {
+    match activity {
+        Activity::Ready { .. } => true,
+        Activity::Idle { since: None } => false,
+        Activity::Idle { since: Some(since) } => since.min(now).after(linger) > now,
+    }
+}

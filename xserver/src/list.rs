@@ -1,0 +1,67 @@
+//! Answers for people: questions that wait for the clients' numbers.
+
+use crate::core::Core;
+use crate::pages::Pages;
+use protocol::control::{List, Reply, Server};
+use protocol::frame::{Frame, REPLY_LIMIT};
+use protocol::ids::{ClientId, Pid};
+use protocol::message::REPLY;
+use protocol::time::Time;
+use std::time::Duration;
+
+/// For how long clients may take to answer.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A question that waits for the clients' numbers.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// The connection that asked.
+    pub connection: u64,
+    /// Each client and the number that it answers with.
+    asked: Vec<(ClientId, u32)>,
+    /// When it is answered in any case.
+    pub until: Time,
+}
+
+impl Question {
+    /// Asks every client.
+    pub fn new(connection: u64, core: &Core<Pages>, now: Time) -> Self {
+        let asked = core.peers().map(|(client, pages)| (client, pages.ask_report())).collect();
+        Self { connection, asked, until: now.after(PATIENCE) }
+    }
+
+    /// Whether everybody who is still there has answered, or the time is over.
+    pub fn is_due(&self, core: &Core<Pages>, now: Time) -> bool {
+        let answered = |&(client, number): &(ClientId, u32)| {
+            core.peer(client).is_none_or(|pages| pages.has_reported(number))
+        };
+        now >= self.until || self.asked.iter().all(answered)
+    }
+
+    /// The answer.
+    pub fn answer(&self, core: &Core<Pages>, started: Time, now: Time) -> Reply {
+        let mut clients: Vec<_> = core.clients().collect();
+        for client in &mut clients {
+            let asked = self.asked.iter().find(|(asked, _)| *asked == client.client);
+            client.fresh = asked.is_some_and(|(_, number)| {
+                core.peer(client.client).is_some_and(|pages| pages.has_reported(*number))
+            });
+        }
+        let server = Server {
+            pid: Pid(std::process::id()),
+            policy: core.policy().kind.name().to_owned(),
+            on: core.is_on(),
+            uptime_ms: u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
+            guard_runs: core.guard_runs(),
+        };
+        Reply::List(List { server, clients })
+    }
+}
+
+/// The frame of an answer.
+pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
+    match serde_json::to_vec(reply) {
+        Ok(payload) if payload.len() <= REPLY_LIMIT => Frame::encode(REPLY, &payload),
+        _ => Frame::encode(REPLY, br#"{"error":"the answer is too long"}"#),
+    }
+}

@@ -1,0 +1,255 @@
+//! The memory that the server shares with one client.
+//!
+//! Two memory files of sealed size. The server's page is sealed against future writing after the server has mapped it,
+//! and goes to the client as a descriptor for reading only. The client's page is mapped here for reading, and every
+//! load is atomic: what lies there may change at any time and says only what the client likes it to say.
+
+use crate::core::Peer;
+use protocol::ids::Pid;
+use protocol::page::{CLIENT_BYTES, ClientHeader, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot};
+use protocol::status::Counts;
+use protocol::time::Time;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+use rustix::io;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::futex;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Both pages of one client.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    server: Mapping<ServerPage, SERVER_BYTES>,
+    client: Mapping<ClientHeader, CLIENT_BYTES>,
+    /// The process behind them, 0 if it has no name here.
+    pid: Pid,
+}
+
+/// What the client gets.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    /// The server's page, for reading.
+    pub server: OwnedFd,
+    /// The client's page.
+    pub client: OwnedFd,
+}
+
+impl Pages {
+    /// Makes the pages of a client that this process belongs to.
+    ///
+    /// # Errors
+    /// There are no descriptors or no memory left, or `/proc` is not mounted.
+    pub fn new(pid: Pid) -> io::Result<(Self, Descriptors)> {
+        let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let file = memory_file(c"xserver-page", SERVER_BYTES)?;
+        // SAFETY: nobody else has the file yet, and its size is sealed below, before anybody gets it.
+        let server = unsafe { Mapping::new(&file, ProtFlags::READ | ProtFlags::WRITE)? };
+        fcntl_add_seals(&file, sizes | SealFlags::FUTURE_WRITE)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let reading = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+
+        let file = memory_file(c"xserver-client", CLIENT_BYTES)?;
+        fcntl_add_seals(&file, sizes)?;
+        // SAFETY: the file's size is sealed.
+        let client = unsafe { Mapping::new(&file, ProtFlags::READ)? };
+        Ok((Self { server, client, pid }, Descriptors { server: reading, client: file }))
+    }
+
+    /// Lets the permission hold for another lease.
+    pub fn renew(&self, now: Time) {
+        self.server.head().deadline.store(now.after(LEASE).0, SeqCst);
+    }
+
+    /// Asks for fresh numbers. Returns what the client answers with.
+    pub fn ask_report(&self) -> u32 {
+        let number = self.server.head().report.fetch_add(1, SeqCst).wrapping_add(1);
+        self.wake();
+        number
+    }
+
+    /// Whether the client has answered this question, or a later one.
+    pub fn has_reported(&self, number: u32) -> bool {
+        let reported = self.client.head().reported.load(SeqCst);
+        reported.wrapping_sub(number) < u32::MAX / 2
+    }
+
+    /// A slot; all of those that the core asks for exist.
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let index = usize::try_from(index).ok().filter(|index| *index < SLOTS)?;
+        // Slots follow the head, which is as large as one of them.
+        let slots = self.client.address.cast::<Slot>();
+        // SAFETY: the mapping holds the head and `SLOTS` slots, and lives as long as `self`.
+        let slot = unsafe { slots.add(1 + index) };
+        // SAFETY: as above; a page's start is aligned enough, and every word of a slot is an atomic.
+        Some(unsafe { slot.as_ref() })
+    }
+}
+
+impl Peer for Pages {
+    fn activity(&self, slot: u32) -> u64 {
+        self.slot(slot).map_or(0, |slot| slot.activity.load(SeqCst))
+    }
+
+    fn counts(&self, slot: u32) -> Counts {
+        self.slot(slot).map_or_else(Counts::default, |slot| Counts {
+            pending: slot.pending.load(Relaxed),
+            in_flight: slot.in_flight.load(Relaxed),
+            direct: slot.direct.load(Relaxed),
+            deferred: slot.deferred.load(Relaxed),
+            suspensions: slot.suspensions.load(Relaxed),
+            suspended_ns: slot.suspended_ns.load(Relaxed),
+        })
+    }
+
+    fn completed(&self) -> u64 {
+        self.client.head().completed.load(SeqCst)
+    }
+
+    fn busy_until(&self) -> Time {
+        Time(self.client.head().busy_until.load(SeqCst))
+    }
+
+    fn is_stopped(&self) -> bool {
+        // A process of another namespace cannot be looked up: then only the guard remains.
+        self.pid.0 != 0
+            && fs::read(format!("/proc/{}/stat", self.pid))
+                .is_ok_and(|stat| matches!(state(&stat), Some(b'T' | b't')))
+    }
+
+    fn set_wants(&self, wants: u32) {
+        self.server.head().wants.store(wants, SeqCst);
+    }
+
+    fn set_permission(&self, word: u64) {
+        self.server.head().word.store(word, SeqCst);
+    }
+
+    fn wake(&self) {
+        let changes = &self.server.head().changes;
+        changes.fetch_add(1, SeqCst);
+        // It fails for no address that is mapped.
+        let _ = futex::wake(changes, futex::Flags::empty(), u32::MAX >> 1);
+    }
+}
+
+/// The state of a process in what `/proc/PID/stat` holds: the letter after its name, which stands in parentheses and may
+/// contain any.
+fn state(stat: &[u8]) -> Option<u8> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    stat.get(name_end + 2).copied()
+}
+
+fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    // A few pages.
+    ftruncate(&file, bytes as u64)?;
+    Ok(file)
+}
+
+/// A shared mapping of `BYTES` bytes that begins with a `Head`.
+#[derive(Debug)]
+struct Mapping<Head, const BYTES: usize> {
+    address: NonNull<Head>,
+}
+
+impl<Head, const BYTES: usize> Mapping<Head, BYTES> {
+    /// Maps the beginning of a file.
+    ///
+    /// # Safety
+    /// The file has `BYTES` bytes and keeps them. `Head` fits into them, and every bit pattern is one of its values, also
+    /// while others write it: it consists of atomics.
+    unsafe fn new(file: &OwnedFd, protection: ProtFlags) -> io::Result<Self> {
+        // SAFETY: a new mapping where the kernel likes it touches nothing else.
+        let address = unsafe { mmap(ptr::null_mut(), BYTES, protection, MapFlags::SHARED, file, 0)? };
+        NonNull::new(address.cast()).map(|address| Self { address }).ok_or(io::Errno::NOMEM)
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: mapped from `new` until `drop`, large enough, and made of atomics, as `new` demands; a page's start is
+        // aligned enough.
+        unsafe { self.address.as_ref() }
+    }
+}
+
+impl<Head, const BYTES: usize> Drop for Mapping<Head, BYTES> {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and references to it borrow `self`.
+        let _ = unsafe { munmap(self.address.as_ptr().cast(), BYTES) };
+    }
+}
+
+/// Sends the welcome with its descriptors. A fresh socket has room for it; one that has none is given up.
+pub(crate) fn send_welcome(
+    socket: &OwnedFd,
+    frame: &[u8],
+    pages: &Descriptors,
+    eventfd: &OwnedFd,
+) -> io::Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::os::fd::AsFd;
+
+    let descriptors = [pages.server.as_fd(), pages.client.as_fd(), eventfd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Errno::NOBUFS);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = sendmsg(socket, &[io::IoSlice::new(frame)], &mut control, flags)?;
+    if sent == frame.len() { Ok(()) } else { Err(io::Errno::AGAIN) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_state_follows_a_name_of_any_letters() {
+        assert_eq!(state(b"12 (cat) S 1 12"), Some(b'S'));
+        assert_eq!(state(b"12 (a) T (b) T 1 12"), Some(b'T'));
+        assert_eq!(state(b"12 (cut)"), None);
+        assert_eq!(state(b""), None);
+        assert_eq!(
+            state(&fs::read("/proc/self/stat").unwrap()).map(|state| b"RSD".contains(&state)),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn neither_file_changes_its_size_and_nobody_else_writes_the_servers() {
+        let (pages, descriptors) = Pages::new(Pid(0)).unwrap();
+        for file in [&descriptors.server, &descriptors.client] {
+            assert!(ftruncate(file, 0).is_err());
+            assert!(ftruncate(file, 1 << 20).is_err());
+        }
+        let path = format!("/proc/self/fd/{}", descriptors.server.as_raw_fd());
+        let again = open(path, OFlags::RDWR, Mode::empty());
+        assert!(again.is_err() || io::write(again.unwrap(), &[1]).is_err());
+        // SAFETY: a mapping is asked for that must not come into being.
+        let mapping =
+            unsafe { Mapping::<ServerPage, SERVER_BYTES>::new(&descriptors.server, ProtFlags::WRITE) };
+        assert!(mapping.is_err());
+
+        pages.set_permission(7);
+        let mut word = [0; 8];
+        rustix::io::pread(&descriptors.server, &mut word, 0).unwrap();
+        assert_eq!(u64::from_ne_bytes(word), 7);
+        let at = (64 * 3) as u64;
+        rustix::io::pwrite(&descriptors.client, &9u64.to_ne_bytes(), at).unwrap();
+        assert_eq!(pages.activity(2), 9);
+        assert_eq!((pages.activity(3), pages.activity(u32::MAX)), (0, 0));
+    }
+
+    #[test]
+    fn a_later_report_answers_an_earlier_question() {
+        let (pages, descriptors) = Pages::new(Pid(0)).unwrap();
+        let (first, second) = (pages.ask_report(), pages.ask_report());
+        assert!(!pages.has_reported(first));
+        rustix::io::pwrite(&descriptors.client, &second.to_ne_bytes(), 16).unwrap();
+        assert!(pages.has_reported(first) && pages.has_reported(second));
+        assert!(!pages.has_reported(second.wrapping_add(1)));
+    }
+}

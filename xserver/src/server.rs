@@ -1,0 +1,496 @@
+//! The loop: one thread that hears everything and decides.
+
+use crate::connection::{Connection, End, Stage};
+use crate::core::{Core, Settings};
+use crate::list::{self, Question};
+use crate::pages::{Pages, send_welcome};
+use crate::peer::{self, Credentials};
+use crate::place::{Listener, Place};
+use anyhow::Context;
+use policies::registry::Row;
+use protocol::control::{Reply, Request};
+use protocol::frame::{Frame, FrameError};
+use protocol::ids::Pid;
+use protocol::message::{REQUEST, ToClient, ToServer};
+use protocol::page::HEARTBEAT;
+use protocol::time::Time;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::HashMap;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+/// Connections at a time; whoever comes then is refused.
+const CONNECTIONS: usize = 1_024;
+/// People's connections among them: each may hold an answer that lists everybody.
+const PEOPLE: usize = 64;
+/// For how long a connection may say nothing at first, or leave its answer alone.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Connections accepted in one go.
+const ACCEPTS: usize = 16;
+/// Events heard in one go.
+const EVENTS: usize = 64;
+
+/// Who an event is of: the connection's number, which is never used again, above [`SOCKET`], [`PIDFD`] or [`EVENTFD`].
+const SOCKET: u64 = 0;
+const PIDFD: u64 = 1;
+const EVENTFD: u64 = 2;
+const KINDS: u64 = 4;
+/// Below the first connection.
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+
+/// How a server runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// What decides.
+    pub policy: &'static Row,
+    /// How it decides.
+    pub settings: Settings,
+    /// When the server ends by itself.
+    pub unused: Option<Unused>,
+}
+
+/// When a server that nobody uses ends. Every connection is a use, a person's as well.
+#[derive(Debug, Clone, Copy)]
+pub struct Unused {
+    /// So long after its start, if nobody has come.
+    pub first: Duration,
+    /// So long after the last one has gone. Programs are often started one after the other.
+    pub last: Duration,
+}
+
+impl Default for Unused {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(10), last: Duration::from_secs(1) }
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    epoll: OwnedFd,
+    core: Core<Pages>,
+    connections: HashMap<u64, Connection>,
+    /// The number of the last connection.
+    connected: u64,
+    questions: Vec<Question>,
+    options: Options,
+    started: Time,
+    beat: Time,
+    /// When the core wants its next step; now if something has happened.
+    step: Option<Time>,
+    /// No connection has a deadline before.
+    deadline: Option<Time>,
+    /// Since when nobody is connected.
+    unused_since: Option<Time>,
+    /// Whether no descriptor was left for somebody who came: then nobody is accepted until the next heartbeat.
+    exhausted: bool,
+    stopping: bool,
+    /// For the server's end.
+    _stop: OwnedFd,
+}
+
+impl Server {
+    /// Listens at a place until `stop` becomes readable.
+    ///
+    /// # Errors
+    /// A server runs there already, or the place cannot be used.
+    pub fn new(place: &Place, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
+        raise_limit();
+        let listener = Listener::new(place)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for events")?;
+        watch(&epoll, listener.socket.as_fd(), LISTENER, EventFlags::IN)?;
+        watch(&epoll, stop.as_fd(), STOP, EventFlags::IN)?;
+        let now = crate::now();
+        Ok(Self {
+            listener,
+            epoll,
+            core: Core::new(options.policy, options.settings),
+            connections: HashMap::new(),
+            connected: 0,
+            questions: Vec::new(),
+            options,
+            started: now,
+            beat: now,
+            step: None,
+            deadline: None,
+            unused_since: Some(now),
+            exhausted: false,
+            stopping: false,
+            _stop: stop,
+        })
+    }
+
+    /// Serves until it is told to end, or has been unused for long enough. Then every client may run.
+    ///
+    /// # Errors
+    /// The kernel tells no events any more.
+    pub fn run(mut self) -> anyhow::Result<()> {
+        // Waits end when they should; by default they may end 50 µs later.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.stopping {
+            let now = crate::now();
+            self.tend(now);
+            let Some(timeout) = self.timeout() else { break };
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for events"),
+            }
+            for event in &events {
+                self.hear(event.data.u64(), event.flags);
+            }
+        }
+        self.core.release_all();
+        info!("the server ends; {} clients run on unscheduled", self.core.peers().len());
+        Ok(())
+    }
+
+    /// Does what is due: decisions first.
+    fn tend(&mut self, now: Time) {
+        let beats = now >= self.beat && !self.connections.is_empty();
+        if self.step.is_some_and(|at| at <= now) || beats {
+            self.step = self.core.step(now);
+        }
+        if beats {
+            self.beat = now.after(HEARTBEAT);
+            for (_, pages) in self.core.peers() {
+                pages.renew(now);
+            }
+            if self.exhausted {
+                self.exhausted = false;
+                self.listen_again();
+            }
+        }
+        self.answer_questions(now);
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.end_silent(now);
+        }
+    }
+
+    /// How long to wait for events: nothing if the server has been unused for long enough.
+    #[expect(clippy::option_option, reason = "an end, a wait without one, or a wait")]
+    fn timeout(&self) -> Option<Option<Timespec>> {
+        let now = crate::now();
+        let beat = (!self.connections.is_empty()).then_some(self.beat);
+        let question = self.questions.iter().map(|question| question.until).min();
+        let unused =
+            self.options.unused.zip(self.unused_since).map(|(unused, since)| {
+                since.after(if self.connected == 0 { unused.first } else { unused.last })
+            });
+        if unused.is_some_and(|at| at <= now) {
+            return None;
+        }
+        let next = [self.step, beat, question, self.deadline, unused].into_iter().flatten().min();
+        Some(next.map(|at| {
+            let wait = at.since(now);
+            // Less than a second more often than not, and never more than 10.
+            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
+        }))
+    }
+
+    fn hear(&mut self, token: u64, flags: EventFlags) {
+        match token {
+            LISTENER => self.accept(),
+            STOP => self.stopping = true,
+            _ => {
+                let number = token / KINDS;
+                match token % KINDS {
+                    // It is edge-triggered and never read: one system call less between an event and a decision.
+                    EVENTFD => self.step = Some(Time(0)),
+                    PIDFD => self.close(number, &End::Exited),
+                    _ => self.hear_socket(number, flags),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            match accept_with(&self.listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.admit(socket),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection; trying again in a moment");
+                    self.pause_listening();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The listener stays readable while there is no descriptor for whoever waits there: it must not be heard.
+    fn pause_listening(&mut self) {
+        let data = EventData::new_u64(LISTENER);
+        self.exhausted = epoll::modify(&self.epoll, &self.listener.socket, data, EventFlags::empty()).is_ok();
+    }
+
+    fn listen_again(&mut self) {
+        let data = EventData::new_u64(LISTENER);
+        if epoll::modify(&self.epoll, &self.listener.socket, data, EventFlags::IN).is_err() {
+            self.exhausted = true;
+        }
+    }
+
+    /// Somebody has come.
+    fn admit(&mut self, socket: OwnedFd) {
+        let now = crate::now();
+        let who = match peer::credentials(&socket) {
+            Ok(who) => who,
+            Err(error) => return debug!(%error, "somebody came of whom the kernel says nothing"),
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let mut connection = Connection::new(socket, None, who.pid, now.after(SILENCE));
+        if !peer::is_welcome(own, who.uid) {
+            warn!(pid = who.pid, uid = who.uid, "refused: another user's process");
+            return refuse(&connection, &format!("this server is user {own}'s, not user {}'s", who.uid));
+        }
+        if self.connections.len() >= CONNECTIONS {
+            warn!(pid = who.pid, "refused: there are {CONNECTIONS} connections");
+            return refuse(
+                &connection,
+                &format!("the server has {CONNECTIONS} connections and takes no more"),
+            );
+        }
+        if let Err(error) = self.register(&mut connection, &who) {
+            return debug!(pid = who.pid, %error, "gone before it was heard");
+        }
+        self.deadline = [self.deadline, connection.deadline].into_iter().flatten().min();
+        if self.connections.is_empty() {
+            self.beat = now;
+        }
+        self.unused_since = None;
+        self.connections.insert(self.connected, connection);
+    }
+
+    fn register(&mut self, connection: &mut Connection, who: &Credentials) -> rustix::io::Result<()> {
+        connection.pidfd = peer::pidfd(&connection.socket, who)?;
+        self.connected += 1;
+        let token = self.connected * KINDS;
+        watch(&self.epoll, connection.socket.as_fd(), token + SOCKET, EventFlags::IN)?;
+        if let Some(pidfd) = &connection.pidfd {
+            // Closing the socket takes it out of the list again if this fails.
+            watch(&self.epoll, pidfd.as_fd(), token + PIDFD, EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    fn hear_socket(&mut self, number: u64, flags: EventFlags) {
+        // Taken out, so that it and the rest of the server can be changed at once.
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        let mut result = if flags.contains(EventFlags::OUT) { connection.flush() } else { Ok(()) };
+        if result.is_ok() && connection.is_busy() && gone {
+            // Nobody takes the answer.
+            result = Err(End::Closed);
+        }
+        let result = result.and_then(|()| self.receive(number, &mut connection));
+        self.settle(number, connection, result);
+    }
+
+    /// Takes what the connection has to say, unless it has not taken an answer yet.
+    fn receive(&mut self, number: u64, connection: &mut Connection) -> Result<(), End> {
+        connection.receive(|connection, frame| self.take(number, connection, &frame))
+    }
+
+    fn take(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
+        match connection.stage {
+            Stage::New if frame.kind == REQUEST => {
+                let people =
+                    self.connections.values().filter(|other| matches!(other.stage, Stage::Person)).count();
+                connection.stage = Stage::Person;
+                if people >= PEOPLE {
+                    let reason = format!("{PEOPLE} are asking already");
+                    connection.refuse(&list::encode(&Reply::Error(reason.clone())));
+                    return Err(End::Refused(reason));
+                }
+                self.ask(number, connection, frame)
+            }
+            Stage::Person if frame.kind == REQUEST => self.ask(number, connection, frame),
+            Stage::New => match ToServer::decode(frame).map_err(End::Message)? {
+                ToServer::Hello { pid, name } => self.welcome(number, connection, pid, name),
+                _ => Err(End::Unexpected(frame.kind)),
+            },
+            Stage::Client { client, .. } => {
+                let message = ToServer::decode(frame).map_err(End::Message)?;
+                self.core.apply(client, &message).map_err(End::Fault)?;
+                self.step = Some(Time(0));
+                Ok(())
+            }
+            Stage::Person => Err(End::Unexpected(frame.kind)),
+        }
+    }
+
+    /// A client introduces itself.
+    fn welcome(
+        &mut self,
+        number: u64,
+        connection: &mut Connection,
+        pid: u32,
+        name: String,
+    ) -> Result<(), End> {
+        let made = Pages::new(Pid(connection.pid));
+        let made =
+            made.and_then(|made| Ok((made, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)));
+        let ((pages, descriptors), eventfd) = made.map_err(|error| {
+            let reason = format!("the server has no room for another client: {error}");
+            connection.refuse(&ToClient::Refused { reason: reason.clone() }.encode());
+            End::Refused(reason)
+        })?;
+        info!(pid = connection.pid, own_pid = pid, name, "a client has come");
+        let now = crate::now();
+        pages.renew(now);
+        let client = self.core.join(Pid(connection.pid), name, pages);
+        // It has a permission before it sees its page.
+        self.step = self.core.step(now);
+        let token = number * KINDS + EVENTFD;
+        let watched = watch(&self.epoll, eventfd.as_fd(), token, EventFlags::IN | EventFlags::ET);
+        let message = ToClient::Welcome { client, now: crate::now(), server: std::process::id() };
+        let result = watched
+            .and_then(|()| send_welcome(&connection.socket, &message.encode(), &descriptors, &eventfd))
+            .map_err(End::Broken);
+        connection.stage = Stage::Client { client, eventfd };
+        connection.deadline = None;
+        result
+    }
+
+    /// A person asks for something.
+    fn ask(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
+        let now = crate::now();
+        connection.deadline = None;
+        match serde_json::from_slice(&frame.payload) {
+            Ok(Request::List) => {
+                self.questions.push(Question::new(number, &self.core, now));
+                connection.waits = true;
+                Ok(())
+            }
+            Ok(order @ (Request::Off | Request::On)) => {
+                self.core.set_on(order == Request::On);
+                info!(
+                    pid = connection.pid,
+                    "scheduling is {}",
+                    if order == Request::On { "on" } else { "off" }
+                );
+                self.step = self.core.step(now);
+                self.answer(connection, &Reply::Done)
+            }
+            Err(error) => {
+                self.answer(connection, &Reply::Error(format!("no request of this server: {error}")))
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: &mut Connection, reply: &Reply) -> Result<(), End> {
+        connection.answer(list::encode(reply))?;
+        if connection.has_output() {
+            let deadline = crate::now().after(SILENCE);
+            connection.deadline = Some(deadline);
+            self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
+        }
+        Ok(())
+    }
+
+    /// Answers the questions that need not wait any longer.
+    fn answer_questions(&mut self, now: Time) {
+        let core = &self.core;
+        let due: Vec<_> = self.questions.extract_if(.., |question| question.is_due(core, now)).collect();
+        if due.is_empty() {
+            return;
+        }
+        self.step = self.core.step(now);
+        for question in due {
+            let Some(mut connection) = self.connections.remove(&question.connection) else { continue };
+            connection.waits = false;
+            let reply = question.answer(&self.core, self.started, now);
+            let result = self
+                .answer(&mut connection, &reply)
+                // What had come together with the question.
+                .and_then(|()| self.receive(question.connection, &mut connection));
+            self.settle(question.connection, connection, result);
+        }
+    }
+
+    /// Puts a connection back, or ends it.
+    fn settle(&mut self, number: u64, mut connection: Connection, result: Result<(), End>) {
+        let result = result.and_then(|()| {
+            let hears = connection.interest();
+            if hears == connection.hears {
+                return Ok(());
+            }
+            connection.hears = hears;
+            let data = EventData::new_u64(number * KINDS + SOCKET);
+            epoll::modify(&self.epoll, &connection.socket, data, hears).map_err(End::Broken)
+        });
+        match result {
+            Ok(()) => drop(self.connections.insert(number, connection)),
+            Err(end) => self.end(&connection, &end),
+        }
+    }
+
+    /// Forgets a connection that was taken out.
+    fn end(&mut self, connection: &Connection, end: &End) {
+        let pid = connection.pid;
+        match &connection.stage {
+            Stage::Client { client, eventfd } => {
+                // The client may hold it open for ever, and would be heard of for as long.
+                let _ = epoll::delete(&self.epoll, eventfd);
+                self.core.leave(*client);
+                self.step = Some(Time(0));
+                if end.is_fault() {
+                    warn!(pid, "a client is sent away: {end}");
+                } else {
+                    info!(pid, "a client has gone: {end}");
+                }
+            }
+            Stage::New => {
+                if let End::Frame(error @ FrameError::Version(_)) = end {
+                    refuse(connection, &error.to_string());
+                }
+                debug!(pid, "somebody who was no client has gone: {end}");
+            }
+            Stage::Person => debug!(pid, "somebody who asked has gone: {end}"),
+        }
+        // Closing them takes the others out of the list: nobody else holds them.
+        self.unused_since = self.connections.is_empty().then(crate::now);
+    }
+
+    fn close(&mut self, number: u64, end: &End) {
+        if let Some(connection) = self.connections.remove(&number) {
+            self.end(&connection, end);
+        }
+    }
+
+    /// Ends who said nothing for too long.
+    fn end_silent(&mut self, now: Time) {
+        let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
+        let late: Vec<_> = self.connections.extract_if(|_, connection| late(connection)).collect();
+        for (_, connection) in &late {
+            self.end(connection, &End::Silent);
+        }
+        self.deadline = self.connections.values().filter_map(|connection| connection.deadline).min();
+    }
+}
+
+/// Says why somebody cannot take part, if it can be said at once.
+fn refuse(connection: &Connection, reason: &str) {
+    connection.refuse(&ToClient::Refused { reason: reason.to_owned() }.encode());
+}
+
+fn watch(epoll: &OwnedFd, what: BorrowedFd<'_>, token: u64, flags: EventFlags) -> rustix::io::Result<()> {
+    epoll::add(epoll, what, EventData::new_u64(token), flags)
+}
+
+/// Each client takes three descriptors.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer it serves fewer.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
