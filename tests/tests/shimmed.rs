@@ -76,6 +76,7 @@ macro_rules! programs {
 
 programs! {
     callbacks => End::Itself, |run| run;
+    corun => End::Itself, |run| run.arg("20").arg("1");
     copies => End::Itself, |run| run;
     copies_2d => End::Itself, |run| run;
     copies_async => End::Itself, |run| run;

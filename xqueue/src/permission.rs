@@ -124,6 +124,8 @@ impl OwnWord {
     pub(crate) const CLOSING: u64 = 1 << 20;
     /// Destroyed.
     pub(crate) const CLOSED: u64 = 1 << 21;
+    /// The gang's permission does not cover the queue.
+    pub(crate) const FREE: u64 = 1 << 22;
 
     const STOPS: u64 = Self::COUNT | Self::POLICY | Self::CHAOS;
 
@@ -161,9 +163,10 @@ impl OwnWord {
         }
     }
 
-    /// The word of a queue that begins anew: only the test's flag stays.
-    pub(crate) fn clear(&self) {
-        self.0.fetch_and(Self::TEST, Ordering::SeqCst);
+    /// The word of a queue that begins anew: of the flags only the test's stays.
+    pub(crate) fn restart(&self, covered: bool) {
+        self.set(Self::FREE, !covered);
+        self.0.fetch_and(Self::TEST | Self::FREE, Ordering::SeqCst);
     }
 
     /// One more suspension of the application.

@@ -3,6 +3,7 @@
 //! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
+use super::scheduler::desk::Desk;
 use super::{Base, Process, base, get};
 use crate::lifecycle;
 use crate::thread::Thread;
@@ -25,6 +26,8 @@ pub(crate) struct Stream {
     queue: OnceLock<Option<Arc<XQueue>>>,
     /// The number of its XQueue as the program and schedulers know it; 0: it has none, and is never held.
     handle: AtomicU64,
+    /// What a server is told of its queue.
+    desk: Desk,
 }
 
 /// Numbers of XQueues.
@@ -34,7 +37,8 @@ impl Stream {
     /// A stream of the program.
     fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
-        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle: AtomicU64::new(0) }))
+        let handle = AtomicU64::new(0);
+        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle, desk: Desk::new() }))
     }
 
     /// The default stream of a device.
@@ -65,9 +69,12 @@ impl Stream {
         base.retired.lock().push(self);
     }
 
-    fn queue_config(&self, process: &Process) -> QueueConfig {
-        let priority = process.base.config.auto.priority;
-        QueueConfig { class: self.class, launch: process.launch_config(), priority }
+    fn queue_config(&'static self, process: &Process) -> QueueConfig {
+        let auto = &process.base.config.auto;
+        // Without an XQueue it is never held.
+        let covered = auto.enabled;
+        let (priority, launch) = (auto.priority, process.launch_config());
+        QueueConfig { class: self.class, launch, priority, covered, tag: self.desk.tag() }
     }
 
     /// The queue was made, or opened anew.
@@ -87,6 +94,11 @@ impl Stream {
     /// The number of its XQueue; 0 if it has none.
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Ordering::Acquire)
+    }
+
+    /// What a server is told of its queue.
+    pub(crate) fn desk(&'static self) -> &'static Desk {
+        &self.desk
     }
 
     /// Its queue, made on first use.
@@ -118,6 +130,7 @@ impl Stream {
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
         queue.set_policy_limit(true);
+        queue.set_covered(true);
         process.scheduler.changed(process);
         Some(handle)
     }
@@ -132,6 +145,7 @@ impl Stream {
             queue.resume(xqueue::ResumeFlags::NONE);
         }
         queue.set_policy_run(true);
+        queue.set_covered(false);
         process.scheduler.changed(process);
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(false);
