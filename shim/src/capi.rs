@@ -4,6 +4,7 @@
 //! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
 
 use crate::lifecycle;
+use crate::process::scheduler::Decider;
 use crate::process::streams::Stream;
 use crate::process::{self, Process};
 use crate::thread::Thread;
@@ -280,18 +281,16 @@ unsafe extern "C" fn queue_query(xq: u64, state: *mut c_int) -> c_int {
 unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_int {
     run(|| {
         let kind = SchedulerKind::from_number(scheduler.into()).ok_or(XResult::ErrorInvalidValue)?;
-        let row = match kind {
+        let decider = match kind {
             SchedulerKind::Local => {
                 let policy = PolicyKind::from_number(policy.into()).ok_or(XResult::ErrorInvalidValue)?;
-                Some(registry::find(policy).ok_or(XResult::ErrorNotSupported)?)
+                Decider::Policy(registry::find(policy).ok_or(XResult::ErrorNotSupported)?)
             }
-            SchedulerKind::App | SchedulerKind::Global => None,
+            SchedulerKind::App => Decider::Program,
+            SchedulerKind::Global => Decider::Server,
         };
         let process = process()?;
-        process.scheduler.decide_by(process, row);
-        if kind == SchedulerKind::Global {
-            tracing::warn!("no xserver is connected: queues run unscheduled");
-        }
+        process.scheduler.decide_by(process, decider);
         Ok(())
     })
 }

@@ -5,6 +5,7 @@
 //! As long as there is no [`Process`] every call is forwarded: with `XSCHED_AUTO_XQUEUE` it comes into being with the
 //! first call that uses a device, without it with the first function of the C interface that makes a queue.
 
+pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod scheduler;
 pub(crate) mod streams;
@@ -12,6 +13,7 @@ pub(crate) mod streams;
 use crate::table::Entry;
 use crate::thread::Thread;
 use crate::{environment, lifecycle, runtime};
+use devices::Devices;
 use events::Events;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
@@ -49,6 +51,7 @@ pub(crate) struct Process {
     pub(crate) domain: Domain,
     pub(crate) events: Events,
     pub(crate) scheduler: Scheduler,
+    pub(crate) devices: Devices,
     /// The default stream of each device.
     pub(crate) defaults: Vec<&'static Stream>,
     /// Every stream that has a queue.
@@ -257,8 +260,11 @@ impl Process {
                 Some(TestMode::Defer) => xqueue::TestMode::Defer,
                 Some(TestMode::Chaos(seed)) => xqueue::TestMode::Chaos(seed),
             },
+            inherit: base.config.test != Some(TestMode::NoInheritance),
             ..xqueue::Config::default()
         };
+        // SAFETY: `pfn` has a type for each function under its name.
+        let address = unsafe { function::<pfn::hipDeviceGetPCIBusId>(c"hipDeviceGetPCIBusId") };
         let scheduler = Scheduler::new();
         let domain = Domain::new(config, scheduler.observer());
         for device in 0..real.devices {
@@ -272,6 +278,7 @@ impl Process {
             domain,
             events: Events::new(real),
             scheduler,
+            devices: Devices::of(real, address),
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(Vec::new()),
@@ -314,7 +321,9 @@ impl Process {
 
     fn totals(&self) -> Totals {
         let mut totals = *self.gone.lock();
-        for stream in self.queued.lock().iter() {
+        // The list is let go first: a queue's numbers take its locks, under which schedulers are told of changes.
+        let queued = self.queued.lock().clone();
+        for stream in queued {
             if let Some(queue) = stream.queue() {
                 totals.add(&queue.stats());
             }
@@ -333,9 +342,6 @@ pub(crate) fn warn_of_settings(config: &Config) {
     }
     let said = |name| environment::get(name).is_some();
     match config.scheduler_in_force() {
-        SchedulerKind::Global => {
-            tracing::warn!("no xserver is connected: queues run unscheduled");
-        }
         SchedulerKind::App if config.test.is_none() && !said("XSCHED_SCHEDULER") => {
             tracing::warn!(
                 "XSCHED_AUTO_XQUEUE=ON without a scheduler: queues run until the program suspends them \

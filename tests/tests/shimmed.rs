@@ -71,6 +71,7 @@ programs! {
     copies => End::Itself, |run| run;
     copies_2d => End::Itself, |run| run;
     copies_async => End::Itself, |run| run;
+    endless => End::Itself, |run| run.arg("urgent").arg("130");
     errors => End::Itself, |run| run;
     events => End::Itself, |run| run;
     ext_launch => End::Itself, with_code_object;
@@ -84,7 +85,7 @@ programs! {
     multi_gpu => End::Itself, |run| run.sim("--gpus", 2).sim("--vram", 64);
     oom => End::Itself, |run| run.sim("--vram", 8);
     random_order => End::Itself, |run| run.arg("5");
-    rounds => End::Itself, |run| run.arg("urgent").arg("130");
+    rounds => End::Itself, |run| run.arg("20").arg("1");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");
     streams => End::Itself, |run| run;

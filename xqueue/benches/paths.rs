@@ -62,7 +62,7 @@ struct Bed {
 fn bed(permission: Permission, launch: LaunchConfig, test: TestMode) -> Bed {
     let domain = Domain::new(Config { permission, test, ..Config::default() }, Arc::new(Unobserved));
     domain.add_device(DeviceId(0), Arc::new(Null(AtomicU64::new(0))));
-    let config = QueueConfig { class: OrderClass::Blocking, launch, priority: 0 };
+    let config = QueueConfig { class: OrderClass::Blocking, launch, ..QueueConfig::default() };
     // A program has more than one stream.
     for _ in 0..3 {
         domain.create_queue(DeviceId(0), Arc::new(Null(AtomicU64::new(0))), config);

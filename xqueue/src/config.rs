@@ -102,6 +102,8 @@ pub struct Config {
     pub test: TestMode,
     /// Whether a watcher thread may be started: it proves idleness where the program does not.
     pub watch: bool,
+    /// Whether a held queue launches what a running one waits for. Off only to show that it is needed.
+    pub inherit: bool,
 }
 
 impl Default for Config {
@@ -112,6 +114,7 @@ impl Default for Config {
             bounds: Bounds::default(),
             test: TestMode::Off,
             watch: true,
+            inherit: true,
         }
     }
 }
@@ -125,10 +128,20 @@ pub struct QueueConfig {
     pub launch: LaunchConfig,
     /// Orders the worker's launches among the queues of a device: bigger first.
     pub priority: i32,
+    /// Whether the gang's permission covers it at first ([`crate::XQueue::set_covered`]).
+    pub covered: bool,
+    /// Handed to the [`crate::Observer`] with every word about this queue. The crate makes nothing of it.
+    pub tag: usize,
 }
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { class: crate::OrderClass::Independent, launch: LaunchConfig::Adaptive, priority: 0 }
+        Self {
+            class: crate::OrderClass::Independent,
+            launch: LaunchConfig::Adaptive,
+            priority: 0,
+            covered: true,
+            tag: 0,
+        }
     }
 }

@@ -121,7 +121,16 @@ impl XQueue {
 
     /// Whether launches are permitted at this moment, inheritance aside.
     pub fn may_run(&self) -> bool {
-        self.core.gate.load().run() && OwnWord::runs(self.hot.own.load())
+        let own = self.hot.own.load();
+        self.gate(own).run() && OwnWord::runs(own)
+    }
+
+    /// Whether the gang's permission covers this queue. One that it does not cover is held and limited by nothing but
+    /// what is said to the queue itself.
+    pub fn set_covered(&self, covered: bool) {
+        self.hot.own.set(OwnWord::FREE, !covered);
+        self.note_permission();
+        self.wake();
     }
 
     /// Waits, holding nothing, until everything submitted to this queue with a ticket below `before`

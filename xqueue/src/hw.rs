@@ -98,10 +98,11 @@ pub trait HwCommand: Send {
 /// order of the changes: they store, and at most wake somebody; they never block and never call
 /// into this crate (reading `XQueue` getters included).
 pub trait Observer: Send + Sync {
-    /// The queue has its first unfinished command. Called before that command is launched.
-    fn turned_ready(&self, queue: QueueId);
+    /// The queue has its first unfinished command. Called before that command is launched. The tag is the one of its
+    /// [`crate::QueueConfig`]; what is stored about the queue elsewhere is found by it without a look-up.
+    fn turned_ready(&self, queue: QueueId, tag: usize);
     /// The queue is proved to have nothing pending and nothing in flight.
-    fn turned_idle(&self, queue: QueueId);
+    fn turned_idle(&self, queue: QueueId, tag: usize);
 }
 
 /// An [`Observer`] for those who need none.
@@ -109,6 +110,6 @@ pub trait Observer: Send + Sync {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn turned_ready(&self, _: QueueId) {}
-    fn turned_idle(&self, _: QueueId) {}
+    fn turned_ready(&self, _: QueueId, _: usize) {}
+    fn turned_idle(&self, _: QueueId, _: usize) {}
 }

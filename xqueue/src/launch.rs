@@ -364,6 +364,7 @@ impl XQueue {
         }
         // Inheritance: a running queue waits for this one.
         if inherit
+            && self.core.config.inherit
             && self.inherit.fetch_max(before.0, Ordering::AcqRel) < before.0
             && !OwnWord::runs(self.hot.own.load())
         {

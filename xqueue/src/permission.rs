@@ -124,6 +124,8 @@ impl OwnWord {
     pub(crate) const CLOSING: u64 = 1 << 20;
     /// Destroyed.
     pub(crate) const CLOSED: u64 = 1 << 21;
+    /// The gang's permission does not cover the queue.
+    pub(crate) const FREE: u64 = 1 << 22;
 
     const STOPS: u64 = Self::COUNT | Self::POLICY | Self::CHAOS;
 

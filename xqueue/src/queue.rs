@@ -16,7 +16,7 @@ use crate::flight::Flight;
 use crate::hw::HwQueue;
 use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
 use crate::pending::{Item, Pending};
-use crate::permission::OwnWord;
+use crate::permission::{OwnWord, Permission};
 use crate::ready::Books;
 use crate::submit::Spec;
 use crate::sync::{
@@ -27,6 +27,7 @@ use crate::sync::{
 pub struct XQueue {
     pub(crate) hot: CachePadded<Hot>,
     pub(crate) id: QueueId,
+    pub(crate) tag: usize,
     pub(crate) class: OrderClass,
     pub(crate) core: Arc<Core>,
     pub(crate) device: Arc<Device>,
@@ -93,6 +94,7 @@ impl XQueue {
             TestMode::Defer => (OwnWord::TEST, 0),
             TestMode::Chaos(seed) => (OwnWord::TEST, (seed ^ id.0.wrapping_mul(0x9e37)) | 1),
         };
+        let flags = if config.covered { flags } else { flags | OwnWord::FREE };
         let queue = Self {
             hot: CachePadded::new(Hot {
                 submit: TryLock::new(),
@@ -103,6 +105,7 @@ impl XQueue {
                 flight: Flight::new(),
             }),
             id,
+            tag: config.tag,
             class: config.class,
             core,
             device,
@@ -243,15 +246,22 @@ impl XQueue {
         let _ = self.sticky.compare_exchange(0, error.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// The gang's permission as it concerns this queue, whose own word is `own`.
+    #[inline]
+    pub(crate) fn gate(&self, own: u64) -> Permission {
+        if own & OwnWord::FREE == 0 { self.core.gate.load() } else { Permission::unlimited() }
+    }
+
     /// Whether the window counts at present.
     pub(crate) fn is_limited(&self) -> bool {
-        self.core.gate.load().limit() || self.hot.own.has(OwnWord::LIMIT)
+        let own = self.hot.own.load();
+        self.gate(own).limit() || own & OwnWord::LIMIT != 0
     }
 
     /// Whether a command with this ticket may be launched as far as permissions go.
     pub(crate) fn may_launch(&self, ticket: Ticket) -> bool {
-        self.core.gate.load().run()
-            && (OwnWord::runs(self.hot.own.load()) || ticket.0 < self.inherit.load(Ordering::Acquire))
+        let own = self.hot.own.load();
+        self.gate(own).run() && (OwnWord::runs(own) || ticket.0 < self.inherit.load(Ordering::Acquire))
     }
 
     /// Calls `found` with every edge of a command that is not satisfied, until it returns false.

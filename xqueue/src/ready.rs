@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::flight::Proof;
 use crate::order::Ticket;
-use crate::permission::OwnWord;
 use crate::queue::XQueue;
 use crate::sync::{Instant, Ordering, now};
 
@@ -40,11 +39,18 @@ impl XQueue {
         (!self.is_ready()).then(|| now().saturating_duration_since(since))
     }
 
+    /// For how much longer what runs at the moment will run, where that is foreseen: the times of all commands up to
+    /// the next mark are known, and they are not overdue.
+    pub fn busy_for(&self) -> Option<Duration> {
+        let expected = self.hot.flight.expectation()?;
+        expected.takes?.checked_sub(expected.ran)
+    }
+
     /// Called under submit or under pending, with `ready` read as false.
     #[cold]
     pub(crate) fn turn_ready(&self) {
         if !self.hot.ready.swap(true, Ordering::SeqCst) {
-            self.core.observer.turned_ready(self.id);
+            self.core.observer.turned_ready(self.id, self.tag);
             self.core.watcher.arm(&self.core);
         }
     }
@@ -79,7 +85,7 @@ impl XQueue {
         }
         if self.hot.ready.swap(false, Ordering::SeqCst) {
             self.books.lock().idle_since = Some(now());
-            self.core.observer.turned_idle(self.id);
+            self.core.observer.turned_idle(self.id, self.tag);
         }
         drop(pending);
     }
@@ -88,7 +94,7 @@ impl XQueue {
     pub(crate) fn note_permission(&self) {
         let mut books = self.books.lock();
         // Read under the lock: the last to note sees the last change.
-        let held = !(self.core.gate.load().run() && OwnWord::runs(self.hot.own.load()));
+        let held = !self.may_run();
         match (held, books.held_since) {
             (true, None) => {
                 books.held_since = Some(now());

@@ -83,8 +83,8 @@ impl XQueue {
         let Some(submit) = self.try_submit().or_else(|| self.retry_submit()) else {
             return Direct::NotNow;
         };
-        let plain = self.hot.own.load() == 0
-            && self.core.gate.load().is_unlimited_run()
+        let own = self.hot.own.load();
+        let plain = (own == 0 && self.core.gate.load().is_unlimited_run() || own == OwnWord::FREE)
             && self.core.backlog.load(Ordering::Acquire) == 0;
         let limited = if plain {
             None
@@ -142,7 +142,7 @@ impl XQueue {
     #[inline(never)]
     fn admit(&self, submit: &Submit<'_>, spec: &Spec<'_>) -> Option<Limited> {
         let own = self.hot.own.load();
-        let gate = self.core.gate.load();
+        let gate = self.gate(own);
         if own & (OwnWord::TEST | OwnWord::CLOSED) != 0 || !gate.run() || !OwnWord::runs(own) {
             return None;
         }

@@ -301,11 +301,15 @@ fn wait_all_on_a_suspended_queue_waits_for_its_resumption() {
 #[derive(Default)]
 struct Seen(Mutex<Vec<(QueueId, bool)>>);
 
+const TAG: usize = 0x1234;
+
 impl Observer for Seen {
-    fn turned_ready(&self, queue: QueueId) {
+    fn turned_ready(&self, queue: QueueId, tag: usize) {
+        assert_eq!(tag, TAG);
         self.0.lock().push((queue, true));
     }
-    fn turned_idle(&self, queue: QueueId) {
+    fn turned_idle(&self, queue: QueueId, tag: usize) {
+        assert_eq!(tag, TAG);
         self.0.lock().push((queue, false));
     }
 }
@@ -321,7 +325,7 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
         world.log.lock().queues.push(sim::HwState { auto: watch, ..sim::HwState::default() });
         let hw = Arc::new(sim::SimQueue { world: world.clone(), index: 0 });
         let queue = domain
-            .create_queue(DeviceId(0), hw.clone(), QueueConfig::default())
+            .create_queue(DeviceId(0), hw.clone(), QueueConfig { tag: TAG, ..QueueConfig::default() })
             .expect("the device is known");
         assert!(!queue.is_ready() && queue.idle_for().is_none());
         for round in 0..10 {

@@ -1,33 +1,60 @@
-//! Who decides which XQueues run: the program itself, or a policy in this process. (Without a server the global
-//! scheduler lets all run.)
+//! Who decides which XQueues run: the program itself, a policy in this process (`local.rs`), or a server for all
+//! processes (`global.rs`).
 //!
-//! The local scheduler is a thread, the agent, made when it is first needed. It never calls HIP: it reads which queues
-//! are ready, asks the policy, and sets each queue's word. Whatever changes wakes it.
+//! Whoever it is but the program works on a thread, the agent, made when it is first needed. It never calls HIP: it
+//! reads which queues are ready and sets permission words. Program threads only say who decides, and that something
+//! changed; the agent sets a word only while it holds `state` and is still meant to, so that nothing that it had in mind
+//! outlives a change of mind.
+
+pub(crate) mod desk;
+mod global;
+mod local;
 
 use super::{Process, get, warn_of_settings};
 use crate::thread::Thread;
+use desk::{Desk, Line};
 use parking_lot::{Condvar, Mutex};
-use policies::Engine;
 use policies::registry::{self, Row};
-use protocol::bounds::Priority;
-use protocol::codes::PreemptLevel;
 use protocol::config::SchedulerKind;
-use protocol::ids::{DeviceId, Pid, QueueId};
-use protocol::operation::UnitId;
-use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
 use protocol::time::Time;
-use std::collections::HashMap;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use xqueue::{Observer, XQueue};
+use std::sync::atomic::{AtomicU8, Ordering};
+use xqueue::{Observer, Permission};
 
-/// What wakes the agent.
-#[derive(Default)]
-struct Board {
-    /// Whether a policy decides; else nobody is woken.
-    local: AtomicBool,
+/// Who decides.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Decider {
+    /// The program.
+    #[default]
+    Program,
+    /// This policy, in this process.
+    Policy(&'static Row),
+    /// `xserver`.
+    Server,
+}
+
+/// What the launching threads have to know of the decider.
+const NOBODY: u8 = 0;
+const LOCAL: u8 = 1;
+const GLOBAL: u8 = 2;
+
+impl Decider {
+    fn told(self) -> u8 {
+        match self {
+            Self::Program => NOBODY,
+            Self::Policy(_) => LOCAL,
+            Self::Server => GLOBAL,
+        }
+    }
+}
+
+/// What the agent and the program's threads share.
+pub(crate) struct Board {
+    /// The decider, for launching threads.
+    told: AtomicU8,
+    /// To the server.
+    line: Line,
     state: Mutex<Wanted>,
     changed: Condvar,
 }
@@ -35,28 +62,57 @@ struct Board {
 #[derive(Default)]
 struct Wanted {
     changes: u64,
-    /// The policy that decides.
-    policy: Option<&'static Row>,
+    decider: Decider,
+    /// Counts how often the decider was set.
+    turn: u64,
     has_agent: bool,
 }
 
 impl Board {
+    fn new() -> Self {
+        Self {
+            told: AtomicU8::new(NOBODY),
+            line: Line::new(),
+            state: Mutex::new(Wanted::default()),
+            changed: Condvar::new(),
+        }
+    }
+
     fn wake(&self) {
         self.state.lock().changes += 1;
         self.changed.notify_all();
+        if self.told.load(Ordering::Acquire) == GLOBAL {
+            self.line.alarm.ring();
+        }
+    }
+
+    /// Runs `apply` if the decider is still the one of this turn; nobody changes it meanwhile.
+    fn in_turn(&self, turn: u64, apply: impl FnOnce()) -> bool {
+        let state = self.state.lock();
+        if state.turn == turn {
+            apply();
+        }
+        state.turn == turn
     }
 }
 
 impl Observer for Board {
-    fn turned_ready(&self, _: xqueue::QueueId) {
-        if self.local.load(Ordering::Acquire) {
-            self.wake();
+    fn turned_ready(&self, _: xqueue::QueueId, tag: usize) {
+        match self.told.load(Ordering::Acquire) {
+            LOCAL => self.wake(),
+            // SAFETY: every queue of this domain is made with the address of its stream's desk as its tag, and streams
+            // are never freed.
+            GLOBAL => self.line.turned_ready(unsafe { Desk::of_tag(tag) }),
+            _ => {}
         }
     }
 
-    fn turned_idle(&self, _: xqueue::QueueId) {
-        if self.local.load(Ordering::Acquire) {
-            self.wake();
+    fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
+        match self.told.load(Ordering::Acquire) {
+            LOCAL => self.wake(),
+            // SAFETY: as above.
+            GLOBAL => self.line.turned_idle(unsafe { Desk::of_tag(tag) }),
+            _ => {}
         }
     }
 }
@@ -68,7 +124,7 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new() -> Self {
-        Self { board: Arc::new(Board::default()) }
+        Self { board: Arc::new(Board::new()) }
     }
 
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
@@ -81,54 +137,72 @@ impl Scheduler {
         if config.auto.enabled {
             warn_of_settings(config);
         }
-        if config.scheduler_in_force() == SchedulerKind::Local {
-            let row = config.policy.and_then(registry::find).unwrap_or(registry::DEFAULT);
-            self.decide_by(process, Some(row));
+        match config.scheduler_in_force() {
+            SchedulerKind::App => {}
+            SchedulerKind::Local => {
+                let row = config.policy.and_then(registry::find).unwrap_or(registry::DEFAULT);
+                self.decide_by(process, Decider::Policy(row));
+            }
+            SchedulerKind::Global => self.decide_by(process, Decider::Server),
         }
     }
 
-    /// Lets a policy decide from now on, or, with none, nobody: then everything that a policy held runs.
-    pub(crate) fn decide_by(&self, process: &'static Process, row: Option<&'static Row>) {
+    /// Says who decides from now on. What another one had set is taken back at once: everything runs within its window
+    /// until the new one has decided.
+    pub(crate) fn decide_by(&self, process: &'static Process, decider: Decider) {
         let mut state = self.board.state.lock();
-        state.policy = row;
+        if matches!((state.decider, decider), (Decider::Server, Decider::Server)) {
+            return;
+        }
+        state.decider = decider;
         state.changes += 1;
-        self.board.local.store(row.is_some(), Ordering::Release);
-        let start = row.is_some() && !state.has_agent;
+        state.turn += 1;
+        self.board.told.store(decider.told(), Ordering::Release);
+        release(process, matches!(decider, Decider::Server));
+        let start = !matches!(decider, Decider::Program) && !state.has_agent;
         state.has_agent |= start;
         drop(state);
         self.board.changed.notify_all();
+        self.board.line.alarm.ring();
         if start {
             let board = self.board.clone();
             let agent = std::thread::Builder::new().name("giveway-agent".into());
             if let Err(error) = agent.spawn(move || run(process, &board)) {
                 tracing::error!(%error, "no agent thread: queues run unscheduled");
-                self.board.state.lock().has_agent = false;
-                self.board.local.store(false, Ordering::Release);
+                let mut state = self.board.state.lock();
+                state.has_agent = false;
+                state.decider = Decider::Program;
+                self.board.told.store(NOBODY, Ordering::Release);
             }
-        }
-        if row.is_none() {
-            release(process);
         }
     }
 
     /// A queue came, went, or got another priority.
     pub(crate) fn changed(&self, _: &'static Process) {
-        if self.board.local.load(Ordering::Acquire) {
+        if self.board.told.load(Ordering::Acquire) != NOBODY {
             self.board.wake();
         }
     }
 }
 
-/// Takes back what a policy has set.
-fn release(process: &Process) {
+/// Takes back what a policy or a server has set. The window of each queue is in its own word, or, where the permission of
+/// the whole process counts, there: it is set in the one before it is taken out of the other.
+fn release(process: &Process, server: bool) {
+    if server {
+        process.domain.store_permission(Permission::limited());
+    }
     for stream in process.queued.lock().iter().filter(|stream| stream.handle() != 0) {
         if let Some(queue) = stream.queue() {
-            queue.set_policy_run(true);
             queue.set_policy_limit(true);
+            queue.set_policy_run(true);
         }
+    }
+    if !server {
+        process.domain.store_permission(Permission::unlimited());
     }
 }
 
+/// `CLOCK_MONOTONIC`.
 fn now() -> Time {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the time that it is given.
@@ -138,86 +212,52 @@ fn now() -> Time {
 }
 
 /// The agent's loop; it ends with the process.
-fn run(process: &'static Process, board: &Board) {
+fn run(process: &'static Process, board: &Arc<Board>) {
     Thread::current().adopt();
     block_signals();
-    let mut engine: Option<Engine> = None;
-    let mut since = HashMap::new();
+    let mut client = None;
     loop {
         let state = board.state.lock();
-        let (seen, policy) = (state.changes, state.policy);
+        let (seen, decider, turn) = (state.changes, state.decider, state.turn);
         drop(state);
         if !get().is_some_and(|current| ptr::eq(current, process)) {
             return;
         }
-        let mut wake = None;
-        match policy {
-            None => {
-                engine = None;
-                release(process);
-            }
-            Some(row) => {
-                let engine = engine.get_or_insert_with(|| Engine::new(row, Engine::LINGER));
-                if !ptr::eq(engine.policy(), row) {
-                    engine.set_policy(row);
+        match decider {
+            Decider::Program => {
+                let mut state = board.state.lock();
+                if state.changes == seen {
+                    board.changed.wait(&mut state);
                 }
-                wake = decide(process, engine, &mut since);
             }
-        }
-        let mut state = board.state.lock();
-        if state.changes != seen {
-            continue;
-        }
-        match wake {
-            None => board.changed.wait(&mut state),
-            Some(wait) => drop(board.changed.wait_for(&mut state, wait)),
+            Decider::Policy(row) => local::run(process, board, row, turn),
+            Decider::Server => {
+                let client = client.get_or_insert_with(|| global::Client::of(process, board));
+                client.run(turn);
+            }
         }
     }
 }
 
-/// Decides once and sets every queue's word; says after what time to decide anew.
-fn decide(
-    process: &'static Process,
-    engine: &mut Engine,
-    since: &mut HashMap<u64, Time>,
-) -> Option<Duration> {
-    let now = now();
-    let mut queues: HashMap<u64, Arc<XQueue>> = HashMap::new();
-    let mut statuses = Vec::new();
+/// The domain whose permissions a decider sets, and the queues that it is told of.
+struct Member {
+    handle: u64,
+    /// The device's KFD id.
+    device: u32,
+    queue: Arc<xqueue::XQueue>,
+    desk: &'static Desk,
+}
+
+/// The queues that have an XQueue.
+fn members(process: &Process) -> Vec<Member> {
+    let mut members = Vec::new();
     for stream in process.queued.lock().iter() {
-        let (handle, Some(queue)) = (stream.handle(), stream.queue()) else { continue };
-        if handle == 0 {
-            continue;
+        if let (handle @ 1.., Some(queue)) = (stream.handle(), stream.queue()) {
+            let device = process.devices.id(stream.hw.device());
+            members.push(Member { handle, device, queue: queue.clone(), desk: stream.desk() });
         }
-        let activity = if queue.is_ready() {
-            Activity::Ready { since: *since.entry(handle).or_insert(now) }
-        } else {
-            since.remove(&handle);
-            let span = |idle: Duration| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
-            Activity::Idle { since: queue.idle_for().map(|idle| Time(now.0.saturating_sub(span(idle)))) }
-        };
-        statuses.push(QueueStatus {
-            queue: QueueId(handle),
-            device: DeviceId(stream.hw.device()),
-            priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
-            level: PreemptLevel::Block,
-            activity,
-            counts: Counts::default(),
-        });
-        queues.insert(handle, queue.clone());
     }
-    since.retain(|handle, _| queues.contains_key(handle));
-    let Ok(list) = Queues::try_from(statuses) else { return None };
-    let status = Status::Local { pid: Pid(std::process::id()), queues: list };
-    let decision = engine.decide(&status, now);
-    for operation in decision.operations {
-        let UnitId::Queue(id) = operation.unit else { continue };
-        let Some(queue) = queues.get(&id.0) else { continue };
-        // Running comes before the limit goes, and the limit before the hold: never unlimited in between.
-        queue.set_policy_limit(operation.permit.limit);
-        queue.set_policy_run(operation.permit.run);
-    }
-    decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
+    members
 }
 
 /// The program's signals are for the program's threads.

@@ -3,6 +3,7 @@
 //! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
+use super::scheduler::desk::Desk;
 use super::{Process, base, get};
 use crate::lifecycle;
 use crate::thread::Thread;
@@ -24,6 +25,8 @@ pub(crate) struct Stream {
     queue: OnceLock<Option<Arc<XQueue>>>,
     /// The number of its XQueue as the program and schedulers know it; 0: it has none, and is never held.
     handle: AtomicU64,
+    /// What a server is told of its queue.
+    desk: Desk,
 }
 
 /// Numbers of XQueues.
@@ -38,7 +41,8 @@ impl Stream {
         class: OrderClass,
     ) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
-        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle: AtomicU64::new(0) }))
+        let handle = AtomicU64::new(0);
+        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle, desk: Desk::new() }))
     }
 
     /// The default stream of a device.
@@ -54,6 +58,11 @@ impl Stream {
     /// The number of its XQueue; 0 if it has none.
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Ordering::Acquire)
+    }
+
+    /// What a server is told of its queue.
+    pub(crate) fn desk(&'static self) -> &'static Desk {
+        &self.desk
     }
 
     /// Its queue, made on first use.
@@ -74,6 +83,9 @@ impl Stream {
                 class: self.class,
                 launch: process.launch_config(),
                 priority: process.base.config.auto.priority,
+                // Without an XQueue it is never held.
+                covered: process.base.config.auto.enabled,
+                tag: self.desk.tag(),
             };
             process.domain.create_queue(DeviceId(self.hw.device()), self.hw.clone(), config)
         });
@@ -92,6 +104,7 @@ impl Stream {
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
         queue.set_policy_limit(true);
+        queue.set_covered(true);
         process.scheduler.changed(process);
         Some(handle)
     }
@@ -106,6 +119,7 @@ impl Stream {
             queue.resume(xqueue::ResumeFlags::NONE);
         }
         queue.set_policy_run(true);
+        queue.set_covered(false);
         process.scheduler.changed(process);
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(false);

@@ -210,7 +210,7 @@ impl Bed {
         let index = self.queues.len();
         self.world.log.lock().queues.push(HwState { auto: true, ..HwState::default() });
         let hw = SimQueue { world: self.world.clone(), index };
-        let config = QueueConfig { class, launch, priority: 0 };
+        let config = QueueConfig { class, launch, ..QueueConfig::default() };
         let queue =
             self.domain.create_queue(DeviceId(device), Arc::new(hw), config).expect("the device is known");
         self.queues.push(queue);

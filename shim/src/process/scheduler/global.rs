@@ -1,0 +1,356 @@
+//! The client of `xserver`: how this process comes under the permission of a server, and what it tells it.
+//!
+//! Two threads of the library's own work for it. The *agent* finds the server, tells it of queues and numbers, and sees
+//! to it that the permission holds no longer than its lease. A *listener*, one for each connection, sleeps on the futex
+//! of the server's page and wakes whoever may launch when the permission has changed. The launching threads' part is in
+//! `desk.rs`.
+//!
+//! Without a server, and after one that is gone, everything runs within its window; the agent tries again twice a
+//! second. Nothing here waits for the server without a limit, and nothing on a thread of the program's.
+
+pub(super) mod bell;
+mod connection;
+pub(super) mod pages;
+mod seats;
+
+use super::{Board, Member, block_signals, members, now};
+use crate::process::Process;
+use crate::thread::Thread;
+use bell::Kept;
+use connection::{Failure, Welcome};
+use pages::Pages;
+use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
+use protocol::socket;
+use protocol::time::Time;
+use seats::Seats;
+use std::ffi::c_int;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::Duration;
+use xqueue::{Domain, Permission};
+
+/// How often the agent looks for a server.
+const RETRY: Duration = Duration::from_millis(500);
+/// The same after one that does not want this process, or cannot be used: somebody has to change something first.
+const RETRY_REFUSED: Duration = Duration::from_secs(5);
+/// How often the numbers are brought up to date while the server waits for progress.
+const PROGRESS: Duration = Duration::from_millis(25);
+/// How long the listener is given for its end before it is woken again.
+const END: Duration = Duration::from_millis(1);
+
+/// Whether the user of this process, or of one that it was forked from, has been told that there is no server.
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// The agent's side of the connection.
+pub(super) struct Client {
+    domain: &'static Domain,
+    board: Arc<Board>,
+    members: Box<dyn Fn() -> Vec<Member>>,
+    path: PathBuf,
+    seats: Seats,
+    /// Whether the numbers are kept up to date at present.
+    counts: bool,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum End {
+    /// Another decider was set.
+    Turn,
+    /// The server is of no use any more; why.
+    Lost(String),
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl Client {
+    /// The client of a process.
+    pub(super) fn of(process: &'static Process, board: &Arc<Board>) -> Self {
+        let path = process.base.config.socket.clone().unwrap_or_else(|| {
+            // SAFETY: asks for a number.
+            let user = unsafe { libc::geteuid() };
+            socket::default_path(user, socket::INSTANCE, |path| path.is_dir())
+        });
+        Self::new(&process.domain, board.clone(), path, move || members(process))
+    }
+
+    fn new(
+        domain: &'static Domain,
+        board: Arc<Board>,
+        path: PathBuf,
+        members: impl Fn() -> Vec<Member> + 'static,
+    ) -> Self {
+        Self { domain, board, members: Box::new(members), path, seats: Seats::default(), counts: false }
+    }
+
+    /// Lets the server decide as long as it is this turn.
+    pub(super) fn run(&mut self, turn: u64) {
+        let board = self.board.clone();
+        let pages = match board.line.pages() {
+            Ok(pages) => pages,
+            Err(error) => {
+                tracing::error!(%error, "no place for the server's pages: queues run unscheduled");
+                return wait_for_turn(&board, turn);
+            }
+        };
+        // From now on the agent can be woken, and looks what there is to do.
+        let _ = board.line.alarm.provide();
+        let mut said = false;
+        while board.in_turn(turn, || {}) {
+            let pause = match self.connect() {
+                Ok(welcome) => match self.serve(turn, pages, welcome) {
+                    End::Turn => return,
+                    End::Lost(reason) => {
+                        tracing::warn!(
+                            "the xserver at {} is lost ({reason}): queues run unscheduled until it is back",
+                            self.path.display()
+                        );
+                        // It is known that there is none; the next line says that there is one again.
+                        said = true;
+                        RETRY
+                    }
+                },
+                Err(failure) => {
+                    // Once for a program, with all the processes that it forks.
+                    let first = !SAID.swap(true, Ordering::Relaxed);
+                    if first && !said {
+                        tracing::warn!(
+                            "no xserver at {} ({failure}): queues run unscheduled",
+                            self.path.display()
+                        );
+                    }
+                    if matches!(failure, Failure::Absent(_)) { RETRY } else { RETRY_REFUSED }
+                }
+            };
+            self.rest(turn, pause);
+        }
+    }
+
+    fn connect(&self) -> Result<Welcome, Failure> {
+        let socket = connection::connect(&self.path)?;
+        connection::shake_hands(socket, &name(), connection::ANSWER)
+    }
+
+    /// Waits, as long as it is this turn.
+    fn rest(&self, turn: u64, pause: Duration) {
+        let until = now().after(pause);
+        while self.board.in_turn(turn, || {}) {
+            let left = until.since(now());
+            if left.is_zero() {
+                return;
+            }
+            wait(None, &self.board, left);
+        }
+    }
+
+    /// Obeys a server from its welcome on.
+    fn serve(&mut self, turn: u64, pages: &Pages, welcome: Welcome) -> End {
+        let Welcome { socket, server_page, client_page, eventfd, offset, server } = welcome;
+        let line = &self.board.line;
+        let begun = pages
+            .attach(server_page.as_fd(), client_page.as_fd())
+            .and_then(|()| line.bell.hang(&eventfd))
+            .map(|()| line.set_offset(connection::difference(offset)));
+        drop((server_page, client_page, eventfd));
+        self.seats.forget_announcements();
+        let stop = Arc::new(AtomicBool::new(false));
+        let listener = begun.and_then(|()| {
+            let (domain, board, stop) = (self.domain, self.board.clone(), stop.clone());
+            let (page, header) = (pages.server(), pages.header());
+            let listen = move || listen(domain, &board, page, header, &stop);
+            std::thread::Builder::new().name("giveway-listen".into()).spawn(listen)
+        });
+        let end = match &listener {
+            Ok(_) => {
+                tracing::info!("the xserver at {} (process {server}) decides", self.path.display());
+                self.obey(turn, pages, &socket).unwrap_or_else(|end| end)
+            }
+            Err(error) => End::Lost(error.to_string()),
+        };
+        // First of all, everything runs.
+        self.board.in_turn(turn, || {
+            self.domain.store_permission(Permission::limited());
+            self.seats.set_words(false);
+        });
+        self.board.line.bell.mute();
+        if let Ok(listener) = listener {
+            stop.store(true, Ordering::SeqCst);
+            while !listener.is_finished() {
+                // It may be between its look at `stop` and its sleep.
+                futex_wake(&pages.server().changes);
+                std::thread::sleep(END);
+            }
+            let _ = listener.join();
+        }
+        end
+    }
+
+    /// The agent's loop while there is a server.
+    fn obey(&mut self, turn: u64, pages: &Pages, socket: &Kept) -> Result<End, End> {
+        let board = self.board.clone();
+        let (line, page) = (&board.line, pages.server());
+        let mut unsent = Vec::new();
+        let mut seen = None;
+        loop {
+            let changes = board.state.lock().changes;
+            if seen != Some(changes) {
+                self.seats.update((self.members)(), line, pages, |message| unsent.extend(message.encode()));
+                let told = board.in_turn(turn, || {
+                    if seen.is_none() {
+                        self.domain.follow_permission(&page.word);
+                    }
+                    self.seats.set_words(true);
+                });
+                if !told {
+                    return Ok(End::Turn);
+                }
+                seen = Some(changes);
+            }
+            if !unsent.is_empty() {
+                let sent = connection::send(socket, &unsent)?;
+                unsent.drain(..sent);
+            }
+            let pause = self.report(pages);
+            let left = Time(page.deadline.load(Ordering::SeqCst)).since(line.now());
+            if left.is_zero() {
+                return Err(End::Lost("it has not answered for its lease".to_owned()));
+            }
+            if line.bell.is_lost() {
+                return Err(End::Lost("this program has closed the descriptors".to_owned()));
+            }
+            let number =
+                socket.number().ok_or_else(|| End::Lost("this program has closed the socket".to_owned()))?;
+            let socket_ready = wait(Some((number, !unsent.is_empty())), &board, left.min(pause));
+            if socket_ready {
+                self.read(socket)?;
+            }
+        }
+    }
+
+    /// After its welcome a server says nothing: what comes is its end.
+    fn read(&self, socket: &Kept) -> Result<(), End> {
+        let mut bytes = [0; 64];
+        match connection::receive(socket, &mut bytes, &mut Vec::new()) {
+            Ok(0) => Err(End::Lost("it has closed the connection".to_owned())),
+            Ok(_) => Err(End::Lost("it says what has no sense".to_owned())),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings the numbers up to date if the server asks for it; says for how long that will do.
+    fn report(&mut self, pages: &Pages) -> Duration {
+        let (page, line) = (pages.server(), &self.board.line);
+        let asked = page.report.load(Ordering::SeqCst);
+        let answers = pages.header().reported.load(Ordering::Relaxed) != asked;
+        let waits = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
+        // Who counts looks again soon, and need not be rung for. A program that launches and synchronizes in turn finds
+        // that so most of the time, even if it is idle at every look.
+        let rung = !self.counts && line.counts.load(Ordering::SeqCst);
+        line.counts.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.counts = waits && (rung || self.seats.any_ready());
+        if self.counts {
+            line.counts.store(true, Ordering::SeqCst);
+        }
+        if answers || waits {
+            self.seats.count(line, pages);
+        }
+        if answers {
+            pages.header().reported.store(asked, Ordering::SeqCst);
+            line.bell.ring();
+        }
+        if self.counts { PROGRESS } else { Duration::MAX }
+    }
+}
+
+/// The listener's loop.
+fn listen(
+    domain: &Domain,
+    board: &Board,
+    page: &'static ServerPage,
+    header: &'static ClientHeader,
+    stop: &AtomicBool,
+) {
+    Thread::current().adopt();
+    block_signals();
+    loop {
+        // First of all, so that nothing that changes from here on is slept over.
+        let seen = page.changes.load(Ordering::SeqCst);
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        domain.permission_changed();
+        let reports = page.report.load(Ordering::SeqCst) != header.reported.load(Ordering::SeqCst);
+        let waits = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
+        if reports || waits && !board.line.counts.load(Ordering::SeqCst) {
+            board.line.alarm.ring();
+        }
+        futex_wait(&page.changes, seen);
+    }
+}
+
+/// Sleeps until somebody wakes who has changed the word; not at all if it is not `seen` any more.
+fn futex_wait(word: &AtomicU32, seen: u32) {
+    let forever = ptr::null::<libc::timespec>();
+    // SAFETY: the word is valid; the kernel only reads it. Not private: the server wakes.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, forever) };
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word is valid; nothing is written.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, c_int::MAX) };
+}
+
+/// Waits until the agent is woken, the socket (with true: for room to write as well) has something, or the time is over.
+/// True: the socket has.
+fn wait(socket: Option<(c_int, bool)>, board: &Board, limit: Duration) -> bool {
+    let (alarm, limit) = match board.line.alarm.provide() {
+        Ok((alarm, false)) => (alarm, limit),
+        // Nobody could wake the agent until now: there may be something to see.
+        Ok((_, true)) => return false,
+        // Nobody can wake it.
+        Err(_) => (-1, limit.min(PROGRESS)),
+    };
+    let events = |writes: bool| if writes { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+    let (number, wanted) = socket.map_or((-1, 0), |(number, writes)| (number, events(writes)));
+    let mut polled = [
+        libc::pollfd { fd: number, events: wanted, revents: 0 },
+        libc::pollfd { fd: alarm, events: libc::POLLIN, revents: 0 },
+    ];
+    // Nothing is waited for longer than a lease.
+    let limit = limit.min(LEASE);
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(1),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: two structures, as it says, and a time. All signals are blocked already.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, ptr::null()) };
+    let [socket, alarm] = polled.map(|polled| polled.revents);
+    if alarm != 0 {
+        board.line.alarm.answer();
+    }
+    socket & !libc::POLLOUT != 0
+}
+
+/// The program's name for people: its file's.
+fn name() -> String {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Waits until somebody else is to decide.
+fn wait_for_turn(board: &Board, turn: u64) {
+    let mut state = board.state.lock();
+    while state.turn == turn {
+        board.changed.wait(&mut state);
+    }
+}

@@ -1,0 +1,186 @@
+//! Which queues the server knows, where their states are written, and the numbers that it is told of them.
+
+use super::super::{Line, Member};
+use super::pages::Pages;
+use crate::process::scheduler::desk::Desk;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::ids::{DeviceId, QueueId};
+use protocol::message::ToServer;
+use protocol::page::{SLOTS, Slot, activity_word};
+use protocol::status::Activity;
+use protocol::time::Time;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+use xqueue::XQueue;
+
+/// A queue with a slot.
+#[derive(Debug)]
+struct Seat {
+    slot: usize,
+    device: u32,
+    priority: i32,
+    queue: Arc<XQueue>,
+    desk: &'static Desk,
+    announced: bool,
+}
+
+/// The queues by their names.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    seats: BTreeMap<u64, Seat>,
+    /// Slots up to here have been used.
+    used: usize,
+    /// Slots that are free again, the one that was left first in front: it is taken only when all others were used, so
+    /// that a thread that still has an old address in its hand is long through.
+    free: VecDeque<usize>,
+    /// What queues that are gone have completed.
+    gone: u64,
+}
+
+fn priority(number: i32) -> Priority {
+    Priority::try_from(i64::from(number)).unwrap_or_default()
+}
+
+impl Seats {
+    /// Follows what has come, gone, or changed its priority; `tell` sends it to the server.
+    pub(super) fn update(
+        &mut self,
+        members: Vec<Member>,
+        line: &Line,
+        pages: &Pages,
+        mut tell: impl FnMut(&ToServer),
+    ) {
+        let mut left = std::mem::take(&mut self.seats);
+        let mut come = Vec::new();
+        for member in members {
+            match left.remove(&member.handle) {
+                Some(seat) => drop(self.seats.insert(member.handle, seat)),
+                None => come.push(member),
+            }
+        }
+        for (handle, seat) in left {
+            seat.desk.set_slot(None);
+            self.gone += seat.queue.stats().completed;
+            self.free.push_back(seat.slot);
+            if seat.announced {
+                tell(&ToServer::QueueDestroyed { queue: QueueId(handle) });
+            }
+        }
+        for Member { handle, device, queue, desk } in come {
+            // A queue for which there is no room runs when its process may; only nobody hears of it.
+            let Some(slot) = self.take_slot() else { break };
+            clear(pages.slot(slot));
+            desk.set_slot(Some(pages.slot(slot)));
+            let priority = queue.priority();
+            self.seats.insert(handle, Seat { slot, device, priority, queue, desk, announced: false });
+        }
+        for (&handle, seat) in &mut self.seats {
+            let current = seat.queue.priority();
+            if !seat.announced {
+                seat.announced = true;
+                seat.priority = current;
+                // Before the server hears of it: it finds what it would have been rung for.
+                seat.write_activity(pages.slot(seat.slot), line);
+                tell(&ToServer::QueueCreated {
+                    queue: QueueId(handle),
+                    slot: u32::try_from(seat.slot).unwrap_or(u32::MAX),
+                    device: DeviceId(seat.device),
+                    priority: priority(current),
+                    level: PreemptLevel::Block,
+                });
+            } else if current != seat.priority {
+                seat.priority = current;
+                tell(&ToServer::Priority { queue: QueueId(handle), priority: priority(current) });
+            }
+        }
+    }
+
+    fn take_slot(&mut self) -> Option<usize> {
+        if self.used < SLOTS {
+            self.used += 1;
+            return Some(self.used - 1);
+        }
+        self.free.pop_front()
+    }
+
+    /// The server is another one from now on, and knows nothing yet.
+    pub(super) fn forget_announcements(&mut self) {
+        for seat in self.seats.values_mut() {
+            seat.announced = false;
+        }
+    }
+
+    /// Sets each queue's own word: with a server, the limit is its affair, and a queue that is never to run is held here,
+    /// because its permission is one for the whole process.
+    pub(super) fn set_words(&self, with_server: bool) {
+        for seat in self.seats.values() {
+            seat.queue.set_policy_limit(!with_server);
+            seat.queue.set_policy_run(!with_server || seat.priority != Priority::NO_EXECUTE.get());
+        }
+    }
+
+    /// Whether any queue has unfinished commands.
+    pub(super) fn any_ready(&self) -> bool {
+        self.seats.values().any(|seat| seat.queue.is_ready())
+    }
+
+    /// Writes the numbers of all queues, and of the process.
+    pub(super) fn count(&self, line: &Line, pages: &Pages) {
+        let mut completed = self.gone;
+        let mut busy = None;
+        for seat in self.seats.values() {
+            let stats = seat.queue.stats();
+            let slot = pages.slot(seat.slot);
+            slot.pending.store(stats.pending as u64, Ordering::Relaxed);
+            slot.in_flight.store(stats.in_flight, Ordering::Relaxed);
+            slot.direct.store(stats.direct, Ordering::Relaxed);
+            slot.deferred.store(stats.deferred, Ordering::Relaxed);
+            slot.suspensions.store(stats.suspensions, Ordering::Relaxed);
+            let suspended = u64::try_from(stats.suspended.as_nanos()).unwrap_or(u64::MAX);
+            slot.suspended_ns.store(suspended, Ordering::Relaxed);
+            completed += stats.completed;
+            busy = busy.max(seat.queue.busy_for());
+        }
+        let until = busy.map_or(0, |busy| line.now().after(busy).0);
+        pages.header().busy_until.store(until, Ordering::Relaxed);
+        pages.header().completed.store(completed, Ordering::Release);
+    }
+}
+
+impl Seat {
+    /// Writes what a queue does, unless a launching thread has done that already. The slot is new, so its word is 0,
+    /// which launching threads never write.
+    fn write_activity(&self, slot: &Slot, line: &Line) {
+        // With `turn_ready`, which changes `ready` and then looks for the slot: one of both sees the other's.
+        fence(Ordering::SeqCst);
+        let activity = if self.queue.is_ready() {
+            Activity::Ready { since: line.now() }
+        } else {
+            let earlier = |idle: Duration| line.now().0.saturating_sub(nanos(idle));
+            Activity::Idle { since: self.queue.idle_for().map(|idle| Time(earlier(idle))) }
+        };
+        let word = activity_word(activity);
+        let _ = slot.activity.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn clear(slot: &Slot) {
+    for word in [
+        &slot.activity,
+        &slot.pending,
+        &slot.in_flight,
+        &slot.direct,
+        &slot.deferred,
+        &slot.suspensions,
+        &slot.suspended_ns,
+    ] {
+        word.store(0, Ordering::SeqCst);
+    }
+}

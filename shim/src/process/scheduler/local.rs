@@ -1,0 +1,85 @@
+//! A policy in this process: it is asked when a queue turns ready or idle, and when it has said that time matters.
+
+use super::{Board, members, now};
+use crate::process::Process;
+use policies::Engine;
+use policies::registry::Row;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::ids::{DeviceId, Pid, QueueId};
+use protocol::operation::UnitId;
+use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
+use protocol::time::Time;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use xqueue::XQueue;
+
+/// Decides whenever something changes, until it is another one's turn.
+pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
+    let mut engine = Engine::new(row, Engine::LINGER);
+    let mut since = HashMap::new();
+    loop {
+        let state = board.state.lock();
+        let seen = state.changes;
+        if state.turn != turn {
+            return;
+        }
+        drop(state);
+        let wake = decide(process, board, turn, &mut engine, &mut since);
+        let mut state = board.state.lock();
+        if state.changes != seen {
+            continue;
+        }
+        match wake {
+            None => board.changed.wait(&mut state),
+            Some(wait) => drop(board.changed.wait_for(&mut state, wait)),
+        }
+    }
+}
+
+/// Decides once and sets every queue's word; says after what time to decide anew.
+fn decide(
+    process: &'static Process,
+    board: &Board,
+    turn: u64,
+    engine: &mut Engine,
+    since: &mut HashMap<u64, Time>,
+) -> Option<Duration> {
+    let now = now();
+    let mut queues: HashMap<u64, Arc<XQueue>> = HashMap::new();
+    let mut statuses = Vec::new();
+    for member in members(process) {
+        let (handle, queue) = (member.handle, member.queue);
+        let activity = if queue.is_ready() {
+            Activity::Ready { since: *since.entry(handle).or_insert(now) }
+        } else {
+            since.remove(&handle);
+            let span = |idle: Duration| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+            Activity::Idle { since: queue.idle_for().map(|idle| Time(now.0.saturating_sub(span(idle)))) }
+        };
+        statuses.push(QueueStatus {
+            queue: QueueId(handle),
+            device: DeviceId(member.device),
+            priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
+            level: PreemptLevel::Block,
+            activity,
+            counts: Counts::default(),
+        });
+        queues.insert(handle, queue);
+    }
+    since.retain(|handle, _| queues.contains_key(handle));
+    let Ok(list) = Queues::try_from(statuses) else { return None };
+    let status = Status::Local { pid: Pid(std::process::id()), queues: list };
+    let decision = engine.decide(&status, now);
+    board.in_turn(turn, || {
+        for operation in decision.operations {
+            let UnitId::Queue(id) = operation.unit else { continue };
+            let Some(queue) = queues.get(&id.0) else { continue };
+            // Running comes before the limit goes, and the limit before the hold: never unlimited in between.
+            queue.set_policy_limit(operation.permit.limit);
+            queue.set_policy_run(operation.permit.run);
+        }
+    });
+    decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
+}
