@@ -48,6 +48,8 @@ int main(int argc, char **argv) {
   for (hipEvent_t &end : ends) CHECK(hipEventCreateWithFlags(&end, hipEventDisableTiming));
   const Words start = pattern_words(ELEMENTS, SEED), source = pattern_words(ELEMENTS, SEED + 1);
   gw_u64 *words = device_words(start), *from = device_words(source);
+  /* From here on the null stream is idle, and known to be. */
+  CHECK(hipDeviceSynchronize());
 
   gw_u64 submitted = 0, completed = 0;
   auto complete_one = [&] {
