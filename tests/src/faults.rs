@@ -1,7 +1,7 @@
 //! What happens to two busy programs when the server or one of them is killed, stopped or started anew.
 //!
 //! One program is urgent and has work again and again, the other is low and has work back to back
-//! (`tests/programs/rounds.hip`). Each case first waits until the low one is suspended with something pending, by what
+//! (`tests/programs/endless.hip`). Each case first waits until the low one is suspended with something pending, by what
 //! `xcli list` says, and afterwards sees by the programs' own logs that it still was when the fault came; else the case
 //! is tried again. It passes if the programs that are left go on and finish with the right results, and none of them
 //! stalls for more than [`LONGEST_STALL`].
@@ -169,22 +169,23 @@ fn end(stage: &mut Stage, fault: Nanos, pending: u64, remark: &str) -> Outcome<S
     let (urgent_log, low_log) = (stage.urgent().log(), stage.low().log());
     stage.was_suspended(&urgent_log, &low_log, fault)?;
     for worker in [stage.low.take(), stage.urgent.take()].into_iter().flatten() {
-        told += &finish(worker, fault)?;
+        told += &finish(worker, fault, remark)?;
     }
     Ok(told + remark)
 }
 
-fn finish(worker: Worker, fault: Nanos) -> Outcome<String> {
+fn finish(worker: Worker, fault: Nanos, remark: &str) -> Outcome<String> {
     let (name, stopped) = (worker.name, worker.stopped);
     if worker.killed {
         worker.bury()?;
         return Ok(String::new());
     }
     let log = worker.finish()?;
-    let stall = log.longest_stall(fault, stopped);
+    let (stall, end) = log.longest_stall(fault, stopped);
     if stall > LONGEST_STALL {
         return Err(Trouble::Wrong(format!(
-            "{name} stalled for {stall:?}, which is longer than {LONGEST_STALL:?}"
+            "{name} stalled for {stall:?}, which is longer than {LONGEST_STALL:?}, until {} ms after the fault{remark}",
+            (end - fault) / 1_000_000
         )));
     }
     Ok(format!("; {name} stalled for {} ms at most, {} rounds right", stall.as_millis(), log.rounds()))

@@ -76,10 +76,10 @@ macro_rules! programs {
 
 programs! {
     callbacks => End::Itself, |run| run;
-    corun => End::Itself, |run| run.arg("20").arg("1");
     copies => End::Itself, |run| run;
     copies_2d => End::Itself, |run| run;
     copies_async => End::Itself, |run| run;
+    endless => End::Itself, |run| run.arg("urgent").arg("130");
     errors => End::Itself, |run| run;
     events => End::Itself, |run| run;
     ext_launch => End::Itself, with_code_object;
@@ -94,7 +94,7 @@ programs! {
     oom => End::Itself, |run| run.sim("--vram", 8);
     queries => End::Itself, |run| run;
     random_order => End::Itself, |run| run.arg("5");
-    rounds => End::Itself, |run| run.arg("urgent").arg("130");
+    rounds => End::Itself, |run| run.arg("20").arg("1");
     signals => End::Itself, |run| run.arg("interrupt");
     stay => End::Killed, |run| run.sim("--vram", 64).arg("40");
     stream_cycles => End::Itself, |run| run;

@@ -38,10 +38,10 @@ struct Cli {
 #[derive(clap::Args)]
 struct PlaceArgs {
     /// The server by the name of its instance, the second word of `xserver POLICY INSTANCE` [default: 50000]
-    #[arg(short = 'p', long, value_name = "INSTANCE", value_parser = place::instance)]
+    #[arg(short = 'p', long, global = true, value_name = "INSTANCE", value_parser = place::instance)]
     instance: Option<String>,
     /// The server by its address: the path of its socket, or this machine's name (localhost)
-    #[arg(short = 'a', long, value_name = "ADDR", value_parser = place::address)]
+    #[arg(short = 'a', long, global = true, value_name = "ADDR", value_parser = place::address)]
     address: Option<place::Address>,
 }
 

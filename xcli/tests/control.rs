@@ -122,7 +122,7 @@ fn another_machine() {
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(err.contains("TCP is not in this build"), "{err}");
     place.serve(|_| Reply::List(empty_list()));
-    let (code, ..) = finish(place.xcli().args(["-a", "127.0.0.1", "list"]));
+    let (code, ..) = finish(place.xcli().args(["list", "-a", "127.0.0.1"]));
     assert_eq!(code, Some(0), "this machine's own address is this machine");
 }
 

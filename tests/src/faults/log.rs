@@ -46,15 +46,16 @@ impl Log {
     }
 
     /// The longest stall since `from`: the longest time between two rounds that follow each other, of which the second
-    /// came after it, without the time in which the program itself was stopped.
-    pub fn longest_stall(&self, from: Nanos, stopped: Option<(Nanos, Nanos)>) -> Duration {
+    /// came after it, without the time in which the program itself was stopped. And when it was over.
+    pub fn longest_stall(&self, from: Nanos, stopped: Option<(Nanos, Nanos)>) -> (Duration, Nanos) {
         let pairs = self.0.windows(2).filter(|pair| pair[1] > from);
         let stalls = pairs.map(|pair| {
             let (begin, end) = (pair[0], pair[1]);
             let own = stopped.map_or(0, |(stop, cont)| cont.min(end).saturating_sub(stop.max(begin)));
-            (end - begin).saturating_sub(own)
+            ((end - begin).saturating_sub(own), end)
         });
-        Duration::from_nanos(stalls.max().unwrap_or(0))
+        let (nanos, end) = stalls.max().unwrap_or((0, from));
+        (Duration::from_nanos(nanos), end)
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
     #[test]
     fn a_stall_is_the_longest_time_without_a_round() {
         let log = Log(vec![10, 20, 500, 530, 1000]);
-        let stall = |from, stopped| log.longest_stall(from, stopped).as_nanos();
+        let stall = |from, stopped| log.longest_stall(from, stopped).0.as_nanos();
         assert_eq!(stall(0, None), 480);
         assert_eq!(stall(400, None), 480, "one that has begun before");
         assert_eq!(stall(500, None), 470);

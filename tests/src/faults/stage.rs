@@ -16,7 +16,7 @@ use crate::{Gpu, Mode, Running, product};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The pause of the urgent program, after which it was idle: see `tests/programs/rounds.hip`.
+/// The pause of the urgent program, after which it was idle: see `tests/programs/endless.hip`.
 const PAUSE: Nanos = 30_000_000;
 
 /// Why a case did not pass.
@@ -118,7 +118,7 @@ impl Worker {
             ("XSCHED_LOG_LEVEL", "debug"),
         ];
         let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let run = gpu.shared("rounds").arg(name).arg("0").arg(log.display().to_string());
+        let run = gpu.shared("endless").arg(name).arg("0").arg(log.display().to_string());
         let running = run.mode(Mode::Shimmed { env }).start();
         let begun = await_some(&format!("{name} completed nothing"), || {
             running.program().filter(|_| Log::read(&log).rounds() > 0)
