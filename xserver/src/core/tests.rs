@@ -68,8 +68,9 @@ struct World {
     boards: RefCell<Vec<Rc<Board>>>,
     /// The eventfds, taken together.
     woken: Cell<bool>,
-    /// One entry is used up at each access of the server's: which client's queue takes its next step, if one does.
-    between: RefCell<Vec<Option<(usize, usize)>>>,
+    /// One entry is used up at each access of the server's: which client's queue takes its next steps then, and how
+    /// many.
+    between: RefCell<Vec<(usize, usize, usize)>>,
 }
 
 impl World {
@@ -84,8 +85,9 @@ impl World {
     }
 
     fn interrupt(&self) {
-        let next = self.between.borrow_mut().pop().flatten();
-        if let Some((client, slot)) = next {
+        let next = self.between.borrow_mut().pop();
+        let (client, slot, steps) = next.unwrap_or_default();
+        for _ in 0..steps {
             self.act(client, slot);
         }
     }
@@ -413,15 +415,17 @@ fn check(stage: &Stage, all: &[Vec<(u32, i64)>]) -> Result<(), TestCaseError> {
     let rank = |client: usize| works[client].iter().map(|queue| queue.1).max();
     let highest = (0..all.len()).filter_map(rank).max();
     for (client, runs) in stage.runs().into_iter().enumerate() {
-        let Some(own) = rank(client).filter(|_| !runs) else { continue };
-        prop_assert!(Some(own) != highest, "client {} of the highest priority does not run", client);
+        let Some(own) = rank(client) else { continue };
+        prop_assert!(runs || Some(own) != highest, "client {} of the highest priority does not run", client);
         let uses = |device| all[client].iter().any(|queue| queue.0 == device && queue.1 != -256);
         let in_the_way = |other: usize| {
             stage.board(other).runs()
                 && rank(other).is_some_and(|other| other > own)
                 && works[other].iter().any(|queue| uses(queue.0))
         };
-        prop_assert!((0..all.len()).any(in_the_way), "client {} is suspended for nobody", client);
+        let outranked = (0..all.len()).any(in_the_way);
+        prop_assert!(runs || outranked, "client {} is suspended for nobody", client);
+        prop_assert!(!runs || !outranked, "client {} runs beside one of higher priority", client);
     }
     Ok(())
 }
@@ -451,20 +455,30 @@ fn clients() -> impl Strategy<Value = Vec<Vec<(u32, i64)>>> {
     vec(vec((1u32..4, priority), 0..4), 1..5)
 }
 
+/// How many steps a client takes between two accesses of the server's.
+fn interruptions() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0usize), 1 => 1usize..5]
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
     /// Whatever a client does between two accesses of the server's is noticed, without a heartbeat and without
     /// anybody's help.
     #[test]
     fn nothing_is_overlooked(
         all in clients(),
         events in events(),
-        between in vec(proptest::option::weighted(0.3, (0usize..4, 0usize..3)), 0..200),
+        between in vec((0usize..4, 0usize..3, interruptions()), 0..200),
     ) {
         let lists: Vec<Queues<'_>> = all.iter().map(Vec::as_slice).collect();
         let mut stage = Stage::new(Settings::default(), &lists);
         // Slots without a queue are the client's own affair.
         let real = |client: usize, slot: usize| all.get(client).is_some_and(|queues| slot < queues.len());
-        let between = between.into_iter().map(|act| act.filter(|&(client, slot)| real(client, slot)));
+        let between = between.into_iter().map(|(client, slot, steps)| {
+            let steps = if real(client, slot) { steps } else { 0 };
+            (client, slot, steps)
+        });
         *stage.world.between.borrow_mut() = between.collect();
         for event in events {
             match event {
@@ -483,8 +497,10 @@ proptest! {
                 stage.step();
             }
         }
-        stage.core.set_on(true);
-        stage.step();
+        if !stage.core.is_on() {
+            stage.core.set_on(true);
+            stage.step();
+        }
         settle(&mut stage)?;
         check(&stage, &all)?;
         stage.world.between.borrow_mut().clear();
