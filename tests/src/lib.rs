@@ -13,10 +13,12 @@
 //!
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
+mod daemon;
 mod hipcc;
 mod process;
 mod slots;
 
+pub use daemon::Daemon;
 pub use hipcc::{code_object, program};
 pub use process::{Finished, Running, Stats};
 
