@@ -13,11 +13,13 @@
 //!
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
+mod daemon;
 pub mod faults;
 mod hipcc;
 mod process;
 mod slots;
 
+pub use daemon::Daemon;
 pub use hipcc::{code_object, linked_program, program};
 pub use process::{Finished, Running, Stats};
 

@@ -75,6 +75,7 @@ macro_rules! programs {
 }
 
 programs! {
+    across => End::Itself, |run| run.arg("0").arg("5");
     callbacks => End::Itself, |run| run;
     copies => End::Itself, |run| run;
     copies_2d => End::Itself, |run| run;
@@ -85,6 +86,7 @@ programs! {
     ext_launch => End::Itself, with_code_object;
     fork => End::Itself, |run| run;
     graphs => End::Itself, |run| run;
+    host_wait => End::Itself, |run| run;
     kernels => End::Itself, |run| run;
     long_kernel => End::Itself, |run| run;
     many => End::Itself, |run| run;

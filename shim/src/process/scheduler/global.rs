@@ -12,6 +12,8 @@ pub(super) mod bell;
 mod connection;
 pub(super) mod pages;
 mod seats;
+#[cfg(test)]
+mod tests;
 
 use super::{Board, Member, block_signals, members, now};
 use crate::process::Process;
@@ -41,8 +43,9 @@ const PROGRESS: Duration = Duration::from_millis(25);
 /// How long the listener is given for its end before it is woken again.
 const END: Duration = Duration::from_millis(1);
 
-/// Whether the user of this process, or of one that it was forked from, has been told that there is no server.
-static SAID: AtomicBool = AtomicBool::new(false);
+/// Whether the user of this process, or of one that it was forked from, has been told that nobody listens, or that a
+/// server is of no use.
+static SAID: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// The agent's side of the connection.
 pub(super) struct Client {
@@ -119,14 +122,15 @@ impl Client {
                 },
                 Err(failure) => {
                     // Once for a program, with all the processes that it forks.
-                    let first = !SAID.swap(true, Ordering::Relaxed);
-                    if first && !said {
+                    let absent = matches!(failure, Failure::Absent(_));
+                    let first = !SAID[usize::from(absent)].swap(true, Ordering::Relaxed);
+                    if first && !(absent && said) {
                         tracing::warn!(
                             "no xserver at {} ({failure}): queues run unscheduled",
                             self.path.display()
                         );
                     }
-                    if matches!(failure, Failure::Absent(_)) { RETRY } else { RETRY_REFUSED }
+                    if absent { RETRY } else { RETRY_REFUSED }
                 }
             };
             self.rest(turn, pause);
@@ -225,8 +229,7 @@ impl Client {
             if line.bell.is_lost() {
                 return Err(End::Lost("this program has closed the descriptors".to_owned()));
             }
-            let number =
-                socket.number().ok_or_else(|| End::Lost("this program has closed the socket".to_owned()))?;
+            let number = connection::number(socket)?;
             let socket_ready = wait(Some((number, !unsent.is_empty())), &board, left.min(pause));
             if socket_ready {
                 self.read(socket)?;

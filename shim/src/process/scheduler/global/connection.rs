@@ -188,9 +188,14 @@ fn check_page(whose: &str, page: &OwnedFd, bytes: usize, seals: c_int) -> Result
     Ok(())
 }
 
+/// The socket's number, if the program has not closed it.
+pub(super) fn number(socket: &Kept) -> io::Result<c_int> {
+    socket.number().ok_or_else(|| io::Error::other("this program has closed the socket"))
+}
+
 /// Waits until something can be read, or the other side is gone. False: neither, after this time.
 fn wait_for_input(socket: &Kept, limit: Duration) -> io::Result<bool> {
-    let number = socket.number().ok_or(io::ErrorKind::NotConnected)?;
+    let number = number(socket)?;
     let mut polled = libc::pollfd { fd: number, events: libc::POLLIN, revents: 0 };
     // Rounded up, so that it never spins.
     let limit = c_int::try_from(limit.as_millis() + 1).unwrap_or(c_int::MAX);
@@ -200,7 +205,7 @@ fn wait_for_input(socket: &Kept, limit: Duration) -> io::Result<bool> {
 
 /// Sends as much as there is room for.
 pub(super) fn send(socket: &Kept, bytes: &[u8]) -> io::Result<usize> {
-    let number = socket.number().ok_or(io::ErrorKind::NotConnected)?;
+    let number = number(socket)?;
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: pointer and length are those of a slice.
     let sent = unsafe { libc::send(number, bytes.as_ptr().cast(), bytes.len(), flags) };
@@ -219,7 +224,7 @@ pub(super) fn receive(socket: &Kept, bytes: &mut [u8], files: &mut Vec<OwnedFd>)
     const ROOM: usize = 2 * WELCOME_DESCRIPTORS;
     // Of 64-bit words, because control messages are aligned to them.
     let mut control = [0_u64; 2 + ROOM.div_ceil(2)];
-    let number = socket.number().ok_or(io::ErrorKind::NotConnected)?;
+    let number = number(socket)?;
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: a header of numbers and pointers, for which zeros are valid.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };

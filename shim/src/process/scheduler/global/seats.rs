@@ -63,6 +63,8 @@ impl Seats {
         }
         for (handle, seat) in left {
             seat.desk.set_slot(None);
+            // Whatever was set for it since it has gone: it is never held now.
+            seat.queue.set_policy_run(true);
             self.gone += seat.queue.stats().completed;
             self.free.push_back(seat.slot);
             if seat.announced {

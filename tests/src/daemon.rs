@@ -1,0 +1,100 @@
+//! A started `xserver`, and what it says when asked. The frames are written and read by hand here: whoever checks the
+//! project's protocol does not use the project's own hand.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::product;
+
+/// How long anything may take before it counts as hung.
+const HANG: Duration = Duration::from_secs(60);
+
+/// A server on a socket of its own. Killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// Starts one with the policy HPF and these further variables, and waits until it answers.
+    pub fn start(env: &[(&str, &str)]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        let server = product("xserver").unwrap_or_else(|reason| panic!("{reason}"));
+        let mut command = Command::new(&server);
+        // What it is told is the test's choice, not that of the shell around it.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
+            command.env_remove(name);
+        }
+        let socket = folder.path().join("socket");
+        command.arg("HPF").env("XSCHED_SOCKET", &socket).envs(env.iter().copied());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let child =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", server.display()));
+        let daemon = Daemon { child, folder };
+        daemon.until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
+        daemon
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// A folder for what a test likes to keep there.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Everything that it knows, as `control::List` in JSON.
+    pub fn list(&self) -> Value {
+        const HEADER: usize = 12;
+        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
+        stream.set_read_timeout(Some(HANG)).expect("a time limit");
+        let request = br#""list""#;
+        let mut frame = b"GIVW\x01\x00\x01\x02".to_vec();
+        frame.extend((request.len() as u32).to_le_bytes());
+        frame.extend(request);
+        stream.write_all(&frame).expect("the server takes the question");
+        let mut header = [0; HEADER];
+        stream.read_exact(&mut header).expect("the server answers");
+        assert_eq!(header[..8], *b"GIVW\x01\x00\x02\x02", "the head of a reply");
+        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        let mut reply = vec![0; length as usize];
+        stream.read_exact(&mut reply).expect("the server answers in full");
+        let mut reply: Value = serde_json::from_slice(&reply).expect("the answer is JSON");
+        reply["list"].take()
+    }
+
+    /// The clients of the list.
+    pub fn clients(&self) -> Vec<Value> {
+        self.list()["clients"].as_array().expect("the list has clients").clone()
+    }
+
+    /// Waits until there is something.
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(begun.elapsed() < HANG, "hang: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

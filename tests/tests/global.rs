@@ -1,0 +1,263 @@
+//! Programs under one `xserver`: who is suspended, who is not, and that nobody waits for ever.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tests::{Daemon, Gpu, Mode, Run, Running};
+
+/// A program under a server, before it is started.
+struct Part {
+    run: Run,
+    log: PathBuf,
+}
+
+/// A started one.
+struct Started {
+    running: Running,
+    log: PathBuf,
+}
+
+/// What its queues have been through.
+#[derive(Debug)]
+struct Books {
+    suspensions: u64,
+    suspended: Duration,
+    deferred: u64,
+}
+
+impl Part {
+    fn new(daemon: &Daemon, name: &str, priority: i32, run: Run) -> Self {
+        Self::with(daemon, name, priority, run, &[])
+    }
+
+    fn with(daemon: &Daemon, name: &str, priority: i32, run: Run, env: &[(&str, &str)]) -> Self {
+        let log = daemon.folder().join(name);
+        let mut all = vec![
+            ("XSCHED_SOCKET".to_owned(), daemon.socket().display().to_string()),
+            ("XSCHED_SCHEDULER".to_owned(), "GLB".to_owned()),
+            ("XSCHED_AUTO_XQUEUE".to_owned(), "ON".to_owned()),
+            ("XSCHED_AUTO_XQUEUE_PRIORITY".to_owned(), priority.to_string()),
+            ("XSCHED_LOG_LEVEL".to_owned(), "debug".to_owned()),
+            ("XSCHED_LOG_FILE".to_owned(), log.display().to_string()),
+        ];
+        all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        Self { run: run.mode(Mode::Shimmed { env: all }), log }
+    }
+
+    /// Starts it and waits until it says so and the server knows its queues.
+    fn start(self, daemon: &Daemon, word: &str) -> Started {
+        let before = daemon.clients().len();
+        let mut running = self.run.start();
+        assert_eq!(running.line(), word);
+        daemon.until("the server knows the program's queues", || {
+            let clients = daemon.clients();
+            let last = clients.get(before)?;
+            (!last["queues"].as_array()?.is_empty()).then_some(())
+        });
+        Started { running, log: self.log }
+    }
+}
+
+impl Started {
+    /// Waits for its end, which has to be a good one; its output and its books.
+    fn finish(self) -> (String, Books) {
+        let finished = self.running.finish();
+        finished.expect_success();
+        let log = std::fs::read_to_string(&self.log).expect("it has a log");
+        assert!(!log.contains("warn") && !log.contains("error:"), "{log}");
+        let line = log.lines().find(|line| line.contains("suspensions=")).expect("a summary");
+        let number = |name: &str| {
+            let words = line.split_whitespace().filter_map(|word| word.split_once('='));
+            let value = words.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
+        };
+        let books = Books {
+            suspensions: number("suspensions"),
+            suspended: Duration::from_micros(number("suspended_us")),
+            deferred: number("deferred"),
+        };
+        (finished.stdout, books)
+    }
+}
+
+/// A client's queues in a list.
+fn queues(client: &Value) -> &[Value] {
+    client["queues"].as_array().expect("a client has queues")
+}
+
+/// Whether any queue of the client is in this state.
+fn has(client: &Value, state: &str) -> bool {
+    queues(client).iter().any(|queue| queue["state"] == state)
+}
+
+/// The devices of a client's queues.
+fn devices(client: &Value) -> Vec<u64> {
+    let mut devices: Vec<u64> =
+        queues(client).iter().map(|queue| queue["device"].as_u64().expect("a number")).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
+}
+
+/// A long program and an urgent one at the same time.
+fn two(gpus: u32, low: &[(&str, &str)], high: &[(&str, &str)]) -> [(Books, Vec<u64>); 2] {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let run = |env: &[(&str, &str)], arguments: &[&str]| {
+        let run = env.iter().fold(gpu.shared("rounds"), |run, (name, value)| run.env(name, value));
+        arguments.iter().fold(run, |run, argument| run.arg(*argument)).sim("--gpus", gpus)
+    };
+    let digest = |count: &str| {
+        // Alone and without the library, on a GPU of its own.
+        let alone = gpu.run("rounds").arg(count).arg("0").finish();
+        alone.expect_success().stdout.lines().nth(1).expect("a digest").to_owned()
+    };
+    let mut low = Part::new(&daemon, "low", 0, run(low, &["60", "5"])).start(&daemon, "ready");
+    let mut high = Part::new(&daemon, "high", 10, run(high, &["20", "5", "each"])).start(&daemon, "ready");
+    low.running.let_go();
+    let clients = daemon.until("the long program is at work", || {
+        let clients = daemon.clients();
+        has(&clients[0], "running").then_some(clients)
+    });
+    high.running.let_go();
+    let (stdout, high_books) = high.finish();
+    assert!(stdout.contains(&digest("20")), "{stdout}");
+    let (stdout, low_books) = low.finish();
+    assert!(stdout.contains(&digest("60")), "{stdout}");
+    [(low_books, devices(&clients[0])), (high_books, devices(&clients[1]))]
+}
+
+#[test]
+fn the_urgent_program_suspends_the_other_one() {
+    let [(low, low_device), (high, high_device)] = two(1, &[], &[]);
+    assert_eq!(low_device, high_device);
+    assert!(low.suspensions > 0 && low.suspended > Duration::ZERO && low.deferred > 0, "{low:?}");
+    assert_eq!((high.suspensions, high.suspended), (0, Duration::ZERO), "{high:?}");
+}
+
+#[test]
+fn devices_are_the_same_or_not_whatever_their_numbers() {
+    let hip = |list| [("HIP_VISIBLE_DEVICES", list)];
+    // Each uses its own device 0: two different ones.
+    let [(low, low_device), (high, high_device)] = two(2, &hip("1,0"), &hip("0,1"));
+    assert_ne!(low_device, high_device);
+    assert_eq!((low.suspensions, low.suspended), (0, Duration::ZERO), "{low:?}");
+    assert_eq!((high.suspensions, high.suspended), (0, Duration::ZERO), "{high:?}");
+    // The same one, by two names.
+    let [(low, low_device), (_, high_device)] = two(2, &hip("1,0"), &[("ROCR_VISIBLE_DEVICES", "1")]);
+    assert_eq!(low_device, high_device);
+    assert!(low.suspensions > 0 && low.suspended > Duration::ZERO, "{low:?}");
+}
+
+/// Two programs whose threads wait for each other across queues, the queues' priorities interleaved.
+fn across(daemon: &Daemon, gpu: &Gpu, priorities: [[&str; 2]; 2], env: &[(&str, &str)]) -> [Started; 2] {
+    let mut parts = [0, 1].map(|index| {
+        let run = priorities[index].iter().fold(gpu.shared("across"), |run, priority| run.arg(*priority));
+        Part::with(daemon, &format!("{index}"), 0, run.arg("go"), env).start(daemon, "ready")
+    });
+    for part in &mut parts {
+        part.running.let_go();
+    }
+    parts
+}
+
+#[test]
+fn programs_whose_threads_wait_across_queues_finish() {
+    let gpu = Gpu::take();
+    let expected = gpu.run("across").finish();
+    let digest = expected.expect_success().stdout.lines().next().expect("a digest").to_owned();
+    // By the gang: an urgent queue of one and both of the other lie around a third. By inheritance: a queue that never
+    // runs by itself is waited for.
+    for priorities in [[["0", "10"], ["5", "5"]], [["-256", "10"], ["5", "-256"]]] {
+        let daemon = Daemon::start(&[]);
+        let parts = across(&daemon, &gpu, priorities, &[]);
+        let books = parts.map(|part| {
+            let (stdout, books) = part.finish();
+            assert!(stdout.contains(&digest), "{stdout}");
+            books
+        });
+        assert!(books.iter().any(|books| books.suspensions > 0), "{books:?}");
+    }
+}
+
+/// Looks at the list until it has shown the same for so long.
+fn stands_still(daemon: &Daemon, shown: impl Fn(&[Value]) -> Option<Vec<Value>>) {
+    /// Many times what the guard takes.
+    const LONG: Duration = Duration::from_secs(2);
+    let mut since = Instant::now();
+    let mut last = None;
+    daemon.until("a hang", || {
+        let now = shown(&daemon.clients());
+        if now.is_none() || now != last {
+            (last, since) = (now, Instant::now());
+        }
+        (since.elapsed() > LONG).then_some(())
+    });
+}
+
+/// What a queue has done and has before it.
+fn counts(client: &Value) -> Value {
+    let counts = |queue: &Value| {
+        let counts = &queue["counts"];
+        Value::from(vec![counts["pending"].clone(), counts["in_flight"].clone(), counts["direct"].clone()])
+    };
+    queues(client).iter().map(counts).collect()
+}
+
+#[test]
+fn without_inheritance_they_hang() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let priorities = [["-256", "10"], ["5", "-256"]];
+    let parts = across(&daemon, &gpu, priorities, &[("XSCHED_TEST", "no-inheritance")]);
+    stands_still(&daemon, |clients| {
+        let held = |client: &Value| {
+            has(client, "suspended")
+                && queues(client).iter().any(|queue| queue["counts"]["pending"].as_u64() > Some(0))
+        };
+        (clients.len() == 2 && clients.iter().all(held)).then(|| clients.iter().map(counts).collect())
+    });
+    for part in parts {
+        part.running.kill_program();
+    }
+}
+
+/// A program with work in flight that waits on the host for a suspended rival.
+fn host_wait(daemon: &Daemon, gpu: &Gpu) -> [Started; 2] {
+    let rounds = gpu.shared("rounds").arg("20").arg("5").arg("each");
+    let mut low = Part::new(daemon, "low", 0, rounds).start(daemon, "ready");
+    let high = Part::new(daemon, "high", 10, gpu.shared("host_wait")).start(daemon, "waiting");
+    low.running.let_go();
+    [low, high]
+}
+
+#[test]
+fn a_program_that_waits_on_the_host_for_a_suspended_one_finishes() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let [low, high] = host_wait(&daemon, &gpu);
+    // The harness closes the other's input only now, after the end of this one.
+    let (_, low) = low.finish();
+    assert!(low.suspensions > 0, "{low:?}");
+    let guard_runs = daemon.list()["server"]["guard_runs"].as_u64();
+    assert!(guard_runs > Some(0), "{guard_runs:?}");
+    let (_, high) = high.finish();
+    assert_eq!(high.suspensions, 0, "{high:?}");
+}
+
+#[test]
+fn without_the_guard_they_hang() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[("XSCHED_TEST", "no-guard")]);
+    let [low, high] = host_wait(&daemon, &gpu);
+    stands_still(&daemon, |clients| {
+        let [low, high] = clients else { return None };
+        let hangs = has(low, "suspended") && has(high, "running");
+        hangs.then(|| clients.iter().map(counts).collect())
+    });
+    assert_eq!(daemon.list()["server"]["guard_runs"].as_u64(), Some(0));
+    for part in [low, high] {
+        part.running.kill_program();
+    }
+}
