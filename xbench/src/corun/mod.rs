@@ -180,9 +180,9 @@ fn raw(blocks: &Blocks) -> String {
                         "mode": mode.key(),
                         "block": block,
                         "role": role.name(),
-                        "arrived_ms": request.arrived_us / 1e3,
-                        "began_ms": request.began_us / 1e3,
-                        "latency_ms": request.latency_ms(),
+                        "arrived_ms": micros(request.arrived_us),
+                        "began_ms": micros(request.began_us),
+                        "latency_ms": micros(request.latency_ms() * 1e3),
                     });
                     let _ = writeln!(text, "{line}");
                 }
@@ -190,6 +190,11 @@ fn raw(blocks: &Blocks) -> String {
         }
     }
     text
+}
+
+/// Milliseconds with three digits.
+fn micros(us: f64) -> f64 {
+    us.round() / 1e3
 }
 
 struct Bench<'a> {
