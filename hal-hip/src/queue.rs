@@ -57,7 +57,7 @@ impl HipQueue {
         self.device
     }
 
-    /// Gives the events of the pool back to the runtime: the stream is about to end.
+    /// Gives the events of the pool back to the runtime, which is about to lose them.
     pub fn retire(&self) {
         for event in std::mem::take(&mut *self.pool.lock()) {
             // SAFETY: an event that was made here, that no mark uses, and that nobody else knows.

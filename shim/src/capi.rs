@@ -271,7 +271,7 @@ unsafe extern "C" fn queue_query(xq: u64, state: *mut c_int) -> c_int {
             return Err(XResult::ErrorInvalidValue);
         }
         let (_, _, queue) = queue(xq)?;
-        let found = if queue.is_ready() { QueueState::Ready } else { QueueState::Idle };
+        let found = if queue.is_known_complete() { QueueState::Idle } else { QueueState::Ready };
         // SAFETY: the caller's place.
         unsafe { put(state, found.number()) }
     })

@@ -338,6 +338,14 @@ pub(crate) fn warn_of_settings(config: &Config) {
             config.auto.level
         );
     }
+    let suspend = config.suspend;
+    if suspend.sync_hw_queue || suspend.wait_all || suspend.wait_idle {
+        // The agent that suspends waits for nothing: it must be there when the next queue turns ready.
+        tracing::warn!(
+            "XSCHED_SCHEDULER_SUSPEND_*: suspensions by a scheduler wait for nothing in this build \
+             (those of XQueueSuspend wait as their flags say)"
+        );
+    }
     let said = |name| environment::get(name).is_some();
     match config.scheduler_in_force() {
         SchedulerKind::App if config.test.is_none() && !said("XSCHED_SCHEDULER") => {

@@ -73,6 +73,9 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
             if let Some(process) = process::get() {
                 process.drain(Scope::Process);
                 let device = process.real.current_device();
+                // The reset takes the events of marks with it, also of those streams that are gone.
+                let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;
+                base.retired.lock().iter().filter(is_here).for_each(|stream| stream.hw.retire());
                 let all: Vec<_> = process.queued.lock().clone();
                 for stream in all.into_iter().filter(|stream| stream.hw.device() == device) {
                     let Some(queue) = stream.queue() else { continue };
@@ -81,12 +84,12 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                     }
                     let is_default = process.defaults.iter().any(|other| ptr::eq(*other, stream));
                     if is_default {
-                        // The reset takes the events of its marks with it.
                         queue.release_marks();
                         stream.hw.retire();
                     } else {
                         base.streams.remove(stream.hw.stream().as_raw());
                         stream.end(process);
+                        stream.hw.retire();
                         gone.push(stream);
                     }
                 }

@@ -159,7 +159,6 @@ impl Stream {
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
-        self.hw.retire();
     }
 }
 
