@@ -32,6 +32,8 @@ impl Server {
         let socket = directory.join("socket");
         let mut command = Command::new(program);
         command.arg("HPF").env("XSCHED_SOCKET", &socket).env_remove("LD_PRELOAD");
+        // What it says of every client that comes and goes is not the measurement's.
+        command.env("XSCHED_LOG_LEVEL", "warn");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let process = match command.spawn() {
             Ok(process) => process,
