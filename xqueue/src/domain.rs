@@ -9,13 +9,14 @@ use crossbeam::utils::CachePadded;
 
 use crate::config::{Config, QueueConfig};
 use crate::estimate::Estimates;
+use crate::flight::{DENSE, SPARSE};
 use crate::hw::{HwDevice, HwQueue, Observer};
 use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
 use crate::permission::{Gate, Permission};
 use crate::queue::XQueue;
 use crate::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, is_finished, now, pause,
-    spawn,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, is_finished,
+    now, pause, spawn,
 };
 use crate::watcher::Watcher;
 use crate::worker;
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     /// The budget in nanoseconds.
     pub(crate) budget: u64,
+    /// Launches from one mark to the next where nothing limits them.
+    pub(crate) mark_spacing: AtomicU32,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) watcher: Watcher,
     pub(crate) stop: AtomicBool,
@@ -163,6 +166,7 @@ impl Domain {
             devices: RwLock::new(Arc::new([])),
             config,
             budget: u64::try_from(config.budget.as_nanos()).unwrap_or(u64::MAX / 4),
+            mark_spacing: AtomicU32::new(SPARSE),
             observer,
             watcher: Watcher::new(config.watch),
             stop: AtomicBool::new(false),
@@ -265,6 +269,18 @@ impl Domain {
     pub fn follow_permission(&self, word: &'static std::sync::atomic::AtomicU64) {
         self.core.gate.follow(word);
         self.permission_changed();
+    }
+
+    /// Whether somebody waits for this process to complete something: then launches that nothing limits are marked
+    /// more densely, so that its progress shows while much is in flight.
+    pub fn show_progress(&self, show: bool) {
+        let spacing = if show { DENSE } else { SPARSE };
+        if self.core.mark_spacing.swap(spacing, Ordering::Relaxed) != spacing && show {
+            self.core.each_queue(Scope::Process, |queue| {
+                queue.hot.flight.want_mark();
+                true
+            });
+        }
     }
 
     /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a

@@ -19,8 +19,10 @@ use crate::queue::Submit;
 use crate::submit::Limit;
 use crate::sync::{AtomicU32, AtomicU64, Instant, Mutex, Ordering, TryLock, now};
 
-/// Commands from one mark to the next where nothing limits them.
-pub(crate) const FREE_RUN: u32 = 64;
+/// The most commands from one mark to the next where the window counts, or where somebody wants to see progress.
+pub(crate) const DENSE: u32 = 64;
+/// The same where neither is so. A mark can cost the submitting thread a system call inside the runtime.
+pub(crate) const SPARSE: u32 = 1024;
 /// A command that was seen running so long before its end was watched closely.
 const CLOSE: Duration = Duration::from_micros(5);
 /// Different keys that a span remembers.
@@ -163,7 +165,7 @@ impl Flight {
         Self {
             launched: AtomicU64::new(0),
             since_mark: AtomicU32::new(0),
-            mark_after: AtomicU32::new(FREE_RUN),
+            mark_after: AtomicU32::new(SPARSE),
             marked: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             cost_launched: AtomicU64::new(0),
@@ -250,7 +252,7 @@ impl Flight {
 
     /// Counts a launch under the limit. True: a mark is due.
     pub(crate) fn count_limited(&self, submit: &Submit<'_>, limit: Limit, key: CostKey, budget: u64) -> bool {
-        let due = self.count_free(submit);
+        let due = self.count_free(submit) || self.since_mark.load(Ordering::Relaxed) >= DENSE;
         let cost = limit.cost;
         match limit.config {
             LaunchConfig::Fixed { batch, .. } => due || self.since_mark.load(Ordering::Relaxed) >= batch,
@@ -293,12 +295,12 @@ impl Flight {
         }
     }
 
-    /// Records a mark behind everything launched.
-    pub(crate) fn record(&self, _: &Submit<'_>, hw: &dyn HwQueue) -> Result<(), HwError> {
+    /// Records a mark behind everything launched; the next one is due after `spacing` launches.
+    pub(crate) fn record(&self, _: &Submit<'_>, hw: &dyn HwQueue, spacing: u32) -> Result<(), HwError> {
         let launched = self.launched.load(Ordering::Relaxed);
         let strays = self.provable_strays();
         self.since_mark.store(0, Ordering::Relaxed);
-        self.mark_after.store(FREE_RUN, Ordering::Relaxed);
+        self.mark_after.store(spacing, Ordering::Relaxed);
         self.cost_since_mark.store(0, Ordering::Relaxed);
         let result = hw.record_mark();
         let start = self.marked.load(Ordering::Relaxed);
@@ -473,7 +475,7 @@ impl Flight {
         self.strays_marked.fetch_max(self.strays(), Ordering::AcqRel);
         self.marked.store(self.launched(), Ordering::Release);
         self.since_mark.store(0, Ordering::Relaxed);
-        self.mark_after.store(FREE_RUN, Ordering::Relaxed);
+        self.mark_after.store(SPARSE, Ordering::Relaxed);
         self.cost_since_mark.store(0, Ordering::Relaxed);
         let mut spans = self.spans.lock();
         spans.since_mark = Keys::default();

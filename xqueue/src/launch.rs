@@ -143,7 +143,8 @@ impl XQueue {
     }
 
     fn record(&self, submit: &Submit<'_>) {
-        if let Err(error) = self.hot.flight.record(submit, &*self.hw) {
+        let spacing = self.core.mark_spacing.load(Ordering::Relaxed);
+        if let Err(error) = self.hot.flight.record(submit, &*self.hw, spacing) {
             self.keep_error(error);
         }
     }
@@ -167,7 +168,7 @@ impl XQueue {
         // of them can launch between the look and the mark. Only tries: no circle of locks.
         let queues = self.device.queues.read().clone();
         let own = self.hot.last_ticket.load(Ordering::Acquire);
-        let mut held = Vec::new();
+        let (mut held, mut foreign) = (Vec::new(), false);
         for queue in queues.iter() {
             if queue.class == OrderClass::Blocking {
                 match queue.try_submit() {
@@ -175,12 +176,20 @@ impl XQueue {
                     None => return false,
                 }
                 if queue.hot.last_ticket.load(Ordering::Acquire) > own {
-                    return false;
+                    foreign = true;
+                    if queue.hot.flight.in_flight() == 0 {
+                        // Its last launch waited on the device for all of this queue, and has completed.
+                        self.hot.flight.complete_through(submit, self.begin_sync());
+                        self.settle();
+                        return false;
+                    }
                 }
             }
         }
-        self.record(submit);
-        true
+        if !foreign {
+            self.record(submit);
+        }
+        !foreign
     }
 
     /// Decides about the front item and, if it may be launched, takes it. `force`: whatever the

@@ -194,3 +194,22 @@ fn a_launch_in_a_callback_is_not_proved_while_it_is_made() {
     queue.synced(proof);
     assert!(queue.is_complete() && !queue.is_ready());
 }
+
+#[test]
+fn a_default_queue_that_may_not_be_marked_is_shown_idle_by_the_blocking_ones() {
+    let mut bed = Bed::new(Config { permission: Permission::unlimited(), ..Config::default() });
+    let default = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
+    let busy = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    let unused = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
+    bed.world.set(busy, |state| state.auto = false);
+    bed.direct_soon(default, 1);
+    bed.direct_soon(busy, 2);
+    sim::until("the watcher marks the blocking queue", || {
+        bed.world.get(busy, |state| !state.marks.is_empty())
+    });
+    assert!(bed.queues[default].is_ready(), "nothing has shown it");
+    bed.world.set(busy, |state| state.auto = true);
+    sim::until("both are idle", || !bed.queues[default].is_ready() && !bed.queues[busy].is_ready());
+    bed.world.get(default, |state| assert!(state.marks.is_empty(), "a mark would have stopped the others"));
+    assert!(!bed.queues[unused].is_ready());
+}

@@ -68,16 +68,27 @@ fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
 }
 
 #[test]
-fn without_a_limit_there_is_a_mark_every_64_commands() {
+fn without_a_limit_marks_are_dense_only_if_somebody_waits_for_progress() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let q = bed.plain();
-    for id in 0..640 {
-        assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
-    }
+    let launch = |ids: std::ops::Range<u32>| {
+        for id in ids {
+            assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+        }
+    };
+    launch(0..2048);
+    bed.world.get(q, |state| assert_eq!(state.marks, [1024, 2048]));
+    bed.domain.show_progress(true);
+    launch(2048..2049);
+    bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&2049), "at once"));
+    launch(2049..2689);
     bed.world.get(q, |state| {
-        assert_eq!(state.marks, (1..=10).map(|n| n * 64).collect::<Vec<_>>());
-        assert!(state.live_marks.len() <= 10, "finished marks are given back");
+        assert_eq!(state.marks[3..], (1..=10).map(|n| 2049 + n * 64).collect::<Vec<_>>());
+        assert!(state.live_marks.len() < state.marks.len(), "finished marks are given back");
     });
+    bed.domain.show_progress(false);
+    launch(2689..4000);
+    bed.world.get(q, |state| assert_eq!(state.marks[13..], [2753, 3777], "the next one is due still"));
 }
 
 #[test]

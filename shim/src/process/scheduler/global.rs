@@ -183,6 +183,7 @@ impl Client {
             self.domain.store_permission(Permission::limited());
             self.seats.set_words(false);
         });
+        self.domain.show_progress(false);
         self.board.line.bell.mute();
         if let Ok(listener) = listener {
             stop.store(true, Ordering::SeqCst);
@@ -254,6 +255,7 @@ impl Client {
         let asked = page.report.load(Ordering::SeqCst);
         let answers = pages.header().reported.load(Ordering::Relaxed) != asked;
         let waits = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
+        self.domain.show_progress(waits);
         // Who counts looks again soon, and need not be rung for. A program that launches and synchronizes in turn finds
         // that so most of the time, even if it is idle at every look.
         let rung = !self.counts && line.counts.load(Ordering::SeqCst);
