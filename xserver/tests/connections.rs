@@ -174,7 +174,7 @@ fn there_is_an_end_to_connections() {
     // The server and its client's side share this process's descriptors; making a server has raised their limit.
     let sockets: Vec<_> = (0..1_100).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
     wait_for("the last one is refused", || is_closed(sockets.last().unwrap()));
-    let refused = sockets.iter().filter(|&socket| is_closed(socket)).count();
+    let refused = sockets.iter().map(is_closed).filter(|closed| *closed).count();
     assert_eq!(refused, 1_100 - 1_023);
     assert!(client.runs() && !is_closed(&client.socket));
     drop(sockets);
