@@ -281,6 +281,7 @@ proptest! {
             match judged.permits[unit].reason {
                 Reason::Unrivalled => prop_assert!(judged.permits[unit].run),
                 Reason::NoExecute => prop_assert!(!judged.permits[unit].run && judged.units[unit].1.is_empty()),
+                Reason::Guard | Reason::Off => prop_assert!(false, "no policy says that"),
                 Reason::Outranked { by, own } => {
                     prop_assert!(!judged.permits[unit].run);
                     prop_assert_eq!(Some(own), judged.priority(unit));

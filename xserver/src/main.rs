@@ -7,6 +7,7 @@ use protocol::config::{Config, LogLevel, TestMode};
 use protocol::socket::INSTANCE;
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::ffi::OsString;
+use std::io::{Write, stderr};
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::ptr;
@@ -17,7 +18,8 @@ use xserver::{Options, Place, Server, Unused, log};
 /// started by `xcli run`) connect to it; each launches only while the policy lets it.
 ///
 /// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or xsched/INSTANCE.sock in /run
-/// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL says how much it tells on standard error.
+/// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (info if it is not set) says how much it tells on standard
+/// error. It runs at normal CPU priority; where the CPUs are busy, `chrt -f 1 xserver` lets it decide in time.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xserver: {error:#}");
+            let _ = writeln!(stderr(), "xserver: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -51,7 +53,7 @@ fn run(cli: Cli) -> Result<()> {
         .iter()
         .filter(|fault| ["XSCHED_SOCKET", "XSCHED_LOG_LEVEL", "XSCHED_TEST"].contains(&fault.var))
     {
-        eprintln!("xserver: {fault}");
+        let _ = writeln!(stderr(), "xserver: {fault}");
     }
     let policy = registry::by_name(&cli.policy).map_err(anyhow::Error::msg)?;
     let place = Place::new(&cli.instance, config.socket)?;
@@ -61,7 +63,8 @@ fn run(cli: Cli) -> Result<()> {
         unused: cli.exit_when_unused.then(Unused::default),
     };
     let server = Server::new(&place, options, signals)?;
-    eprintln!("xserver: ready, policy {}, socket {}", policy.kind, place.socket().display());
+    // Whoever started it may have closed the other end; then nobody wants to know.
+    let _ = writeln!(stderr(), "xserver: ready, policy {}, socket {}", policy.kind, place.socket().display());
     let said = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
     let _log = log::start(if said { config.log_level } else { LogLevel::Info });
     server.run()

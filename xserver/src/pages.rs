@@ -155,6 +155,9 @@ struct Mapping<Head, const BYTES: usize> {
     address: NonNull<Head>,
 }
 
+// SAFETY: a mapping belongs to the process, not to a thread, and what it holds are atomics.
+unsafe impl<Head: Sync, const BYTES: usize> Send for Mapping<Head, BYTES> {}
+
 impl<Head, const BYTES: usize> Mapping<Head, BYTES> {
     /// Maps the beginning of a file.
     ///

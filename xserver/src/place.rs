@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn what_a_dead_server_left_is_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        let place = at(directory.path().join("a.sock"));
+        let place = Place { socket: directory.path().join("a.sock"), private: 0 };
         drop(std::os::unix::net::UnixListener::bind(place.socket()).unwrap());
         assert!(place.socket().exists());
         drop(Listener::new(&place).unwrap());

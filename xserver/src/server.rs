@@ -155,7 +155,7 @@ impl Server {
 
     /// Does what is due: decisions first.
     fn tend(&mut self, now: Time) {
-        let beats = now >= self.beat && !self.connections.is_empty();
+        let beats = now >= self.beat && self.has_beats();
         if self.step.is_some_and(|at| at <= now) || beats {
             self.step = self.core.step(now);
         }
@@ -175,11 +175,16 @@ impl Server {
         }
     }
 
+    /// Whether there is anybody to renew a lease for, or to listen to again.
+    fn has_beats(&self) -> bool {
+        !self.connections.is_empty() || self.exhausted
+    }
+
     /// How long to wait for events: nothing if the server has been unused for long enough.
     #[expect(clippy::option_option, reason = "an end, a wait without one, or a wait")]
     fn timeout(&self) -> Option<Option<Timespec>> {
         let now = crate::now();
-        let beat = (!self.connections.is_empty()).then_some(self.beat);
+        let beat = self.has_beats().then_some(self.beat);
         let question = self.questions.iter().map(|question| question.until).min();
         let unused =
             self.options.unused.zip(self.unused_since).map(|(unused, since)| {
@@ -431,13 +436,14 @@ impl Server {
         });
         match result {
             Ok(()) => drop(self.connections.insert(number, connection)),
-            Err(end) => self.end(&connection, &end),
+            Err(end) => self.end(number, &connection, &end),
         }
     }
 
     /// Forgets a connection that was taken out.
-    fn end(&mut self, connection: &Connection, end: &End) {
+    fn end(&mut self, number: u64, connection: &Connection, end: &End) {
         let pid = connection.pid;
+        self.questions.retain(|question| question.connection != number);
         match &connection.stage {
             Stage::Client { client, eventfd } => {
                 // The client may hold it open for ever, and would be heard of for as long.
@@ -464,7 +470,7 @@ impl Server {
 
     fn close(&mut self, number: u64, end: &End) {
         if let Some(connection) = self.connections.remove(&number) {
-            self.end(&connection, end);
+            self.end(number, &connection, end);
         }
     }
 
@@ -472,8 +478,8 @@ impl Server {
     fn end_silent(&mut self, now: Time) {
         let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
         let late: Vec<_> = self.connections.extract_if(|_, connection| late(connection)).collect();
-        for (_, connection) in &late {
-            self.end(connection, &End::Silent);
+        for (number, connection) in &late {
+            self.end(*number, connection, &End::Silent);
         }
         self.deadline = self.connections.values().filter_map(|connection| connection.deadline).min();
     }

@@ -313,8 +313,11 @@ impl<P: Peer> Core<P> {
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let busy = units.uses(unit).iter().filter(|used| used.busy);
             let runs = unit.ready && member.decided.run;
-            let awaited = busy.filter_map(|used| self.devices[used.device].waits_since).min();
+            let awaited = busy.clone().filter_map(|used| self.devices[used.device].waits_since).min();
             member.set_awaited(awaited.filter(|_| runs), now);
+            if runs {
+                busy.for_each(|used| self.devices[used.device].running += 1);
+            }
         }
         wake
     }
@@ -333,7 +336,11 @@ impl<P: Peer> Core<P> {
             } else {
                 let ready =
                     wants::ready(unit, units.uses(unit), units.devices(), &gang.queues, now, self.linger);
-                wants::word(ready, member.is_awaited(), member.is_watched())
+                let beside_others = |used: &DeviceUse| {
+                    self.devices[used.device].running > usize::from(used.busy && member.decided.run)
+                };
+                let may_fall = wants::may_fall(unit) && any_use(units, unit, beside_others);
+                wants::word(ready, member.is_awaited() || may_fall, member.is_watched())
             };
             let more = wants & !member.wants;
             if member.wants != wants {

@@ -40,6 +40,8 @@ impl Progress {
 pub(super) struct Device {
     /// Since when the first of those who wait on it does.
     pub waits_since: Option<Time>,
+    /// How many run and have work there.
+    pub running: usize,
     /// Whether somebody who runs there gets on, or may do so unseen.
     moves: bool,
 }

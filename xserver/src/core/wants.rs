@@ -10,11 +10,12 @@ use std::time::Duration;
 
 /// The word for a client's page.
 ///
-/// `ready`: a queue that turns ready may change a decision ([`ready`]). `awaited`: the client runs, and somebody is
-/// suspended on a device where it has work. `watched`: so for long enough that its progress matters.
-pub fn word(ready: bool, awaited: bool, watched: bool) -> u32 {
+/// `ready`: a queue that turns ready may change a decision ([`ready`]). `idle`: one that turns idle may, because the
+/// client runs, and somebody is suspended on a device where it has work, or runs there and may outrank it then
+/// ([`may_fall`]). `watched`: somebody has been suspended for long enough that the client's progress matters.
+pub fn word(ready: bool, idle: bool, watched: bool) -> u32 {
     let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-    bit(ready, WANTS_READY) | bit(awaited, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
+    bit(ready, WANTS_READY) | bit(idle, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
 }
 
 /// Whether a queue of the unit that was taken for idle would change what the policy sees, if it turned ready: the unit
@@ -31,6 +32,11 @@ pub fn ready(
     let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, linger));
     let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
     idle.any(|queue| !unit.ready || queue.priority > unit.priority || !busy(queue.device))
+}
+
+/// Whether the unit's priority may fall while it has work: it has less urgent queues, which may be ready by then.
+pub fn may_fall(unit: &Unit) -> bool {
+    unit.ready && unit.floor < unit.priority
 }
 
 /// The rule of the policies: a queue that turned idle less than `linger` ago counts as ready.

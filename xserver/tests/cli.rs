@@ -1,0 +1,109 @@
+//! The program itself.
+
+mod support;
+
+use protocol::control::{Reply, Request};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use support::{Client, ask, wait_for};
+
+fn xserver(socket: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xserver"));
+    command.env_clear().env("XSCHED_SOCKET", socket).stdin(Stdio::null());
+    command
+}
+
+/// A server that has said that it is ready; the line, and the rest of what it says.
+fn started(command: &mut Command) -> (Child, String, BufReader<ChildStderr>) {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    (child, line, said)
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: our own child, not reaped yet.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+fn failed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn it_says_when_it_is_ready_and_ends_cleanly() {
+    for end in [libc::SIGTERM, libc::SIGINT] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s.sock");
+        let (mut child, line, mut said) = started(xserver(&socket).arg("hpf"));
+        assert_eq!(line, format!("xserver: ready, policy HPF, socket {}\n", socket.display()));
+        assert!(matches!(ask(&socket, &Request::List), Reply::List(_)));
+        let (mut low, mut high) =
+            (Client::with_queue(&socket, "low", 0), Client::with_queue(&socket, "high", 1));
+        low.ready(0);
+        high.ready(0);
+        wait_for("the low one is suspended", || !low.runs());
+        signal(&child, end);
+        assert!(child.wait().unwrap().success());
+        assert!(low.runs() && high.runs() && !socket.exists());
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("a client has come") && rest.contains("name=\"low\""), "{rest}");
+        assert!(rest.lines().last().unwrap().contains("the server ends"), "{rest}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let said = failed(&xserver(&socket).arg("FIFO").output().unwrap());
+    assert!(said.contains("no policy \"FIFO\"") && said.contains("HPF"), "{said}");
+    let said = failed(&xserver(&socket).args(["HPF", "../x"]).output().unwrap());
+    assert!(said.contains("cannot name an instance"), "{said}");
+    let said = failed(&xserver(Path::new("/proc/no/s.sock")).output().unwrap());
+    assert!(said.contains("cannot make the directory /proc/no"), "{said}");
+
+    let (mut child, ..) = started(&mut xserver(&socket));
+    let said = failed(&xserver(&socket).output().unwrap());
+    assert!(
+        said.contains(&format!("runs already at {} (process {})", socket.display(), child.id())),
+        "{said}"
+    );
+    // A killed server leaves its socket; the next one takes the place.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(socket.exists());
+    let (mut child, line, _said) = started(&mut xserver(&socket));
+    assert!(line.contains("ready"), "{line}");
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_log_level_is_respected_and_nobody_need_listen() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let (mut child, line, mut said) = started(xserver(&socket).env("XSCHED_LOG_LEVEL", "error"));
+    assert!(line.contains("ready"), "{line}");
+    drop(Client::new(&socket, "one"));
+    signal(&child, libc::SIGTERM);
+    child.wait().unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+
+    let (mut child, _, said) = started(&mut xserver(&socket));
+    drop(said);
+    for _ in 0..10 {
+        drop(Client::new(&socket, "one"));
+    }
+    assert!(matches!(ask(&socket, &Request::List), Reply::List(_)));
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,218 @@
+//! What comes over the socket: good and bad frames, too much of them, and who may be the server.
+
+mod support;
+
+use protocol::bounds::Priority;
+use protocol::control::{Reply, Request};
+use protocol::frame::{Decoder, Frame, FrameError, HEADER, REPLY_LIMIT};
+use protocol::ids::QueueId;
+use protocol::message::{REQUEST, ToClient, ToServer};
+use protocol::page::SLOTS;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use support::{Client, Running, ask_on, is_closed, read_reply, start, wait_for};
+use xserver::Unused;
+use xserver::core::Settings;
+
+fn hello() -> Vec<u8> {
+    ToServer::Hello { pid: 1, name: "x".to_owned() }.encode()
+}
+
+#[test]
+fn the_handshake_gives_two_sealed_pages_and_a_permission() {
+    let server = Running::new();
+    let client = Client::new(&server.path, "one");
+    assert!(client.runs() && client.limited() && client.generation() == 1);
+    let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let seals = |index: usize| fcntl_get_seals(&client.descriptors[index]).unwrap();
+    assert_eq!(seals(0), sizes | SealFlags::FUTURE_WRITE);
+    assert_eq!(seals(1), sizes);
+    let size = |index: usize| usize::try_from(fstat(&client.descriptors[index]).unwrap().st_size).unwrap();
+    assert_eq!((size(0), size(1)), (protocol::page::SERVER_BYTES, protocol::page::CLIENT_BYTES));
+    assert!(rustix::io::write(&client.descriptors[0], &[1]).is_err());
+    // A hello that comes in pieces is one as well.
+    let mut socket = UnixStream::connect(&server.path).unwrap();
+    for byte in hello() {
+        socket.write_all(&[byte]).unwrap();
+    }
+    server.wait_for_clients(2);
+}
+
+#[test]
+fn who_breaks_a_rule_loses_its_own_connection_only() {
+    let server = Running::new();
+    let mut bystander = Client::with_queue(&server.path, "bystander", 0);
+    let mut version = hello();
+    version[4] = 99;
+    let mut long = Frame::encode(1, &[0; 5000]);
+    long.truncate(HEADER);
+    let queue = |queue, slot| {
+        let (queue, device) = (QueueId(queue), protocol::ids::DeviceId(1));
+        let (priority, level) = (Priority::DEFAULT, protocol::codes::PreemptLevel::Block);
+        ToServer::QueueCreated { queue, slot, device, priority, level }.encode()
+    };
+    let cases: &[(&str, Vec<u8>)] = &[
+        ("another protocol", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("another version", version),
+        ("a long frame", long),
+        ("garbage in a frame", Frame::encode(1, &[255; 40])),
+        ("an unknown kind", Frame::encode(0x7777, b"")),
+        ("a reply", Frame::encode(0x202, b"\"done\"")),
+        ("no hello", queue(1, 0)),
+        ("two hellos", [hello(), hello()].concat()),
+        ("a question of a client", [hello(), Frame::encode(REQUEST, b"\"list\"")].concat()),
+        ("a queue twice", [hello(), queue(1, 0), queue(1, 1)].concat()),
+        ("a slot twice", [hello(), queue(1, 0), queue(2, 0)].concat()),
+        ("a slot that is not there", [hello(), queue(1, SLOTS as u32)].concat()),
+        ("a far slot", [hello(), queue(1, u32::MAX)].concat()),
+        ("an unknown queue", [hello(), ToServer::QueueDestroyed { queue: QueueId(5) }.encode()].concat()),
+        (
+            "a priority of no queue",
+            [hello(), ToServer::Priority { queue: QueueId(5), priority: Priority::MAX }.encode()].concat(),
+        ),
+        (
+            "a hello of a person",
+            [Frame::encode(REQUEST, b"\"off\""), Frame::encode(REQUEST, b"\"on\""), hello()].concat(),
+        ),
+    ];
+    for (case, bytes) in cases {
+        let mut socket = UnixStream::connect(&server.path).unwrap();
+        socket.write_all(bytes).unwrap();
+        wait_for(case, || is_closed(&socket));
+        assert!(!is_closed(&bystander.socket), "{case}");
+    }
+    wait_for("only the bystander is left", || server.list().clients.len() == 1);
+    bystander.ready(0);
+    assert!(bystander.runs());
+}
+
+#[test]
+fn another_version_is_told_why() {
+    let server = Running::new();
+    let mut socket = UnixStream::connect(&server.path).unwrap();
+    let mut frame = hello();
+    frame[4] = 99;
+    socket.write_all(&frame).unwrap();
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    let mut decoder = Decoder::new(REPLY_LIMIT);
+    decoder.push(&bytes);
+    let told = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
+    let expected = FrameError::Version(99).to_string();
+    assert_eq!(told, ToClient::Refused { reason: expected });
+}
+
+#[test]
+fn queues_come_and_go_as_told() {
+    let server = Running::new();
+    let client = Client::new(&server.path, "one");
+    // All the slots there are.
+    for slot in 0..SLOTS as u32 {
+        client.create(u64::from(slot) + 1, slot, slot % 8, 0);
+    }
+    wait_for("all queues", || server.list().clients[0].queues.len() == SLOTS);
+    for queue in 3..=SLOTS as u64 {
+        client.say(&ToServer::QueueDestroyed { queue: QueueId(queue) });
+    }
+    client.say(&ToServer::Priority { queue: QueueId(2), priority: Priority::MAX });
+    client.create(9_999, 7, 3, -5);
+    let last = || server.list().clients[0].queues.last().map(|queue| queue.id().0) == Some(9_999);
+    wait_for("the last word", last);
+    let queues = server.list().clients.remove(0).queues;
+    let seen: Vec<_> = queues.iter().map(|queue| (queue.id().0, queue.status.priority.get())).collect();
+    assert_eq!(seen, [(1, 0), (2, 255), (9_999, -5)]);
+}
+
+#[test]
+fn one_connection_asks_several_times() {
+    let server = Running::new();
+    let mut socket = UnixStream::connect(&server.path).unwrap();
+    for _ in 0..3 {
+        assert!(matches!(ask_on(&mut socket, &Request::List), Reply::List(_)));
+        assert_eq!(ask_on(&mut socket, &Request::Off), Reply::Done);
+    }
+    // Questions that come together are answered one after the other.
+    let question = Frame::encode(REQUEST, b"\"list\"");
+    socket.write_all(&question.repeat(2)).unwrap();
+    assert!(matches!(read_reply(&mut socket), Reply::List(_)));
+    socket.write_all(&Frame::encode(REQUEST, b"{nonsense")).unwrap();
+    let mut replies = vec![read_reply(&mut socket)];
+    if matches!(replies[0], Reply::List(_)) {
+        replies.push(read_reply(&mut socket));
+    }
+    assert!(matches!(replies.last(), Some(Reply::Error(_))), "{replies:?}");
+    assert_eq!(ask_on(&mut socket, &Request::On), Reply::Done);
+}
+
+#[test]
+fn who_does_not_take_the_answer_stops_nobody() {
+    let server = Running::new();
+    let client = Client::new(&server.path, "many");
+    for slot in 0..SLOTS as u32 {
+        client.create(u64::from(slot) + 1, slot, 1, 0);
+    }
+    wait_for("all queues", || server.list().clients[0].queues.len() == SLOTS);
+    let mut lazy = UnixStream::connect(&server.path).unwrap();
+    lazy.set_nonblocking(true).unwrap();
+    // As much as the socket takes: answers are not read, so at some time no more questions are either.
+    let question = Frame::encode(REQUEST, b"\"list\"");
+    let start = std::time::Instant::now();
+    while lazy.write_all(&question.repeat(64)).is_ok() {
+        assert!(start.elapsed() < support::LIMIT, "the server reads on and on");
+    }
+    assert_eq!(server.list().clients[0].queues.len(), SLOTS);
+    assert!(client.runs());
+}
+
+#[test]
+fn there_is_an_end_to_connections() {
+    let server = Running::new();
+    let client = Client::with_queue(&server.path, "first", 0);
+    // The server and its client's side share this process's descriptors; making a server has raised their limit.
+    let sockets: Vec<_> = (0..1_100).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
+    wait_for("the last one is refused", || is_closed(sockets.last().unwrap()));
+    let refused = sockets.iter().map(is_closed).filter(|closed| *closed).count();
+    assert_eq!(refused, 1_100 - 1_023);
+    assert!(client.runs() && !is_closed(&client.socket));
+    drop(sockets);
+    wait_for("there is room again", || {
+        let mut socket = UnixStream::connect(&server.path).unwrap();
+        socket.write_all(&Frame::encode(REQUEST, b"\"list\"")).is_ok() && {
+            let mut bytes = [0; 64];
+            socket
+                .read(&mut bytes)
+                .is_ok_and(|count| count > HEADER && bytes[HEADER..].starts_with(b"{\"list\""))
+        }
+    });
+}
+
+#[test]
+fn there_is_one_server_at_a_place() {
+    let server = Running::new();
+    let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let error = start(&server.path, stop, Settings::default(), None).unwrap_err().to_string();
+    assert!(error.contains("runs already"), "{error}");
+    assert!(matches!(support::ask(&server.path, &Request::List), Reply::List(_)));
+}
+
+#[test]
+fn a_server_that_nobody_uses_ends() {
+    let unused = Unused { first: Duration::from_millis(50), last: Duration::from_millis(20) };
+    let server = Running::with(Settings::default(), Some(unused));
+    wait_for("nobody came", || server.has_ended());
+
+    let unused = Unused { first: Duration::from_secs(3_600), last: Duration::from_millis(20) };
+    let server = Running::with(Settings::default(), Some(unused));
+    let client = Client::with_queue(&server.path, "one", 0);
+    server.wait_for_clients(1);
+    // Longer than it would be without a client.
+    let deadline = || client.page.deadline.load(std::sync::atomic::Ordering::SeqCst);
+    let before = deadline();
+    wait_for("the lease is renewed", || deadline() > before + 50_000_000);
+    assert!(!server.has_ended());
+    drop(client);
+    wait_for("its last client has gone", || server.has_ended());
+}

@@ -1,0 +1,213 @@
+//! Who may launch, seen from clients of a server in this process.
+
+mod support;
+
+use protocol::control::{QueueState, Reply, Request};
+use protocol::operation::Reason;
+use protocol::time::Time;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use support::{Child, Client, Running, ask, wait_for};
+use xserver::core::Settings;
+
+/// A low one that is suspended because a high one is ready.
+fn suspended(server: &Running) -> (Client, Client) {
+    let mut low = Client::with_queue(&server.path, "low", 0);
+    let mut high = Client::with_queue(&server.path, "high", 10);
+    low.ready(0);
+    wait_for("the low one runs", || low.runs() && server.list().clients.len() == 2);
+    high.ready(0);
+    wait_for("the low one is suspended", || !low.runs());
+    (low, high)
+}
+
+#[test]
+fn the_low_one_is_suspended_while_the_high_one_has_work() {
+    let server = Running::new();
+    let (low, mut high) = suspended(&server);
+    assert!(high.runs() && !high.limited() && low.limited());
+    let (generation, changes) = (low.generation(), low.page.changes.load(SeqCst));
+    let began = xserver::now();
+    high.idle(0);
+    wait_for("the low one is resumed", || low.runs());
+    assert!(xserver::now().since(began) >= Duration::from_micros(200), "not before the linger is over");
+    assert_eq!(low.generation(), generation + 1);
+    assert!(low.page.changes.load(SeqCst) > changes);
+    // Again, now that both sides know what the other wants.
+    for _ in 0..100 {
+        high.ready(0);
+        wait_for("suspended again", || !low.runs());
+        high.idle(0);
+        wait_for("resumed again", || low.runs());
+    }
+}
+
+#[test]
+fn who_is_alone_makes_no_system_call() {
+    let server = Running::new();
+    let mut only = Client::with_queue(&server.path, "only", 0);
+    wait_for("its queue is there", || server.list().clients[0].queues.len() == 1);
+    for _ in 0..100 {
+        only.ready(0);
+        only.idle(0);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    assert_eq!(only.writes, 0);
+    assert!(only.runs() && !only.limited());
+}
+
+#[test]
+fn other_devices_are_other_worlds() {
+    let server = Running::new();
+    let (mut low, mut high) = (Client::new(&server.path, "low"), Client::new(&server.path, "high"));
+    low.create(1, 0, 1, 0);
+    high.create(1, 0, 2, 9);
+    high.ready(0);
+    low.ready(0);
+    wait_for("both are known to be ready", || {
+        let list = server.list();
+        list.clients.len() == 2
+            && list
+                .clients
+                .iter()
+                .all(|client| client.queues.first().is_some_and(|queue| queue.state == QueueState::Running))
+    });
+    assert!(low.runs() && high.runs());
+    assert!(server.list().clients.iter().all(|client| client.permit.reason == Reason::Unrivalled));
+}
+
+#[test]
+fn who_closes_is_forgotten() {
+    let server = Running::new();
+    let (low, high) = suspended(&server);
+    drop(high);
+    wait_for("the low one is resumed", || low.runs());
+    server.wait_for_clients(1);
+}
+
+#[test]
+fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
+    let server = Running::new();
+    let mut low = Client::with_queue(&server.path, "low", 0);
+    low.ready(0);
+    let (child, socket) = Child::connect(&server.path);
+    let mut high = Client::on(socket, "high");
+    high.create(1, 0, 1, 10);
+    wait_for("both are there", || {
+        server.list().clients.iter().filter(|client| !client.queues.is_empty()).count() == 2
+    });
+    assert_eq!(server.list().clients[1].pid.0, child.pid());
+    high.ready(0);
+    wait_for("the low one is suspended", || !low.runs());
+    child.signal(libc::SIGKILL);
+    wait_for("the low one is resumed", || low.runs());
+    server.wait_for_clients(1);
+    wait_for("its socket is closed", || support::is_closed(&high.socket));
+}
+
+#[test]
+fn who_is_stopped_yields_until_it_goes_on() {
+    let server = Running::new();
+    let mut low = Client::with_queue(&server.path, "low", 0);
+    low.ready(0);
+    let (child, socket) = Child::connect(&server.path);
+    let mut high = Client::on(socket, "high");
+    high.create(1, 0, 1, 10);
+    wait_for("both are there", || {
+        server.list().clients.iter().filter(|client| !client.queues.is_empty()).count() == 2
+    });
+    high.ready(0);
+    wait_for("the low one is suspended", || !low.runs());
+    child.signal(libc::SIGSTOP);
+    wait_for("the low one is resumed", || low.runs());
+    let list = server.list();
+    assert!(list.clients[1].yielded && !list.clients[0].yielded);
+    assert_eq!(list.server.guard_runs, 0);
+    child.signal(libc::SIGCONT);
+    wait_for("the high one counts again", || !low.runs());
+    assert!(!server.list().clients[1].yielded);
+}
+
+#[test]
+fn the_guard_lets_all_run_for_a_moment() {
+    let server = Running::with(Settings::default(), None);
+    let began = xserver::now();
+    let (low, high) = suspended(&server);
+    wait_for("the low one runs", || low.runs());
+    assert!(xserver::now().since(began) >= Duration::from_millis(100), "not at once");
+    assert!(low.limited() && high.runs());
+    wait_for("the low one is suspended again", || !low.runs());
+    assert!(server.list().server.guard_runs >= 1);
+}
+
+#[test]
+fn off_lets_everybody_run_until_on() {
+    let server = Running::new();
+    let (low, high) = suspended(&server);
+    assert_eq!(ask(&server.path, &Request::Off), Reply::Done);
+    assert!(low.runs() && !low.limited() && high.runs() && !high.limited());
+    let list = server.list();
+    assert!(!list.server.on);
+    assert!(list.clients.iter().all(|client| client.permit.reason == Reason::Off));
+    assert_eq!(list.clients[0].reason, "scheduling is switched off");
+    assert_eq!(ask(&server.path, &Request::On), Reply::Done);
+    assert!(!low.runs() && high.runs());
+    assert!(server.list().server.on);
+}
+
+#[test]
+fn a_list_says_who_answered() {
+    let server = Running::new();
+    let (mut low, high) = suspended(&server);
+    // One answers, the other does not. A slow machine may need several tries.
+    let mut found = None;
+    wait_for("a fresh answer", || {
+        let path = server.path.clone();
+        let list = std::thread::spawn(move || ask(&path, &Request::List));
+        let asked = low.page.report.load(SeqCst);
+        wait_for("it is asked", || low.page.report.load(SeqCst) > asked || list.is_finished());
+        low.report(7);
+        let Reply::List(list) = list.join().unwrap() else { panic!("a list was asked for") };
+        let fresh = list.clients[0].fresh;
+        found = Some(list);
+        fresh
+    });
+    let list = found.unwrap();
+    let [first, second] = &list.clients[..] else { panic!("{list:?}") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("low", "high"));
+    assert!(first.fresh && !second.fresh);
+    drop(high);
+    assert_eq!(first.queues[0].status.counts.pending, 7);
+    assert_eq!((first.queues[0].state, second.queues[0].state), (QueueState::Suspended, QueueState::Running));
+    let Reason::Outranked { by, own } = first.permit.reason else { panic!("{first:?}") };
+    assert_eq!((by.priority.get(), by.device.0, own.get()), (10, 1, 0));
+    assert_eq!(list.server.policy, "HPF");
+    assert_eq!(list.server.pid.0, std::process::id());
+}
+
+#[test]
+fn the_lease_grows_as_long_as_the_server_lives() {
+    let mut server = Running::new();
+    let client = Client::with_queue(&server.path, "one", 0);
+    let deadline = || Time(client.page.deadline.load(SeqCst));
+    for _ in 0..5 {
+        let before = deadline();
+        wait_for("the lease is renewed", || deadline() > before);
+    }
+    server.stop();
+    let last = deadline();
+    wait_for("the lease ends", || xserver::now() > last);
+    assert_eq!(deadline(), last);
+}
+
+#[test]
+fn a_server_that_ends_lets_everybody_run() {
+    let mut server = Running::new();
+    let (low, high) = suspended(&server);
+    server.stop();
+    assert!(low.runs() && low.limited() && high.runs());
+    assert!(!server.path.exists());
+    wait_for("the sockets are closed", || {
+        support::is_closed(&low.socket) && support::is_closed(&high.socket)
+    });
+}

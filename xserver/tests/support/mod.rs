@@ -1,0 +1,329 @@
+//! A server in this process, and a small client that follows the protocol by itself: no code of the shim's.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use policies::registry;
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::control::{List, Reply, Request};
+use protocol::frame::{Decoder, Frame, HEADER, REPLY_LIMIT};
+use protocol::ids::{DeviceId, QueueId};
+use protocol::message::{REQUEST, ToClient, ToServer};
+use protocol::page::{
+    CLIENT_BYTES, ClientHeader, SERVER_BYTES, ServerPage, Slot, WANTS_IDLE, WANTS_READY, activity_word,
+};
+use protocol::status::Activity;
+use protocol::time::Time;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketType, recvmsg,
+};
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use xserver::core::Settings;
+use xserver::{Options, Place, Server, Unused};
+
+/// Far longer than anything takes.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits until something is so.
+#[track_caller]
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// A server in a thread of this process.
+pub struct Running {
+    pub path: PathBuf,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    /// Without the guard, which would let others run whenever this machine is slow.
+    pub fn new() -> Self {
+        Self::with(Settings { guard: false, ..Settings::default() }, None)
+    }
+
+    pub fn with(settings: Settings, unused: Option<Unused>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/s.sock");
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let server = start(&path, stop.try_clone().unwrap(), settings, unused).unwrap();
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Self { path, stop, thread, _directory: directory }
+    }
+
+    pub fn stop(&mut self) {
+        rustix::io::write(&self.stop, &1u64.to_ne_bytes()).unwrap();
+        self.join();
+    }
+
+    /// Waits for its end.
+    pub fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server does not panic").unwrap();
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    pub fn list(&self) -> List {
+        match ask(&self.path, &Request::List) {
+            Reply::List(list) => list,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until so many clients are connected.
+    #[track_caller]
+    pub fn wait_for_clients(&self, count: usize) {
+        wait_for("clients", || self.list().clients.len() == count);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.thread.is_some() && !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+pub fn start(
+    path: &Path,
+    stop: OwnedFd,
+    settings: Settings,
+    unused: Option<Unused>,
+) -> anyhow::Result<Server> {
+    let place = Place::new("test".as_ref(), Some(path.to_owned()))?;
+    Server::new(&place, Options { policy: registry::DEFAULT, settings, unused }, stop)
+}
+
+pub fn ask(path: &Path, request: &Request) -> Reply {
+    let mut socket = UnixStream::connect(path).unwrap();
+    ask_on(&mut socket, request)
+}
+
+pub fn ask_on(socket: &mut UnixStream, request: &Request) -> Reply {
+    socket.write_all(&Frame::encode(REQUEST, &serde_json::to_vec(request).unwrap())).unwrap();
+    read_reply(socket)
+}
+
+pub fn read_reply(socket: &mut UnixStream) -> Reply {
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    // One frame and nothing of what follows it.
+    let mut header = [0; HEADER];
+    socket.read_exact(&mut header).unwrap();
+    let length = u32::from_le_bytes(*header.last_chunk().unwrap());
+    let mut payload = vec![0; length as usize];
+    socket.read_exact(&mut payload).unwrap();
+    let mut decoder = Decoder::new(REPLY_LIMIT);
+    decoder.push(&header);
+    decoder.push(&payload);
+    let frame = decoder.next_frame().unwrap().unwrap();
+    serde_json::from_slice(&frame.payload).unwrap()
+}
+
+/// Whether the other side has closed, once everything was read.
+pub fn is_closed(socket: &impl AsFd) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// A client.
+pub struct Client {
+    pub socket: OwnedFd,
+    pub descriptors: Vec<OwnedFd>,
+    pub page: &'static ServerPage,
+    header: &'static ClientHeader,
+    slots: &'static [Slot],
+    pub writes: u64,
+}
+
+impl Client {
+    pub fn new(path: &Path, name: &str) -> Self {
+        let socket = UnixStream::connect(path).unwrap();
+        Self::on(socket.into(), name)
+    }
+
+    /// The handshake on a socket that is connected.
+    pub fn on(socket: OwnedFd, name: &str) -> Self {
+        send(&socket, &ToServer::Hello { pid: std::process::id(), name: name.to_owned() });
+        let mut bytes = [0; 256];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            .unwrap();
+        let mut decoder = Decoder::new(REPLY_LIMIT);
+        decoder.push(&bytes[..got.bytes]);
+        let welcome = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
+        assert!(matches!(welcome, ToClient::Welcome { .. }), "{welcome:?}");
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                descriptors.extend(some);
+            }
+        }
+        assert_eq!(descriptors.len(), 3);
+        let map = |file: &OwnedFd, bytes, protection| {
+            // SAFETY: a new mapping where the kernel likes it; it stays for the life of the process.
+            unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }.unwrap()
+        };
+        let page = map(&descriptors[0], SERVER_BYTES, ProtFlags::READ).cast::<ServerPage>();
+        let own =
+            map(&descriptors[1], CLIENT_BYTES, ProtFlags::READ | ProtFlags::WRITE).cast::<ClientHeader>();
+        // SAFETY: a mapped page of atomics, large enough, never unmapped.
+        let page = unsafe { &*page };
+        // SAFETY: as above.
+        let header = unsafe { &*own };
+        // SAFETY: slots follow the header within the mapping.
+        let first = unsafe { own.add(1) }.cast::<Slot>();
+        // SAFETY: as above; `SLOTS` of them fit.
+        let slots = unsafe { std::slice::from_raw_parts(first, protocol::page::SLOTS) };
+        Self { socket, descriptors, page, header, slots, writes: 0 }
+    }
+
+    /// With one queue in slot 0, on device 1, which is there when this returns.
+    pub fn with_queue(path: &Path, name: &str, priority: i64) -> Self {
+        let client = Self::new(path, name);
+        client.create(1, 0, 1, priority);
+        client
+    }
+
+    pub fn say(&self, message: &ToServer) {
+        send(&self.socket, message);
+    }
+
+    pub fn create(&self, queue: u64, slot: u32, device: u32, priority: i64) {
+        self.say(&ToServer::QueueCreated {
+            queue: QueueId(queue),
+            slot,
+            device: DeviceId(device),
+            priority: Priority::try_from(priority).unwrap(),
+            level: PreemptLevel::Block,
+        });
+    }
+
+    pub fn runs(&self) -> bool {
+        self.page.word.load(SeqCst) & 1 != 0
+    }
+
+    pub fn limited(&self) -> bool {
+        self.page.word.load(SeqCst) & 2 != 0
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.page.word.load(SeqCst) >> 32
+    }
+
+    pub fn ready(&mut self, slot: usize) {
+        self.store(slot, activity_word(Activity::Ready { since: xserver::now() }), WANTS_READY);
+    }
+
+    pub fn idle(&mut self, slot: usize) {
+        self.store(slot, activity_word(Activity::Idle { since: Some(xserver::now()) }), WANTS_IDLE);
+    }
+
+    /// Writes, then looks at what is wanted; the order is the protocol's.
+    pub fn store(&mut self, slot: usize, word: u64, wanted: u32) {
+        self.slots[slot].activity.store(word, SeqCst);
+        if self.page.wants.load(SeqCst) & wanted != 0 {
+            self.kick();
+        }
+    }
+
+    pub fn kick(&mut self) {
+        self.writes += 1;
+        rustix::io::write(&self.descriptors[2], &1u64.to_ne_bytes()).unwrap();
+    }
+
+    /// Something has completed.
+    pub fn complete(&self) {
+        self.header.completed.fetch_add(1, SeqCst);
+    }
+
+    pub fn busy_until(&self, time: Time) {
+        self.header.busy_until.store(time.0, SeqCst);
+    }
+
+    /// Answers what the server asked for with these numbers.
+    pub fn report(&mut self, pending: u64) {
+        self.slots[0].pending.store(pending, SeqCst);
+        self.header.reported.store(self.page.report.load(SeqCst), SeqCst);
+        self.kick();
+    }
+}
+
+pub fn send(socket: &OwnedFd, message: &ToServer) {
+    rustix::io::write(socket, &message.encode()).unwrap();
+}
+
+/// A process that has connected to a server and does nothing else. This process holds its socket as well, and can speak
+/// for it.
+pub struct Child {
+    pid: libc::pid_t,
+}
+
+impl Child {
+    pub fn connect(path: &Path) -> (Self, OwnedFd) {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let address = SocketAddrUnix::new(path).unwrap();
+        // SAFETY: the child only makes system calls, which need no lock of another thread's, and never returns.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let _ = rustix::net::connect(&socket, &address);
+            loop {
+                // SAFETY: a plain system call.
+                unsafe { libc::pause() };
+            }
+        }
+        let child = Self { pid };
+        wait_for("the child connects", || rustix::net::getpeername(&socket).is_ok());
+        (child, socket)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid.cast_unsigned()
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: our own child, not reaped before `drop`.
+        assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        // SAFETY: our own child, reaped once.
+        unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+    }
+}
+
+/// For tests that need a number.
+pub fn raw(socket: &OwnedFd) -> i32 {
+    socket.as_raw_fd()
+}
