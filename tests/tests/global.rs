@@ -169,7 +169,7 @@ fn programs_whose_threads_wait_across_queues_finish() {
     let digest = expected.expect_success().stdout.lines().next().expect("a digest").to_owned();
     // By the gang: an urgent queue of one and both of the other lie around a third. By inheritance: a queue that never
     // runs by itself is waited for.
-    for priorities in [[["0", "10"], ["5", "5"]], [["-256", "10"], ["5", "-256"]]] {
+    for priorities in [[["0", "10"], ["5", "5"]], [["-256", "10"], ["-256", "5"]]] {
         let daemon = Daemon::start(&[]);
         let parts = across(&daemon, &gpu, priorities, &[]);
         let books = parts.map(|part| {
@@ -209,7 +209,7 @@ fn counts(client: &Value) -> Value {
 fn without_inheritance_they_hang() {
     let gpu = Gpu::take();
     let daemon = Daemon::start(&[]);
-    let priorities = [["-256", "10"], ["5", "-256"]];
+    let priorities = [["-256", "10"], ["-256", "5"]];
     let parts = across(&daemon, &gpu, priorities, &[("XSCHED_TEST", "no-inheritance")]);
     stands_still(&daemon, |clients| {
         let held = |client: &Value| {
@@ -218,7 +218,7 @@ fn without_inheritance_they_hang() {
         };
         (clients.len() == 2 && clients.iter().all(held)).then(|| clients.iter().map(counts).collect())
     });
-    for part in parts {
+    for part in &parts {
         part.running.kill_program();
     }
 }
@@ -250,14 +250,14 @@ fn a_program_that_waits_on_the_host_for_a_suspended_one_finishes() {
 fn without_the_guard_they_hang() {
     let gpu = Gpu::take();
     let daemon = Daemon::start(&[("XSCHED_TEST", "no-guard")]);
-    let [low, high] = host_wait(&daemon, &gpu);
+    let parts = host_wait(&daemon, &gpu);
     stands_still(&daemon, |clients| {
         let [low, high] = clients else { return None };
         let hangs = has(low, "suspended") && has(high, "running");
         hangs.then(|| clients.iter().map(counts).collect())
     });
     assert_eq!(daemon.list()["server"]["guard_runs"].as_u64(), Some(0));
-    for part in [low, high] {
+    for part in &parts {
         part.running.kill_program();
     }
 }

@@ -4,7 +4,7 @@ mod sim;
 
 use sim::{Bed, unlimited, until};
 use xqueue::{
-    After, CostKey, DeviceId, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
+    After, Config, CostKey, DeviceId, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
     SuspendFlags, Ticket,
 };
 
@@ -159,4 +159,46 @@ fn the_worker_serves_the_higher_priority_first() {
     // The worker looks at the higher one first; which look finds the gate open is not ours to say.
     assert_eq!(order(&bed).len(), 2);
     assert_eq!(bed.queues[high].priority(), 5);
+}
+
+#[test]
+fn the_gangs_word_holds_only_the_queues_that_it_covers() {
+    let mut bed = Bed::new(unlimited());
+    let (covered, free) = (bed.plain(), bed.plain());
+    bed.queues[free].set_covered(false);
+    bed.domain.store_permission(Permission::new(1, false, true, 1));
+    assert_eq!(bed.direct(covered, 1), Direct::NotNow);
+    // Neither held nor limited.
+    for id in 2..10 {
+        assert!(matches!(bed.direct(free, id), Direct::Launched(_, Ok(()))));
+    }
+    assert_eq!((bed.queues[covered].stats().suspensions, bed.queues[free].stats().suspensions), (1, 0));
+    bed.queues[free].set_covered(true);
+    assert_eq!(bed.direct(free, 10), Direct::NotNow);
+    bed.queues[covered].set_covered(false);
+    assert!(matches!(bed.direct(covered, 11), Direct::Launched(_, Ok(()))));
+}
+
+#[test]
+fn without_inheritance_a_held_queue_keeps_whoever_waits_for_it() {
+    for inherit in [true, false] {
+        let mut bed = Bed::new(Config { inherit, ..unlimited() });
+        let (held, waits, other) = (bed.plain(), bed.plain(), bed.plain());
+        bed.queues[held].set_policy_run(false);
+        let awaited = bed.defer(held, 1);
+        let after = after(&bed, held, awaited);
+        let waiting = bed.defer_with(waits, 2, &Spec { after: &after, ..Spec::new(CostKey(1)) });
+        if inherit {
+            until("the awaited command is launched", || bed.queues[waits].is_launched(waiting));
+            continue;
+        }
+        // The worker looks at every queue in each round, and would have launched it in the second one.
+        for id in 3..6 {
+            let ticket = bed.defer(other, id);
+            until("the worker looks", || bed.queues[other].is_launched(ticket));
+        }
+        assert!(!bed.queues[held].is_launched(awaited) && !bed.queues[waits].is_launched(waiting));
+        bed.queues[held].set_policy_run(true);
+        until("both are launched", || bed.queues[waits].is_launched(waiting));
+    }
 }

@@ -168,9 +168,10 @@ impl End {
         (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
         let length = size_of_val(files) as u32;
         header.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: computes lengths.
-        (header.msg_controllen, control[0]) =
-            unsafe { (libc::CMSG_SPACE(length) as usize, u64::from(libc::CMSG_LEN(length))) };
+        // SAFETY: computes a length.
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as usize;
+        // SAFETY: computes a length.
+        control[0] = unsafe { libc::CMSG_LEN(length) }.into();
         control[1] = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
         for (index, file) in files.iter().enumerate() {
             control[2 + index / 2] |= (*file as u64) << (32 * (index % 2));
@@ -197,8 +198,11 @@ impl Shared {
     }
 
     fn slot(&self, index: usize) -> &Slot {
+        let slots = ptr::from_ref(self.client).cast::<Slot>();
+        // SAFETY: the slots follow the head, which is as long as one.
+        let slot = unsafe { slots.add(index + 1) };
         // SAFETY: the page is mapped for ever, and the slot lies in it.
-        unsafe { &*ptr::from_ref(self.client).cast::<Slot>().add(index + 1) }
+        unsafe { &*slot }
     }
 
     /// How often the server was rung for since the last time.
