@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
@@ -73,10 +74,52 @@ impl Pace {
     }
 }
 
+/// Invalidates the doorbell pages on a thread of its own: the call waits for whatever thread of a client handles a page
+/// fault just then, which can take milliseconds on a busy machine.
+#[derive(Debug)]
+struct Armer {
+    requests: mpsc::Sender<()>,
+    done: mpsc::Receiver<()>,
+    /// When the invalidation under way was asked for.
+    since: Option<Time>,
+}
+
+impl Armer {
+    /// Starts the thread, which ends with this value.
+    fn start(invalidate: impl Fn() + Send + 'static) -> Self {
+        let (requests, asked) = mpsc::channel::<()>();
+        let (finished, done) = mpsc::channel();
+        std::thread::spawn(move || {
+            for () in asked {
+                invalidate();
+                let _ = finished.send(());
+            }
+        });
+        Self { requests, done, since: None }
+    }
+
+    /// Asks for an invalidation if none is under way, and says whether one that was asked for after the last arrival is
+    /// through.
+    fn arm(&mut self, now: Time, last_arrival: Time) -> bool {
+        let Some(since) = self.since else {
+            // Without the thread the device merely keeps polling.
+            self.since = self.requests.send(()).is_ok().then_some(now);
+            return false;
+        };
+        if self.done.try_recv().is_err() {
+            return false;
+        }
+        self.since = None;
+        since > last_arrival
+    }
+}
+
 /// Runs the device until [`Pace::stop`].
-pub fn run(shared: &Shared) {
+pub fn run(shared: &Arc<Shared>) {
     sharpen();
     let pace = &shared.pace;
+    let invalidating = Arc::clone(shared);
+    let mut armer = Armer::start(move || invalidating.connection.invalidate_pages());
     let mut last_arrival = now();
     let mut armed = false;
     while !pace.stop.load(Ordering::Acquire) {
@@ -89,9 +132,8 @@ pub fn run(shared: &Shared) {
             continue;
         }
         let quiet = t - last_arrival;
-        if quiet > QUIET && !armed {
+        if quiet > QUIET && !armed && armer.arm(t, last_arrival) {
             // Look once more after this: what came before the invalidation rang nobody.
-            shared.connection.invalidate_pages();
             armed = true;
             continue;
         }
@@ -151,6 +193,28 @@ mod tests {
         assert_eq!(wake_time(&ending, 1000, QUIET * 2, true), Some(1_000_000 - SPIN));
         let watching = Outlook { watching: true, ..idle };
         assert_eq!(wake_time(&watching, 1000, 2_000_000_000, true), Some(1_001_000));
+    }
+
+    #[test]
+    fn what_comes_while_the_pages_are_invalidated_puts_arming_off() {
+        let (go, wait) = mpsc::channel();
+        let mut armer = Armer::start(move || wait.recv().unwrap());
+        assert!(!armer.arm(10, 5), "asked for");
+        assert!(!armer.arm(11, 5), "under way");
+        go.send(()).unwrap();
+        let through = |armer: &mut Armer, now, last_arrival| {
+            while armer.since.is_some() {
+                if armer.arm(now, last_arrival) {
+                    return true;
+                }
+                std::thread::yield_now();
+            }
+            false
+        };
+        assert!(through(&mut armer, 12, 5));
+        assert!(!armer.arm(20, 5));
+        go.send(()).unwrap();
+        assert!(!through(&mut armer, 30, 25), "a packet came after it was asked for");
     }
 
     #[test]
