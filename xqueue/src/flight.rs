@@ -28,6 +28,9 @@ const CLOSE: Duration = Duration::from_micros(5);
 /// Different keys that a span remembers.
 const KEYS: usize = 4;
 
+/// Launches before a command that make up its place.
+const HISTORY: usize = 3;
+
 /// The commands from one mark to the next.
 #[derive(Debug, Clone, Copy)]
 struct Span {
@@ -62,10 +65,13 @@ struct Keys {
     known: u64,
     /// At least one of them is worth a close look: it can be learnt, and little is known.
     fresh: bool,
+    /// The last one's key at its place in the program.
+    placed: u64,
 }
 
 impl Keys {
-    fn add(&mut self, key: CostKey, known: Option<Estimate>) {
+    fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
+        self.placed = placed.0;
         if let Some(known) = known {
             self.expected += known.nanos;
             self.known += 1;
@@ -151,6 +157,8 @@ pub(crate) struct Flight {
     /// Index of the last launch whose cost was counted; others up to here were not.
     last_costed: AtomicU64,
     uncosted_upto: AtomicU64,
+    /// The keys of the last launches under the limit, the last one first.
+    history: [AtomicU64; HISTORY],
     /// Launches outside submit, made inside user callbacks: begun, made, marked, and proved complete.
     strays: AtomicU64,
     strays_made: AtomicU64,
@@ -173,6 +181,7 @@ impl Flight {
             cost_completed: AtomicU64::new(0),
             last_costed: AtomicU64::new(0),
             uncosted_upto: AtomicU64::new(0),
+            history: std::array::from_fn(|_| AtomicU64::new(0)),
             strays: AtomicU64::new(0),
             strays_made: AtomicU64::new(0),
             strays_marked: AtomicU64::new(0),
@@ -263,10 +272,32 @@ impl Flight {
                 self.cost_launched.store(total, Ordering::Relaxed);
                 let since = self.cost_since_mark.load(Ordering::Relaxed) + cost;
                 self.cost_since_mark.store(since, Ordering::Relaxed);
-                self.spans.lock().since_mark.add(key, limit.known);
+                self.spans.lock().since_mark.add(key, limit.placed, limit.known);
+                self.remember(key);
                 // Half a window from mark to mark: one more of this kind would exceed it.
                 due || 2 * (since + cost) > budget
             }
+        }
+    }
+
+    /// The key of a command at its place: after the launches before it. Programs repeat themselves, and the same function
+    /// with the same grid takes one time here and another there (a convolution's depth is an argument).
+    pub(crate) fn placed(&self, key: CostKey) -> CostKey {
+        if key == CostKey::UNKNOWN {
+            return key;
+        }
+        let fold = |place: u64, before: &AtomicU64| {
+            (place.rotate_left(23) ^ before.load(Ordering::Relaxed)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        CostKey(self.history.iter().fold(!key.0, fold) | 1)
+    }
+
+    fn remember(&self, key: CostKey) {
+        let mut key = key.0;
+        for place in &self.history {
+            let before = place.load(Ordering::Relaxed);
+            place.store(key, Ordering::Relaxed);
+            key = before;
         }
     }
 
@@ -439,7 +470,7 @@ impl Flight {
             return;
         };
         if at.saturating_duration_since(since) > 2 * Duration::from_nanos(keys.expected) {
-            for key in &keys.keys[..keys.len] {
+            for key in keys.keys[..keys.len].iter().chain([&keys.placed]) {
                 estimates.forget(CostKey(*key));
             }
         }
@@ -502,6 +533,10 @@ fn learn_span(span: &Span, upper: Duration, gap: Duration, estimates: &Estimates
     let commands = span.upto - span.start;
     if span.keys.len == 1 && span.keys.commands == commands {
         let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
-        estimates.learn(CostKey(span.keys.keys[0]), each, gap <= CLOSE.max(upper / 32));
+        let close = gap <= CLOSE.max(upper / 32);
+        estimates.learn(CostKey(span.keys.keys[0]), each, close);
+        if commands == 1 {
+            estimates.learn(CostKey(span.keys.placed), each, close);
+        }
     }
 }

@@ -59,15 +59,16 @@ impl XQueue {
             return None;
         }
         let config = self.launch_config();
-        let (cost, known) = match config {
-            LaunchConfig::Fixed { .. } => (0, None),
+        let (cost, placed, known) = match config {
+            LaunchConfig::Fixed { .. } => (0, key, None),
             LaunchConfig::Adaptive => {
-                let budget = self.core.budget;
-                let known = self.device.estimates.get(key);
-                (known.map_or(budget, |known| known.nanos.min(budget)), known)
+                let (budget, estimates) = (self.core.budget, &self.device.estimates);
+                let placed = self.hot.flight.placed(key);
+                let known = estimates.get(placed).or_else(|| estimates.get(key));
+                (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
             }
         };
-        Some(Limit { config, cost, known })
+        Some(Limit { config, cost, placed, known })
     }
 
     fn has_room(&self, submit: &Submit<'_>, limited: Limited) -> bool {

@@ -69,6 +69,8 @@ pub(crate) struct Limit {
     pub(crate) config: LaunchConfig,
     /// Its share of the budget in nanoseconds; what is unknown fills it.
     pub(crate) cost: u64,
+    /// Its key at its place in the program.
+    pub(crate) placed: CostKey,
     /// How long it will probably take, where that is known.
     pub(crate) known: Option<Estimate>,
 }

@@ -6,7 +6,8 @@
 //! sleeps of 20, 50 and 100 µs, each of which ends early when something is notified. Two exceptions
 //! keep the device busy behind a small window: a command of which little is known is watched closely,
 //! up to 2 ms and a few times for each key, because sleeps would be learnt as its length; and
-//! where the end of what runs can be foreseen the worker sleeps until shortly before it.
+//! where the end of what runs can be foreseen the worker sleeps until shortly before it: as long before as sleeps
+//! end late on this machine, which it learns. Where timers are late by more than commands take, it spins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +35,12 @@ const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_millis(1);
 /// The longest close look at a command of which little is known.
 const CLOSE_LOOK: Duration = Duration::from_millis(2);
-/// Around an end that was foreseen the worker spins.
-const NEAR: Duration = Duration::from_micros(20);
+/// Before an end that was foreseen the worker spins, and after it for a while: the estimate is the least of recent
+/// times, and a sleep that begins now would end late.
+const BEFORE: Duration = Duration::from_micros(20);
+const AFTER: Duration = Duration::from_micros(300);
+/// The most that a planned sleep is shortened because sleeps end late here.
+const LATEST: Duration = Duration::from_millis(1);
 
 /// Pauses between two looks at something that tells nobody when it changes.
 #[derive(Debug)]
@@ -69,6 +74,7 @@ pub(crate) fn run(core: &Core, device: &Device) {
     let mut queues: Vec<Arc<XQueue>> = Vec::new();
     let mut version = u64::MAX;
     let mut backoff = Backoff::new();
+    let mut late = Lateness::default();
     loop {
         // First of all, so that nothing that changes from here on is slept over.
         let key = device.signal.key();
@@ -83,7 +89,7 @@ pub(crate) fn run(core: &Core, device: &Device) {
         }
         match round(&queues) {
             Rest::More => backoff.reset(),
-            Rest::Full => wait_for_room(&queues, &device.signal, key, &mut backoff),
+            Rest::Full => wait_for_room(&queues, &device.signal, key, &mut backoff, &mut late),
             Rest::Empty | Rest::Blocked => {
                 backoff.reset();
                 if !linger(&queues) {
@@ -123,8 +129,32 @@ enum Pause {
     Sleep(Duration),
 }
 
+/// How late this thread's sleeps end: what a timer costs on this machine, learnt from the sleeps themselves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lateness {
+    most: Duration,
+    spins: u32,
+}
+
+impl Lateness {
+    /// A sleep was meant to last `meant` and lasted `lasted`. The most counts, and is forgotten slowly: the device idles
+    /// for as long as one sleep is late, and a processor spins for as long as the others were not.
+    fn learn(&mut self, meant: Duration, lasted: Duration) {
+        let late = lasted.saturating_sub(meant).min(LATEST);
+        self.most = late.max(self.most - self.most / 256);
+    }
+
+    /// It spun instead. Half is forgotten in about a second of that: else one late sleep would be the last one.
+    fn forget(&mut self) {
+        self.spins = self.spins.wrapping_add(1);
+        if self.spins.is_multiple_of(8192) {
+            self.most -= self.most / 64;
+        }
+    }
+}
+
 impl Pause {
-    fn until_room(queue: &XQueue) -> Self {
+    fn until_room(queue: &XQueue, late: Lateness) -> Self {
         let Some(Expectation { ran, takes, fresh, alone }) = queue.hot.flight.expectation() else {
             return Self::BackOff;
         };
@@ -135,21 +165,35 @@ impl Pause {
             return Self::BackOff;
         };
         // What runs alone leaves the device idle at its end: be there. Else there is a span of time.
-        let near = if alone { NEAR } else { Duration::ZERO };
-        let left = takes.saturating_sub(near + ran);
+        let (before, after) = if alone { (BEFORE + late.most, AFTER) } else { (late.most, Duration::ZERO) };
+        let left = takes.saturating_sub(before + ran);
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
-        if alone && ran < takes + near { Self::Spin } else { Self::BackOff }
+        if alone && ran < takes + after { Self::Spin } else { Self::BackOff }
     }
 }
 
-fn wait_for_room(queues: &[Arc<XQueue>], signal: &Signal, key: Key, backoff: &mut Backoff) {
+fn wait_for_room(
+    queues: &[Arc<XQueue>],
+    signal: &Signal,
+    key: Key,
+    backoff: &mut Backoff,
+    late: &mut Lateness,
+) {
     let full = queues.iter().filter(|queue| queue.frontier() != Ticket::NONE);
-    match full.map(|queue| Pause::until_room(queue)).min() {
-        Some(Pause::Spin) => spin(),
+    match full.map(|queue| Pause::until_room(queue, *late)).min() {
+        Some(Pause::Spin) => {
+            spin();
+            late.forget();
+        }
         Some(Pause::Sleep(left)) => {
+            let begun = now();
             signal.wait_at_most(key, left);
+            // One that was notified ended early, and shows nothing.
+            if signal.key() == key {
+                late.learn(left, now().saturating_duration_since(begun));
+            }
             backoff.reset();
         }
         _ => backoff.wait(signal, key),
@@ -180,4 +224,25 @@ fn linger(queues: &[Arc<XQueue>]) -> bool {
         }
     }
     false
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_sleeps_are_remembered_and_forgotten() {
+        let mut late = Lateness::default();
+        let meant = Duration::from_micros(100);
+        late.learn(meant, meant / 2);
+        assert_eq!(late.most, Duration::ZERO, "one that was cut short is not late");
+        late.learn(meant, 100 * meant);
+        assert_eq!(late.most, LATEST, "there is a bound");
+        (0..10_000).for_each(|_| late.learn(meant, meant + SHORT));
+        assert!(late.most < 2 * SHORT, "{:?}", late.most);
+        late.learn(meant, 100 * meant);
+        // Some seconds of spinning.
+        (0..1_500_000).for_each(|_| late.forget());
+        assert!(late.most < LATEST / 10, "{:?}", late.most);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Clients publish packets by plain stores. While packets keep coming the rings are polled every [`POLL`]. After
 //! [`QUIET`] without any the doorbell pages are invalidated, so that the next store to one faults to the supervisor,
-//! and the engine sleeps until then or until something ends by itself. The last microseconds before an end are spun.
+//! and the engine sleeps until then or until something ends by itself. The last microseconds before an end are spun, and
+//! the first ones after the last one ([`ATTENTIVE`]).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,6 +22,11 @@ const POLL: Time = 20_000;
 const QUIET: Time = 3_000_000;
 /// The last stretch before an end is not slept, as a sleep may end this much late.
 const SPIN: Time = 15_000;
+/// For so long after the last end on a device that has nothing left the rings are looked at without a sleep: whoever keeps
+/// little in flight launches then, and a device takes that up at once.
+const ATTENTIVE: Time = 50_000;
+/// Between two such looks, because each takes the machine's lock.
+const GLANCE: Time = 500;
 
 /// The host's monotonic clock: virtual time's source, and what GET_CLOCK_COUNTERS reports.
 pub fn now() -> Time {
@@ -121,6 +127,7 @@ pub fn run(shared: &Arc<Shared>) {
     let invalidating = Arc::clone(shared);
     let mut armer = Armer::start(move || invalidating.connection.invalidate_pages());
     let mut last_arrival = now();
+    let mut last_busy = last_arrival;
     let mut armed = false;
     while !pace.stop.load(Ordering::Acquire) {
         let outlook = shared.with_machine(|machine| machine.tick(now()));
@@ -129,6 +136,14 @@ pub fn run(shared: &Arc<Shared>) {
             (last_arrival, armed) = (t, false);
         }
         if outlook.more || outlook.next.is_some_and(|next| next <= t) {
+            continue;
+        }
+        if outlook.next.is_some() {
+            last_busy = t;
+        } else if t - last_busy < ATTENTIVE {
+            while now() - t < GLANCE {
+                std::hint::spin_loop();
+            }
             continue;
         }
         let quiet = t - last_arrival;
