@@ -3,5 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if tests::faults::run(|line| println!("{line}")) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if tests::faults::run(tests::faults::LONGEST_STALL, |line| println!("{line}")) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

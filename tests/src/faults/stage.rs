@@ -204,17 +204,19 @@ pub struct Stage {
     pub low: Option<Worker>,
     /// What schedules them.
     pub server: Server,
+    /// The longest that a program may wait in vain after a fault.
+    pub longest_stall: Duration,
     socket: PathBuf,
     folder: TempDir,
 }
 
 impl Stage {
     /// Starts all three, and waits until both programs have completed something.
-    pub fn start(gpu: &Gpu) -> Outcome<Self> {
+    pub fn start(gpu: &Gpu, longest_stall: Duration) -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
         let socket = folder.path().join("xserver.sock");
         let server = Server::start(folder.path(), &socket)?;
-        let mut stage = Self { urgent: None, low: None, server, socket, folder };
+        let mut stage = Self { urgent: None, low: None, server, longest_stall, socket, folder };
         await_some("xserver did not answer", || stage.list()).map_err(|trouble| stage.explain(trouble))?;
         let start = |name, priority| Worker::start(gpu, stage.folder.path(), &stage.socket, name, priority);
         let low = start("low", 1)?;
