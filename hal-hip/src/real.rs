@@ -28,6 +28,8 @@ pub struct Real {
     pub devices: u32,
     /// The runtime's major version.
     pub major: u32,
+    /// And the minor one.
+    pub minor: u32,
 }
 
 /// The code of the runtime as the result that queues carry.

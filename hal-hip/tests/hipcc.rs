@@ -33,6 +33,8 @@ fn hipcc(folder: &Path, name: &str, arguments: &[&[&str]]) -> PathBuf {
     let output = folder.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels.hip");
     let result = Command::new("hipcc")
+        // It leaves an empty folder there for each code object.
+        .env("TMPDIR", folder)
         .args(["-std=c++17", "-O2"])
         .args(arguments.concat())
         .args([source.as_os_str(), OsString::from("-o").as_os_str(), output.as_os_str()])

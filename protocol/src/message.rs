@@ -140,9 +140,7 @@ impl ToServer {
     /// # Errors
     /// It is none of these messages, or a number in it is out of its range.
     pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
-        let mut from = Reader(&frame.payload);
-        let message = Self::read(frame.kind, &mut from);
-        message.filter(|_| from.is_empty()).ok_or(MessageError { kind: frame.kind })
+        Reader::whole(frame, Self::read)
     }
 
     fn read(kind: u16, from: &mut Reader<'_>) -> Option<Self> {
@@ -186,9 +184,7 @@ impl ToClient {
     /// # Errors
     /// It is none of these messages.
     pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
-        let mut from = Reader(&frame.payload);
-        let message = Self::read(frame.kind, &mut from);
-        message.filter(|_| from.is_empty()).ok_or(MessageError { kind: frame.kind })
+        Reader::whole(frame, Self::read)
     }
 
     fn read(kind: u16, from: &mut Reader<'_>) -> Option<Self> {
@@ -214,6 +210,13 @@ fn put_text(to: &mut Vec<u8>, text: &str) {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
+    /// The message of a frame, which has to end with it.
+    fn whole<T>(frame: &Frame, read: impl Fn(u16, &mut Reader<'_>) -> Option<T>) -> Result<T, MessageError> {
+        let mut from = Reader(&frame.payload);
+        let message = read(frame.kind, &mut from);
+        message.filter(|_| from.0.is_empty()).ok_or(MessageError { kind: frame.kind })
+    }
+
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
@@ -243,9 +246,5 @@ impl Reader<'_> {
         // For people only: whatever else it holds may not do anything to their terminal.
         let text = std::str::from_utf8(text).ok()?;
         Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }

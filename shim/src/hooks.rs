@@ -42,15 +42,21 @@ macro_rules! hook {
     (hipMemcpyDtoHAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtoh_async($call, $($a),*) };
     (hipMemcpyDtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtod_async($call, $($a),*) };
     (hipMemcpy, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr)) => {{
-        let completes = $crate::hooks::copy::completes($kind);
+        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, $kind);
         $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes, $kind))
     }};
     (hipMemcpyWithStream, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr, $stream:expr)) => {{
-        let spec = $crate::hooks::drain::completing($crate::hooks::copy::completes($kind));
-        $crate::hooks::drain::work($call, ($stream, false), spec, |real, stream| real($dst, $src, $bytes, $kind, stream))
+        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, $kind);
+        $crate::hooks::drain::completing($call, $stream, completes, |real, stream| real($dst, $src, $bytes, $kind, stream))
     }};
-    (hipMemcpyHtoD, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, false, |real| real($($a),*)) };
-    (hipMemcpyDtoH, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::drain::default($call, false, true, |real| real($($a),*)) };
+    (hipMemcpyHtoD, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {{
+        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyHostToDevice);
+        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes))
+    }};
+    (hipMemcpyDtoH, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {{
+        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyDeviceToHost);
+        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes))
+    }};
     (hipMemsetAsync, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
     (hipMemsetAsync_spt, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, true, $dst, $value, $count, 1, $stream) };
     (hipMemsetD8Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
@@ -114,7 +120,7 @@ macro_rules! hook {
         $crate::hooks::drain::both($call, [$one, $other], |real, [$one, $other]| real($($a),*))
     };
     ($name:ident, $call:expr, [default], ($($a:expr),*)) => {
-        $crate::hooks::drain::default($call, $crate::hooks::is_per_thread(stringify!($name)), false, |real| real($($a),*))
+        $crate::hooks::drain::default($call, $crate::hooks::is_per_thread(stringify!($name)), |_| false, |real| real($($a),*))
     };
     ($name:ident, $call:expr, [all], ($($a:expr),*)) => { $crate::hooks::drain::all($call, |real| real($($a),*)) };
     ($name:ident, $call:expr, [all $stream:ident], ($($a:expr),*)) => {

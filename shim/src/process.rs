@@ -216,7 +216,9 @@ fn find_real() -> Option<Real> {
     let devices = u32::try_from(devices).ok().filter(|&devices| counted == hipSuccess && devices > 0)?;
     let number = if versioned == hipSuccess { number } else { 0 };
     // 5.2.3 and later count as 50221153; a runtime that says nothing is taken for one of today's kind.
-    let major = u32::try_from(number / 10_000_000).ok().filter(|&major| major > 0).unwrap_or(6);
+    let number = u32::try_from(number).unwrap_or(0);
+    let (major, minor) =
+        if number < 10_000_000 { (6, 99) } else { (number / 10_000_000, number / 100_000 % 100) };
     let (event_create, event_destroy, event_record, event_query, stream_create, stream_destroy) = functions!(
         hipEventCreateWithFlags,
         hipEventDestroy,
@@ -250,6 +252,7 @@ fn find_real() -> Option<Real> {
         address_range,
         devices,
         major,
+        minor,
     })
 }
 

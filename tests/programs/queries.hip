@@ -79,15 +79,16 @@ int main() {
   all_rounds("a blocking copy on the default stream", blocking, [&] {
     CHECK(hipMemcpy(words.data(), device, 512, hipMemcpyDeviceToHost));
   });
+  all_rounds("a blocking copy to the device on the stream", independent, [&] {
+    CHECK(hipMemcpyWithStream(device, words.data(), 512, hipMemcpyHostToDevice, independent));
+  });
+  all_rounds("a blocking copy to the device on the default stream", blocking, [&] {
+    CHECK(hipMemcpy(device, words.data(), 512, hipMemcpyHostToDevice));
+  });
   all_rounds("an event of the default stream", blocking, [&] {
     CHECK(hipEventRecord(event, nullptr));
     CHECK(hipEventSynchronize(event));
   });
   all_rounds("hipDeviceSynchronize", independent, [&] { CHECK(hipDeviceSynchronize()); });
-  all_rounds("hipFree", independent, [&] {
-    void *p = nullptr;
-    CHECK(hipMalloc(&p, 4096));
-    CHECK(hipFree(p));
-  });
   return passed();
 }

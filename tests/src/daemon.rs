@@ -16,6 +16,22 @@ use crate::product;
 /// How long anything may take before it counts as hung.
 const HANG: Duration = Duration::from_secs(60);
 
+/// Starts `xserver HPF` on a socket, with these further variables.
+///
+/// # Errors
+/// It is not built, or cannot be started; one line.
+pub(crate) fn spawn(socket: &Path, env: &[(&str, &str)], stderr: Stdio) -> Result<Child, String> {
+    let server = product("xserver")?;
+    let mut command = Command::new(&server);
+    // What it is told is the test's choice, not that of the shell around it.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
+        command.env_remove(name);
+    }
+    command.arg("HPF").env("XSCHED_SOCKET", socket).envs(env.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    command.spawn().map_err(|error| format!("cannot start {}: {error}", server.display()))
+}
+
 /// A server on a socket of its own. Killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
@@ -27,17 +43,8 @@ impl Daemon {
     /// Starts one with the policy HPF and these further variables, and waits until it answers.
     pub fn start(env: &[(&str, &str)]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder for the socket");
-        let server = product("xserver").unwrap_or_else(|reason| panic!("{reason}"));
-        let mut command = Command::new(&server);
-        // What it is told is the test's choice, not that of the shell around it.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
-            command.env_remove(name);
-        }
         let socket = folder.path().join("socket");
-        command.arg("HPF").env("XSCHED_SOCKET", &socket).envs(env.iter().copied());
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        let child =
-            command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", server.display()));
+        let child = spawn(&socket, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
         let daemon = Daemon { child, folder };
         daemon.until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
         daemon

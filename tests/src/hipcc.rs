@@ -78,8 +78,11 @@ fn built(folder: &str, name: &str, kind: &[&str]) -> Result<PathBuf, String> {
     let _slot = slots::take("build", 2);
     // Complete or absent: built beside and renamed.
     let unfinished = output.with_extension("unfinished");
+    let scratch = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
     let result = Command::new(&compiler)
         .current_dir(workspace())
+        // It leaves an empty folder there for each code object.
+        .env("TMPDIR", scratch.path())
         .args(arguments)
         .arg("-o")
         .arg(&unfinished)

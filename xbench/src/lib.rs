@@ -16,6 +16,7 @@
 pub mod cache;
 pub mod compare;
 pub mod corun;
+mod daemon;
 pub mod hip;
 pub mod hsa;
 pub mod kernels;

@@ -1,9 +1,11 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
-//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks;
+//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
+//! what the library does with HIP's functions;
 //! `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
 mod ask;
+mod hooks;
 mod list;
 mod place;
 mod run;
@@ -64,6 +66,19 @@ enum Command {
     Off,
     /// Let the policy decide again
     On,
+    /// Show what libshimhip.so does with each function of HIP
+    ///
+    /// CLASS: what the function is about. HANDLER: `own`, one for this function; `conservative`, what the function concerns is
+    /// launched before it is called; `translated`, only the calling thread's default stream is another one; `none`, calls
+    /// reach the runtime without the library, for the REASON given. RELEASES: the supported releases of HIP that have it.
+    Hooks {
+        /// Only those with the conservative handler
+        #[arg(long)]
+        conservative: bool,
+        /// Print JSON: `functions`, and the names of the `conservative` ones
+        #[arg(long)]
+        json: bool,
+    },
     /// Start a server where none runs, and wait until it accepts; `run` starts this
     #[command(hide = true)]
     StartServer {
@@ -104,6 +119,7 @@ fn main() -> ExitCode {
                 switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
+            Command::Hooks { conservative, json } => hooks(conservative, json),
             Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
         });
     result.unwrap_or_else(|error| {
@@ -127,6 +143,14 @@ fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
         false => list::text(&list, table::terminal_width(io::stdout())),
     };
     say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn hooks(conservative: bool, json: bool) -> anyhow::Result<ExitCode> {
+    say(&match json {
+        true => serde_json::to_string_pretty(&hooks::json(conservative))? + "\n",
+        false => hooks::text(conservative, table::terminal_width(io::stdout())),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -77,7 +77,7 @@ impl XQueue {
         if flags.has(SuspendFlags::WAIT_IDLE) {
             self.wait_until(|queue| !queue.is_ready());
         }
-        self.hot.own.count_up();
+        self.state.own.count_up();
         self.note_permission();
         if flags.has(SuspendFlags::SYNC_HW_QUEUE) {
             // Whoever takes submit from here on sees the suspension.
@@ -91,19 +91,19 @@ impl XQueue {
         if flags == ResumeFlags::DROP_COMMANDS {
             self.drop_below.fetch_max(self.core.tickets.bound().0, Ordering::AcqRel);
         }
-        self.hot.own.count_down();
+        self.state.own.count_down();
         self.note_permission();
         self.wake();
     }
 
     /// How many suspensions of the application are open.
     pub fn suspend_count(&self) -> u16 {
-        self.hot.own.count()
+        self.state.own.count()
     }
 
     /// The in-process policy's word on this queue: whether it runs. Independent of the application's.
     pub fn set_policy_run(&self, run: bool) {
-        self.hot.own.set(OwnWord::POLICY, !run);
+        self.state.own.set(OwnWord::POLICY, !run);
         self.note_permission();
         if run {
             self.wake();
@@ -113,7 +113,7 @@ impl XQueue {
     /// The in-process policy's word on this queue: whether its window counts even where the gang's
     /// permission has no limit.
     pub fn set_policy_limit(&self, limit: bool) {
-        self.hot.own.set(OwnWord::LIMIT, limit);
+        self.state.own.set(OwnWord::LIMIT, limit);
         if !limit {
             self.wake();
         }
@@ -121,14 +121,14 @@ impl XQueue {
 
     /// Whether launches are permitted at this moment, inheritance aside.
     pub fn may_run(&self) -> bool {
-        let own = self.hot.own.load();
+        let own = self.state.own.load();
         self.gate(own).run() && OwnWord::runs(own)
     }
 
     /// Whether the gang's permission covers this queue. One that it does not cover is held and limited by nothing but
     /// what is said to the queue itself.
     pub fn set_covered(&self, covered: bool) {
-        self.hot.own.set(OwnWord::FREE, !covered);
+        self.state.own.set(OwnWord::FREE, !covered);
         self.note_permission();
         self.wake();
     }
@@ -193,7 +193,7 @@ impl XQueue {
         if discard {
             self.drop_below.store(u64::MAX, Ordering::Release);
         }
-        self.hot.own.set(OwnWord::CLOSING, true);
+        self.state.own.set(OwnWord::CLOSING, true);
         self.note_permission();
         self.wake();
         loop {
@@ -204,7 +204,7 @@ impl XQueue {
                 break;
             }
         }
-        self.hot.own.set(OwnWord::CLOSED, true);
+        self.state.own.set(OwnWord::CLOSED, true);
         // Whoever takes submit from here on sees that, and leaves the hardware queue alone.
         self.wait_until(|queue| !queue.hot.submit.is_held());
         // Callers that waited for room learn that there will be none.
@@ -246,7 +246,7 @@ impl XQueue {
         self.launch_config.store(config.launch.pack(), Ordering::Relaxed);
         self.priority.store(config.priority, Ordering::Relaxed);
         drop(pending);
-        self.hot.own.restart(config.covered);
+        self.state.own.restart(config.covered);
         drop(submit);
         self.note_permission();
         self.try_idle();
@@ -280,7 +280,7 @@ impl XQueue {
     }
 
     /// The chaos test: submissions hold their queue at random, for so many looks of the watcher.
-    pub(crate) fn chaos_step(&self) {
+    pub(crate) fn chaos_step(&self, deferred: u64) {
         if !matches!(self.core.config.test, TestMode::Chaos(_)) || !self.core.watcher.is_running() {
             return;
         }
@@ -289,9 +289,8 @@ impl XQueue {
         seed ^= seed >> 7;
         seed ^= seed << 17;
         self.chaos.store(seed, Ordering::Relaxed);
-        let first = self.deferred.load(Ordering::Relaxed) == 1;
-        if first || seed.is_multiple_of(8) {
-            self.hot.own.set(OwnWord::CHAOS, true);
+        if deferred == 1 || seed.is_multiple_of(8) {
+            self.state.own.set(OwnWord::CHAOS, true);
             self.note_permission();
             self.core.watcher.arm(&self.core);
         }
@@ -299,12 +298,12 @@ impl XQueue {
 
     /// The watcher's part of it: one look in eight lets the queue go.
     pub(crate) fn chaos_release(&self) {
-        if self.hot.own.has(OwnWord::CHAOS) {
+        if self.state.own.has(OwnWord::CHAOS) {
             let mut seed = self.chaos.load(Ordering::Relaxed);
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) | 1;
             self.chaos.store(seed, Ordering::Relaxed);
             if (seed >> 32).is_multiple_of(8) {
-                self.hot.own.set(OwnWord::CHAOS, false);
+                self.state.own.set(OwnWord::CHAOS, false);
                 self.note_permission();
                 self.wake();
             }

@@ -8,98 +8,27 @@
 //! * Spans are in launch order; only who has the poller's role removes one, so a mark is queried by
 //!   one thread at a time and never after it was released.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::config::LaunchConfig;
 use crate::error::HwError;
-use crate::estimate::{Estimate, Estimates};
-use crate::hw::{CostKey, HwQueue, Mark};
+use crate::estimate::Estimates;
+use crate::hw::{CostKey, HwQueue};
 use crate::queue::Submit;
+use crate::span::{Expectation, Keys, Span, Spans};
 use crate::submit::Limit;
-use crate::sync::{AtomicU32, AtomicU64, Instant, Mutex, Ordering, TryLock, now};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
 
 /// The most commands from one mark to the next where the window counts, or where somebody wants to see progress.
 pub(crate) const DENSE: u32 = 64;
-/// The same where neither is so. A mark can cost the submitting thread a system call inside the runtime.
-pub(crate) const SPARSE: u32 = 1024;
-/// A command that was seen running so long before its end was watched closely.
-const CLOSE: Duration = Duration::from_micros(5);
-/// Different keys that a span remembers.
-const KEYS: usize = 4;
-
+/// The same where neither is so: the watcher asks for marks by time, this is a bound. A mark costs the submitting thread
+/// a system call inside the runtime, and each command in front of it probably its warm memory (ADR 0007).
+pub(crate) const SPARSE: u32 = 16 * 1024;
+/// If what is in flight will end so soon the next command may be launched (ADR 0009): about what it takes to see the end
+/// and to bring the next packet to the device.
+pub(crate) const LEAD: Duration = Duration::from_micros(50);
 /// Launches before a command that make up its place.
 const HISTORY: usize = 3;
-
-/// The commands from one mark to the next.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    mark: Mark,
-    /// Index of the last command in front of the span.
-    start: u64,
-    /// Index of its last command.
-    upto: u64,
-    /// Forced launches in front of the mark.
-    strays_upto: u64,
-    /// Sum of all costs up to its end.
-    cost_upto: u64,
-    /// When, where that helps to foresee the end.
-    recorded: Option<Instant>,
-    /// The latest time at which none of it had certainly started.
-    unstarted: Option<Instant>,
-    /// The latest time at which it was seen running.
-    seen_running: Option<Instant>,
-    keys: Keys,
-}
-
-/// The keys of a span, as long as they are few and all known.
-#[derive(Debug, Clone, Copy, Default)]
-struct Keys {
-    keys: [u64; KEYS],
-    len: usize,
-    /// Commands that the keys stand for.
-    commands: u64,
-    overflow: bool,
-    /// Sum of the times that the known ones will probably take, and how many those are.
-    expected: u64,
-    known: u64,
-    /// At least one of them is worth a close look: it can be learnt, and little is known.
-    fresh: bool,
-    /// The last one's key at its place in the program.
-    placed: u64,
-}
-
-impl Keys {
-    fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
-        self.placed = placed.0;
-        if let Some(known) = known {
-            self.expected += known.nanos;
-            self.known += 1;
-        }
-        self.fresh |= key != CostKey::UNKNOWN && known.is_none_or(|known| known.fresh);
-        self.commands += 1;
-        if self.keys[..self.len].contains(&key.0) {
-            return;
-        }
-        if self.len == KEYS {
-            self.overflow = true;
-            return;
-        }
-        self.keys[self.len] = key.0;
-        self.len += 1;
-    }
-}
-
-#[derive(Debug, Default)]
-struct Spans {
-    queue: VecDeque<Span>,
-    /// Keys since the last mark.
-    since_mark: Keys,
-    /// At this time no command behind this index had started: the bound of spans yet to come.
-    unstarted: Option<(Instant, u64)>,
-    /// Since this time the first span is certainly running.
-    running_since: Option<Instant>,
-}
 
 /// A snapshot that a successful synchronisation turns into completion: everything that had been
 /// launched when it was taken.
@@ -115,19 +44,6 @@ impl Proof {
     pub(crate) fn and_next(self) -> Self {
         Self { launched: self.launched + 1, ..self }
     }
-}
-
-/// What can be foreseen of the span that runs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Expectation {
-    /// How long it has been running at most.
-    pub(crate) ran: Duration,
-    /// How long it will probably take.
-    pub(crate) takes: Option<Duration>,
-    /// One command of which little is known.
-    pub(crate) fresh: bool,
-    /// Nothing is launched behind it: the device will be idle when it ends.
-    pub(crate) alone: bool,
 }
 
 /// What a look at the marks brought.
@@ -321,9 +237,16 @@ impl Flight {
                 }
                 let done = self.cost_completed.load(Ordering::Acquire);
                 let total = self.cost_launched.load(Ordering::Relaxed);
-                total.saturating_sub(done) + limit.cost <= budget
+                total.saturating_sub(done) + limit.cost <= budget || self.ends_soon_before(limit)
             }
         }
+    }
+
+    /// Whether what is in flight will end so soon that the device would be idle if this command, of known length, waited
+    /// until the end is seen.
+    fn ends_soon_before(&self, limit: Limit) -> bool {
+        let remaining = || self.expectation().and_then(|expected| expected.remaining());
+        limit.known.is_some() && remaining().is_some_and(|(_, all)| all <= LEAD)
     }
 
     /// Records a mark behind everything launched; the next one is due after `spacing` launches.
@@ -416,7 +339,8 @@ impl Flight {
                 };
             if !behind {
                 if let (Some(estimates), Some(begun)) = (learn, begun) {
-                    self.still_running(begun, estimates);
+                    let overdue = self.spans.lock().still_running(begun);
+                    overdue.iter().flat_map(Keys::learnt).for_each(|key| estimates.forget(key));
                 }
                 break;
             }
@@ -425,14 +349,15 @@ impl Flight {
             let seen = if known { None } else { learn.map(|e| (e, now())) };
             let mut spans = self.spans.lock();
             spans.queue.pop_front();
-            spans.running_since = None;
+            let ended = spans.running_since.take().and_then(|since| span.end(since));
             if let Some((estimates, at)) = seen {
-                // Its successor was launched in front of `at`: with a mark it runs since then.
-                spans.running_since = spans.queue.front().map(|_| at);
+                // Its successor was launched in front of `at`: with a mark it runs since then, or since the end that was
+                // foreseen, if nobody looked at it.
+                spans.running_since = spans.queue.front().map(|_| ended.map_or(at, |ended| ended.min(at)));
                 if let Some(since) = span.unstarted {
                     let upper = at.saturating_duration_since(since);
                     let gap = at.saturating_duration_since(span.seen_running.unwrap_or(since));
-                    learn_span(&span, upper, gap, estimates);
+                    span.learn(upper, gap, estimates);
                 }
             }
             drop(spans);
@@ -455,42 +380,9 @@ impl Flight {
         polled
     }
 
-    /// The first span was seen running at this time.
-    fn still_running(&self, at: Instant, estimates: &Estimates) {
-        let mut spans = self.spans.lock();
-        let since = spans.running_since;
-        let Some(front) = spans.queue.front_mut() else {
-            return;
-        };
-        front.seen_running = Some(at);
-        let keys = front.keys;
-        let known = keys.known == front.upto - front.start && !keys.overflow;
-        drop(spans);
-        let Some(since) = since.filter(|_| known) else {
-            return;
-        };
-        if at.saturating_duration_since(since) > 2 * Duration::from_nanos(keys.expected) {
-            for key in keys.keys[..keys.len].iter().chain([&keys.placed]) {
-                estimates.forget(CostKey(*key));
-            }
-        }
-    }
-
-    /// What can be foreseen of the first span.
+    /// What can be foreseen, if a mark is behind the first command.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
-        let spans = self.spans.lock();
-        let front = spans.queue.front()?;
-        let since = spans.running_since.or(front.recorded)?;
-        let commands = front.upto - front.start;
-        let keys = front.keys;
-        let alone = front.upto == self.launched();
-        drop(spans);
-        Some(Expectation {
-            ran: now().saturating_duration_since(since),
-            takes: (keys.known == commands).then(|| Duration::from_nanos(keys.expected)),
-            fresh: keys.fresh && commands == 1,
-            alone,
-        })
+        self.spans.lock().expectation()
     }
 
     /// Whether a mark is recorded and not given back.
@@ -525,18 +417,5 @@ impl Flight {
         }
         self.poller.release();
         true
-    }
-}
-
-/// A span took at most `upper`, and was seen running `gap` before its end.
-fn learn_span(span: &Span, upper: Duration, gap: Duration, estimates: &Estimates) {
-    let commands = span.upto - span.start;
-    if span.keys.len == 1 && span.keys.commands == commands {
-        let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
-        let close = gap <= CLOSE.max(upper / 32);
-        estimates.learn(CostKey(span.keys.keys[0]), each, close);
-        if commands == 1 {
-            estimates.learn(CostKey(span.keys.placed), each, close);
-        }
     }
 }

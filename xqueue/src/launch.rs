@@ -158,7 +158,7 @@ impl XQueue {
 
     /// Records a mark behind the last launch, if that disturbs nobody.
     pub(crate) fn mark_tail(&self, submit: &Submit<'_>) -> bool {
-        if self.hot.own.has(OwnWord::CLOSED) {
+        if self.state.own.has(OwnWord::CLOSED) {
             return false;
         }
         if self.class != OrderClass::Default {
@@ -196,7 +196,7 @@ impl XQueue {
     /// Decides about the front item and, if it may be launched, takes it. `force`: whatever the
     /// window says. Reads nothing but atomic words.
     fn next(&self, submit: &Submit<'_>, mine: Option<Ticket>, force: bool) -> Next {
-        let mut taken = self.taken.lock();
+        let mut taken = self.hot.taken.lock();
         if taken.is_empty() {
             self.refill(&mut taken);
         }
@@ -233,12 +233,12 @@ impl XQueue {
 
     /// The item that `next` took is launched or discarded: the frontier moves.
     pub(crate) fn finish(&self) {
-        let mut taken = self.taken.lock();
+        let mut taken = self.hot.taken.lock();
         let frontier = match taken.front() {
             Some(item) => {
                 let ticket = item.ticket;
                 self.hot.frontier.store(ticket.0, Ordering::SeqCst);
-                self.taken_left.store(taken.len(), Ordering::Release);
+                self.hot.taken_left.store(taken.len(), Ordering::Release);
                 ticket
             }
             None => self.refill(&mut taken),
@@ -257,7 +257,7 @@ impl XQueue {
     fn refill(&self, taken: &mut VecDeque<Item>) -> Ticket {
         let mut pending = self.pending.lock();
         pending.take(taken);
-        self.taken_left.store(taken.len(), Ordering::Release);
+        self.hot.taken_left.store(taken.len(), Ordering::Release);
         let frontier = taken.front().map_or(Ticket::NONE, |item| item.ticket);
         let before = self.hot.frontier.load(Ordering::Relaxed);
         self.hot.frontier.store(frontier.0, Ordering::SeqCst);
@@ -289,7 +289,7 @@ impl XQueue {
                     if let Work::Command(command) = &mut item.work
                         && command.discard(&*self.hw)
                     {
-                        self.deferred_launched.fetch_add(1, Ordering::Release);
+                        self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                         self.count(&submit, item.ticket, item.key, None);
                     }
                     self.finish();
@@ -319,7 +319,7 @@ impl XQueue {
         };
         match command.launch(&*self.hw) {
             Ok(()) => {
-                self.deferred_launched.fetch_add(1, Ordering::Release);
+                self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                 self.count(submit, item.ticket, item.key, limited);
             }
             Err(error) => {
@@ -394,7 +394,7 @@ impl XQueue {
         if inherit
             && self.core.config.inherit
             && self.inherit.fetch_max(before.0, Ordering::AcqRel) < before.0
-            && !OwnWord::runs(self.hot.own.load())
+            && !OwnWord::runs(self.state.own.load())
         {
             self.wake();
         }

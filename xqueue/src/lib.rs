@@ -15,7 +15,8 @@
 //!
 //! # Rooms
 //! `domain` what a process shares · `queue` the XQueue's parts · `submit` the way in · `pending` what
-//! waits · `launch` the way out · `flight` what is on the hardware · `estimate` how long it takes ·
+//! waits · `launch` the way out · `flight` what is on the hardware · `span` what lies
+//! between its marks · `estimate` how long it takes ·
 //! `order` tickets and edges · `permission` who may · `control` suspend, resume, wait, destroy ·
 //! `ready` ready and idle · `evidence` what else a program learns · `worker`, `watcher` the threads ·
 //! `hw` the contract · `sync` primitives.
@@ -63,6 +64,7 @@ mod pending;
 mod permission;
 mod queue;
 mod ready;
+mod span;
 mod submit;
 mod sync;
 mod watcher;

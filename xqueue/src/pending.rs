@@ -42,6 +42,8 @@ pub(crate) struct Pending {
     /// Of the items taken last, until the next ones are taken: the bounds count them to the end.
     taken: Sums,
     held: Sums,
+    /// Commands that were ever appended.
+    pub(crate) appended: u64,
     /// Callers that wait for room.
     pub(crate) waiting_for_room: usize,
     pub(crate) closed: bool,
@@ -69,9 +71,15 @@ impl Pending {
             items: VecDeque::new(),
             taken: Sums::default(),
             held: Sums::default(),
+            appended: 0,
             waiting_for_room: 0,
             closed: false,
         }
+    }
+
+    /// Whether the queue has a frontier.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.items.is_empty() || self.taken.commands != 0
     }
 
     /// Items that nobody has taken.
@@ -96,7 +104,8 @@ impl Pending {
     /// Appends. True: nothing was pending before, so the frontier is this item, and whoever launches
     /// has to be woken.
     pub(crate) fn append(&mut self, item: Item) -> bool {
-        let first = self.items.is_empty() && self.taken.commands == 0;
+        let first = !self.has_any();
+        self.appended += 1;
         self.held.add(item.footprint);
         self.items.push_back(item);
         first

@@ -27,6 +27,8 @@ use crate::sync::{
 /// A preemptible software queue in front of one hardware queue.
 pub struct XQueue {
     pub(crate) hot: CachePadded<Hot>,
+    pub(crate) state: CachePadded<State>,
+    pub(crate) pending: CachePadded<Mutex<Pending>>,
     pub(crate) id: QueueId,
     pub(crate) tag: usize,
     pub(crate) class: OrderClass,
@@ -35,11 +37,6 @@ pub struct XQueue {
     pub(crate) hw: Arc<dyn HwQueue>,
     pub(crate) launch_config: AtomicU64,
     pub(crate) priority: AtomicI32,
-    pub(crate) pending: Mutex<Pending>,
-    /// Taken from pending by the holder of submit, who alone locks it.
-    pub(crate) taken: Mutex<VecDeque<Item>>,
-    /// Items taken and not launched.
-    pub(crate) taken_left: AtomicUsize,
     /// Whoever waits for the frontier to reach a ticket leaves the smallest one here.
     pub(crate) wanted: AtomicU64,
     /// With `pending`: callers that wait for room.
@@ -50,8 +47,6 @@ pub struct XQueue {
     pub(crate) drop_below: AtomicU64,
     pub(crate) sticky: AtomicU32,
     pub(crate) books: Mutex<Books>,
-    pub(crate) deferred: AtomicU64,
-    pub(crate) deferred_launched: AtomicU64,
     pub(crate) direct_failed: AtomicU64,
     pub(crate) chaos: AtomicU64,
     /// The watcher's memory: what had been launched at its last look.
@@ -63,16 +58,26 @@ pub struct XQueue {
     pub(crate) seen_completed: AtomicU64,
 }
 
-/// What the direct path touches.
+/// What every launch changes, apart from what an append reads: the worker and a thread that appends would take these
+/// words from each other at every command.
 pub(crate) struct Hot {
     pub(crate) submit: TryLock,
-    pub(crate) own: OwnWord,
     /// The first ticket that is not launched (see `pending.rs` for who stores it).
     pub(crate) frontier: AtomicU64,
-    pub(crate) ready: AtomicBool,
     /// Ticket of the last launch; written under submit.
     pub(crate) last_ticket: AtomicU64,
+    /// Taken from pending by the holder of submit, who alone locks it.
+    pub(crate) taken: Mutex<VecDeque<Item>>,
+    /// Items taken and not launched.
+    pub(crate) taken_left: AtomicUsize,
+    pub(crate) deferred_launched: AtomicU64,
     pub(crate) flight: Flight,
+}
+
+/// What every call reads and few change.
+pub(crate) struct State {
+    pub(crate) own: OwnWord,
+    pub(crate) ready: AtomicBool,
 }
 
 /// Submit of one queue: the right to launch on it. Whoever wished for it meanwhile is told at the end.
@@ -104,12 +109,15 @@ impl XQueue {
         let queue = Self {
             hot: CachePadded::new(Hot {
                 submit: TryLock::new(),
-                own: OwnWord::new(flags),
                 frontier: AtomicU64::new(Ticket::NONE.0),
-                ready: AtomicBool::new(false),
                 last_ticket: AtomicU64::new(0),
+                taken: Mutex::new(VecDeque::new()),
+                taken_left: AtomicUsize::new(0),
+                deferred_launched: AtomicU64::new(0),
                 flight: Flight::new(),
             }),
+            state: CachePadded::new(State { own: OwnWord::new(flags), ready: AtomicBool::new(false) }),
+            pending: CachePadded::new(Mutex::new(Pending::new())),
             id,
             tag: config.tag,
             class: config.class,
@@ -118,17 +126,12 @@ impl XQueue {
             hw,
             launch_config: AtomicU64::new(config.launch.pack()),
             priority: AtomicI32::new(config.priority),
-            pending: Mutex::new(Pending::new()),
-            taken: Mutex::new(VecDeque::new()),
-            taken_left: AtomicUsize::new(0),
             wanted: AtomicU64::new(Ticket::NONE.0),
             room: Condvar::new(),
             inherit: AtomicU64::new(0),
             drop_below: AtomicU64::new(0),
             sticky: AtomicU32::new(0),
             books: Mutex::new(Books::default()),
-            deferred: AtomicU64::new(0),
-            deferred_launched: AtomicU64::new(0),
             direct_failed: AtomicU64::new(0),
             chaos: AtomicU64::new(seed),
             seen: AtomicU64::new(0),
@@ -208,14 +211,17 @@ impl XQueue {
 
     /// Counters and state.
     pub fn stats(&self) -> Stats {
-        let deferred_launched = self.deferred_launched.load(Ordering::Acquire);
+        let deferred_launched = self.hot.deferred_launched.load(Ordering::Acquire);
         let in_flight = self.hot.flight.in_flight();
-        let pending = self.pending.lock().len() + self.taken_left.load(Ordering::Acquire);
+        let (pending, deferred) = {
+            let pending = self.pending.lock();
+            (pending.len() + self.hot.taken_left.load(Ordering::Acquire), pending.appended)
+        };
         let launched = self.hot.flight.launched();
         let (suspensions, suspended) = self.books.lock().suspended();
         Stats {
             direct: launched.saturating_sub(deferred_launched) + self.direct_failed.load(Ordering::Relaxed),
-            deferred: self.deferred.load(Ordering::Relaxed),
+            deferred,
             forced: self.hot.flight.strays(),
             launched,
             completed: self.hot.flight.completed(),
@@ -263,13 +269,13 @@ impl XQueue {
 
     /// Whether the window counts at present.
     pub(crate) fn is_limited(&self) -> bool {
-        let own = self.hot.own.load();
+        let own = self.state.own.load();
         self.gate(own).limit() || own & OwnWord::LIMIT != 0
     }
 
     /// Whether a command with this ticket may be launched as far as permissions go.
     pub(crate) fn may_launch(&self, ticket: Ticket) -> bool {
-        let own = self.hot.own.load();
+        let own = self.state.own.load();
         self.gate(own).run() && (OwnWord::runs(own) || ticket.0 < self.inherit.load(Ordering::Acquire))
     }
 

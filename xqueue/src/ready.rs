@@ -30,7 +30,7 @@ impl Books {
 impl XQueue {
     /// Whether the queue has, or may have, unfinished commands.
     pub fn is_ready(&self) -> bool {
-        self.hot.ready.load(Ordering::Acquire)
+        self.state.ready.load(Ordering::Acquire)
     }
 
     /// How long the queue has been idle; nothing while it is ready or was never used.
@@ -49,7 +49,7 @@ impl XQueue {
     /// Called under submit or under pending, with `ready` read as false.
     #[cold]
     pub(crate) fn turn_ready(&self) {
-        if !self.hot.ready.swap(true, Ordering::SeqCst) {
+        if !self.state.ready.swap(true, Ordering::SeqCst) {
             self.core.observer.turned_ready(self.id, self.tag);
             self.core.watcher.arm(&self.core);
         }
@@ -84,7 +84,7 @@ impl XQueue {
         if unfinished() {
             return;
         }
-        if self.hot.ready.swap(false, Ordering::SeqCst) {
+        if self.state.ready.swap(false, Ordering::SeqCst) {
             self.books.lock().idle_since = Some(now());
             self.core.observer.turned_idle(self.id, self.tag);
         }

@@ -85,13 +85,13 @@ impl XQueue {
     #[inline]
     pub fn try_direct(&self, spec: &Spec<'_>, call: impl FnOnce() -> HwResult) -> Direct {
         // A first look without submit, which is not taken from the worker in vain: to defer is always right.
-        if self.frontier() != Ticket::NONE || !OwnWord::may_be_direct(self.hot.own.load()) {
+        if !OwnWord::may_be_direct(self.state.own.load()) || self.frontier() != Ticket::NONE {
             return Direct::NotNow;
         }
         let Some(submit) = self.try_submit().or_else(|| self.retry_submit()) else {
             return Direct::NotNow;
         };
-        let own = self.hot.own.load();
+        let own = self.state.own.load();
         let plain = (own == 0 && self.core.gate.load().is_unlimited_run() || own == OwnWord::FREE)
             && self.core.backlog.load(Ordering::Acquire) == 0;
         let limited = if plain {
@@ -103,7 +103,7 @@ impl XQueue {
             }
         };
         let ticket = self.core.tickets.take();
-        if !self.hot.ready.load(Ordering::Relaxed) {
+        if !self.state.ready.load(Ordering::Relaxed) {
             self.turn_ready();
         }
         if spec.completes {
@@ -167,7 +167,7 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     fn admit(&self, submit: &Submit<'_>, spec: &Spec<'_>) -> Option<Limited> {
-        let own = self.hot.own.load();
+        let own = self.state.own.load();
         let gate = self.gate(own);
         if !OwnWord::may_be_direct(own) || !gate.run() {
             return None;
@@ -210,7 +210,7 @@ impl XQueue {
                     let kin = if spec.completes { self.begin_kin() } else { Vec::new() };
                     let result = call();
                     if result.is_ok() {
-                        self.deferred_launched.fetch_add(1, Ordering::Release);
+                        self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                         if spec.completes {
                             self.count_completed(&submit, ticket, proof);
                         } else {
@@ -247,7 +247,7 @@ impl XQueue {
     pub fn launch_now(&self, call: impl FnOnce() -> HwResult) -> HwResult {
         let pending = self.pending.lock();
         self.hot.flight.begin_stray();
-        if !self.hot.ready.load(Ordering::Relaxed) {
+        if !self.state.ready.load(Ordering::Relaxed) {
             self.turn_ready();
         }
         drop(pending);
@@ -287,7 +287,7 @@ impl XQueue {
         let ticket = self.core.tickets.take();
         let mut edges = Vec::new();
         // This queue counts in the backlog exactly if it has a frontier: both change under `pending`.
-        let own = usize::from(self.frontier() != Ticket::NONE);
+        let own = usize::from(pending.has_any());
         if self.core.backlog.load(Ordering::Acquire) > own {
             self.unsatisfied(spec, ticket, |edge| {
                 edges.push(edge);
@@ -299,12 +299,12 @@ impl XQueue {
             self.hot.frontier.store(ticket.0, Ordering::Release);
             self.core.backlog.fetch_add(1, Ordering::AcqRel);
         }
-        if !self.hot.ready.load(Ordering::Relaxed) {
+        if !self.state.ready.load(Ordering::Relaxed) {
             self.turn_ready();
         }
+        let count = pending.appended;
         drop(pending);
-        self.deferred.fetch_add(1, Ordering::Relaxed);
-        self.chaos_step();
+        self.chaos_step(count);
         Ok((ticket, first))
     }
 }

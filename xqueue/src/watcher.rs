@@ -139,7 +139,7 @@ impl Watcher {
 fn any_ready(core: &Core) -> bool {
     let mut ready = false;
     core.each_queue(Scope::Process, |queue| {
-        ready |= queue.hot.ready.load(Ordering::SeqCst);
+        ready |= queue.state.ready.load(Ordering::SeqCst);
         !ready
     });
     ready

@@ -6,14 +6,15 @@
 //! sleeps of 20, 50 and 100 µs, each of which ends early when something is notified. Two exceptions
 //! keep the device busy behind a small window: a command of which little is known is watched closely,
 //! up to 2 ms and a few times for each key, because sleeps would be learnt as its length; and
-//! where the end of what runs can be foreseen the worker sleeps until shortly before it: as long before as sleeps
-//! end late on this machine, which it learns. Where timers are late by more than commands take, it spins.
+//! where the end of what runs can be foreseen the worker sleeps until shortly before it, to launch the next command 50 µs
+//! ahead of it (ADR 0009): as long before as sleeps end late on this machine, which it learns. Where timers are late by
+//! more than commands take, it spins.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::{Core, Device};
-use crate::flight::Expectation;
+use crate::flight::LEAD;
 use crate::launch::Rest;
 use crate::order::Ticket;
 use crate::queue::XQueue;
@@ -35,9 +36,7 @@ const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_millis(1);
 /// The longest close look at a command of which little is known.
 const CLOSE_LOOK: Duration = Duration::from_millis(2);
-/// Before an end that was foreseen the worker spins, and after it for a while: the estimate is the least of recent
-/// times, and a sleep that begins now would end late.
-const BEFORE: Duration = Duration::from_micros(20);
+/// After an end that was foreseen the worker spins for a while: a sleep that begins now would end late.
 const AFTER: Duration = Duration::from_micros(300);
 /// The most that a planned sleep is shortened because sleeps end late here.
 const LATEST: Duration = Duration::from_millis(1);
@@ -155,22 +154,25 @@ impl Lateness {
 
 impl Pause {
     fn until_room(queue: &XQueue, late: Lateness) -> Self {
-        let Some(Expectation { ran, takes, fresh, alone }) = queue.hot.flight.expectation() else {
+        let Some(expected) = queue.hot.flight.expectation() else {
             return Self::BackOff;
         };
-        if fresh && ran < CLOSE_LOOK {
+        if expected.fresh && expected.ran < CLOSE_LOOK {
             return Self::Spin;
         }
-        let Some(takes) = takes else {
+        let (Some(takes), Some((first, all))) = (expected.takes, expected.remaining()) else {
             return Self::BackOff;
         };
-        // What runs alone leaves the device idle at its end: be there. Else there is a span of time.
-        let (before, after) = if alone { (BEFORE + late.most, AFTER) } else { (late.most, Duration::ZERO) };
-        let left = takes.saturating_sub(before + ran);
+        // Room comes when the first span has ended, or when all of it will soon have.
+        let room = if expected.next_fresh { first } else { first.min(all.saturating_sub(LEAD)) };
+        let left = room.saturating_sub(late.most);
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
-        if alone && ran < takes + after { Self::Spin } else { Self::BackOff }
+        // A device that would soon be idle, or a command whose beginning is to be seen, is worth a processor; for a while
+        // only, because the estimate is the least of recent times.
+        let worth = expected.next_fresh || all <= LEAD + late.most + SHORT;
+        if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }
 }
 

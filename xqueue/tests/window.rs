@@ -4,7 +4,7 @@ mod sim;
 
 use std::time::Duration;
 
-use sim::{Bed, unlimited, within};
+use sim::{Bed, unlimited, until, within};
 use xqueue::{Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, Spec, SuspendFlags, Ticket};
 
 fn unwatched(permission: Permission) -> Config {
@@ -68,25 +68,53 @@ fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
 }
 
 #[test]
+fn a_known_command_is_launched_a_little_ahead_of_a_foreseen_end() {
+    // Nothing fits this budget beside another command.
+    let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let (q, fixed) =
+        (bed.plain(), bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None)));
+    for q in [q, fixed] {
+        bed.world.set(q, |state| state.auto = false);
+    }
+    assert!(matches!(bed.direct(q, 0), Direct::Launched(..)));
+    assert_eq!(bed.direct(q, 1), Direct::NotNow, "nothing is known yet");
+    // The device never completes the last one; that its end is near is foreseen all the same.
+    until("it is learnt that these take microseconds", || {
+        bed.world.complete(q, 1);
+        assert!(matches!(bed.direct(q, 1), Direct::Launched(..)));
+        matches!(bed.direct(q, 2), Direct::Launched(..))
+    });
+    bed.world.get(q, |state| assert_eq!(state.most_in_flight, 2));
+    assert_eq!(bed.direct_with(q, 3, &Spec::new(CostKey::UNKNOWN)), Direct::NotNow, "it may take for ever");
+    assert_eq!(bed.direct_with(q, 3, &Spec::new(CostKey(7))), Direct::NotNow, "so may this");
+    assert!(matches!(bed.direct(fixed, 0), Direct::Launched(..)));
+    assert_eq!(bed.direct(fixed, 1), Direct::NotNow, "a threshold is a threshold");
+}
+
+#[test]
 fn without_a_limit_marks_are_dense_only_if_somebody_waits_for_progress() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let q = bed.plain();
-    let launch = |ids: std::ops::Range<u32>| {
+    let launch = |ids: std::ops::Range<u64>| {
         for id in ids {
-            assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+            assert!(matches!(bed.direct(q, u32::try_from(id).unwrap()), Direct::Launched(..)));
         }
     };
-    launch(0..2048);
-    bed.world.get(q, |state| assert_eq!(state.marks, [1024, 2048]));
+    let sparse = 16 * 1024;
+    launch(0..2 * sparse);
+    bed.world.get(q, |state| assert_eq!(state.marks, [sparse, 2 * sparse]));
     bed.domain.show_progress(true);
-    launch(2048..2049);
-    bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&2049), "at once"));
-    launch(2049..2689);
-    let dense: Vec<_> = (1..=10).map(|n| 2049 + n * 64).collect();
+    let begin = 2 * sparse + 1;
+    launch(begin - 1..begin);
+    bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&begin), "at once"));
+    launch(begin..begin + 640);
+    let dense: Vec<_> = (1..=10).map(|n| begin + n * 64).collect();
     bed.world.get(q, |state| assert_eq!(state.marks[3..], dense));
     bed.domain.show_progress(false);
-    launch(2689..4000);
-    bed.world.get(q, |state| assert_eq!(state.marks[13..], [2753, 3777], "the next one is due still"));
+    let due = begin + 11 * 64;
+    launch(begin + 640..due + sparse + 100);
+    bed.world.get(q, |state| assert_eq!(state.marks[13..], [due, due + sparse], "the next one is due still"));
 }
 
 #[test]

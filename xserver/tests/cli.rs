@@ -18,8 +18,13 @@ fn xserver(socket: &Path) -> Command {
 fn started(command: &mut Command) -> (Child, String, BufReader<ChildStderr>) {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        (line, said)
+    });
+    wait_for("the line of a server that is ready", || reader.is_finished());
+    let (line, said) = reader.join().unwrap();
     (child, line, said)
 }
 

@@ -85,17 +85,23 @@ fn who_closes_is_forgotten() {
     server.wait_for_clients(1);
 }
 
-#[test]
-fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
-    let server = Running::new();
+/// A low client with work, and a high one whose process is a child.
+fn with_child(server: &Running) -> (Client, Child, Client) {
     let mut low = Client::with_queue(&server.path, "low", 0);
     low.ready(0);
     let (child, socket) = Child::connect(&server.path);
-    let mut high = Client::on(socket, "high");
+    let high = Client::on(socket, "high");
     high.create(1, 0, 1, 10);
     wait_for("both are there", || {
         server.list().clients.iter().filter(|client| !client.queues.is_empty()).count() == 2
     });
+    (low, child, high)
+}
+
+#[test]
+fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
+    let server = Running::new();
+    let (low, child, mut high) = with_child(&server);
     assert_eq!(server.list().clients[1].pid.0, child.pid());
     high.ready(0);
     wait_for("the low one is suspended", || !low.runs());
@@ -108,14 +114,7 @@ fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
 #[test]
 fn who_is_stopped_yields_until_it_goes_on() {
     let server = Running::new();
-    let mut low = Client::with_queue(&server.path, "low", 0);
-    low.ready(0);
-    let (child, socket) = Child::connect(&server.path);
-    let mut high = Client::on(socket, "high");
-    high.create(1, 0, 1, 10);
-    wait_for("both are there", || {
-        server.list().clients.iter().filter(|client| !client.queues.is_empty()).count() == 2
-    });
+    let (low, child, mut high) = with_child(&server);
     high.ready(0);
     wait_for("the low one is suspended", || !low.runs());
     child.signal(libc::SIGSTOP);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::thread::CpuSet;
 
 use super::Outlook;
 use crate::device::Time;
@@ -126,6 +127,7 @@ pub fn run(shared: &Arc<Shared>) {
     let pace = &shared.pace;
     let invalidating = Arc::clone(shared);
     let mut armer = Armer::start(move || invalidating.connection.invalidate_pages());
+    settle();
     let mut last_arrival = now();
     let mut last_busy = last_arrival;
     let mut armed = false;
@@ -185,19 +187,45 @@ pub fn sharpen() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
 }
 
+/// Keeps the calling thread on the last processor, if there are others: it runs before any program, and would take each
+/// processor away from a program's thread for some microseconds at a time, wherever it woke up. So one is left alone.
+fn settle() {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    if let (Some(_), Some(last)) = (processors.next(), processors.next_back()) {
+        let mut only = CpuSet::new();
+        only.set(last);
+        let _ = rustix::thread::sched_setaffinity(None, &only);
+    }
+}
+
 /// Takes back what a thread inherits from a sharpened one that started it: its priority and its processor.
 pub fn be_ordinary() {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: a call on the calling thread with a valid structure.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) };
-    let mut all = rustix::thread::CpuSet::new();
-    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
     let _ = rustix::thread::sched_setaffinity(None, &all);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_device_leaves_a_processor_alone() {
+        let processors = || rustix::thread::sched_getaffinity(None).unwrap().count();
+        let all = processors();
+        std::thread::spawn(move || {
+            settle();
+            assert_eq!(processors(), 1.min(all));
+            be_ordinary();
+            assert_eq!(processors(), all);
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn an_armed_idle_engine_sleeps_until_woken() {

@@ -15,11 +15,6 @@ use hip_sys::types::{
 use std::ffi::c_void;
 use xqueue::{Direct, Footprint};
 
-/// Whether a synchronous copy of this kind returns only when it is done. (Others may.)
-pub(crate) fn completes(kind: hipMemcpyKind) -> bool {
-    kind == hipMemcpyDeviceToHost
-}
-
 /// The way of one asynchronous copy. `invoke` makes the real call with a source.
 ///
 /// # Safety

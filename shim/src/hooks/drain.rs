@@ -5,6 +5,7 @@ use super::turn;
 use crate::boundary::{Call, Failure};
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
+use hal_hip::real::Real;
 use hip_sys::table::Class;
 use hip_sys::types::{
     HIP_LAUNCH_CONFIG, hipFunctionLaunchParams, hipGraphInstantiateParams, hipLaunchConfig_t,
@@ -67,7 +68,7 @@ pub(crate) unsafe fn own<F: Copy, R: Failure>(
     unsafe { call.handle(body) }
 }
 
-/// Work for one stream of which the queue has to know more than that: what it must follow, or that it completes.
+/// Work for one stream of which the queue has to know more than that: what it must follow.
 ///
 /// # Safety
 ///
@@ -97,8 +98,27 @@ pub(crate) fn after_all() -> Spec<'static> {
     Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
 }
 
-/// A command that, where `completes`, returns only when it is done.
-pub(crate) fn completing(completes: bool) -> Spec<'static> {
+/// Work for one stream that, where `completes`, returns only when it is done.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn completing<F: Copy, R: Failure>(
+    call: Call<F>,
+    stream: hipStream_t,
+    completes: impl FnOnce(&Real) -> bool,
+    invoke: impl FnOnce(F, hipStream_t) -> R,
+) -> R {
+    let body = |real: F, own: bool| {
+        let target = Target::of(own, stream, false);
+        let Some(found) = target.found else { return invoke(real, target.raw) };
+        turn::take(found, &spec(completes(found.process.real)), || invoke(real, target.raw))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+fn spec(completes: bool) -> Spec<'static> {
     Spec { completes, ..turn::spec(CostKey::UNKNOWN) }
 }
 
@@ -137,13 +157,13 @@ pub(crate) unsafe fn both<F: Copy, R: Failure>(
 pub(crate) unsafe fn default<F: Copy, R: Failure>(
     call: Call<F>,
     per_thread: bool,
-    completes: bool,
+    completes: impl FnOnce(&Real) -> bool,
     invoke: impl FnOnce(F) -> R,
 ) -> R {
     let body = |real: F, own: bool| {
         let target = Target::of(own, hipStream_t::NULL, per_thread);
         let Some(found) = target.found else { return invoke(real) };
-        turn::take(found, &completing(completes || per_thread), || {
+        turn::take(found, &spec(per_thread || completes(found.process.real)), || {
             if !per_thread {
                 return invoke(real);
             }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::log::{Log, Nanos, now};
-use crate::{Gpu, Mode, Running, product};
+use crate::{Gpu, Mode, Running, daemon, product};
 
 /// How long something that must happen may take, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,17 +59,7 @@ impl Server {
     fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
         let said = File::options().create(true).append(true).open(folder.join("xserver.log"));
         let said = said.map_err(|error| format!("cannot write a log: {error}"))?;
-        let program = product("xserver")?;
-        let child = Command::new(&program)
-            .arg("HPF")
-            .env("XSCHED_SOCKET", socket)
-            .env_remove("XSCHED_TEST")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(said)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        Ok(Self(child))
+        daemon::spawn(socket, &[], said.into()).map(Self)
     }
 
     /// Sends a signal; the time just before.

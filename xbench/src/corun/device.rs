@@ -158,13 +158,16 @@ mod tests {
 
     #[test]
     fn the_library_is_taken_at_its_last_word() {
-        let log = "xsched: warn: no xserver is connected: queues run unscheduled\n\
+        let log = "xsched: warn: no xserver at /run/xsched/1.sock (nobody listens there): queues run unscheduled\n\
             xsched: debug: queues created=9 direct=1 deferred=1 forced=0 suspensions=1 suspended_us=1 pending=1\n\
             xsched: debug: queues created=1 direct=100 deferred=30 forced=2 suspensions=4 suspended_us=7 pending=0\n\
             xsched: debug: calls launch=130\n";
         let expected = ShimSummary { launched: 130, suspensions: 4, pending: 0 };
         assert_eq!(ShimSummary::parse(log).unwrap(), expected);
-        assert_eq!(complaints(log), ["xsched: warn: no xserver is connected: queues run unscheduled"]);
+        assert_eq!(
+            complaints(log),
+            ["xsched: warn: no xserver at /run/xsched/1.sock (nobody listens there): queues run unscheduled"]
+        );
         assert!(ShimSummary::parse("").unwrap_err().to_string().contains("does not end with its counts"));
         let error =
             ShimSummary::parse("queues created=1 direct=x deferred=1 forced=0").unwrap_err().to_string();

@@ -4,13 +4,13 @@
 //! This is a process of its own (`gpu-sim run -- xbench corun-mode`), so that all of them are on one device and none
 //! outlives it.
 
+use crate::daemon;
 use crate::replay::now_ns;
 use crate::replay::{rate, scale, seconds};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -173,17 +173,9 @@ pub fn run(args: &SessionArgs) -> Result<()> {
 
 fn start_server(path: &Path, files: &Files<'_>) -> Result<Program> {
     let socket = files.socket();
-    let mut command = Command::new(path);
-    command.arg("HPF").env("XSCHED_SOCKET", &socket);
-    let mut server = Program::start("xserver", command, &files.errors("xserver"))?;
-    let begin = Instant::now();
-    while UnixStream::connect(&socket).is_err() {
-        if let Some(status) = server.child.try_wait()? {
-            bail!("{}", server.failure(&format!("ended before it listened ({status})")));
-        }
-        ensure!(begin.elapsed() < PATIENCE, "{}", server.failure("does not listen"));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut server = Program::start("xserver", daemon::command(path, &socket), &files.errors("xserver"))?;
+    let listens = daemon::await_listening(&mut server.child, &socket);
+    listens.map_err(|error| anyhow!("{}", server.failure(&error.to_string())))?;
     Ok(server)
 }
 

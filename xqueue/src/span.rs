@@ -1,0 +1,192 @@
+//! What lies between two marks: when it began, how long it will probably take, and what its end teaches. Knows nothing of
+//! counts, of the window or of who polls.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::estimate::{Estimate, Estimates};
+use crate::hw::{CostKey, Mark};
+use crate::sync::{Instant, now};
+
+/// A command that was seen running so long before its end was watched closely.
+const CLOSE: Duration = Duration::from_micros(5);
+/// Different keys that a span remembers.
+const KEYS: usize = 4;
+
+/// The commands from one mark to the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) mark: Mark,
+    /// Index of the last command in front of the span.
+    pub(crate) start: u64,
+    /// Index of its last command.
+    pub(crate) upto: u64,
+    /// Forced launches in front of the mark.
+    pub(crate) strays_upto: u64,
+    /// Sum of all costs up to its end.
+    pub(crate) cost_upto: u64,
+    /// When, where that helps to foresee the end.
+    pub(crate) recorded: Option<Instant>,
+    /// The latest time at which none of it had certainly started.
+    pub(crate) unstarted: Option<Instant>,
+    /// The latest time at which it was seen running.
+    pub(crate) seen_running: Option<Instant>,
+    pub(crate) keys: Keys,
+}
+
+impl Span {
+    /// How long it will probably take, if all of it is known.
+    fn takes(&self) -> Option<Duration> {
+        self.keys.takes(self.upto - self.start)
+    }
+
+    /// It is one command of which little is known.
+    fn is_fresh(&self) -> bool {
+        self.keys.fresh && self.upto - self.start == 1
+    }
+
+    /// It took at most `upper`, and was seen running `gap` before its end.
+    pub(crate) fn learn(&self, upper: Duration, gap: Duration, estimates: &Estimates) {
+        let commands = self.upto - self.start;
+        if self.keys.len == 1 && self.keys.commands == commands {
+            let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
+            let close = gap <= CLOSE.max(upper / 32);
+            estimates.learn(CostKey(self.keys.keys[0]), each, close);
+            if commands == 1 {
+                estimates.learn(CostKey(self.keys.placed), each, close);
+            }
+        }
+    }
+
+    /// When it will have ended, having begun at `since`; it was certainly running until it was last seen.
+    pub(crate) fn end(&self, since: Instant) -> Option<Instant> {
+        let foreseen = since + self.takes()?;
+        Some(self.seen_running.map_or(foreseen, |seen| seen.max(foreseen)))
+    }
+}
+
+/// The keys of a span, as long as they are few and all known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Keys {
+    keys: [u64; KEYS],
+    len: usize,
+    /// Commands that the keys stand for.
+    pub(crate) commands: u64,
+    overflow: bool,
+    /// Sum of the times that the known ones will probably take, and how many those are.
+    expected: u64,
+    known: u64,
+    /// At least one of them is worth a close look: it can be learnt, and little is known.
+    fresh: bool,
+    /// The last one's key at its place in the program.
+    placed: u64,
+}
+
+impl Keys {
+    /// How long so many commands will probably take, if the keys stand for all of them and are known.
+    pub(crate) fn takes(&self, commands: u64) -> Option<Duration> {
+        (self.known == commands).then(|| Duration::from_nanos(self.expected))
+    }
+
+    pub(crate) fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
+        self.placed = placed.0;
+        if let Some(known) = known {
+            self.expected += known.nanos;
+            self.known += 1;
+        }
+        self.fresh |= key != CostKey::UNKNOWN && known.is_none_or(|known| known.fresh);
+        self.commands += 1;
+        if self.keys[..self.len].contains(&key.0) {
+            return;
+        }
+        if self.len == KEYS {
+            self.overflow = true;
+            return;
+        }
+        self.keys[self.len] = key.0;
+        self.len += 1;
+    }
+
+    /// Where what is learnt of them is kept.
+    pub(crate) fn learnt(&self) -> impl Iterator<Item = CostKey> + '_ {
+        self.keys[..self.len].iter().chain([&self.placed]).map(|&key| CostKey(key))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    pub(crate) queue: VecDeque<Span>,
+    /// Keys since the last mark.
+    pub(crate) since_mark: Keys,
+    /// At this time no command behind this index had started: the bound of spans yet to come.
+    pub(crate) unstarted: Option<(Instant, u64)>,
+    /// Since this time the first span is certainly running.
+    pub(crate) running_since: Option<Instant>,
+}
+
+impl Spans {
+    /// The first span was seen running at this time. Its keys, if it takes far longer than they foretell.
+    pub(crate) fn still_running(&mut self, at: Instant) -> Option<Keys> {
+        let since = self.running_since;
+        let front = self.queue.front_mut()?;
+        front.seen_running = Some(at);
+        let keys = front.keys;
+        let known = keys.known == front.upto - front.start && !keys.overflow;
+        let ran = at.saturating_duration_since(since.filter(|_| known)?);
+        (ran > 2 * Duration::from_nanos(keys.expected)).then_some(keys)
+    }
+
+    /// What can be foreseen, if a mark is behind the first command.
+    pub(crate) fn expectation(&self) -> Option<Expectation> {
+        let first = self.queue.front()?;
+        let since = self.running_since.or(first.recorded)?;
+        let unmarked = self.since_mark.takes(self.since_mark.commands);
+        let behind = self.queue.iter().skip(1).map(Span::takes);
+        Some(Expectation {
+            ran: now().saturating_duration_since(since),
+            takes: first.takes(),
+            behind: behind.fold(unmarked, |sum, takes| Some(sum? + takes?)),
+            fresh: first.is_fresh(),
+            next_fresh: self.queue.get(1).is_some_and(Span::is_fresh),
+        })
+    }
+}
+
+/// What can be foreseen of what is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expectation {
+    /// How long the first span has been running at most.
+    pub(crate) ran: Duration,
+    /// How long it will probably take.
+    pub(crate) takes: Option<Duration>,
+    /// And all that is launched behind it.
+    pub(crate) behind: Option<Duration>,
+    /// It is one command of which little is known.
+    pub(crate) fresh: bool,
+    /// So is the one behind it, which begins when it ends.
+    pub(crate) next_fresh: bool,
+}
+
+impl Expectation {
+    /// How long the first span will probably go on, and all of it.
+    pub(crate) fn remaining(&self) -> Option<(Duration, Duration)> {
+        let first = self.takes?.saturating_sub(self.ran);
+        Some((first, first + self.behind?))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_overdue_counts_as_nothing_and_what_is_behind_it_in_full() {
+        let micros = Duration::from_micros;
+        let (takes, behind) = (Some(micros(300)), Some(micros(40)));
+        let expected = |ran| Expectation { ran, takes, behind, fresh: false, next_fresh: false };
+        assert_eq!(expected(micros(100)).remaining(), Some((micros(200), micros(240))));
+        assert_eq!(expected(micros(900)).remaining(), Some((micros(0), micros(40))));
+        assert_eq!(Expectation { behind: None, ..expected(micros(0)) }.remaining(), None);
+        assert_eq!(Expectation { takes: None, ..expected(micros(0)) }.remaining(), None);
+    }
+}
