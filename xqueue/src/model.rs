@@ -15,6 +15,8 @@ use crate::domain::Core;
 use crate::sync::{Signal, TryLock, store_load_barrier};
 use crate::*;
 
+mod order;
+
 /// Launches in order, as (queue, command). A plain mutex: no interleavings of its own.
 type Log = Arc<Mutex<Vec<(usize, u32)>>>;
 
@@ -115,11 +117,15 @@ impl Part {
 
 impl Bed {
     fn new(permission: Permission, bounds: Bounds, queues: usize) -> Self {
+        Self::of_classes(permission, bounds, &vec![OrderClass::Independent; queues])
+    }
+
+    fn of_classes(permission: Permission, bounds: Bounds, classes: &[OrderClass]) -> Self {
         let config = Config { permission, bounds, watch: false, ..Config::default() };
         let domain = Domain::new(config, Arc::new(Unobserved));
         domain.add_device(DeviceId(0), Arc::new(Device));
         let log = Log::default();
-        let queues = (0..queues)
+        let queues = (0..classes.len())
             .map(|index| {
                 let hw = Arc::new(Hw {
                     index,
@@ -128,6 +134,7 @@ impl Bed {
                     fails: AtomicBool::new(false),
                 });
                 let config = QueueConfig {
+                    class: classes[index],
                     launch: LaunchConfig::from_settings(Some(2), Some(1)),
                     ..QueueConfig::default()
                 };
