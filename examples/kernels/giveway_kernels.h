@@ -9,10 +9,12 @@
 typedef unsigned int gw_u32;
 typedef unsigned long long gw_u64;
 
-#ifdef __HIPCC_RTC__
+#if defined(__HIPCC_RTC__)
 #define GW_BOTH __device__
-#else
+#elif defined(__HIP__)
 #define GW_BOTH __host__ __device__
+#else
+#define GW_BOTH /* host code: below are declarations, linked with giveway_kernels.hip */
 #endif
 
 /* One step of `mix` for element i. Not commutative and not idempotent in `value`: the final contents
@@ -24,6 +26,7 @@ GW_BOTH static inline gw_u64 gw_mix_step(gw_u64 dst, gw_u64 src, gw_u32 i, gw_u6
   return x ^ (x >> 31);
 }
 
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
 /* c[i] = a[i] + b[i] for i < n. */
 extern "C" __global__ void vector_add(const float *a, const float *b, float *c, gw_u32 n) {
   gw_u32 i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -50,5 +53,18 @@ extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) {
   (void)rounds;
 #endif
 }
+
+#else
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Not to be called: their addresses are what hipLaunchKernel takes. */
+extern void vector_add(const float *a, const float *b, float *c, gw_u32 n);
+extern void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 value);
+extern void busy(gw_u64 duration_ns, gw_u32 rounds);
+#ifdef __cplusplus
+}
+#endif
+#endif
 
 #endif
