@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
+.PHONY: help deps build test conformance lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
 	example-manual clean
 
 # What hipcc compiles examples for.
@@ -19,6 +19,11 @@ build: deps ## Build everything, optimized
 test: deps ## Run all tests (root: the simulated GPU mounts its devices in a private namespace)
 	cargo build --workspace --all-targets
 	cargo test --workspace
+
+# `make conformance ARGS="events --mode defer"`: a part of the programs and modes.
+conformance: deps ## Compare every test program natively and under the shim; last line "N passed, N failed"
+	cargo build --package shim --package gpu-sim
+	cargo test --package tests --test conformance -- $(ARGS)
 
 lint: ## Check format and lints
 	cargo fmt --all -- --check

@@ -9,11 +9,27 @@
 typedef unsigned int gw_u32;
 typedef unsigned long long gw_u64;
 
-#ifdef __HIPCC_RTC__
+#if defined(__HIPCC_RTC__)
 #define GW_BOTH __device__
-#else
+#elif defined(__HIP__)
 #define GW_BOTH __host__ __device__
+#else
+#define GW_BOTH /* host code: below are declarations, linked with giveway_kernels.hip */
 #endif
+
+/* Arguments by value: nearly all of the 4 KiB that a launch may have, three bytes, and five words. */
+typedef struct {
+  unsigned char bytes[4080];
+} gw_block;
+typedef struct {
+  unsigned char bytes[3];
+} gw_three;
+typedef struct {
+  gw_u64 words[5];
+} gw_five;
+
+/* Where a digest of arguments begins. */
+#define GW_DIGEST 0xCBF29CE484222325ull
 
 /* One step of `mix` for element i. Not commutative and not idempotent in `value`: the final contents
  * tell whether two commands were swapped, repeated or lost. */
@@ -22,6 +38,28 @@ GW_BOTH static inline gw_u64 gw_mix_step(gw_u64 dst, gw_u64 src, gw_u32 i, gw_u6
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
+}
+
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
+/* The bytes of one value, behind the digest of those before it. */
+template <typename T>
+GW_BOTH static inline gw_u64 gw_digest(gw_u64 digest, const T &value) {
+  const unsigned char *bytes = (const unsigned char *)&value;
+  for (gw_u32 i = 0; i < sizeof value; i++) digest = (digest ^ bytes[i]) * 0x100000001B3ull;
+  return digest;
+}
+
+/* *out = the digest of a block by value, as large as an argument may be. */
+extern "C" __global__ void arguments_block(gw_u64 *out, gw_block block) {
+  if (blockIdx.x + threadIdx.x == 0) *out = gw_digest(GW_DIGEST, block);
+}
+
+/* *out = the digest of arguments of all sizes, without the gaps between them. */
+extern "C" __global__ void arguments_mixed(gw_u64 *out, unsigned char a, unsigned short b, gw_three c, gw_u32 d,
+                                           gw_u64 e, double f, gw_five g) {
+  if (blockIdx.x + threadIdx.x != 0) return;
+  gw_u64 digest = gw_digest(gw_digest(gw_digest(GW_DIGEST, a), b), c);
+  *out = gw_digest(gw_digest(gw_digest(gw_digest(digest, d), e), f), g);
 }
 
 /* c[i] = a[i] + b[i] for i < n. */
@@ -50,5 +88,21 @@ extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) {
   (void)rounds;
 #endif
 }
+
+#else
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Not to be called: their addresses are what hipLaunchKernel takes. */
+extern void arguments_block(gw_u64 *out, gw_block block);
+extern void arguments_mixed(gw_u64 *out, unsigned char a, unsigned short b, gw_three c, gw_u32 d, gw_u64 e, double f,
+                            gw_five g);
+extern void vector_add(const float *a, const float *b, float *c, gw_u32 n);
+extern void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 value);
+extern void busy(gw_u64 duration_ns, gw_u32 rounds);
+#ifdef __cplusplus
+}
+#endif
+#endif
 
 #endif

@@ -1,3 +1,4 @@
+// run: loads module_kernels | every-mode
 /* The launch functions of hip_ext.h, as the ROCm libraries use them: with start and stop events of the launch
  * itself, by host function and by module function (hipExt and hipHcc). Argument 1: module_kernels by --genco.
  */

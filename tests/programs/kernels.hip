@@ -1,3 +1,4 @@
+// run: every-mode
 /* Kernel launches: vector_add and mix against the CPU, grids from one block to many, order inside a stream, a
  * kernel that the simulated device does not know, and variables of the code object. */
 #include "check.h"

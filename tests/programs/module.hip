@@ -1,3 +1,4 @@
+// run: loads module_kernels | every-mode
 /* The module interface: loading from a file and from memory, functions, variables, launches with kernelParams
  * and with `extra`. Argument 1: the path of module_kernels built with --genco. */
 #include <hip/hip_ext.h>

@@ -1,3 +1,4 @@
+// loaded: code object
 /* A code object for module.hip, built with --genco: the project's kernels and one variable. */
 #include <hip/hip_runtime.h>
 

@@ -1,8 +1,8 @@
 //! Runs the HIP programs of `tests/programs` on a simulated GPU.
 //!
 //! A test takes a [`Gpu`] (at most two are in use at once on one machine), asks it for a [`Run`] of a program, and looks
-//! at the [`Finished`] run: exit code, output, `gpu-sim`'s statistics. Programs are built by hipcc on first use and kept
-//! in `target/hip-programs`. The same program can be run [`Mode::Native`] and [`Mode::Shimmed`] and its output compared.
+//! at the [`Finished`] run: exit code, output, `gpu-sim`'s statistics. Programs are built on first use and kept in
+//! `target/hip-programs`. The same program can be run [`Mode::Native`] and [`Mode::Shimmed`] and its output compared.
 //! Waiting is always for a condition (an end, a line of output); the time limits only keep a hang from lasting.
 //!
 //! ```no_run
@@ -13,18 +13,22 @@
 //!
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
+pub mod conformance;
 mod daemon;
 pub mod faults;
-mod hipcc;
 mod process;
+pub mod program;
+mod runtime;
 mod slots;
 
 pub use daemon::Daemon;
-pub use hipcc::{code_object, linked_program, program};
 pub use process::{Finished, Running, Stats};
+pub use runtime::{Installed, Runtime, linked_program, program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use program::Program;
 
 /// How long a run may take before it counts as hung.
 const HANG_GUARD: Duration = Duration::from_secs(120);
@@ -97,6 +101,20 @@ impl Gpu {
         Run { command: Some(executable.to_owned()), ..Run::new(&name) }
     }
 
+    /// A run of a program as its first line says, with this runtime. The error says what could not be built.
+    pub fn directed(&self, program: &Program, runtime: &dyn Runtime) -> Result<Run, String> {
+        let directions = &program.directions;
+        let mut run = Run { command: Some(runtime.build(program)?), ..Run::new(&program.name) };
+        run.enter = runtime.enter();
+        for name in &directions.loads {
+            run.args.push(runtime.build(&Program::find(name)?)?.display().to_string());
+        }
+        run.args.extend_from_slice(&directions.args);
+        run.sim.clone_from(&directions.sim);
+        run.env.clone_from(&directions.env);
+        Ok(run)
+    }
+
     /// A run of one of the workspace's own binaries on a GPU of its own.
     pub fn product(&self, name: &str) -> Run {
         let command = product(name).unwrap_or_else(|reason| panic!("{reason}"));
@@ -121,6 +139,7 @@ impl Gpu {
 pub struct Run {
     program: String,
     command: Option<PathBuf>,
+    enter: Vec<PathBuf>,
     name: Option<String>,
     nested: bool,
     sim: Vec<String>,
@@ -136,6 +155,7 @@ impl Run {
         Run {
             program: program.to_owned(),
             command: None,
+            enter: Vec::new(),
             name: None,
             nested: false,
             sim: Vec::new(),
@@ -219,6 +239,7 @@ impl Run {
             let settings: Vec<_> = shim.iter().map(|(name, value)| format!("{name}={value}")).collect();
             label = format!("{label} with libshimhip.so {}", settings.join(" ")).trim_end().to_owned();
         }
+        command.extend(self.enter);
         if !env.is_empty() {
             command.push("env".into());
             command.extend(env.iter().map(|(name, value)| PathBuf::from(format!("{name}={value}"))));

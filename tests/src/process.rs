@@ -115,23 +115,28 @@ impl Running {
 
     /// The next whole line of the program's output. The test fails if the program ends or hangs instead.
     pub fn line(&mut self) -> String {
+        self.try_line().unwrap_or_else(|reason| panic!("{reason}"))
+    }
+
+    /// The same; the error says what happened instead, and shows the output.
+    pub fn try_line(&mut self) -> Result<String, String> {
         let skip = self.lines_read;
         let found = self.shared.wait_for(self.until, |seen| {
             let text = String::from_utf8_lossy(&seen.stdout);
             let complete = text.rfind('\n').map_or("", |end| &text[..end]);
             match complete.lines().nth(skip) {
-                Some(line) => Some(Ok(line.to_owned())),
-                None if seen.status.is_some() && seen.open == 0 => Some(Err("ended without another line")),
+                Some(line) => Some(Some(line.to_owned())),
+                None if seen.status.is_some() && seen.open == 0 => Some(None),
                 None => None,
             }
         });
         match found {
-            Some(Ok(line)) => {
+            Some(Some(line)) => {
                 self.lines_read += 1;
-                line
+                Ok(line)
             }
-            Some(Err(reason)) => panic!("{} {reason}\n{}", self.label, self.report()),
-            None => self.hung("printed no further line"),
+            Some(None) => Err(format!("{} ended without another line\n{}", self.label, self.report())),
+            None => Err(self.hang("printed no further line")),
         }
     }
 
@@ -202,10 +207,6 @@ impl Running {
     pub fn report(&self) -> String {
         let seen = self.shared.lock();
         report(&String::from_utf8_lossy(&seen.stdout), &String::from_utf8_lossy(&seen.stderr))
-    }
-
-    fn hung(&self, what: &str) -> ! {
-        panic!("{}", self.hang(what));
     }
 
     /// Ends it, and says what it did not do.

@@ -1,69 +1,10 @@
-//! Unmodified HIP on a simulated GPU: one test for each behaviour, the programs are in `tests/programs`.
+//! Unmodified HIP on a simulated GPU, in other ways than the conformance suite runs its programs (which is natively, too).
 
 use tests::Gpu;
-
-/// Programs that need no argument and are right when they say so.
-macro_rules! programs {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        $($(#[$doc])*
-        #[test]
-        fn $name() {
-            Gpu::take().run(stringify!($name)).finish().expect_success();
-        })+
-    };
-}
-
-programs! {
-    /// hipMemcpy in all directions, all sizes.
-    copies,
-    /// hipMemcpyAsync, pinned and registered memory.
-    copies_async,
-    /// hipMemcpy2D.
-    copies_2d,
-    /// hipMemset in all widths.
-    memset,
-    /// Launches, order inside a stream, unknown kernels, variables.
-    kernels,
-    /// Null stream, non-blocking streams, many streams, events between them.
-    streams,
-    /// Host callbacks behind long kernels.
-    callbacks,
-    /// More commands than rings hold.
-    many,
-    /// Threads with own and shared streams.
-    threads,
-    /// Children with and without HIP.
-    fork,
-    /// Errors and the last-error state.
-    errors,
-    /// Stream capture and graph launches.
-    graphs,
-}
 
 #[test]
 fn events() {
     Gpu::take().run("events").arg("--timing").finish().expect_success();
-}
-
-/// Runs a program that gets the path of the project's kernels as a code object.
-fn with_code_object(program: &str) {
-    let code = tests::code_object("module_kernels").unwrap_or_else(|reason| panic!("{reason}"));
-    Gpu::take().run(program).arg(code.display().to_string()).finish().expect_success();
-}
-
-#[test]
-fn modules() {
-    with_code_object("module");
-}
-
-#[test]
-fn launches_of_hip_ext() {
-    with_code_object("ext_launch");
-}
-
-#[test]
-fn long_kernel() {
-    Gpu::take().run("long_kernel").finish().expect_success();
 }
 
 #[test]
@@ -77,11 +18,6 @@ fn random_order() {
     for seed in 1..=4 {
         gpu.run("random_order").arg(seed.to_string()).finish().expect_success();
     }
-}
-
-#[test]
-fn two_gpus() {
-    Gpu::take().run("multi_gpu").sim("--gpus", 2).sim("--vram", 64).finish().expect_success();
 }
 
 /// What a program prints depends on nothing but the program: later native and shimmed runs are compared.

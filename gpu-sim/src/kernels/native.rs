@@ -66,7 +66,8 @@ impl Condition {
 
 /// Whether kernels of this name are executed here, so that their arguments must be known.
 pub fn executes(name: &str) -> bool {
-    matches!(name, "busy" | "mix" | "vector_add") || name.starts_with("__amd_rocclr_")
+    matches!(name, "busy" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed")
+        || name.starts_with("__amd_rocclr_")
 }
 
 /// Decides what a dispatch does.
@@ -94,6 +95,7 @@ pub fn plan(
         "busy" => Ok(Act::Run { time: args.u64(0).map_err(fault)?, effect: Effect::default() }),
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
+        "arguments_block" | "arguments_mixed" => moved(args.digest()),
         "__amd_rocclr_fillBufferAligned" => moved(args.fill_aligned(dispatch)),
         "__amd_rocclr_fillBufferAligned2D" => moved(args.fill_aligned_2d(dispatch)),
         "__amd_rocclr_copyBuffer" => moved(args.copy_buffer(dispatch)),
@@ -196,6 +198,21 @@ impl Arguments<'_> {
     fn vector_add(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
         let end = (self.u64(3)? as u32).min(dispatch.grid[0]);
         Ok(vec![Op::Add { a: self.u64(0)?, b: self.u64(1)?, c: self.u64(2)?, next: 0, end }])
+    }
+
+    /// The digest of all arguments behind the first, which says where it goes.
+    fn digest(&self) -> Result<Vec<Op>, Fault> {
+        // Metadata is a client's: no argument list is longer than 4 KiB.
+        let mut digest = 0xCBF2_9CE4_8422_2325_u64;
+        let mut bytes = [0; 4096];
+        for (offset, size) in self.layout.iter().skip(1).take(64) {
+            let bytes = &mut bytes[..(*size).min(4096) as usize];
+            self.view.read(self.base.wrapping_add(*offset), bytes)?;
+            digest = bytes
+                .iter()
+                .fold(digest, |so_far, byte| (so_far ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3));
+        }
+        Ok(vec![Op::Fill { dst: self.u64(0)?, pattern: digest.to_le_bytes().to_vec(), len: 8 }])
     }
 
     /// The buffer among (uchar, ushort, uint, ulong) that is set, and its element size.
@@ -407,6 +424,15 @@ mod tests {
     }
 
     #[test]
+    fn arguments_are_digested_without_the_gaps() {
+        let layout = [(0, 8), (8, 1), (10, 2)];
+        let out = run("arguments_mixed", &[DATA, 0x61, 0xAAAA_AAAA_6362], 64, &layout);
+        // FNV-1a of "abc", as its authors publish it.
+        assert_eq!(out[..8], 0xe71f_a219_0541_574b_u64.to_le_bytes());
+        assert_eq!(out[8..10], [8, 9]);
+    }
+
+    #[test]
     fn arguments_that_a_client_makes_up_do_no_harm() {
         let mut arena = Arena::new().unwrap();
         let at = arena.alloc(0x1000).unwrap();
@@ -418,12 +444,14 @@ mod tests {
             // A pattern that can be read, of no length.
             view.write(ARGS + 32, &ARGS.to_le_bytes()).unwrap();
             view.write(ARGS + 40, &0u64.to_le_bytes()).unwrap();
-            for name in ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
+            let runtimes = ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
                 .into_iter()
                 .chain(["copyBufferRect", "copyBufferRectAligned", "streamOpsWrite", "streamOpsWait"])
-            {
+                .map(|name| (format!("__amd_rocclr_{name}"), vec![]));
+            let own = [("arguments_block".to_owned(), vec![(u64::MAX, u64::MAX); 70])];
+            for (name, args) in runtimes.chain(own) {
                 for (arguments, object) in [(ARGS, ARGS), (u64::MAX - 20, u64::MAX)] {
-                    let kernel = Kernel { name: format!("__amd_rocclr_{name}"), args: vec![] };
+                    let kernel = Kernel { name: name.clone(), args: args.clone() };
                     let dispatch = Dispatch { object, arguments, grid: [u32::MAX; 3], rounds: u64::MAX };
                     for kernel in [Some(&kernel), None] {
                         if let Ok(Act::Run { mut effect, .. }) =

@@ -1,3 +1,4 @@
+// run: --gpus 2 --vram 64 | every-mode
 /* Two GPUs: memory, work and events on each, copies between them, and two processes that each see one of
  * them. Roles: multi_gpu (the parent), multi_gpu one GIB (a child that sees one device). */
 #include "processes.h"

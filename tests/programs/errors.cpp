@@ -1,3 +1,4 @@
+// run: every-mode
 /* Errors that a program can meet, and the last-error state around them: the same natively and under the shim.
  */
 #include "check.h"

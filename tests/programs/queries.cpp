@@ -1,3 +1,4 @@
+// run: every-mode
 /* Whoever knows that a stream's last command is complete is told so by hipStreamQuery, at once: after a synchronization
  * with an event, a query of one, a wait of another stream, a blocking copy, the default stream. */
 #include "check.h"

@@ -1,3 +1,4 @@
+// run: args 20 1 | every-mode
 /* A part of a co-run: `rounds COUNT MILLISECONDS [each]` says "ready", waits for the end of its input, does COUNT rounds of a kernel of
  * that length and one that mixes, waits for them (for each one, with `each`), and prints the digest. */
 #include "processes.h"

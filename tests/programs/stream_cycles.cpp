@@ -1,3 +1,4 @@
+// run: env MALLOC_ARENA_MAX=1 | every-mode
 /* Streams come and go all the time; each does its own work, and the process does not grow with them. */
 #include "check.h"
 

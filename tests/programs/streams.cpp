@@ -1,3 +1,4 @@
+// run: every-mode
 /* Streams: the null stream's order against blocking streams, non-blocking ones, the per-thread stream,
  * sixty-four at once, and dependencies by events; proven by the contents that `mix` leaves behind. */
 #include "check.h"

@@ -1,3 +1,4 @@
+// run: args 0 5 | every-mode
 /* Two threads, each with a stream, whose work waits for each other's by events, round after round; the host waits for the
  * end. `across PRIORITY PRIORITY [GO]`: those of the two streams' queues, where there is an XQueue interface; with GO the
  * program says "ready" and begins at the end of its input. */

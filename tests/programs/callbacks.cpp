@@ -1,3 +1,4 @@
+// run: every-mode
 /* Stream callbacks behind long kernels: a callback runs after all commands before it and before all after it.
  * Kernels and callbacks both work on one pinned buffer, so a wrong order leaves wrong contents. */
 #include "check.h"

@@ -1,3 +1,4 @@
+// run: args urgent 130 | every-mode
 /* A busy program: rounds of a kernel that takes time and one that changes memory, until its input ends.
  *
  * usage: endless urgent|low [ROUNDS] [LOG]

@@ -1,3 +1,4 @@
+// run: every-mode
 /* A long kernel seen from the host: queries say "not ready" while it runs, every way of waiting returns only
  * afterwards, polling and blocking alike. */
 #include "check.h"

@@ -1,3 +1,4 @@
+// run: every-mode
 /* hipMemcpy2D and hipMemcpy2DAsync with different pitches; the bytes between the rows stay as they were. */
 #include "check.h"
 

@@ -1,3 +1,4 @@
+// run: every-mode
 /* Stream capture and graph launches: the captured commands run at each launch, in order, between other work
  * of the stream. Two streams are captured into one graph by events. */
 #include "check.h"

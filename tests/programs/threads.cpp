@@ -1,3 +1,4 @@
+// run: every-mode
 /* Four threads, each with its own stream and buffers, while others allocate and free; and threads that share
  * one stream by turns. */
 #include <atomic>

@@ -1,3 +1,4 @@
+// run: every-mode
 /* More commands than the rings hold: 10,000 mix in one stream, 5,000 tiny busy kernels, thousands of copies.
  */
 #include "check.h"

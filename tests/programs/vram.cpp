@@ -1,3 +1,4 @@
+// run: --vram 64 | every-mode
 /* VRAM is shared between processes. Roles:
  *   vram hold GIB   allocates, says "held", keeps it until its input ends
  *   vram try GIB    allocates once and says what came of it

@@ -1,3 +1,4 @@
+// run: args 5 | every-mode
 /* Random commands (mix, fills, copies, busy kernels) on several streams and buffers, ordered only where they
  * touch the same buffer, by events; the CPU does the same one after the other. Argument: the seed. */
 #include "check.h"

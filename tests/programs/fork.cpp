@@ -1,3 +1,4 @@
+// run: every-mode
 /* Fork: a child born before HIP starts uses HIP itself; a child of a process that uses HIP leaves it alone,
  * or starts a fresh program that uses it. */
 #include "processes.h"

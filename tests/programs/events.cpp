@@ -1,3 +1,4 @@
+// run: every-mode
 /* Events: never recorded, without timing, not ready, elapsed time, waits, and which record a wait saw.
  * With --timing the elapsed time of a 20 ms kernel must also lie below 30 ms. */
 #include "check.h"

@@ -1,3 +1,4 @@
+// run: --vram 64 | args 40 | killed | every-mode
 /* Made to be killed: holds memory and a minute-long kernel (with work behind it), says "ready", and waits. */
 #include "processes.h"
 

@@ -1,3 +1,4 @@
+// run: --vram 8 | every-mode
 /* Out of memory on an 8 GiB device: the allocation that does not fit fails, nothing else does, and what was
  * freed can be had again. */
 #include "check.h"

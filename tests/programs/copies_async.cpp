@@ -1,3 +1,4 @@
+// run: every-mode
 /* hipMemcpyAsync on streams, with pinned, registered and pageable host memory, and kernels in between that
  * prove the order. */
 #include "check.h"

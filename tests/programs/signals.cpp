@@ -1,3 +1,4 @@
+// run: args interrupt | every-mode
 /* 400 allocations, launches, synchronizes and frees under a timer signal every 100 microseconds.
  * Argument: "none" (no timer), "restart" (SA_RESTART) or "interrupt" (without). The harness compares the
  * ioctls. */

@@ -1,3 +1,4 @@
+// run: every-mode
 /* hipMemcpy in all directions, sizes around the runtime's path changes (16 KiB, 64 KiB, 1 MiB, 4 MiB) and odd
  * offsets; whole regions are compared, so that a byte too many is seen as well. */
 #include "check.h"

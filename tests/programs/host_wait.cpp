@@ -1,3 +1,4 @@
+// run: every-mode
 /* Work in flight that goes on only when the host says so, and the host waits for the end of its input: whoever closes it
  * may be another program that waits for the GPU. Says "waiting" when the work is in flight. */
 #include "processes.h"

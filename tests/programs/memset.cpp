@@ -1,3 +1,4 @@
+// run: every-mode
 /* hipMemset and its D8, D16, D32, 2D and Async forms with odd sizes and offsets; the bytes around stay. */
 #include "check.h"
 

@@ -1,0 +1,163 @@
+//! Every program of `tests/programs` natively and with `libshimhip.so` in front of it: same exit code, same output, same
+//! messages. What memory holds is the programs' own part: they check it, and print digests of it.
+//!
+//! A program runs once natively and then in each of its modes ([`MODES`]: a mode is one row). The library's own lines go to
+//! a file; their counts show that the mode did what it is there for, because a run that counts nothing proves nothing.
+
+mod compare;
+mod modes;
+
+pub use modes::{MODES, Mode};
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::program::{End, Kind, Program};
+use crate::{Finished, Gpu, Run, Runtime};
+
+/// A difference between native and shimmed that is known and has its reason outside of this project.
+#[derive(Debug)]
+pub struct Known {
+    /// The program's name.
+    pub program: &'static str,
+    /// The mode's name.
+    pub mode: &'static str,
+    /// Why it is so, with the place in AMD's sources.
+    pub source: &'static str,
+}
+
+/// All of them; never more than five. A run that no longer differs is a failure as well.
+pub const KNOWN: &[Known] = &[];
+
+/// What came of one program.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The program's name.
+    pub program: String,
+    /// How often the library held something back, over all modes.
+    pub held_back: u64,
+    /// How long it took, without building.
+    pub took: Duration,
+    /// What was wrong; empty if nothing was.
+    pub problems: String,
+}
+
+/// Compares one program in those of these modes that are meant for it.
+pub fn compare(program: &Program, modes: &[&Mode], runtime: &dyn Runtime) -> Verdict {
+    let mut verdict = Verdict {
+        program: program.name.clone(),
+        held_back: 0,
+        took: Duration::ZERO,
+        problems: String::new(),
+    };
+    if let Err(reason) = compare_into(&mut verdict, program, modes, runtime) {
+        let _ = writeln!(verdict.problems, "{}: {reason}", program.name);
+    }
+    verdict
+}
+
+fn compare_into(
+    verdict: &mut Verdict,
+    program: &Program,
+    modes: &[&Mode],
+    runtime: &dyn Runtime,
+) -> Result<(), String> {
+    let directions = &program.directions;
+    // Built before a turn is taken: others can run meanwhile.
+    let built = runtime.build(program)?;
+    if directions.kind != Kind::Executable {
+        return if built.is_file() { Ok(()) } else { Err(format!("{} is no file", built.display())) };
+    }
+    let gpu = Gpu::take();
+    let started = Instant::now();
+    let run = gpu.directed(program, runtime)?;
+    let native = finish(run.clone(), directions.end).map_err(|reason| format!("native: {reason}"))?;
+    as_directed(&native, directions.end).map_err(|reason| format!("native: {reason}"))?;
+    let folder =
+        tempfile::tempdir().map_err(|error| format!("no folder for what the library says: {error}"))?;
+    for mode in modes.iter().filter(|mode| directions.every_mode || mode.of_all) {
+        let log = folder.path().join(mode.name);
+        let known = KNOWN.iter().find(|known| known.program == program.name && known.mode == mode.name);
+        let mut problem = finish(run.clone().mode(mode.with_log(&log)), directions.end)
+            .map(|shimmed| compare::difference(&native, &shimmed))
+            .unwrap_or_else(Some);
+        let said = read(&log)?;
+        verdict.held_back += modes::held_back(&said);
+        problem = problem.or_else(|| mode.objection(&said, directions));
+        match (problem, known) {
+            (Some(problem), None) => {
+                let _ = writeln!(
+                    verdict.problems,
+                    "{}, {}: {problem}\nthe library said:\n{said}",
+                    program.name, mode.name
+                );
+            }
+            (None, Some(known)) => {
+                let _ = writeln!(
+                    verdict.problems,
+                    "{}, {}: no longer differs; it is listed as known: {}",
+                    program.name, mode.name, known.source
+                );
+            }
+            _ => {}
+        }
+    }
+    verdict.took = started.elapsed();
+    Ok(())
+}
+
+fn read(log: &Path) -> Result<String, String> {
+    match std::fs::read_to_string(log) {
+        Ok(said) => Ok(said),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(format!("cannot read {}: {error}", log.display())),
+    }
+}
+
+fn finish(run: Run, end: End) -> Result<Finished, String> {
+    let mut running = run.start();
+    if end == End::Killed {
+        let line = running.try_line()?;
+        if line != "ready" {
+            return Err(format!("said {line:?} instead of \"ready\"\n{}", running.report()));
+        }
+        running.kill_program();
+    }
+    running.try_finish()
+}
+
+/// Whether the native run came to the end that its directions name.
+fn as_directed(native: &Finished, end: End) -> Result<(), String> {
+    let (code, last) = match end {
+        End::Ok => (0, Some("ok")),
+        End::Code(code) => (code, None),
+        End::Killed => (128 + 9, Some("ready")),
+    };
+    if native.code == 77 && code != 77 {
+        return Err(format!("gpu-sim cannot run here: {}", native.stderr.trim_end()));
+    }
+    if native.code == code && last.is_none_or(|last| native.stdout.lines().last() == Some(last)) {
+        return Ok(());
+    }
+    let last = last.map_or(String::new(), |last| format!(" after {last:?}"));
+    Err(format!(
+        "ended with code {} instead of {code}{last}\nits stdout:\n{}its stderr:\n{}",
+        native.code, native.stdout, native.stderr
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_differences_are_few_and_have_their_source() {
+        assert!(KNOWN.len() <= 5);
+        for known in KNOWN {
+            assert!(!known.source.is_empty(), "{known:?}");
+            assert!(MODES.iter().any(|mode| mode.name == known.mode), "{known:?}");
+            Program::find(known.program).unwrap_or_else(|reason| panic!("{reason}"));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The ways of having the library in front of a program.
+
+use std::path::Path;
+
+use crate::program::{Directions, End};
+
+/// One way.
+#[derive(Debug)]
+pub struct Mode {
+    /// Its name, for people and for the command line.
+    pub name: &'static str,
+    /// Besides the two variables that make the library write its counts into a file.
+    env: &'static [(&'static str, &'static str)],
+    /// Words of the counts (`launch=12`) whose sum over all processes of a program must not be zero. None: the library
+    /// must not say anything at all.
+    counts: &'static [&'static str],
+    /// Whether these count what is submitted to streams, of which a program with `no-work` has none.
+    of_work: bool,
+    /// Whether it may say more than its counts, which without the file would stand on stderr.
+    warns: bool,
+    /// Whether every program is compared in it, and not only those with `every-mode`: the others differ from these in who
+    /// decides and not in how a call is carried out.
+    pub of_all: bool,
+}
+
+const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
+
+/// All of them.
+pub const MODES: &[Mode] = &[
+    Mode {
+        name: "preloaded",
+        env: &[],
+        counts: &["launch", "copy", "memset"],
+        of_work: true,
+        warns: false,
+        of_all: false,
+    },
+    Mode {
+        name: "inert",
+        env: &[("XSCHED_DISABLE", "1")],
+        counts: &[],
+        of_work: false,
+        warns: false,
+        of_all: false,
+    },
+    Mode {
+        name: "queues",
+        env: &[QUEUES],
+        counts: &["direct", "deferred", "forced"],
+        of_work: true,
+        warns: true,
+        of_all: true,
+    },
+    Mode {
+        name: DEFER,
+        env: &[QUEUES, ("XSCHED_TEST", "defer")],
+        counts: &["deferred", "forced"],
+        of_work: true,
+        warns: true,
+        of_all: true,
+    },
+    Mode {
+        name: "chaos",
+        env: &[QUEUES, ("XSCHED_TEST", "chaos:1")],
+        counts: &["suspensions"],
+        of_work: true,
+        warns: true,
+        of_all: true,
+    },
+    Mode {
+        name: "local",
+        env: &[QUEUES, ("XSCHED_POLICY", "HPF")],
+        counts: &["direct", "deferred"],
+        of_work: true,
+        warns: true,
+        of_all: false,
+    },
+];
+
+/// The mode whose log the directions can ask for a text.
+const DEFER: &str = "defer";
+
+impl Mode {
+    pub(super) fn with_log(&self, log: &Path) -> crate::Mode {
+        let log = log.display().to_string();
+        let env = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", log.as_str())];
+        let env = env.iter().chain(self.env).map(|(name, value)| (name.to_string(), value.to_string()));
+        crate::Mode::Shimmed { env: env.collect() }
+    }
+
+    /// What is wrong with what the library said.
+    pub(super) fn objection(&self, said: &str, directions: &Directions) -> Option<String> {
+        if self.counts.is_empty() {
+            return (!said.is_empty()).then(|| "it should have said nothing".to_owned());
+        }
+        if let Some(line) = said.lines().find(|line| !self.warns && !line.starts_with("xsched: debug: ")) {
+            return Some(format!("a line that it should not have said: {line}"));
+        }
+        if let Some(text) = &directions.logs
+            && self.name == DEFER
+            && !said.contains(text.as_str())
+        {
+            return Some(format!("it did not say {text:?}"));
+        }
+        if directions.end == End::Killed {
+            return (!said.contains("HIP runtime: ")).then(|| "it never started".to_owned());
+        }
+        let nothing = self.counts.iter().all(|name| total(said, name) == 0);
+        match (nothing, self.of_work && directions.no_work) {
+            (true, false) => Some(format!("{} came to nothing", self.counts.join(" + "))),
+            (false, true) => {
+                Some(format!("{} came to something, in spite of no-work", self.counts.join(" + ")))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How many launches a log says were held back.
+pub(super) fn held_back(said: &str) -> u64 {
+    total(said, "deferred") + total(said, "suspensions")
+}
+
+/// The sum of `NAME=number` over all lines; each process that used HIP has one.
+fn total(said: &str, name: &str) -> u64 {
+    let words = said.split_whitespace().filter_map(|word| word.split_once('='));
+    words.filter(|(key, _)| *key == name).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objection(mode: &str, said: &str, line: &str) -> Option<String> {
+        let mode = MODES.iter().find(|each| each.name == mode).expect("a mode of this name");
+        mode.objection(said, &Directions::parse(line).unwrap())
+    }
+
+    #[test]
+    fn counts_are_added_up() {
+        let said = "xsched: debug: calls launch=0 copy=3\nxsched: debug: calls launch=2 copy=0 relaunch=7\n";
+        assert_eq!((total(said, "launch"), total(said, "copy"), total(said, "deferrals")), (2, 3, 0));
+    }
+
+    #[test]
+    fn a_mode_that_did_nothing_is_a_failure() {
+        let some = "xsched: debug: queues direct=0 deferred=3 forced=0 suspensions=0\n";
+        assert_eq!(objection("defer", some, "// run: plain"), None);
+        assert!(objection("defer", "", "// run: plain").is_some());
+        assert!(objection("chaos", some, "// run: plain").is_some());
+        assert_eq!(objection("chaos", some, "// run: no-work"), None);
+        assert!(objection("defer", some, "// run: no-work").is_some());
+        assert!(objection("inert", some, "// run: plain").is_some());
+        assert_eq!(objection("inert", "", "// run: plain"), None);
+        assert!(objection("preloaded", "xsched: warn: launch=3\n", "// run: plain").is_some());
+        assert_eq!(objection("defer", some, "// run: logs deferred=3 forced"), None);
+        assert!(objection("defer", some, "// run: logs of kernel mix").is_some());
+        assert!(objection("queues", some, "// run: killed").is_some());
+    }
+}

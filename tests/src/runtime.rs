@@ -1,0 +1,220 @@
+//! Builds the HIP programs, once for each content, and says how they meet the runtime that they are built for.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::program::{FOLDER, Kind, Program};
+use crate::{slots, workspace};
+
+/// A HIP runtime with the compilers that belong to it. The workspace is seen at the same path on both sides of
+/// [`enter`](Runtime::enter).
+pub trait Runtime: Debug + Sync {
+    /// The built file, made if it is not there yet. The error is one sentence, and what the compiler said.
+    fn build(&self, program: &Program) -> Result<PathBuf, String>;
+
+    /// The words before a command (a chroot, say) that is to meet this runtime.
+    fn enter(&self) -> Vec<PathBuf>;
+}
+
+/// The runtime that is installed on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Installed;
+
+impl Runtime for Installed {
+    fn build(&self, program: &Program) -> Result<PathBuf, String> {
+        let directions = &program.directions;
+        let mut step = if program.has_kernels() {
+            Step::hipcc()
+        } else if program.is_c() {
+            Step::host("gcc", &["-std=c17"])
+        } else {
+            Step::host("g++", &["-std=c++17"])
+        };
+        let kind: &[&str] = match directions.kind {
+            Kind::Executable => EXECUTABLE,
+            Kind::CodeObject => &["--genco"],
+            Kind::Library => &["-shared", "-fPIC", "-Wl,--unresolved-symbols=ignore-all"],
+        };
+        step.add(&["-I", "examples/kernels", "-I", FOLDER, "-I", "include"]);
+        step.add(&directions.build);
+        step.source(&program.source);
+        let linked = directions.kind == Kind::Executable && !directions.unlinked;
+        if linked && !program.has_kernels() {
+            let kernels = Step::hipcc().object("examples/kernels/giveway_kernels.hip")?;
+            step.add(&[kernels.display().to_string()]);
+        }
+        // Libraries count only behind what needs them.
+        step.add(kind);
+        if linked && !program.has_kernels() {
+            step.add(&["-lamdhip64"]);
+        }
+        step.built(&program.name)
+    }
+
+    fn enter(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// `-rdynamic`, so that a program's own `ioctl` is the one that the runtime calls.
+const EXECUTABLE: &[&str] = &["-rdynamic", "-ldl", "-pthread"];
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+/// Folders with headers that programs include.
+const HEADERS: &[&str] =
+    &["examples/kernels", FOLDER, "include/xsched", "include/xsched/hip", "include/xsched/hip/hal"];
+
+/// The file of `tests/programs` of this name, built for the installed runtime.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    Installed.build(&Program::find(name)?)
+}
+
+/// The executable of `FOLDER/NAME.hip`, linked against this build's `libshimhip.so`, before the runtime.
+pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
+    let library = crate::product("libshimhip.so")?;
+    // Installed it has its own name, and the name that programs ask for.
+    let lib = output_dir().join(if cfg!(debug_assertions) { "lib-debug" } else { "lib-release" });
+    let _ = fs::create_dir(&lib);
+    for name in ["libshimhip.so", "libshimhip.so.1"] {
+        let _ = symlink(&library, lib.join(name));
+    }
+    let path = format!("-Wl,-rpath,{}", lib.display());
+    let lib = lib.display().to_string();
+    let mut step = Step::hipcc();
+    step.add(&["-I", "examples/kernels", "-I", FOLDER, "-I", "include"]);
+    step.source(&Path::new(folder).join(name).with_extension("hip"));
+    step.add(EXECUTABLE);
+    step.add(&["-L", &lib, "-Wl,--no-as-needed", "-lshimhip", &path]);
+    step.built(name)
+}
+
+/// One call of a compiler.
+struct Step {
+    compiler: &'static str,
+    arguments: Vec<String>,
+    sources: Vec<PathBuf>,
+}
+
+impl Step {
+    fn hipcc() -> Step {
+        let mut step = Step { compiler: "hipcc", arguments: Vec::new(), sources: Vec::new() };
+        step.add(&["--offload-arch=gfx90a", "-std=c++17", "-O2"]);
+        step.add(WARNINGS);
+        step
+    }
+
+    /// Not optimized: host code only calls HIP, and compiling takes longer than running.
+    fn host(compiler: &'static str, standard: &[&str]) -> Step {
+        let mut step = Step { compiler, arguments: Vec::new(), sources: Vec::new() };
+        step.add(standard);
+        step.add(&["-O1", "-D__HIP_PLATFORM_AMD__"]);
+        step.add(WARNINGS);
+        step
+    }
+
+    fn add(&mut self, arguments: &[impl AsRef<str>]) {
+        self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
+    }
+
+    fn source(&mut self, source: &Path) {
+        self.arguments.push(source.display().to_string());
+        self.sources.push(workspace().join(source));
+    }
+
+    /// The object file of a source.
+    fn object(mut self, source: &str) -> Result<PathBuf, String> {
+        self.add(&["-I", "examples/kernels", "-c"]);
+        self.source(Path::new(source));
+        let name = Path::new(source).file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        self.built(&format!("{name}.o"))
+    }
+
+    /// Runs the compiler, unless its result is there already.
+    fn built(self, name: &str) -> Result<PathBuf, String> {
+        let compiler = find_in_path(self.compiler).ok_or_else(|| {
+            format!(
+                "{} is not installed, and the test programs are built with it: run `make deps`",
+                self.compiler
+            )
+        })?;
+        let output = output_dir().join(format!("{name}-{:016x}", self.fingerprint(&compiler)?));
+        // The linker takes a file for what its name says.
+        let output = if name.ends_with(".o") { output.with_extension("o") } else { output };
+        if output.exists() {
+            return Ok(output);
+        }
+        let lock = lock_file(name);
+        lock.lock().map_err(|error| format!("cannot lock the build of {name}: {error}"))?;
+        if output.exists() {
+            return Ok(output); // another process was faster
+        }
+        let _slot = slots::take("build", 2);
+        // Complete or absent: built beside and renamed.
+        let unfinished = output.with_extension("unfinished");
+        let scratch = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
+        let result = Command::new(&compiler)
+            .current_dir(workspace())
+            // hipcc leaves an empty folder there for each code object.
+            .env("TMPDIR", scratch.path())
+            .args(&self.arguments)
+            .arg("-o")
+            .arg(&unfinished)
+            .output()
+            .map_err(|error| format!("cannot run {}: {error}", compiler.display()))?;
+        if !result.status.success() {
+            let messages = String::from_utf8_lossy(&result.stderr);
+            return Err(format!("{} could not build {name} ({}):\n{messages}", self.compiler, result.status));
+        }
+        fs::rename(&unfinished, &output)
+            .map_err(|error| format!("cannot rename {}: {error}", unfinished.display()))?;
+        Ok(output)
+    }
+
+    /// What the result depends on: the source, all headers, the command, the compiler and the runtime's version.
+    fn fingerprint(&self, compiler: &Path) -> Result<u64, String> {
+        let mut hasher = DefaultHasher::new();
+        let mut headers: Vec<PathBuf> = Vec::new();
+        for folder in HEADERS {
+            let entries = fs::read_dir(workspace().join(folder))
+                .map_err(|error| format!("cannot list {folder}: {error}"))?;
+            headers.extend(
+                entries
+                    .flatten()
+                    .map(|entry| entry.path())
+                    .filter(|path| path.extension() == Some("h".as_ref())),
+            );
+        }
+        headers.sort();
+        for file in headers.iter().chain(&self.sources) {
+            let text = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            (file.file_name(), text).hash(&mut hasher);
+        }
+        self.arguments.hash(&mut hasher);
+        for tool in [compiler, Path::new("/usr/include/hip/hip_version.h")] {
+            let seen = fs::metadata(tool).ok().map(|data| (data.len(), data.modified().ok()));
+            (tool, seen).hash(&mut hasher);
+        }
+        Ok(hasher.finish())
+    }
+}
+
+fn output_dir() -> PathBuf {
+    let dir = workspace().join("target/hip-programs");
+    fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot create {}: {error}", dir.display()));
+    dir
+}
+
+/// A file to lock, shared by all test processes of this checkout.
+pub(crate) fn lock_file(name: &str) -> File {
+    let path = output_dir().join(format!("{name}.lock"));
+    File::create(&path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()))
+}
+
+fn find_in_path(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|candidate| candidate.is_file())
+}

@@ -1,0 +1,105 @@
+//! The conformance suite: every program of `tests/programs`, natively and with the library in front of it
+//! ([`tests::conformance`]). `make conformance`, or with a part of the names and of the modes:
+//!
+//! ```text
+//! cargo test -p tests --test conformance -- events copies --mode defer --mode chaos
+//! ```
+//! One line for each program; the last line is `N passed, N failed`, and the exit code 1 if one failed.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tests::conformance::{MODES, Mode, Verdict, compare};
+use tests::program::Program;
+use tests::{Installed, product};
+
+/// As many as [`tests::Gpu::take`] lets run at once.
+const AT_ONCE: usize = 2;
+
+struct Wanted {
+    names: Vec<String>,
+    modes: Vec<&'static Mode>,
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    match wanted(std::env::args().skip(1)).and_then(|wanted| suite(&wanted)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Words are parts of names, as with any test of cargo's; of cargo's own options those that make sense here are accepted.
+fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
+    let mut wanted = Wanted { names: Vec::new(), modes: Vec::new(), list: false };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--list" => wanted.list = true,
+            "--mode" => {
+                let name = words.next().unwrap_or_default();
+                let names = || MODES.iter().map(|mode| mode.name).collect::<Vec<_>>().join(", ");
+                let mode = MODES.iter().find(|mode| mode.name == name);
+                wanted.modes.push(mode.ok_or_else(|| format!("no mode {name:?}; there are {}", names()))?);
+            }
+            "--nocapture" | "--no-capture" | "--quiet" | "-q" => {}
+            _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
+            _ => wanted.names.push(word),
+        }
+    }
+    if wanted.modes.is_empty() {
+        wanted.modes = MODES.iter().collect();
+    }
+    Ok(wanted)
+}
+
+fn suite(wanted: &Wanted) -> Result<bool, String> {
+    let is_wanted = |program: &Program| {
+        wanted.names.is_empty() || wanted.names.iter().any(|part| program.name.contains(part.as_str()))
+    };
+    let programs: Vec<Program> = Program::all()?.into_iter().filter(is_wanted).collect();
+    if wanted.list {
+        for program in &programs {
+            println!("{}: test", program.name);
+        }
+        return Ok(true);
+    }
+    for needed in ["gpu-sim", "libshimhip.so"] {
+        product(needed)?;
+    }
+    let verdicts = compare_all(&programs, &wanted.modes);
+    let failed = verdicts.iter().filter(|verdict| !verdict.problems.is_empty()).count();
+    for verdict in verdicts.iter().filter(|verdict| !verdict.problems.is_empty()) {
+        print!("\n{}", verdict.problems);
+    }
+    println!("\n{} passed, {failed} failed", verdicts.len() - failed);
+    Ok(failed == 0)
+}
+
+fn compare_all(programs: &[Program], modes: &[&Mode]) -> Vec<Verdict> {
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let verdict = compare(program, modes, &Installed);
+                    let word = if verdict.problems.is_empty() { "ok" } else { "FAILED" };
+                    let took = verdict.took.as_secs_f32();
+                    println!(
+                        "{word:6} {:24} {:8} held back {took:6.1} s",
+                        verdict.program, verdict.held_back
+                    );
+                    verdicts.lock().expect("no thread fails with it").push(verdict);
+                }
+            });
+        }
+    });
+    let mut verdicts = verdicts.into_inner().expect("no thread fails with it");
+    verdicts.sort_by(|a, b| a.program.cmp(&b.program));
+    verdicts
+}
