@@ -31,7 +31,9 @@ int main() {
        hipLaunchKernel((const void *)mix, dim3(1), dim3(4096), arguments, 0, stream));
   show("launch with an empty grid",
        hipLaunchKernel((const void *)mix, dim3(0), dim3(64), arguments, 0, stream));
+#if HIP_VERSION_MAJOR < 7 /* which takes an address that it does not know for a hipKernel_t, and crashes */
   show("launch of an unknown function", hipLaunchKernel(arguments, dim3(1), dim3(64), arguments, 0, stream));
+#endif
   show("a good launch", hipLaunchKernel((const void *)mix, dim3(4), dim3(256), arguments, 0, stream));
   show("hipSetDevice(99)", hipSetDevice(99));
   show("hipStreamCreateWithFlags(77)", hipStreamCreateWithFlags(&stream, 77));

@@ -23,7 +23,7 @@ mod slots;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Running, Stats};
-pub use runtime::{Installed, Runtime, linked_program, program};
+pub use runtime::{Installed, Runtime, arch, linked_program, program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -219,6 +219,7 @@ impl Run {
         if let Some(name) = &self.name {
             command.extend(["--name".into(), name.into()]);
         }
+        command.extend(["--arch".into(), arch().into()]);
         command.extend(self.sim.iter().map(PathBuf::from));
         let scratch = tempfile::tempdir().expect("a folder for the statistics");
         let stats = self.stats.then(|| scratch.path().join("stats.json"));

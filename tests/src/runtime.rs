@@ -102,7 +102,7 @@ struct Step {
 impl Step {
     fn hipcc() -> Step {
         let mut step = Step { compiler: "hipcc", arguments: Vec::new(), sources: Vec::new() };
-        step.add(&["--offload-arch=gfx90a", "-std=c++17", "-O2"]);
+        step.add(&[&format!("--offload-arch={}", arch()), "-std=c++17", "-O2"]);
         step.add(WARNINGS);
         step
     }
@@ -200,6 +200,11 @@ impl Step {
         }
         Ok(hasher.finish())
     }
+}
+
+/// The device that programs are built for and run on: `GIVEWAY_TEST_ARCH`, or the one of the installed runtime's time.
+pub fn arch() -> String {
+    std::env::var("GIVEWAY_TEST_ARCH").unwrap_or_else(|_| "gfx90a".to_owned())
 }
 
 fn output_dir() -> PathBuf {
