@@ -39,10 +39,60 @@ pub enum Later {
     No,
 }
 
-/// Where an address lies; nothing if that cannot be told. Leaves no error behind in a runtime of the releases that
-/// keep the last result whatever it is.
-#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the address up and does not follow it")]
-pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
+/// Rows of bytes in slices: what a copy or fill of two or three dimensions touches on one side.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// The first byte.
+    pub start: *const c_void,
+    /// Bytes from row to row.
+    pub pitch: usize,
+    /// Bytes from slice to slice.
+    pub slice: usize,
+    /// Bytes of a row, rows of a slice, slices.
+    pub extent: [usize; 3],
+}
+
+impl Rows {
+    /// Rows in one slice.
+    pub fn plane(start: *const c_void, pitch: usize, width: usize, height: usize) -> Self {
+        Self { start, pitch, slice: 0, extent: [width, height, 1] }
+    }
+
+    /// Bytes from the first to the last one; nothing if there is none, or if rows or slices would overlap.
+    pub fn span(&self) -> Option<usize> {
+        let [width, height, depth] = self.extent;
+        let fits = width <= self.pitch && (depth == 1 || self.pitch.checked_mul(height)? <= self.slice);
+        if !fits || width == 0 || height == 0 || depth == 0 {
+            return None;
+        }
+        let slices = self.slice.checked_mul(depth - 1)?;
+        let rows = self.pitch.checked_mul(height - 1)?;
+        slices.checked_add(rows)?.checked_add(width)
+    }
+
+    /// How many bytes there are in the rows.
+    pub fn bytes(&self) -> usize {
+        self.extent.into_iter().fold(1, usize::saturating_mul)
+    }
+
+    /// All rows, one directly after the other.
+    ///
+    /// # Safety
+    ///
+    /// There is a [`Rows::span`], and all rows can be read.
+    pub unsafe fn pack(&self) -> Vec<u8> {
+        let [width, height, depth] = self.extent;
+        let mut packed = Vec::with_capacity(self.bytes());
+        for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
+            let row = self.start.cast::<u8>().wrapping_add(z * self.slice + y * self.pitch);
+            // SAFETY: one of the rows, which can be read.
+            packed.extend_from_slice(unsafe { std::slice::from_raw_parts(row, width) });
+        }
+        packed
+    }
+}
+
+fn attributes(real: &Real, address: *const c_void) -> Option<hipPointerAttribute_t> {
     let mut attributes = hipPointerAttribute_t {
         memory_type: hipMemoryType(u32::MAX),
         device: 0,
@@ -55,24 +105,52 @@ pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
     let code = unsafe { (real.pointer_attributes)(&mut attributes, address) };
     if code != hipSuccess {
         real.forget_result();
-        return (real.major < 6).then_some(Place::Pageable);
+        return None;
     }
+    Some(attributes)
+}
+
+/// Where an address lies; nothing if that cannot be told. Leaves no error behind in a runtime of the releases that
+/// keep the last result whatever it is.
+pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
+    let Some(attributes) = attributes(real, address) else {
+        return (real.major < 6).then_some(Place::Pageable);
+    };
     match attributes.memory_type.kind(real.major)? {
         MemoryKind::Unregistered => Some(Place::Pageable),
         MemoryKind::Host | MemoryKind::Managed | MemoryKind::Unified => Some(Place::Pinned),
         MemoryKind::Device if attributes.is_managed != 0 => Some(Place::Pinned),
-        MemoryKind::Device => {
-            let (mut base, mut size) = (ptr::null_mut(), 0_usize);
-            // SAFETY: the runtime's function gets places for its answers.
-            let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
-            if code != hipSuccess {
-                return None;
-            }
-            let into = address.addr().checked_sub(base.addr())?;
-            Some(Place::Device { left: size.checked_sub(into)? })
-        }
+        MemoryKind::Device => Some(Place::Device { left: left(real, address)? }),
         MemoryKind::Array => None,
     }
+}
+
+/// Bytes from the address to the end of the memory that the runtime knows there, of whatever kind; nothing if it knows
+/// none.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the address up and does not follow it")]
+pub fn left(real: &Real, address: *const c_void) -> Option<usize> {
+    let (mut base, mut size) = (ptr::null_mut(), 0_usize);
+    // SAFETY: the runtime's function gets places for its answers.
+    let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
+    if code != hipSuccess {
+        real.forget_result();
+        return None;
+    }
+    size.checked_sub(address.addr().checked_sub(base.addr())?)
+}
+
+/// Whether all of this is managed memory.
+pub fn is_managed(real: &Real, address: *const c_void, bytes: usize) -> bool {
+    let managed = attributes(real, address).is_some_and(|found| {
+        found.is_managed != 0 || found.memory_type.kind(real.major) == Some(MemoryKind::Managed)
+    });
+    managed && left(real, address).is_some_and(|left| left >= bytes)
+}
+
+/// The device whose memory the address is in.
+pub fn device_of(real: &Real, address: *const c_void) -> Option<u32> {
+    let found = attributes(real, address)?;
+    (found.memory_type.kind(real.major)? == MemoryKind::Device).then(|| u32::try_from(found.device).ok())?
 }
 
 /// How a one-dimensional asynchronous copy can be launched later.
@@ -88,11 +166,30 @@ pub fn copy_later(
     if bytes == 0 || !known {
         return Later::No;
     }
-    let fits = |place: Option<Place>| match place {
+    decide([fits(place(real, dst), bytes), fits(place(real, src), bytes)], bytes, kind)
+}
+
+/// How an asynchronous copy of rows can be launched later.
+pub fn rows_later(real: &Real, dst: &Rows, src: &Rows, kind: hipMemcpyKind) -> Later {
+    let known = [hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault];
+    let (Some(to), Some(from)) = (dst.span(), src.span()) else { return Later::No };
+    if !known.contains(&kind) {
+        return Later::No;
+    }
+    decide([fits(place(real, dst.start), to), fits(place(real, src.start), from)], src.bytes(), kind)
+}
+
+/// The place, if so many bytes are there.
+fn fits(place: Option<Place>, bytes: usize) -> Option<Place> {
+    match place {
         Some(Place::Device { left }) if left < bytes => None,
         place => place,
-    };
-    match (fits(place(real, dst)), fits(place(real, src))) {
+    }
+}
+
+/// What the places of destination and source mean for a copy of so many bytes.
+fn decide([dst, src]: [Option<Place>; 2], bytes: usize, kind: hipMemcpyKind) -> Later {
+    match (dst, src) {
         (Some(Place::Device { .. }), Some(Place::Pageable)) if bytes <= STAGED => {
             // A copy that says otherwise than the addresses is the runtime's to judge.
             if kind == hipMemcpyHostToDevice || kind == hipMemcpyDefault { Later::Staged } else { Later::No }
@@ -129,7 +226,89 @@ pub fn copy_waits(
     matches!(place(real, if upload { src } else { dst }), Some(Place::Pinned | Place::Pageable))
 }
 
+/// Whether a fill of rows can be launched later.
+pub fn fill_rows_later(real: &Real, rows: &Rows) -> bool {
+    let Some(span) = rows.span() else { return false };
+    matches!(place(real, rows.start), Some(Place::Device { left }) if left >= span)
+}
+
+/// The address of a variable of the program's on the current device, if so many bytes from this offset on are in it.
+pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -> Option<*mut c_void> {
+    let (mut start, mut size) = (ptr::null_mut(), 0_usize);
+    // SAFETY: the runtime's function gets a place for its answer, and looks the symbol up without following it.
+    let found = unsafe { (real.symbol_address)(&mut start, symbol) };
+    // SAFETY: as above.
+    let sized = unsafe { (real.symbol_size)(&mut size, symbol) };
+    if found != hipSuccess || sized != hipSuccess {
+        real.forget_result();
+        return None;
+    }
+    (offset.checked_add(bytes)? <= size && !start.is_null()).then(|| start.wrapping_byte_add(offset))
+}
+
 /// Whether a fill of so many bytes can be launched later.
 pub fn fill_later(real: &Real, dst: *const c_void, bytes: usize) -> bool {
     bytes != 0 && matches!(place(real, dst), Some(Place::Device { left }) if left >= bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(start: &[u8], pitch: usize, slice: usize, extent: [usize; 3]) -> Rows {
+        Rows { start: start.as_ptr().cast(), pitch, slice, extent }
+    }
+
+    #[test]
+    fn a_span_ends_with_the_last_row() {
+        assert_eq!(rows(&[], 16, 0, [5, 4, 1]).span(), Some(53));
+        assert_eq!(rows(&[], 16, 64, [5, 4, 3]).span(), Some(181));
+        assert_eq!(rows(&[], 5, 20, [5, 4, 3]).span(), Some(60));
+        assert_eq!(rows(&[], 16, 0, [5, 4, 1]).bytes(), 20);
+        // Nothing in it, rows or slices that overlap, and more than there can be.
+        for (pitch, slice, extent) in [
+            (16, 64, [0, 4, 3]),
+            (16, 64, [5, 0, 3]),
+            (16, 64, [5, 4, 0]),
+            (4, 64, [5, 4, 3]),
+            (16, 63, [5, 4, 3]),
+            (usize::MAX, 0, [5, 4, 1]),
+            (usize::MAX, usize::MAX, [5, 4, 2]),
+        ] {
+            assert_eq!(rows(&[], pitch, slice, extent).span(), None, "{pitch} {slice} {extent:?}");
+        }
+    }
+
+    #[test]
+    fn packing_leaves_out_what_is_between_the_rows() {
+        let bytes: Vec<u8> = (0..100).collect();
+        // SAFETY: the last byte of the span is 1 * 40 + 2 * 10 + 3 - 1.
+        let packed = unsafe { rows(&bytes, 10, 40, [3, 3, 2]).pack() };
+        assert_eq!(packed, [0, 1, 2, 10, 11, 12, 20, 21, 22, 40, 41, 42, 50, 51, 52, 60, 61, 62]);
+    }
+
+    #[test]
+    fn copies_are_later_exactly_if_they_are_asynchronous_and_agree() {
+        let (device, pinned, pageable) = (Place::Device { left: 100 }, Place::Pinned, Place::Pageable);
+        let copy =
+            |to, from, bytes, kind| decide([fits(Some(to), bytes), fits(Some(from), bytes)], bytes, kind);
+        for kind in [hipMemcpyHostToDevice, hipMemcpyDefault] {
+            assert_eq!(copy(device, pageable, 100, kind), Later::Staged);
+            assert_eq!(copy(device, pinned, 100, kind), Later::AsItIs);
+            assert_eq!(copy(device, pageable, 101, kind), Later::No);
+            assert_eq!(copy(Place::Device { left: usize::MAX }, pageable, STAGED, kind), Later::Staged);
+            assert_eq!(copy(Place::Device { left: usize::MAX }, pageable, STAGED + 1, kind), Later::No);
+        }
+        assert_eq!(copy(device, device, 100, hipMemcpyDeviceToDevice), Later::AsItIs);
+        assert_eq!(copy(pinned, device, 100, hipMemcpyDeviceToHost), Later::AsItIs);
+        for (to, from, kind) in [
+            (pageable, device, hipMemcpyDeviceToHost),
+            (pinned, pinned, hipMemcpyDefault),
+            (device, pageable, hipMemcpyDeviceToDevice),
+            (device, device, hipMemcpyHostToDevice),
+            (pinned, device, hipMemcpyHostToDevice),
+        ] {
+            assert_eq!(copy(to, from, 100, kind), Later::No, "{to:?} {from:?} {kind:?}");
+        }
+    }
 }

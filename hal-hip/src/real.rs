@@ -24,6 +24,8 @@ pub struct Real {
     pub exchange_capture_mode: pfn::hipThreadExchangeStreamCaptureMode,
     pub pointer_attributes: pfn::hipPointerGetAttributes,
     pub address_range: pfn::hipMemGetAddressRange,
+    pub symbol_address: pfn::hipGetSymbolAddress,
+    pub symbol_size: pfn::hipGetSymbolSize,
     /// How many devices the process sees.
     pub devices: u32,
     /// The runtime's major version.

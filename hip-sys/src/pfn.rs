@@ -104,11 +104,11 @@ embedded_prototypes!(types);
 translate_prototypes!(types);
 forward_prototypes!(types);
 
-/// Prototypes of [`Rule::Direct`](crate::table::Rule::Direct).
+/// Prototypes of [`Rule::Direct`](crate::table::Rule::Direct) whose streams are arguments.
 pub const DIRECT: &[Prototype] = direct_prototypes!(data);
-/// Prototypes of [`Rule::Drain`](crate::table::Rule::Drain) whose streams are arguments.
+/// Prototypes of [`Rule::Drain`](crate::table::Rule::Drain).
 pub const DRAIN: &[Prototype] = drain_prototypes!(data);
-/// Prototypes of [`Rule::Drain`](crate::table::Rule::Drain) whose streams are inside structures.
+/// Prototypes of [`Rule::Direct`](crate::table::Rule::Direct) whose streams are inside structures.
 pub const EMBEDDED: &[Prototype] = embedded_prototypes!(data);
 /// Prototypes of [`Rule::Translate`](crate::table::Rule::Translate).
 pub const TRANSLATE: &[Prototype] = translate_prototypes!(data);

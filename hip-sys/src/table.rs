@@ -137,7 +137,8 @@ pub struct Function {
     pub rule: Rule,
     /// Which releases export it.
     pub releases: Releases,
-    /// Why it may pass without the shim, one of [`reason::ALL`]; empty for all others.
+    /// Why it may pass without the shim, one of [`reason::ALL`], or why the conservative handler is the right one, one of
+    /// [`reason::CONSERVATIVE`]; empty for all others.
     pub reason: &'static str,
 }
 
@@ -153,19 +154,30 @@ impl Function {
     }
 }
 
-/// `rows![Class; Rule RELEASES "name", ...]`
+/// `rows![Class; Rule RELEASES "name" REASON, ...]`; the reason is that of a conservative handler.
 macro_rules! rows {
-    ($class:ident; $($rule:ident $releases:ident $name:literal,)*) => {
+    ($class:ident; $($rule:ident $releases:ident $name:literal $($reason:ident)?,)*) => {
         &[$(Function {
             name: $name,
             class: super::Class::$class,
             rule: super::Rule::$rule,
             releases: super::$releases,
-            reason: "",
+            reason: reason_of!($($reason)?),
         }),*]
     };
 }
 use rows;
+
+/// The text of a reason, or none.
+macro_rules! reason_of {
+    () => {
+        ""
+    };
+    ($reason:ident) => {
+        super::reason::$reason
+    };
+}
+use reason_of;
 
 /// `passes![reason::REASON; RELEASES "name", ...]`
 macro_rules! passes {

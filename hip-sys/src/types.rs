@@ -193,6 +193,8 @@ foreign_enums! {
     hipJitOption {}
     /// An option for loading a library.
     hipLibraryOption {}
+    /// Kind of a graph's node. Its values changed with 6.0.
+    hipGraphNodeType {}
     /// Why a graph could not be updated.
     hipGraphExecUpdateResult {}
     /// Why a graph could not be instantiated.

@@ -7,15 +7,22 @@
 
 pub(crate) mod callback;
 pub(crate) mod copy;
+pub(crate) mod copy_wide;
+pub(crate) mod defer;
+pub(crate) mod devices;
 pub(crate) mod drain;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod graph;
 pub(crate) mod launch;
+pub(crate) mod launch_ex;
 pub(crate) mod module;
+pub(crate) mod pool;
 pub(crate) mod resolve;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod turn;
+pub(crate) mod value;
 
 /// The body of an exported function: its handler, or by the scope what goes for all others.
 macro_rules! hook {
@@ -45,10 +52,6 @@ macro_rules! hook {
         let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, $kind);
         $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes, $kind))
     }};
-    (hipMemcpyWithStream, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr, $stream:expr)) => {{
-        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, $kind);
-        $crate::hooks::drain::completing($call, $stream, completes, |real, stream| real($dst, $src, $bytes, $kind, stream))
-    }};
     (hipMemcpyHtoD, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {{
         let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyHostToDevice);
         $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes))
@@ -66,6 +69,7 @@ macro_rules! hook {
     (hipEventCreate, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::create($call, $event, 0, |real| real($event)) };
     (hipEventCreateWithFlags, $call:expr, $scope:tt, ($event:expr, $flags:expr)) => { $crate::hooks::event::create($call, $event, $flags, |real| real($event, $flags)) };
     (hipIpcOpenEventHandle, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::open($call, $($a),*) };
+    (hipIpcGetEventHandle, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::share($call, $($a),*) };
     (hipEventRecord, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream)) };
     (hipEventRecord_spt, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, true, $event, $stream, move |real, stream| real($event, stream)) };
     (hipEventRecordWithFlags, $call:expr, $scope:tt, ($event:expr, $stream:expr, $flags:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream, $flags)) };
@@ -105,12 +109,80 @@ macro_rules! hook {
     (hipExtGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, true) };
     (hipPeekAtLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, false) };
 
-    (hipDrvLaunchKernelEx, $call:expr, $scope:tt, ($config:expr, $($a:expr),*)) => { $crate::hooks::drain::with_config($call, $config, |real, config| real(config, $($a),*)) };
-    (hipLaunchKernelExC, $call:expr, $scope:tt, ($config:expr, $($a:expr),*)) => { $crate::hooks::drain::with_config($call, $config, |real, config| real(config, $($a),*)) };
-    (hipExtLaunchMultiKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
-    (hipLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
-    (hipModuleLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $($a:expr),*)) => { $crate::hooks::drain::with_list($call, $list, $n as usize, |real, list| real(list, $n, $($a),*)) };
-    (hipGraphInstantiateWithParams, $call:expr, $scope:tt, ($exec:expr, $graph:expr, $params:expr)) => { $crate::hooks::drain::with_upload_stream($call, $params, |real| real($exec, $graph, $params)) };
+    (hipLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, false, $($a),*) };
+    (hipLaunchCooperativeKernel_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, true, $($a),*) };
+    (hipModuleLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_cooperative($call, $($a),*) };
+    (hipLaunchKernelExC, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::configured($call, $($a),*) };
+    (hipDrvLaunchKernelEx, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_configured($call, $($a),*) };
+    (hipLaunchByPtr, $call:expr, $scope:tt, ($function:expr)) => { $crate::hooks::launch_ex::through_the_runtime($call, |real| real($function)) };
+    (_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::through_the_runtime($call, |real| real($($a),*)) };
+    (hipExtLaunchMultiKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };
+    (hipLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };
+    (hipModuleLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };
+
+    (hipMemcpy2DAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::rows($call, false, $($a),*) };
+    (hipMemcpy3DAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::slices($call, false, $($a),*) };
+    (hipMemcpyToSymbolAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::to_symbol($call, false, $($a),*) };
+    (hipMemcpyFromSymbolAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::from_symbol($call, false, $($a),*) };
+    (hipMemset2DAsync, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr, $stream:expr)) => { $crate::hooks::copy_wide::fill($call, $dst, $pitch, $value, [$width, $height, 1], ($stream, false)) };
+    (hipMemset3DAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::fill_slices($call, false, $($a),*) };
+    (hipMemcpy2DAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::rows($call, true, $($a),*) };
+    (hipMemcpy3DAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::slices($call, true, $($a),*) };
+    (hipMemcpyToSymbolAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::to_symbol($call, true, $($a),*) };
+    (hipMemcpyFromSymbolAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::from_symbol($call, true, $($a),*) };
+    (hipMemset2DAsync_spt, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr, $stream:expr)) => { $crate::hooks::copy_wide::fill($call, $dst, $pitch, $value, [$width, $height, 1], ($stream, true)) };
+    (hipMemset3DAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::fill_slices($call, true, $($a),*) };
+    (hipMemsetD2D8Async, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr, $stream:expr)) => { $crate::hooks::copy_wide::fill($call, $dst, $pitch, $value, [$width, $height, 1], ($stream, false)) };
+    (hipMemsetD2D16Async, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr, $stream:expr)) => { $crate::hooks::copy_wide::fill($call, $dst, $pitch, $value, [$width, $height, 2], ($stream, false)) };
+    (hipMemsetD2D32Async, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr, $stream:expr)) => { $crate::hooks::copy_wide::fill($call, $dst, $pitch, $value, [$width, $height, 4], ($stream, false)) };
+    (hipMemcpyParam2DAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::described($call, $($a),*) };
+    (hipMemcpyPeerAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::peer($call, $($a),*) };
+    (hipMemcpyWithStream, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::with_stream($call, $($a),*) };
+    (hipMemPrefetchAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy_wide::prefetch($call, $($a),*) };
+
+    (hipMallocAsync, $call:expr, $scope:tt, ($place:expr, $size:expr, $stream:expr)) => { $crate::hooks::pool::allocate($call, $place, $size, None, $stream, |real, stream| real($place, $size, stream)) };
+    (hipMallocFromPoolAsync, $call:expr, $scope:tt, ($place:expr, $size:expr, $pool:expr, $stream:expr)) => { $crate::hooks::pool::allocate($call, $place, $size, Some($pool), $stream, |real, stream| real($place, $size, $pool, stream)) };
+    (hipFreeAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::give_back($call, $($a),*) };
+    (hipFree, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::free($call, $($a),*) };
+    (hipMemPoolDestroy, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
+    (hipMemPoolGetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
+    (hipMemPoolSetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
+    (hipMemPoolTrimTo, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
+
+    (hipStreamWriteValue32, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::value::write($call, $($a),*) };
+    (hipStreamWriteValue64, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::value::write($call, $($a),*) };
+    (hipStreamWaitValue32, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::value::wait($call, $($a),*) };
+    (hipStreamWaitValue64, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::value::wait($call, $($a),*) };
+    (hipStreamBatchMemOp, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::value::batch($call, $($a),*) };
+
+    (hipGraphLaunch, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::launch($call, false, $($a),*) };
+    (hipGraphLaunch_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::launch($call, true, $($a),*) };
+    (hipGraphUpload, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::launch($call, false, $($a),*) };
+    (hipGraphExecDestroy, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::destroy_exec($call, $($a),*) };
+    (hipGraphInstantiate, $call:expr, $scope:tt, ($exec:expr, $graph:expr, $($a:expr),*)) => { $crate::hooks::graph::instantiate($call, $exec, $graph, |real| real($exec, $graph, $($a),*)) };
+    (hipGraphInstantiateWithFlags, $call:expr, $scope:tt, ($exec:expr, $graph:expr, $($a:expr),*)) => { $crate::hooks::graph::instantiate($call, $exec, $graph, |real| real($exec, $graph, $($a),*)) };
+    (hipGraphInstantiateWithParams, $call:expr, $scope:tt, ($exec:expr, $graph:expr, $params:expr)) => { $crate::hooks::graph::instantiate_with_params($call, $exec, $graph, $params, |real| real($exec, $graph, $params)) };
+    (hipGraphDestroy, $call:expr, $scope:tt, ($what:expr)) => { $crate::hooks::graph::destroy($call, |real| real($what)) };
+    (hipGraphDestroyNode, $call:expr, $scope:tt, ($what:expr)) => { $crate::hooks::graph::destroy($call, |real| real($what)) };
+    (hipUserObjectCreate, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::create_user_object($call, |real| real($($a),*)) };
+    (hipDrvGraphExecMemcpyNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipDrvGraphExecMemsetNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecBatchMemOpNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecChildGraphNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecEventRecordNodeSetEvent, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecEventWaitNodeSetEvent, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecExternalSemaphoresSignalNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecExternalSemaphoresWaitNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecHostNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecKernelNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecMemcpyNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecMemcpyNodeSetParams1D, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecMemcpyNodeSetParamsFromSymbol, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecMemcpyNodeSetParamsToSymbol, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecMemsetNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphExecUpdate, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphNodeSetEnabled, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
 
     ($name:ident, $call:expr, [none $($stream:ident)*], ($($a:expr),*)) => { $call.handle(|real, _| real($($a),*)) };
     ($name:ident, $call:expr, [own $stream:ident], ($($a:expr),*)) => {

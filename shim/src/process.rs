@@ -7,6 +7,9 @@
 
 pub(crate) mod devices;
 pub(crate) mod events;
+pub(crate) mod graphs;
+pub(crate) mod pools;
+pub(crate) mod proven;
 pub(crate) mod scheduler;
 pub(crate) mod streams;
 
@@ -15,6 +18,7 @@ use crate::thread::Thread;
 use crate::{environment, lifecycle, runtime};
 use devices::Devices;
 use events::Events;
+use graphs::Graphs;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::HipDevice;
@@ -22,7 +26,9 @@ use hal_hip::real::Real;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
 use parking_lot::Mutex;
+use pools::Pools;
 use protocol::config::{Config, SchedulerKind, TestMode};
+use proven::Proven;
 use scheduler::Scheduler;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -53,6 +59,12 @@ pub(crate) struct Process {
     pub(crate) real: &'static Real,
     pub(crate) domain: Domain,
     pub(crate) events: Events,
+    pub(crate) graphs: Graphs,
+    pub(crate) pools: Pools,
+    /// Cooperative launches that the runtime has taken.
+    pub(crate) cooperative: Proven,
+    /// Whether a stream can wait for a value in any memory, and not in signals only.
+    pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
     pub(crate) devices: Devices,
     /// The default stream of each device.
@@ -235,6 +247,7 @@ fn find_real() -> Option<Real> {
         hipMemGetAddressRange,
         hipStreamGetFlags
     );
+    let (symbol_address, symbol_size) = functions!(hipGetSymbolAddress, hipGetSymbolSize);
     Some(Real {
         event_create,
         event_destroy,
@@ -250,10 +263,23 @@ fn find_real() -> Option<Real> {
         exchange_capture_mode,
         pointer_attributes,
         address_range,
+        symbol_address,
+        symbol_size,
         devices,
         major,
         minor,
     })
+}
+
+/// What says what is in a graph, if the runtime has all of it.
+fn graph_functions() -> Option<graphs::Functions> {
+    let (nodes, node_type, child, destroy) = functions!(
+        hipGraphGetNodes,
+        hipGraphNodeGetType,
+        hipGraphChildGraphNodeGetGraph,
+        hipGraphExecDestroy
+    );
+    Some(graphs::Functions { nodes, node_type, child, destroy })
 }
 
 impl Process {
@@ -271,6 +297,8 @@ impl Process {
         };
         // SAFETY: `pfn` has a type for each function under its name.
         let address = unsafe { function::<pfn::hipDeviceGetPCIBusId>(c"hipDeviceGetPCIBusId") };
+        // SAFETY: as above.
+        let current_pool = unsafe { function::<pfn::hipDeviceGetMemPool>(c"hipDeviceGetMemPool") };
         let scheduler = Scheduler::new();
         let domain = Domain::new(config, scheduler.observer());
         for device in 0..real.devices {
@@ -283,6 +311,11 @@ impl Process {
             real,
             domain,
             events: Events::new(real),
+            graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config.auto.enabled),
+            pools: Pools::new(current_pool),
+            cooperative: Proven::default(),
+            // The runtime reads it as well when it starts, which is now or was before.
+            waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,
             devices: Devices::of(real, address),
             defaults,

@@ -59,6 +59,12 @@ pub(crate) fn add(block: u32, class: Class) {
     }
 }
 
+/// The count of a class in the block that [`assign`] gave to the calling thread; nothing if others count there too.
+pub(crate) fn of(block: u32, class: Class) -> Option<u64> {
+    let counters = COUNTERS.get(block.wrapping_sub(1) as usize).filter(|_| block != SHARED)?;
+    counters.0.get(class as usize).map(|counter| counter.load(Ordering::Relaxed))
+}
+
 /// Forgets all counts; for a forked child, whose memory starts with its parent's.
 pub(crate) fn clear() {
     for block in &COUNTERS {

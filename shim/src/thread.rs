@@ -74,6 +74,19 @@ impl Thread {
         result
     }
 
+    /// Runs `body`, a call of the runtime in which it makes the program's own calls to itself, so that they count as such.
+    pub(crate) fn as_program<R>(&self, body: impl FnOnce() -> R) -> R {
+        let depth = self.depth.replace(0);
+        let result = body();
+        self.depth.set(depth);
+        result
+    }
+
+    /// How many calls of a class this thread has counted; nothing if it shares its counters.
+    pub(crate) fn counted(&self, class: Class) -> Option<u64> {
+        summary::of(self.counters.get(), class)
+    }
+
     /// Whether the runtime is calling a function of the program's here.
     #[inline(always)]
     pub(crate) fn is_in_callback(&self) -> bool {

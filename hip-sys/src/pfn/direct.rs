@@ -1,6 +1,7 @@
 //! Prototypes of the functions that have their own handler in the shim.
 
-/// Gives the callback the prototype of every function with [`Rule::Direct`](crate::table::Rule::Direct).
+/// Gives the callback the prototype of every function with [`Rule::Direct`](crate::table::Rule::Direct), except those of
+/// [`embedded_prototypes!`](crate::embedded_prototypes).
 #[macro_export]
 macro_rules! direct_prototypes {
     ($callback:ident) => {
@@ -37,6 +38,71 @@ macro_rules! direct_prototypes {
             [default] fn hipMemsetD8(dest: hipDeviceptr_t, value: c_uchar, count: usize) -> hipError_t;
             [own stream] fn hipMemsetD8Async(dest: hipDeviceptr_t, value: c_uchar, count: usize, stream: hipStream_t) -> hipError_t;
             [default] fn hipMemset_spt(dst: *mut c_void, value: c_int, size_bytes: usize) -> hipError_t;
+            [own stream] fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv(function_address: usize, num_blocks: *const dim3, dim_blocks: *const dim3, shared_mem_bytes: u32, stream: hipStream_t, kernarg: *mut *mut c_void) -> ();
+            [all] fn hipLaunchByPtr(func: *const c_void) -> hipError_t;
+            [own stream] fn hipLaunchCooperativeKernel(f: *const c_void, grid_dim: dim3, block_dim_x: dim3, kernel_params: *mut *mut c_void, shared_mem_bytes: c_uint, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipLaunchCooperativeKernel_spt(f: *const c_void, grid_dim: dim3, block_dim: dim3, kernel_params: *mut *mut c_void, shared_mem_bytes: u32, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: hipStream_t, kernel_params: *mut *mut c_void) -> hipError_t;
+            [own stream] fn hipMemPrefetchAsync(dev_ptr: *const c_void, count: usize, device: c_int, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpy2DAsync(dst: *mut c_void, dpitch: usize, src: *const c_void, spitch: usize, width: usize, height: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpy2DAsync_spt(dst: *mut c_void, dpitch: usize, src: *const c_void, spitch: usize, width: usize, height: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpy3DAsync(p: *const hipMemcpy3DParms, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpy3DAsync_spt(p: *const hipMemcpy3DParms, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyFromSymbolAsync(dst: *mut c_void, symbol: *const c_void, size_bytes: usize, offset: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyFromSymbolAsync_spt(dst: *mut c_void, symbol: *const c_void, size_bytes: usize, offset: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyParam2DAsync(p_copy: *const hip_Memcpy2D, stream: hipStream_t) -> hipError_t;
+            [all stream] fn hipMemcpyPeerAsync(dst: *mut c_void, dst_device_id: c_int, src: *const c_void, src_device: c_int, size_bytes: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyToSymbolAsync(symbol: *const c_void, src: *const c_void, size_bytes: usize, offset: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyToSymbolAsync_spt(symbol: *const c_void, src: *const c_void, size_bytes: usize, offset: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemcpyWithStream(dst: *mut c_void, src: *const c_void, size_bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemset3DAsync(pitched_dev_ptr: hipPitchedPtr, value: c_int, extent: hipExtent, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemset3DAsync_spt(pitched_dev_ptr: hipPitchedPtr, value: c_int, extent: hipExtent, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemsetD2D16Async(dst: hipDeviceptr_t, dst_pitch: usize, value: c_ushort, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemsetD2D32Async(dst: hipDeviceptr_t, dst_pitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMemsetD2D8Async(dst: hipDeviceptr_t, dst_pitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
+            [all stream] fn hipFreeAsync(dev_ptr: *mut c_void, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMallocAsync(dev_ptr: *mut *mut c_void, size: usize, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipMallocFromPoolAsync(dev_ptr: *mut *mut c_void, size: usize, mem_pool: hipMemPool_t, stream: hipStream_t) -> hipError_t;
+            [all] fn hipMemPoolDestroy(mem_pool: hipMemPool_t) -> hipError_t;
+            [all] fn hipMemPoolSetAttribute(mem_pool: hipMemPool_t, attr: hipMemPoolAttr, value: *mut c_void) -> hipError_t;
+            [all] fn hipMemPoolTrimTo(mem_pool: hipMemPool_t, min_bytes_to_hold: usize) -> hipError_t;
+            [all] fn hipIpcGetEventHandle(handle: *mut hipIpcEventHandle_t, event: hipEvent_t) -> hipError_t;
+            [all] fn hipIpcOpenEventHandle(event: *mut hipEvent_t, handle: hipIpcEventHandle_t) -> hipError_t;
+            [all stream] fn hipStreamBatchMemOp(stream: hipStream_t, count: c_uint, param_array: *mut hipStreamBatchMemOpParams, flags: c_uint) -> hipError_t;
+            [all stream] fn hipStreamWaitValue32(stream: hipStream_t, ptr: *mut c_void, value: u32, flags: c_uint, mask: u32) -> hipError_t;
+            [all stream] fn hipStreamWaitValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint, mask: u64) -> hipError_t;
+            [own stream] fn hipStreamWriteValue32(stream: hipStream_t, ptr: *mut c_void, value: u32, flags: c_uint) -> hipError_t;
+            [own stream] fn hipStreamWriteValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint) -> hipError_t;
+            [all] fn hipDrvGraphExecMemcpyNodeSetParams(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, copy_params: *const HIP_MEMCPY3D, ctx: hipCtx_t) -> hipError_t;
+            [all] fn hipDrvGraphExecMemsetNodeSetParams(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, memset_params: *const HIP_MEMSET_NODE_PARAMS, ctx: hipCtx_t) -> hipError_t;
+            [all] fn hipGraphDestroy(graph: hipGraph_t) -> hipError_t;
+            [all] fn hipGraphDestroyNode(node: hipGraphNode_t) -> hipError_t;
+            [all] fn hipGraphExecBatchMemOpNodeSetParams(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, node_params: *const hipBatchMemOpNodeParams) -> hipError_t;
+            [all] fn hipGraphExecChildGraphNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, child_graph: hipGraph_t) -> hipError_t;
+            [all] fn hipGraphExecDestroy(graph_exec: hipGraphExec_t) -> hipError_t;
+            [all] fn hipGraphExecEventRecordNodeSetEvent(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, event: hipEvent_t) -> hipError_t;
+            [all] fn hipGraphExecEventWaitNodeSetEvent(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, event: hipEvent_t) -> hipError_t;
+            [all] fn hipGraphExecExternalSemaphoresSignalNodeSetParams(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, node_params: *const hipExternalSemaphoreSignalNodeParams) -> hipError_t;
+            [all] fn hipGraphExecExternalSemaphoresWaitNodeSetParams(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, node_params: *const hipExternalSemaphoreWaitNodeParams) -> hipError_t;
+            [all] fn hipGraphExecHostNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *const hipHostNodeParams) -> hipError_t;
+            [all] fn hipGraphExecKernelNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *const hipKernelNodeParams) -> hipError_t;
+            [all] fn hipGraphExecMemcpyNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *mut hipMemcpy3DParms) -> hipError_t;
+            [all] fn hipGraphExecMemcpyNodeSetParams1D(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, dst: *mut c_void, src: *const c_void, count: usize, kind: hipMemcpyKind) -> hipError_t;
+            [all] fn hipGraphExecMemcpyNodeSetParamsFromSymbol(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, dst: *mut c_void, symbol: *const c_void, count: usize, offset: usize, kind: hipMemcpyKind) -> hipError_t;
+            [all] fn hipGraphExecMemcpyNodeSetParamsToSymbol(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, symbol: *const c_void, src: *const c_void, count: usize, offset: usize, kind: hipMemcpyKind) -> hipError_t;
+            [all] fn hipGraphExecMemsetNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *const hipMemsetParams) -> hipError_t;
+            [all] fn hipGraphExecNodeSetParams(graph_exec: hipGraphExec_t, node: hipGraphNode_t, node_params: *mut hipGraphNodeParams) -> hipError_t;
+            [all] fn hipGraphExecUpdate(h_graph_exec: hipGraphExec_t, h_graph: hipGraph_t, h_error_node_out: *mut hipGraphNode_t, update_result_out: *mut hipGraphExecUpdateResult) -> hipError_t;
+            [all] fn hipGraphInstantiate(p_graph_exec: *mut hipGraphExec_t, graph: hipGraph_t, p_error_node: *mut hipGraphNode_t, p_log_buffer: *mut c_char, buffer_size: usize) -> hipError_t;
+            [all] fn hipGraphInstantiateWithFlags(p_graph_exec: *mut hipGraphExec_t, graph: hipGraph_t, flags: c_ulonglong) -> hipError_t;
+            [own stream] fn hipGraphLaunch(graph_exec: hipGraphExec_t, stream: hipStream_t) -> hipError_t;
+            [own stream] fn hipGraphLaunch_spt(graph_exec: hipGraphExec_t, stream: hipStream_t) -> hipError_t;
+            [all] fn hipGraphNodeSetEnabled(h_graph_exec: hipGraphExec_t, h_node: hipGraphNode_t, is_enabled: c_uint) -> hipError_t;
+            [own stream] fn hipGraphUpload(graph_exec: hipGraphExec_t, stream: hipStream_t) -> hipError_t;
+            [none] fn hipMemPoolGetAttribute(mem_pool: hipMemPool_t, attr: hipMemPoolAttr, value: *mut c_void) -> hipError_t;
+            [none] fn hipUserObjectCreate(object_out: *mut hipUserObject_t, ptr: *mut c_void, destroy: hipHostFn_t, initial_refcount: c_uint, flags: c_uint) -> hipError_t;
             [none] fn hipEventCreate(event: *mut hipEvent_t) -> hipError_t;
             [none] fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint) -> hipError_t;
             [none] fn hipEventDestroy(event: hipEvent_t) -> hipError_t;

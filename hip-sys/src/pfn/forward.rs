@@ -5,7 +5,6 @@
 macro_rules! translate_prototypes {
     ($callback:ident) => {
         $callback! {
-            [own stream] fn hipConfigureCall(grid_dim: dim3, block_dim: dim3, shared_mem: usize, stream: hipStream_t) -> hipError_t;
             [own stream] fn hipExtStreamGetCUMask(stream: hipStream_t, cu_mask_size: u32, cu_mask: *mut u32) -> hipError_t;
             [own stream] fn hipGetStreamDeviceId(stream: hipStream_t) -> c_int;
             [own stream] fn hipStreamGetAttribute(stream: hipStream_t, attr: hipLaunchAttributeID, value_out: *mut hipLaunchAttributeValue) -> hipError_t;
@@ -33,6 +32,7 @@ macro_rules! forward_prototypes {
         $callback! {
             [none] fn __hipPopCallConfiguration(grid_dim: *mut dim3, block_dim: *mut dim3, shared_mem: *mut usize, stream: *mut hipStream_t) -> hipError_t;
             [none stream] fn __hipPushCallConfiguration(grid_dim: dim3, block_dim: dim3, shared_mem: usize, stream: hipStream_t) -> hipError_t;
+            [none stream] fn hipConfigureCall(grid_dim: dim3, block_dim: dim3, shared_mem: usize, stream: hipStream_t) -> hipError_t;
             [none] fn hipCtxCreate(ctx: *mut hipCtx_t, flags: c_uint, device: hipDevice_t) -> hipError_t;
             [none] fn hipCtxGetCurrent(ctx: *mut hipCtx_t) -> hipError_t;
             [none] fn hipCtxPopCurrent(ctx: *mut hipCtx_t) -> hipError_t;
@@ -44,6 +44,7 @@ macro_rules! forward_prototypes {
             [none] fn hipDeviceGetAttribute(pi: *mut c_int, attr: hipDeviceAttribute_t, device_id: c_int) -> hipError_t;
             [none] fn hipDeviceGetByPCIBusId(device: *mut c_int, pci_bus_id: *const c_char) -> hipError_t;
             [none] fn hipDeviceGetDefaultMemPool(mem_pool: *mut hipMemPool_t, device: c_int) -> hipError_t;
+            [none] fn hipDeviceGetMemPool(mem_pool: *mut hipMemPool_t, device: c_int) -> hipError_t;
             [none] fn hipDeviceGetName(name: *mut c_char, len: c_int, device: hipDevice_t) -> hipError_t;
             [none] fn hipDeviceGetPCIBusId(pci_bus_id: *mut c_char, len: c_int, device: c_int) -> hipError_t;
             [none] fn hipDeviceGetStreamPriorityRange(least_priority: *mut c_int, greatest_priority: *mut c_int) -> hipError_t;
@@ -63,8 +64,10 @@ macro_rules! forward_prototypes {
             [none] fn hipGetSymbolSize(size: *mut usize, symbol: *const c_void) -> hipError_t;
             [none] fn hipGraphAddDependencies(graph: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t, num_dependencies: usize) -> hipError_t;
             [none] fn hipGraphAddKernelNode(p_graph_node: *mut hipGraphNode_t, graph: hipGraph_t, p_dependencies: *const hipGraphNode_t, num_dependencies: usize, p_node_params: *const hipKernelNodeParams) -> hipError_t;
+            [none] fn hipGraphChildGraphNodeGetGraph(node: hipGraphNode_t, p_graph: *mut hipGraph_t) -> hipError_t;
             [none] fn hipGraphCreate(p_graph: *mut hipGraph_t, flags: c_uint) -> hipError_t;
             [none] fn hipGraphGetNodes(graph: hipGraph_t, nodes: *mut hipGraphNode_t, num_nodes: *mut usize) -> hipError_t;
+            [none] fn hipGraphNodeGetType(node: hipGraphNode_t, p_type: *mut hipGraphNodeType) -> hipError_t;
             [none] fn hipHostAlloc(ptr: *mut *mut c_void, size: usize, flags: c_uint) -> hipError_t;
             [none] fn hipHostGetDevicePointer(dev_ptr: *mut *mut c_void, hst_ptr: *mut c_void, flags: c_uint) -> hipError_t;
             [none] fn hipHostGetFlags(flags_ptr: *mut c_uint, host_ptr: *mut c_void) -> hipError_t;

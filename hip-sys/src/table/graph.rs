@@ -1,35 +1,36 @@
 //! Graphs once they are executable, and what can destroy something that a graph holds.
 
-use super::{Function, rows};
+use super::{Function, reason_of, rows};
 
 pub(super) const GRAPH: &[Function] = rows![Graph;
-    Drain     FROM_6_4       "hipDrvGraphExecMemcpyNodeSetParams",
-    Drain     FROM_6_4       "hipDrvGraphExecMemsetNodeSetParams",
-    Drain     ALL            "hipGraphDestroy", // memory nodes and user objects go with it
-    Drain     ALL            "hipGraphDestroyNode",
-    Drain     FROM_6_4       "hipGraphExecBatchMemOpNodeSetParams",
-    Drain     ALL            "hipGraphExecChildGraphNodeSetParams",
-    Drain     ALL            "hipGraphExecDestroy",
-    Drain     ALL            "hipGraphExecEventRecordNodeSetEvent",
-    Drain     ALL            "hipGraphExecEventWaitNodeSetEvent",
-    Drain     FROM_7_2       "hipGraphExecExternalSemaphoresSignalNodeSetParams",
-    Drain     FROM_7_2       "hipGraphExecExternalSemaphoresWaitNodeSetParams",
-    Drain     ALL            "hipGraphExecHostNodeSetParams",
-    Drain     ALL            "hipGraphExecKernelNodeSetParams",
-    Drain     ALL            "hipGraphExecMemcpyNodeSetParams",
-    Drain     ALL            "hipGraphExecMemcpyNodeSetParams1D",
-    Drain     ALL            "hipGraphExecMemcpyNodeSetParamsFromSymbol",
-    Drain     ALL            "hipGraphExecMemcpyNodeSetParamsToSymbol",
-    Drain     ALL            "hipGraphExecMemsetNodeSetParams",
-    Drain     FROM_6_4       "hipGraphExecNodeSetParams",
-    Drain     ALL            "hipGraphExecUpdate",
-    Drain     ALL            "hipGraphInstantiate", // allocates kernel arguments and internal streams
-    Drain     ALL            "hipGraphInstantiateWithFlags",
-    Drain     FROM_6_4       "hipGraphInstantiateWithParams", // the parameters can name a stream to upload on
-    Drain     ALL            "hipGraphLaunch",
-    Drain     FROM_5_7       "hipGraphLaunch_spt",
-    Drain     FROM_5_7       "hipGraphNodeSetEnabled", // changes the executable graph, not the template
-    Drain     FROM_5_7       "hipGraphReleaseUserObject",
-    Drain     FROM_5_7       "hipGraphUpload",
-    Drain     FROM_5_7       "hipUserObjectRelease", // can call the user's destructor, inside the runtime
+    Direct    FROM_6_4       "hipDrvGraphExecMemcpyNodeSetParams",
+    Direct    FROM_6_4       "hipDrvGraphExecMemsetNodeSetParams",
+    Direct    ALL            "hipGraphDestroy", // memory nodes and user objects go with it
+    Direct    ALL            "hipGraphDestroyNode",
+    Direct    FROM_6_4       "hipGraphExecBatchMemOpNodeSetParams",
+    Direct    ALL            "hipGraphExecChildGraphNodeSetParams",
+    Direct    ALL            "hipGraphExecDestroy",
+    Direct    ALL            "hipGraphExecEventRecordNodeSetEvent",
+    Direct    ALL            "hipGraphExecEventWaitNodeSetEvent",
+    Direct    FROM_7_2       "hipGraphExecExternalSemaphoresSignalNodeSetParams",
+    Direct    FROM_7_2       "hipGraphExecExternalSemaphoresWaitNodeSetParams",
+    Direct    ALL            "hipGraphExecHostNodeSetParams",
+    Direct    ALL            "hipGraphExecKernelNodeSetParams",
+    Direct    ALL            "hipGraphExecMemcpyNodeSetParams",
+    Direct    ALL            "hipGraphExecMemcpyNodeSetParams1D",
+    Direct    ALL            "hipGraphExecMemcpyNodeSetParamsFromSymbol",
+    Direct    ALL            "hipGraphExecMemcpyNodeSetParamsToSymbol",
+    Direct    ALL            "hipGraphExecMemsetNodeSetParams",
+    Direct    FROM_6_4       "hipGraphExecNodeSetParams",
+    Direct    ALL            "hipGraphExecUpdate",
+    Direct    ALL            "hipGraphInstantiate", // allocates kernel arguments and internal streams
+    Direct    ALL            "hipGraphInstantiateWithFlags",
+    Direct    FROM_6_4       "hipGraphInstantiateWithParams", // the parameters can name a stream to upload on
+    Direct    ALL            "hipGraphLaunch",
+    Direct    FROM_5_7       "hipGraphLaunch_spt",
+    Direct    FROM_5_7       "hipGraphNodeSetEnabled", // changes the executable graph, not the template
+    Drain     FROM_5_7       "hipGraphReleaseUserObject" USER_CODE,
+    Direct    FROM_5_7       "hipGraphUpload",
+    Direct    FROM_5_7       "hipUserObjectCreate", // its destructor is the program's code
+    Drain     FROM_5_7       "hipUserObjectRelease" USER_CODE, // can call the user's destructor, inside the runtime
 ];

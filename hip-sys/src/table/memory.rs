@@ -1,50 +1,51 @@
 //! What frees, unmaps or maps memory, or runs on memory that a stream may still use.
 
-use super::{Function, rows};
+use super::{Function, reason_of, rows};
 
 pub(super) const MEMORY: &[Function] = rows![Memory;
-    Drain     TO_5_2         "_Z23hipDestroySurfaceObjectP13__hip_surface", // C++ only, up to 5.2
-    Drain     ALL            "hipArrayDestroy",
-    Drain     ALL            "hipBindTexture", // binding destroys the old texture object and copies the new one to the device
-    Drain     ALL            "hipBindTexture2D",
-    Drain     ALL            "hipBindTextureToArray",
-    Drain     ALL            "hipBindTextureToMipmappedArray",
-    Drain     ALL            "hipCtxDisablePeerAccess",
-    Drain     ALL            "hipDestroyExternalMemory",
-    Drain     FROM_5_7       "hipDestroySurfaceObject",
-    Drain     ALL            "hipDestroyTextureObject",
-    Drain     ALL            "hipDeviceDisablePeerAccess", // unmaps the peer's memory
-    Drain     FROM_5_7       "hipDeviceGraphMemTrim",
-    Drain     ALL            "hipFree",
-    Drain     ALL            "hipFreeArray",
-    Drain     ALL            "hipFreeAsync", // memory that is not from a pool is freed as by hipFree
-    Drain     ALL            "hipFreeHost",
-    Drain     ALL            "hipFreeMipmappedArray",
-    Drain     ALL            "hipGraphicsGLRegisterImage", // enqueues on the default stream and waits
-    Drain     ALL            "hipGraphicsMapResources",
-    Drain     ALL            "hipGraphicsUnmapResources",
-    Drain     ALL            "hipGraphicsUnregisterResource",
-    Drain     ALL            "hipHostFree",
-    Drain     ALL            "hipHostUnregister",
-    Drain     ALL            "hipIpcCloseMemHandle",
-    Drain     ALL            "hipMallocAsync", // the block may be one that this stream has freed
-    Drain     ALL            "hipMallocFromPoolAsync",
-    Drain     ALL            "hipMemAddressFree",
-    Drain     ALL            "hipMemMap", // enqueues a mapping command on the default stream and waits for it
-    Drain     ALL            "hipMemMapArrayAsync",
-    Drain     ALL            "hipMemPoolDestroy",
-    Drain     ALL            "hipMemPoolSetAccess", // can take access away
-    Drain     ALL            "hipMemPoolSetAttribute", // a lower release threshold can give memory back
-    Drain     ALL            "hipMemPoolTrimTo",
-    Drain     ALL            "hipMemRelease",
-    Drain     ALL            "hipMemSetAccess", // can take access away
-    Drain     ALL            "hipMemUnmap",
-    Drain     ALL            "hipMipmappedArrayDestroy",
-    Drain     ALL            "hipStreamAttachMemAsync",
-    Drain     ALL            "hipTexObjectDestroy",
-    Drain     ALL            "hipTexRefSetAddress", // binds, as hipBindTexture does
-    Drain     ALL            "hipTexRefSetAddress2D",
-    Drain     ALL            "hipTexRefSetArray",
-    Drain     ALL            "hipTexRefSetMipmappedArray",
-    Drain     ALL            "hipUnbindTexture",
+    Drain     TO_5_2         "_Z23hipDestroySurfaceObjectP13__hip_surface" FREES, // C++ only, up to 5.2
+    Drain     ALL            "hipArrayDestroy" FREES,
+    Drain     ALL            "hipBindTexture" SET_UP, // binding destroys the old texture object and copies the new one to the device
+    Drain     ALL            "hipBindTexture2D" SET_UP,
+    Drain     ALL            "hipBindTextureToArray" SET_UP,
+    Drain     ALL            "hipBindTextureToMipmappedArray" SET_UP,
+    Drain     ALL            "hipCtxDisablePeerAccess" FREES,
+    Drain     ALL            "hipDestroyExternalMemory" FREES,
+    Drain     FROM_5_7       "hipDestroySurfaceObject" FREES,
+    Drain     ALL            "hipDestroyTextureObject" FREES,
+    Drain     ALL            "hipDeviceDisablePeerAccess" FREES, // unmaps the peer's memory
+    Drain     FROM_5_7       "hipDeviceGraphMemTrim" FREES,
+    Drain     ALL            "hipFree" FREES,
+    Drain     ALL            "hipFreeArray" FREES,
+    Direct    ALL            "hipFreeAsync", // memory that is not from a pool is freed as by hipFree
+    Drain     ALL            "hipFreeHost" FREES,
+    Drain     ALL            "hipFreeMipmappedArray" FREES,
+    Drain     ALL            "hipGraphicsGLRegisterImage" SET_UP, // enqueues on the default stream and waits
+    Drain     ALL            "hipGraphicsMapResources" OWN_STREAM,
+    Drain     ALL            "hipGraphicsUnmapResources" OWN_STREAM,
+    Drain     ALL            "hipGraphicsUnregisterResource" FREES,
+    Drain     ALL            "hipHostFree" FREES,
+    Drain     ALL            "hipHostUnregister" FREES,
+    Drain     ALL            "hipIpcCloseMemHandle" FREES,
+    Direct    ALL            "hipMallocAsync", // the block may be one that this stream has freed
+    Direct    ALL            "hipMallocFromPoolAsync",
+    Drain     ALL            "hipMemAddressFree" FREES,
+    Drain     ALL            "hipMemMap" WAITS, // enqueues a mapping command on the default stream and waits for it
+    Drain     ALL            "hipMemMapArrayAsync" FREES,
+    Direct    ALL            "hipMemPoolDestroy",
+    Direct    ALL            "hipMemPoolGetAttribute", // tells how much has been given back
+    Drain     ALL            "hipMemPoolSetAccess" FREES, // can take access away
+    Direct    ALL            "hipMemPoolSetAttribute", // a lower release threshold can give memory back
+    Direct    ALL            "hipMemPoolTrimTo",
+    Drain     ALL            "hipMemRelease" FREES,
+    Drain     ALL            "hipMemSetAccess" FREES, // can take access away
+    Drain     ALL            "hipMemUnmap" FREES,
+    Drain     ALL            "hipMipmappedArrayDestroy" FREES,
+    Drain     ALL            "hipStreamAttachMemAsync" OWN_STREAM,
+    Drain     ALL            "hipTexObjectDestroy" FREES,
+    Drain     ALL            "hipTexRefSetAddress" SET_UP, // binds, as hipBindTexture does
+    Drain     ALL            "hipTexRefSetAddress2D" SET_UP,
+    Drain     ALL            "hipTexRefSetArray" SET_UP,
+    Drain     ALL            "hipTexRefSetMipmappedArray" SET_UP,
+    Drain     ALL            "hipUnbindTexture" FREES,
 ];

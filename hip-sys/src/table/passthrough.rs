@@ -70,7 +70,6 @@ pub(super) const READS_STATE: &[Function] = passes![reason::READS_STATE;
     ALL            "hipMemGetAllocationPropertiesFromHandle",
     ALL            "hipMemGetInfo",
     ALL            "hipMemPoolGetAccess",
-    ALL            "hipMemPoolGetAttribute",
     ALL            "hipMemPtrGetInfo",
     ALL            "hipMemRangeGetAttribute",
     ALL            "hipMemRangeGetAttributes",
@@ -108,6 +107,7 @@ pub(super) const READS_STATE: &[Function] = passes![reason::READS_STATE;
 pub(super) const THREAD_STATE: &[Function] = passes![reason::THREAD_STATE;
     ALL            "__hipPopCallConfiguration",
     ALL            "__hipPushCallConfiguration", // the launch that follows gets the stream as its own argument
+    ALL            "hipConfigureCall", // hipLaunchByPtr comes back with the stream in a launch of its own
     ALL            "hipCtxCreate", // also makes it current
     ALL            "hipCtxPopCurrent",
     ALL            "hipCtxPushCurrent",
@@ -198,7 +198,6 @@ pub(super) const HOST_OBJECT: &[Function] = passes![reason::HOST_OBJECT;
     ALL            "hipTexRefSetMipmapFilterMode",
     ALL            "hipTexRefSetMipmapLevelBias",
     ALL            "hipTexRefSetMipmapLevelClamp",
-    FROM_5_7       "hipUserObjectCreate",
     FROM_5_7       "hipUserObjectRetain",
 ];
 

@@ -1,6 +1,7 @@
-//! Why a function may pass without the shim: a fixed, short list.
+//! Why a function may pass without the shim, and why the conservative handler is the right one for another: two fixed,
+//! short lists.
 //!
-//! What all of them have in common: the function enqueues nothing, waits for nothing, frees, unmaps or unloads nothing.
+//! What all that pass have in common: the function enqueues nothing, waits for nothing, frees, unmaps or unloads nothing.
 
 /// Reads something that does not depend on pending work.
 pub const READS_STATE: &str = "reads state only";
@@ -36,3 +37,30 @@ pub const ALL: &[&str] = &[
     TOOLS,
     ARITHMETIC,
 ];
+
+/// It returns only when its work is done, and with it all in front of it. The conservative handler makes it in its turn.
+pub const WAITS: &str = "waits for its work by itself; made in its turn";
+/// It is made on the calling thread, when everything earlier of its own stream is launched, and waits for no other stream.
+pub const OWN_STREAM: &str = "made in its own stream's turn: only the runtime can tell whether it is valid";
+/// It can run on the default streams of other devices.
+pub const OTHER_DEVICES: &str =
+    "can run on other devices' default streams: everything earlier is launched first";
+/// It takes away, or gives another meaning to, what any pending command may use. Most of them wait for the device too.
+pub const FREES: &str = "takes away what pending commands may use";
+/// It is called while a program sets up, if at all.
+pub const SET_UP: &str = "a rare call of a program's set-up that copies on the default stream";
+/// Commands read the setting when they are launched.
+pub const SETTING: &str = "changes a setting that commands read when they are launched";
+/// It can block a hardware queue, which other streams share.
+pub const BLOCKS: &str =
+    "can block a hardware queue that streams share: everything earlier is launched first";
+/// What is captured is captured on the calling thread, and nothing else may become a part of the graph.
+pub const CAPTURE: &str = "capture: the stream must be quiet";
+/// It takes streams, memory and code with it.
+pub const RESETS: &str = "takes everything of a device with it";
+/// It can run a function of the program's that may free anything, inside the runtime.
+pub const USER_CODE: &str = "can run the program's own destructor inside the runtime";
+
+/// Why a function has the conservative handler.
+pub const CONSERVATIVE: &[&str] =
+    &[WAITS, OWN_STREAM, OTHER_DEVICES, FREES, SET_UP, SETTING, BLOCKS, CAPTURE, RESETS, USER_CODE];

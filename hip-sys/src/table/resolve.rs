@@ -1,18 +1,18 @@
 //! Where kernels and function addresses come from, and the last error.
 
-use super::{Function, rows};
+use super::{Function, reason_of, rows};
 
 pub(super) const RESOLVE: &[Function] = rows![Resolve;
     Direct    ALL            "__hipRegisterFatBinary",
     Direct    ALL            "__hipRegisterFunction",
-    Drain     ALL            "__hipRegisterManagedVar", // copies the initial value on the default stream once HIP has started
+    Drain     ALL            "__hipRegisterManagedVar" SET_UP, // copies the initial value on the default stream once HIP has started
     Direct    ALL            "__hipUnregisterFatBinary", // drains, then forgets the binary's functions
     Direct    FROM_7_2       "hipGetDriverEntryPoint",
     Direct    FROM_7_2       "hipGetDriverEntryPoint_spt",
     Direct    FROM_6_4       "hipGetProcAddress",
-    Drain     FROM_7_2       "hipLibraryLoadData", // loading can initialise managed variables on the default stream
-    Drain     FROM_7_2       "hipLibraryLoadFromFile",
-    Drain     FROM_7_2       "hipLibraryUnload",
+    Drain     FROM_7_2       "hipLibraryLoadData" SET_UP, // loading can initialise managed variables on the default stream
+    Drain     FROM_7_2       "hipLibraryLoadFromFile" SET_UP,
+    Drain     FROM_7_2       "hipLibraryUnload" FREES,
     Direct    ALL            "hipModuleGetFunction",
     Direct    ALL            "hipModuleLoad",
     Direct    ALL            "hipModuleLoadData",

@@ -1,6 +1,6 @@
 //! Events, synchronization, queries, capture, and the life of streams and devices.
 
-use super::{Function, rows};
+use super::{Function, reason_of, rows};
 
 pub(super) const EVENT: &[Function] = rows![Event;
     Direct    ALL            "hipEventCreate",
@@ -12,25 +12,25 @@ pub(super) const EVENT: &[Function] = rows![Event;
     Direct    FROM_6_4       "hipEventRecordWithFlags",
     Direct    FROM_5_7       "hipEventRecord_spt",
     Direct    ALL            "hipEventSynchronize",
-    Drain     ALL            "hipIpcGetEventHandle", // another process can wait for a record that is still pending here
-    Drain     ALL            "hipIpcOpenEventHandle", // its records come from another process: unknown to the shim's event states
+    Direct    ALL            "hipIpcGetEventHandle", // another process can wait for a record that is still pending here
+    Direct    ALL            "hipIpcOpenEventHandle", // its records come from another process: unknown to the shim's event states
     Direct    ALL            "hipStreamWaitEvent",
     Direct    ALL            "hipStreamWaitEvent_spt",
 ];
 
 pub(super) const SYNC: &[Function] = rows![Sync;
-    Drain     ALL            "hipCtxSynchronize", // not implemented by the runtime so far
-    Drain     ALL            "hipDestroyExternalSemaphore",
+    Drain     ALL            "hipCtxSynchronize" WAITS, // not implemented by the runtime so far
+    Drain     ALL            "hipDestroyExternalSemaphore" FREES,
     Direct    ALL            "hipDeviceSynchronize",
-    Drain     ALL            "hipSignalExternalSemaphoresAsync",
-    Drain     FROM_6_4       "hipStreamBatchMemOp", // can hold waits
+    Drain     ALL            "hipSignalExternalSemaphoresAsync" OWN_STREAM,
+    Direct    FROM_6_4       "hipStreamBatchMemOp", // can hold waits
     Direct    ALL            "hipStreamSynchronize",
     Direct    ALL            "hipStreamSynchronize_spt",
-    Drain     ALL            "hipStreamWaitValue32", // can block a hardware queue that other streams share
-    Drain     ALL            "hipStreamWaitValue64",
-    Drain     ALL            "hipStreamWriteValue32",
-    Drain     ALL            "hipStreamWriteValue64",
-    Drain     ALL            "hipWaitExternalSemaphoresAsync", // can block a hardware queue that other streams share
+    Direct    ALL            "hipStreamWaitValue32", // can block a hardware queue that other streams share
+    Direct    ALL            "hipStreamWaitValue64",
+    Direct    ALL            "hipStreamWriteValue32",
+    Direct    ALL            "hipStreamWriteValue64",
+    Drain     ALL            "hipWaitExternalSemaphoresAsync" BLOCKS, // can block a hardware queue that other streams share
 ];
 
 pub(super) const QUERY: &[Function] = rows![Query;
@@ -48,31 +48,31 @@ pub(super) const QUERY: &[Function] = rows![Query;
 ];
 
 pub(super) const CAPTURE: &[Function] = rows![Capture;
-    Drain     ALL            "hipStreamBeginCapture", // earlier work must not land in the graph
-    Drain     FROM_6_4       "hipStreamBeginCaptureToGraph",
-    Drain     FROM_5_7       "hipStreamBeginCapture_spt",
-    Drain     ALL            "hipStreamEndCapture",
-    Drain     FROM_5_7       "hipStreamEndCapture_spt",
+    Drain     ALL            "hipStreamBeginCapture" CAPTURE, // earlier work must not land in the graph
+    Drain     FROM_6_4       "hipStreamBeginCaptureToGraph" CAPTURE,
+    Drain     FROM_5_7       "hipStreamBeginCapture_spt" CAPTURE,
+    Drain     ALL            "hipStreamEndCapture" CAPTURE,
+    Drain     FROM_5_7       "hipStreamEndCapture_spt" CAPTURE,
     Translate ALL            "hipStreamGetCaptureInfo",
     Translate FROM_5_7       "hipStreamGetCaptureInfo_spt",
     Translate ALL            "hipStreamGetCaptureInfo_v2",
     Translate FROM_5_7       "hipStreamGetCaptureInfo_v2_spt",
     Translate ALL            "hipStreamIsCapturing",
     Translate FROM_5_7       "hipStreamIsCapturing_spt",
-    Drain     ALL            "hipStreamUpdateCaptureDependencies",
+    Drain     ALL            "hipStreamUpdateCaptureDependencies" CAPTURE,
 ];
 
 pub(super) const LIFECYCLE: &[Function] = rows![Lifecycle;
-    Drain     ALL            "hipCtxDestroy",
-    Drain     ALL            "hipDevicePrimaryCtxRelease",
-    Drain     ALL            "hipDevicePrimaryCtxReset",
-    Drain     ALL            "hipDeviceReset",
-    Drain     FROM_5_7       "hipDeviceSetLimit", // the stack size is read when a kernel is enqueued
+    Drain     ALL            "hipCtxDestroy" RESETS,
+    Drain     ALL            "hipDevicePrimaryCtxRelease" RESETS,
+    Drain     ALL            "hipDevicePrimaryCtxReset" RESETS,
+    Drain     ALL            "hipDeviceReset" RESETS,
+    Drain     FROM_5_7       "hipDeviceSetLimit" SETTING, // the stack size is read when a kernel is enqueued
     Direct    ALL            "hipExtStreamCreateWithCUMask",
-    Drain     FROM_7_2       "hipStreamCopyAttributes",
+    Drain     FROM_7_2       "hipStreamCopyAttributes" SETTING,
     Direct    ALL            "hipStreamCreate",
     Direct    ALL            "hipStreamCreateWithFlags",
     Direct    ALL            "hipStreamCreateWithPriority",
     Direct    ALL            "hipStreamDestroy",
-    Drain     FROM_7_2       "hipStreamSetAttribute", // read when a later command is enqueued
+    Drain     FROM_7_2       "hipStreamSetAttribute" SETTING, // read when a later command is enqueued
 ];

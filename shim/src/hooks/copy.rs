@@ -1,26 +1,27 @@
 //! One-dimensional copies and fills. What is asynchronous in the runtime can be deferred; where it returns only when the
 //! copy is done, or would refuse it, the call is made in its turn on the calling thread.
 
+use super::defer::after_all_if;
 use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use hal_hip::command::{HipCommand, memory_key};
-use hal_hip::memory::{self, Later};
-use hal_hip::real::result;
+use hal_hip::memory::{self, Later, Rows};
+use hal_hip::real::{Real, result};
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDeviceptr_t, hipError_t, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice,
     hipMemcpyKind, hipStream_t, hipSuccess,
 };
 use std::ffi::c_void;
-use xqueue::{Direct, Footprint};
+use xqueue::{Direct, Footprint, Spec};
 
 /// The way of one asynchronous copy. `invoke` makes the real call with a source.
 ///
 /// # Safety
 ///
 /// The addresses are as the runtime wants them, and `invoke` may be called on any thread.
-unsafe fn go(
+pub(super) unsafe fn go(
     found: Found,
     dst: *const c_void,
     src: *const c_void,
@@ -28,38 +29,63 @@ unsafe fn go(
     kind: hipMemcpyKind,
     invoke: impl Fn(*const c_void) -> hipError_t + 'static,
 ) -> hipError_t {
-    let spec = turn::spec(memory_key(kind.0, bytes));
-    if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(src))) {
+    let spec = after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes));
+    let later = |real: &Real| memory::copy_later(real, dst, src, bytes, kind);
+    let source = || Rows::plane(src, bytes, bytes, 1);
+    let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));
+    // SAFETY: the caller's promise.
+    unsafe { go_later(found, &spec, later, source, invoke) }
+}
+
+/// The way of one asynchronous copy of any shape. `invoke` makes the real call, with its own source or with the rows of
+/// `source` packed at the address that it is given; the latter only if `later` says that they are staged.
+///
+/// # Safety
+///
+/// As for [`go`]; where they are staged, the rows of `source` can be read.
+pub(super) unsafe fn go_later(
+    found: Found,
+    spec: &Spec<'_>,
+    later: impl FnOnce(&Real) -> Later,
+    source: impl FnOnce() -> Rows,
+    invoke: impl Fn(Option<*const c_void>) -> hipError_t + 'static,
+) -> hipError_t {
+    if let Direct::Launched(_, launched) = found.queue.try_direct(spec, || result(invoke(None))) {
         return code(launched);
     }
     let later = match turn::is_at_home(found) {
-        true => memory::copy_later(found.process.real, dst, src, bytes, kind),
+        true => later(found.process.real),
         false => Later::No,
     };
     let appended = match later {
-        Later::No => return turn::take(found, &spec, || invoke(src)),
+        Later::No => return turn::take(found, spec, || invoke(None)),
         Later::AsItIs => {
             // SAFETY: the addresses stay the caller's until the copy is done, as for the runtime itself.
-            let command = unsafe { HipCommand::new("copy", Footprint::default(), move || invoke(src)) };
-            turn::append(found, &spec, Box::new(command))
+            let command = unsafe { HipCommand::new("copy", Footprint::default(), move || invoke(None)) };
+            turn::append(found, spec, Box::new(command))
         }
         Later::Staged => {
-            let mut staged: Vec<u8> = Vec::with_capacity(bytes);
-            // SAFETY: the caller's source has this size, and so has the new memory.
-            unsafe { std::ptr::copy_nonoverlapping(src.cast(), staged.as_mut_ptr(), bytes) };
-            // SAFETY: so many bytes were written above.
-            unsafe { staged.set_len(bytes) };
-            let footprint = Footprint { arguments: 0, staged: bytes };
+            // SAFETY: the caller's promise.
+            let staged = unsafe { source().pack() };
+            let footprint = Footprint { arguments: 0, staged: staged.len() };
+            let call = move || invoke(Some(staged.as_ptr().cast()));
             // SAFETY: the call owns its source, which the runtime has read when it returns.
-            let command =
-                unsafe { HipCommand::new("copy", footprint, move || invoke(staged.as_ptr().cast())) };
-            turn::append(found, &spec, Box::new(command))
+            let command = unsafe { HipCommand::new("copy", footprint, call) };
+            turn::append(found, spec, Box::new(command))
         }
     };
     match appended {
         Ok(_) => hipSuccess,
         Err(error) => turn::refused(error),
     }
+}
+
+/// Whether a copy can run on the default stream of another device, which waits for that device's streams (`ihipMemcpyCommand`
+/// of the runtime): then everything earlier in the process comes first.
+pub(super) fn visits_others(found: Found, sides: [*const c_void; 2]) -> bool {
+    let (real, home) = (found.process.real, found.stream.hw.device());
+    real.devices > 1
+        && sides.iter().any(|side| memory::device_of(real, *side).is_some_and(|device| device != home))
 }
 
 /// `hipMemcpyAsync` and its per-thread twin

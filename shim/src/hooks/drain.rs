@@ -7,10 +7,7 @@ use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::real::Real;
 use hip_sys::table::Class;
-use hip_sys::types::{
-    HIP_LAUNCH_CONFIG, hipFunctionLaunchParams, hipGraphInstantiateParams, hipLaunchConfig_t,
-    hipLaunchParams, hipStream_t,
-};
+use hip_sys::types::hipStream_t;
 use std::sync::atomic::Ordering;
 use xqueue::{CostKey, Scope, Spec, XQueue};
 
@@ -56,12 +53,7 @@ pub(crate) unsafe fn own<F: Copy, R: Failure>(
                 found.process.drain_queue(found.queue);
                 invoke(real, target.raw)
             }
-            (_, Some(found)) => {
-                if class == Class::Graph {
-                    found.process.events.graph_launched();
-                }
-                turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw))
-            }
+            (_, Some(found)) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw)),
         }
     };
     // SAFETY: the caller's promise.
@@ -96,26 +88,6 @@ pub(crate) unsafe fn work<F: Copy, R: Failure>(
 /// What a command must follow that may wait for anything of the process.
 pub(crate) fn after_all() -> Spec<'static> {
     Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
-}
-
-/// Work for one stream that, where `completes`, returns only when it is done.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn completing<F: Copy, R: Failure>(
-    call: Call<F>,
-    stream: hipStream_t,
-    completes: impl FnOnce(&Real) -> bool,
-    invoke: impl FnOnce(F, hipStream_t) -> R,
-) -> R {
-    let body = |real: F, own: bool| {
-        let target = Target::of(own, stream, false);
-        let Some(found) = target.found else { return invoke(real, target.raw) };
-        turn::take(found, &spec(completes(found.process.real)), || invoke(real, target.raw))
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
 }
 
 fn spec(completes: bool) -> Spec<'static> {
@@ -215,104 +187,6 @@ pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     let proof = queue.begin_sync();
     queue.wait_completed(process.domain.take_ticket());
     queue.synced(proof);
-}
-
-/// Something with a stream inside, which the per-thread stream is replaced in.
-pub(crate) trait WithStream: Copy {
-    /// The stream.
-    fn stream(&mut self) -> &mut hipStream_t;
-}
-
-macro_rules! with_stream {
-    ($($type:ty)*) => {$(
-        impl WithStream for $type {
-            fn stream(&mut self) -> &mut hipStream_t {
-                &mut self.stream
-            }
-        }
-    )*};
-}
-
-with_stream!(HIP_LAUNCH_CONFIG hipLaunchConfig_t hipLaunchParams hipFunctionLaunchParams);
-
-/// A launch whose configuration names the stream.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function; `config` is null or the caller's configuration.
-pub(crate) unsafe fn with_config<F: Copy, C: WithStream, R: Failure>(
-    call: Call<F>,
-    config: *const C,
-    invoke: impl FnOnce(F, *const C) -> R,
-) -> R {
-    let body = |real: F, own: bool| {
-        // SAFETY: null or the caller's configuration.
-        let given = unsafe { config.as_ref() };
-        let (Some(_), Some(mut copy)) = (of(own), given.copied()) else {
-            return invoke(real, config);
-        };
-        let target = Target::of(own, *copy.stream(), false);
-        *copy.stream() = target.raw;
-        match target.found {
-            None => invoke(real, &copy),
-            Some(found) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, &copy)),
-        }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
-}
-
-/// A launch on several devices; the runtime waits for all the streams before and after.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function; `list` is null or the caller's list of this length.
-pub(crate) unsafe fn with_list<F: Copy, C: WithStream, R: Failure>(
-    call: Call<F>,
-    list: *mut C,
-    length: usize,
-    invoke: impl FnOnce(F, *mut C) -> R,
-) -> R {
-    let body = |real: F, own: bool| {
-        // More devices than any process sees are the runtime's to refuse.
-        let Some(process) = of(own).filter(|_| !list.is_null() && length <= 64) else {
-            return invoke(real, list);
-        };
-        process.drain(Scope::Process);
-        // SAFETY: the caller's list of this length, which is not null.
-        let mut copy = unsafe { std::slice::from_raw_parts(list, length) }.to_vec();
-        for launch in &mut copy {
-            *launch.stream() = Target::of(own, *launch.stream(), false).raw;
-        }
-        invoke(real, copy.as_mut_ptr())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
-}
-
-/// The parameters of an instantiation name a stream for the upload.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function; `params` is null or the caller's.
-pub(crate) unsafe fn with_upload_stream<F: Copy, R: Failure>(
-    call: Call<F>,
-    params: *mut hipGraphInstantiateParams,
-    invoke: impl FnOnce(F) -> R,
-) -> R {
-    let body = |real: F, own: bool| {
-        // SAFETY: null or the caller's parameters.
-        let given = unsafe { params.as_mut() };
-        let (Some(process), Some(params)) = (of(own), given) else { return invoke(real) };
-        process.drain(Scope::Process);
-        let before = params.upload_stream;
-        params.upload_stream = Target::of(own, before, false).raw;
-        let result = invoke(real);
-        params.upload_stream = before;
-        result
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
 }
 
 /// Functions that only ask or tell something about a stream, without work for it.

@@ -14,7 +14,7 @@ use hip_sys::types::{
 };
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
-use xqueue::{CostKey, Direct, Footprint, Spec};
+use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
 
 /// Records and waits take no time on the device.
 const KEY: CostKey = CostKey(2);
@@ -59,17 +59,38 @@ pub(crate) unsafe fn open(
     event: *mut hipEvent_t,
     handle: hipIpcEventHandle_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipIpcOpenEventHandle| {
+    let body = |real: pfn::hipIpcOpenEventHandle, own| {
         // SAFETY: the caller's own arguments.
         let code = unsafe { real(event, handle) };
-        if let Some(process) = process::get().filter(|_| code == hipSuccess && !event.is_null()) {
+        if let Some(process) = process::get().filter(|_| own && code == hipSuccess && !event.is_null()) {
             // SAFETY: the runtime has just written the handle there.
             process.events.foreign(unsafe { *event });
         }
         code
     };
     // SAFETY: the call's type is that of its function.
-    unsafe { drain::all(call, body) }
+    unsafe { call.handle(body) }
+}
+
+/// `hipIpcGetEventHandle`: another process may wait for what was recorded until now.
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn share(
+    call: Call<pfn::hipIpcGetEventHandle>,
+    handle: *mut hipIpcEventHandle_t,
+    event: hipEvent_t,
+) -> hipError_t {
+    let body = |real: pfn::hipIpcGetEventHandle, own| {
+        if let Some(process) = process::get().filter(|_| own) {
+            launched(process, event);
+        }
+        // SAFETY: the caller's own arguments.
+        unsafe { real(handle, event) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
 }
 
 /// The functions that record an event.
@@ -161,7 +182,9 @@ pub(crate) unsafe fn wait(
             return invoke();
         }
         let after: Vec<_> = events.open_record(event).into_iter().collect();
-        let spec = Spec { after: &after, ..turn::spec(KEY) };
+        // A wait for another process's record can block a hardware queue that streams share.
+        let scope = events.is_foreign(event).then_some(Scope::Process);
+        let spec = Spec { after: &after, scope, ..turn::spec(KEY) };
         let queue = spec.may_wait.then_some(found.queue);
         let invoke = move || {
             let evidence = events.evidence(event);

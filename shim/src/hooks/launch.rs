@@ -8,6 +8,7 @@
 
 use super::turn::{self, code};
 use crate::boundary::Call;
+use crate::process::proven;
 use crate::process::streams::{Found, Target};
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
@@ -22,7 +23,7 @@ use xqueue::{After, Direct, Spec};
 const MOST_THREADS: u64 = 1024;
 const MOST_SHARED: usize = 64 << 10;
 
-fn dims(x: u32, y: u32, z: u32) -> dim3 {
+pub(super) fn dims(x: u32, y: u32, z: u32) -> dim3 {
     dim3 { x, y, z }
 }
 
@@ -40,8 +41,19 @@ fn is_sane(grid: dim3, block: dim3, shared: usize, work_items: bool) -> bool {
         && fits(grid.z, block.z)
 }
 
+/// What must hold for a launch to be taken later, beyond what is asked of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// All its blocks fit on the device at once.
+    Cooperative,
+    /// Only the runtime knows.
+    Unknown,
+}
+
 /// What a launch is, for the way that it takes.
-struct Launch {
+pub(super) struct Launch {
     function: *const c_void,
     grid: dim3,
     block: dim3,
@@ -53,19 +65,31 @@ struct Launch {
     events: [hipEvent_t; 2],
     /// Whether it starts only when all before it is complete.
     in_order: bool,
+    kind: Kind,
 }
 
 impl Launch {
     /// A launch whose grid counts blocks and whose arguments are listed one by one.
     #[inline(always)]
-    fn of_function(
+    pub(super) fn of_function(
         function: *const c_void,
         (grid, block): (dim3, dim3),
         shared: usize,
         params: *mut *mut c_void,
     ) -> Self {
         let (extra, events) = (std::ptr::null_mut(), [hipEvent_t::NULL; 2]);
-        Self { function, grid, block, shared, work_items: false, params, extra, events, in_order: true }
+        let (work_items, in_order, kind) = (false, true, Kind::Plain);
+        Self { function, grid, block, shared, work_items, params, extra, events, in_order, kind }
+    }
+
+    /// The same as a launch of this kind.
+    pub(super) fn of_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same with its arguments perhaps in one buffer.
+    pub(super) fn with_extra(self, extra: *mut *mut c_void) -> Self {
+        Self { extra, ..self }
     }
 
     /// A launch of a module's kernel whose grid counts threads.
@@ -85,7 +109,30 @@ impl Launch {
         if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
             return None;
         }
-        found.process.base.kernels.find(self.function).ok()
+        let kernel = found.process.base.kernels.find(self.function).ok()?;
+        let later = match self.kind {
+            Kind::Plain => true,
+            Kind::Cooperative => {
+                found.process.cooperative.is_taken(self.shape(found, kernel), self.grid.count())
+            }
+            Kind::Unknown => false,
+        };
+        later.then_some(kernel)
+    }
+
+    /// What decides how many blocks of a cooperative launch fit.
+    fn shape(&self, found: Found, kernel: &'static Kernel) -> proven::Shape {
+        proven::shape(kernel, found.stream.hw.device(), self.block.count(), self.shared)
+    }
+
+    /// The runtime has taken the launch in its turn.
+    fn taken(&self, found: Found) {
+        if self.kind == Kind::Cooperative
+            && turn::is_at_home(found)
+            && let Ok(kernel) = found.process.base.kernels.find(self.function)
+        {
+            found.process.cooperative.taken(self.shape(found, kernel), self.grid.count());
+        }
     }
 
     /// The arguments, copied.
@@ -107,7 +154,7 @@ impl Launch {
     ///
     /// `F` is the type of the call's function; the arguments are as the launch functions want them.
     #[inline(always)]
-    unsafe fn handle<F: Copy + 'static>(
+    pub(super) unsafe fn handle<F: Copy + 'static>(
         self,
         call: Call<F>,
         (stream, per_thread): (hipStream_t, bool),
@@ -171,7 +218,13 @@ impl Launch {
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
             Ok(Err(error)) => turn::refused(error),
-            Err(invoke) => turn::take(found, spec, || invoke(self.params, self.extra)),
+            Err(invoke) => {
+                let code = turn::take(found, spec, || invoke(self.params, self.extra));
+                if code == hipSuccess {
+                    self.taken(found);
+                }
+                code
+            }
         }
     }
 

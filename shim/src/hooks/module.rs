@@ -16,6 +16,7 @@ fn of(own: bool) -> Option<&'static Base> {
 fn drain(own: bool) {
     if let Some(process) = process::get().filter(|_| own) {
         process.drain(Scope::Process);
+        process.cooperative.forget();
     }
 }
 

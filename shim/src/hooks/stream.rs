@@ -72,6 +72,8 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
         if let Some(base) = base {
             if let Some(process) = process::get() {
                 process.drain(Scope::Process);
+                process.pools.forget();
+                process.cooperative.forget();
                 let device = process.real.current_device();
                 // The reset takes the events of marks with it, also of those streams that are gone.
                 let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;

@@ -53,6 +53,7 @@ fn synchronized(
         for (queue, proof) in queues.iter().zip(proofs) {
             queue.synced(proof);
         }
+        process.graphs.sweep();
     }
     with_error(process, code, queues.iter().map(|queue| &**queue))
 }
@@ -103,6 +104,7 @@ pub(crate) unsafe fn stream(
         let code = invoke();
         if code == hipSuccess {
             found.queue.synced(proof);
+            found.process.graphs.sweep();
         }
         with_error(found.process, code, std::iter::once(&**found.queue))
     };

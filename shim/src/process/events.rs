@@ -130,6 +130,11 @@ impl Events {
         self.records.shard(event).insert(event.as_raw(), Record::Foreign);
     }
 
+    /// Whether somebody else may record the event, unseen.
+    pub(crate) fn is_foreign(&self, event: hipEvent_t) -> bool {
+        matches!(self.records.shard(event).get(&event.as_raw()), Some(Record::Foreign))
+    }
+
     /// A graph is launched, which may record any event.
     pub(crate) fn graph_launched(&self) {
         self.records.graphs.fetch_add(1, Ordering::AcqRel);

@@ -1,0 +1,451 @@
+//! Copies and fills of two and three dimensions, those of the program's variables, and those between devices. What they
+//! are given is small and copied; what the rows lie in decides, as for one-dimensional ones, whether they can be deferred.
+
+#![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
+
+use super::copy::{go_later, visits_others};
+use super::defer::{self, after_all_if};
+use super::{copy, turn};
+use crate::boundary::Call;
+use crate::process::Process;
+use crate::process::streams::Target;
+use hal_hip::command::memory_key;
+use hal_hip::memory::{self, Later, Rows};
+use hal_hip::real::Real;
+use hip_sys::pfn;
+use hip_sys::types::{
+    MemoryKind, hip_Memcpy2D, hipError_t, hipExtent, hipMemcpy3DParms, hipMemcpyDefault,
+    hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t,
+};
+use std::ffi::{c_int, c_void};
+use xqueue::Spec;
+
+/// `hipMemcpy2DAsync` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn rows(
+    call: Call<pfn::hipMemcpy2DAsync>,
+    per_thread: bool,
+    dst: *mut c_void,
+    dpitch: usize,
+    src: *const c_void,
+    spitch: usize,
+    width: usize,
+    height: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipMemcpy2DAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        let invoke = move |packed: Option<*const c_void>| {
+            let (src, spitch) = packed.map_or((src, spitch), |packed| (packed, width));
+            // SAFETY: the caller's own arguments, or the source's rows packed.
+            unsafe { real(dst, dpitch, src, spitch, width, height, kind, raw) }
+        };
+        let Some(found) = found else { return invoke(None) };
+        let to = Rows::plane(dst.cast_const(), dpitch, width, height);
+        let from = Rows::plane(src, spitch, width, height);
+        let key = memory_key(64 + kind.0, from.bytes());
+        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
+        let later = |real: &Real| memory::rows_later(real, &to, &from, kind);
+        // SAFETY: the caller's promise; a copy belongs to no thread.
+        unsafe { go_later(found, &spec, later, || from, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// One side of a three-dimensional copy, if it is no array and its position lies in its rows.
+fn side(memory: &hipPitchedPtr, position: hipPos, extent: [usize; 3]) -> Option<Rows> {
+    let hipPitchedPtr { ptr, pitch, ysize, .. } = *memory;
+    let slice = pitch.checked_mul(ysize)?;
+    let fits = position.x.checked_add(extent[0])? <= pitch
+        && (extent[2] == 1 && position.z == 0 || position.y.checked_add(extent[1])? <= ysize);
+    let offset = position.z.checked_mul(slice)?.checked_add(position.y.checked_mul(pitch)?)?;
+    let start = ptr.cast_const().wrapping_byte_add(offset.checked_add(position.x)?);
+    (fits && !ptr.is_null()).then_some(Rows { start, pitch, slice, extent })
+}
+
+/// `hipMemcpy3DAsync` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn slices(
+    call: Call<pfn::hipMemcpy3DAsync>,
+    per_thread: bool,
+    params: *const hipMemcpy3DParms,
+    stream: hipStream_t,
+) -> hipError_t {
+    // SAFETY: null or the caller's parameters.
+    let given = unsafe { params.as_ref() }.copied();
+    let body = |real: pfn::hipMemcpy3DAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        let (Some(found), Some(given)) = (found, given) else {
+            // SAFETY: the caller's own arguments.
+            return unsafe { real(params, raw) };
+        };
+        let hipExtent { width, height, depth } = given.extent;
+        let invoke = move |packed: Option<*const c_void>| {
+            let mut params = given;
+            if let Some(packed) = packed {
+                let ptr = packed.cast_mut();
+                params.src_ptr = hipPitchedPtr { ptr, pitch: width, xsize: width, ysize: height };
+                params.src_pos = hipPos { x: 0, y: 0, z: 0 };
+            }
+            // SAFETY: a copy of the caller's parameters, perhaps with the source's rows packed.
+            unsafe { real(&params, raw) }
+        };
+        let extent = [width, height, depth];
+        let arrays = !given.src_array.is_null() || !given.dst_array.is_null();
+        let sides = (!arrays)
+            .then(|| {
+                let to = side(&given.dst_ptr, given.dst_pos, extent)?;
+                Some((to, side(&given.src_ptr, given.src_pos, extent)?))
+            })
+            .flatten();
+        let key = memory_key(128 + given.kind.0, width.saturating_mul(height).saturating_mul(depth));
+        let Some((to, from)) = sides else { return turn::take(found, &turn::spec(key), || invoke(None)) };
+        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
+        let later = |real: &Real| memory::rows_later(real, &to, &from, given.kind);
+        // SAFETY: the caller's promise; a copy belongs to no thread.
+        unsafe { go_later(found, &spec, later, || from, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// One side of a copy by [`hip_Memcpy2D`].
+struct Described {
+    kind: MemoryKind,
+    host: *const c_void,
+    device: *const c_void,
+    pitch: usize,
+    /// Bytes into the row, and rows.
+    position: [usize; 2],
+}
+
+impl Described {
+    fn rows(&self, width: usize, height: usize) -> Option<Rows> {
+        let base = match self.kind {
+            MemoryKind::Host => self.host,
+            MemoryKind::Device | MemoryKind::Unified => self.device,
+            MemoryKind::Managed | MemoryKind::Array | MemoryKind::Unregistered => return None,
+        };
+        let [x, y] = self.position;
+        let offset = y.checked_mul(self.pitch)?.checked_add(x)?;
+        let fits = x.checked_add(width)? <= self.pitch && !base.is_null();
+        fits.then(|| Rows::plane(base.wrapping_byte_add(offset), self.pitch, width, height))
+    }
+}
+
+/// How a copy of rows by [`hip_Memcpy2D`] can be launched later. Its memory types say what the runtime believes.
+fn described_later(
+    real: &Real,
+    (to, to_kind): (&Rows, MemoryKind),
+    (from, from_kind): (&Rows, MemoryKind),
+) -> Later {
+    let is_pageable = |rows: &Rows| memory::place(real, rows.start) == Some(memory::Place::Pageable);
+    let lies = |rows, kind| kind == MemoryKind::Device && is_pageable(rows);
+    if lies(to, to_kind) || lies(from, from_kind) {
+        return Later::No;
+    }
+    memory::rows_later(real, to, from, hipMemcpyDefault)
+}
+
+/// `hipMemcpyParam2DAsync`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn described(
+    call: Call<pfn::hipMemcpyParam2DAsync>,
+    params: *const hip_Memcpy2D,
+    stream: hipStream_t,
+) -> hipError_t {
+    // SAFETY: null or the caller's parameters.
+    let given = unsafe { params.as_ref() }.copied();
+    let body = |real: pfn::hipMemcpyParam2DAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        let (Some(found), Some(given)) = (found, given) else {
+            // SAFETY: the caller's own arguments.
+            return unsafe { real(params, raw) };
+        };
+        let (width, height) = (given.width_in_bytes, given.height);
+        let invoke = move |packed: Option<*const c_void>| {
+            let mut params = given;
+            if let Some(packed) = packed {
+                (params.src_host, params.src_device) = (packed, packed.cast_mut());
+                (params.src_pitch, params.src_x_in_bytes, params.src_y) = (width, 0, 0);
+            }
+            // SAFETY: a copy of the caller's parameters, perhaps with the source's rows packed.
+            unsafe { real(&params, raw) }
+        };
+        let major = found.process.real.major;
+        let sides = || {
+            let to = Described {
+                kind: given.dst_memory_type.kind(major)?,
+                host: given.dst_host.cast_const(),
+                device: given.dst_device.cast_const(),
+                pitch: given.dst_pitch,
+                position: [given.dst_x_in_bytes, given.dst_y],
+            };
+            let from = Described {
+                kind: given.src_memory_type.kind(major)?,
+                host: given.src_host,
+                device: given.src_device.cast_const(),
+                pitch: given.src_pitch,
+                position: [given.src_x_in_bytes, given.src_y],
+            };
+            let rows = (to.rows(width, height)?, from.rows(width, height)?);
+            Some((rows, (to.kind, from.kind)))
+        };
+        let key = memory_key(192, width.saturating_mul(height));
+        let Some(((to, from), (to_kind, from_kind))) = sides() else {
+            return turn::take(found, &turn::spec(key), || invoke(None));
+        };
+        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
+        let later = |real: &Real| described_later(real, (&to, to_kind), (&from, from_kind));
+        // SAFETY: the caller's promise; a copy belongs to no thread.
+        unsafe { go_later(found, &spec, later, || from, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipMemcpyToSymbolAsync` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn to_symbol(
+    call: Call<pfn::hipMemcpyToSymbolAsync>,
+    per_thread: bool,
+    symbol: *const c_void,
+    src: *const c_void,
+    bytes: usize,
+    offset: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipMemcpyToSymbolAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        let invoke = move |staged: Option<*const c_void>| {
+            // SAFETY: the caller's own arguments, or a copy of the source.
+            unsafe { real(symbol, staged.unwrap_or(src), bytes, offset, kind, raw) }
+        };
+        let Some(found) = found else { return invoke(None) };
+        let spec = after_all_if(visits_others(found, [src, src]), memory_key(kind.0, bytes));
+        let later = |real: &Real| match memory::symbol(real, symbol, offset, bytes) {
+            Some(dst) => memory::copy_later(real, dst, src, bytes, kind),
+            None => Later::No,
+        };
+        // SAFETY: the caller's promise; a copy belongs to no thread.
+        unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipMemcpyFromSymbolAsync` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn from_symbol(
+    call: Call<pfn::hipMemcpyFromSymbolAsync>,
+    per_thread: bool,
+    dst: *mut c_void,
+    symbol: *const c_void,
+    bytes: usize,
+    offset: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipMemcpyFromSymbolAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, per_thread);
+        // SAFETY: the caller's own arguments.
+        let invoke = move || unsafe { real(dst, symbol, bytes, offset, kind, raw) };
+        let Some(found) = found else { return invoke() };
+        let spec = after_all_if(visits_others(found, [dst, dst]), memory_key(kind.0, bytes));
+        let later = || {
+            let real = found.process.real;
+            let source = memory::symbol(real, symbol, offset, bytes);
+            source.is_some_and(|src| memory::copy_later(real, dst, src, bytes, kind) == Later::AsItIs)
+        };
+        // SAFETY: the destination stays the caller's until the copy is done, as for the runtime itself.
+        unsafe { defer::go(found, &spec, "copy", later, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipMemcpyPeerAsync`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn peer(
+    call: Call<pfn::hipMemcpyPeerAsync>,
+    dst: *mut c_void,
+    dst_device: c_int,
+    src: *const c_void,
+    src_device: c_int,
+    bytes: usize,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipMemcpyPeerAsync, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        // SAFETY: the caller's own arguments.
+        let invoke = move |src| unsafe { real(dst, dst_device, src, src_device, bytes, raw) };
+        let Some(found) = found else {
+            defer::beside(own, &super::drain::after_all());
+            return invoke(src);
+        };
+        let devices = i64::from(found.process.real.devices);
+        let exist = [dst_device, src_device].iter().all(|&device| (0..devices).contains(&device.into()));
+        if !exist {
+            return turn::take(found, &super::drain::after_all(), || invoke(src));
+        }
+        // SAFETY: the caller's promise; a copy belongs to no thread.
+        unsafe { copy::go(found, dst.cast_const(), src, bytes, hipMemcpyDeviceToDevice, invoke) }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipMemcpyWithStream`, which waits for the copy unless it is inside a device
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn with_stream(
+    call: Call<pfn::hipMemcpyWithStream>,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> hipError_t {
+    let body = |real: pfn::hipMemcpyWithStream, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        // SAFETY: the caller's own arguments.
+        let invoke = move |src| unsafe { real(dst, src, bytes, kind, raw) };
+        let Some(found) = found else { return invoke(src) };
+        if kind == hipMemcpyDeviceToDevice {
+            // SAFETY: the caller's promise; a copy belongs to no thread.
+            return unsafe { copy::go(found, dst.cast_const(), src, bytes, kind, invoke) };
+        }
+        let completes = memory::copy_waits(found.process.real, dst, src, bytes, kind);
+        let spec =
+            Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
+        turn::take(found, &spec, || invoke(src))
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// The destination of a prefetch that is no device.
+const HOST: c_int = -1;
+
+/// `hipMemPrefetchAsync`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn prefetch(
+    call: Call<pfn::hipMemPrefetchAsync>,
+    address: *const c_void,
+    count: usize,
+    device: c_int,
+    stream: hipStream_t,
+) -> hipError_t {
+    // On the default stream it runs on that of the device.
+    let elsewhere = stream.is_legacy_default() && device != HOST;
+    let spec = after_all_if(elsewhere, memory_key(256, count));
+    let later = |process: &Process| {
+        let exists = device == HOST || (0..i64::from(process.real.devices)).contains(&device.into());
+        exists && count != 0 && memory::is_managed(process.real, address, count)
+    };
+    let invoke = move |real: pfn::hipMemPrefetchAsync, stream| {
+        // SAFETY: the caller's own arguments.
+        unsafe { real(address, count, device, stream) }
+    };
+    // SAFETY: the call's type is that of its function; the memory is the caller's until the stream is through with it.
+    unsafe { defer::own(call, (stream, false), ("prefetch", spec), later, invoke) }
+}
+
+/// The asynchronous fills of rows. `extent`: values of a row, rows, and bytes of a value.
+///
+/// # Safety
+///
+/// `function` is the type of the call's function; its other promises are the runtime's.
+pub(crate) unsafe fn fill<V: Copy + 'static>(
+    call: Call<unsafe extern "C" fn(*mut c_void, usize, V, usize, usize, hipStream_t) -> hipError_t>,
+    dst: *mut c_void,
+    pitch: usize,
+    value: V,
+    extent: [usize; 3],
+    (stream, per_thread): (hipStream_t, bool),
+) -> hipError_t {
+    let [width, height, size] = extent;
+    let rows = Rows::plane(dst.cast_const(), pitch, width.saturating_mul(size), height);
+    let later = |process: &Process| memory::fill_rows_later(process.real, &rows);
+    let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _, _) -> _, stream| {
+        // SAFETY: the caller's own arguments.
+        unsafe { real(dst, pitch, value, width, height, stream) }
+    };
+    let command = ("fill", turn::spec(memory_key(17, rows.bytes())));
+    // SAFETY: the call's type is that of its function; the memory stays the caller's until the fill is done.
+    unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
+}
+
+/// `hipMemset3DAsync` and its per-thread twin
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn fill_slices(
+    call: Call<pfn::hipMemset3DAsync>,
+    per_thread: bool,
+    memory: hipPitchedPtr,
+    value: c_int,
+    extent: hipExtent,
+    stream: hipStream_t,
+) -> hipError_t {
+    let rows = side(&memory, hipPos { x: 0, y: 0, z: 0 }, [extent.width, extent.height, extent.depth]);
+    let later = |process: &Process| rows.is_some_and(|rows| memory::fill_rows_later(process.real, &rows));
+    let invoke = move |real: pfn::hipMemset3DAsync, stream| {
+        // SAFETY: the caller's own arguments.
+        unsafe { real(memory, value, extent, stream) }
+    };
+    let command = ("fill", turn::spec(memory_key(18, rows.map_or(0, |rows| rows.bytes()))));
+    // SAFETY: as for rows.
+    unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_is_what_its_position_and_pitch_say() {
+        let mut bytes = [0_u8; 1];
+        let ptr = bytes.as_mut_ptr().cast::<c_void>();
+        let memory = |pitch, ysize| hipPitchedPtr { ptr, pitch, xsize: 0, ysize };
+        let at = |x, y, z| hipPos { x, y, z };
+        let rows = side(&memory(16, 4), at(3, 2, 1), [13, 2, 3]).expect("it fits");
+        assert_eq!(rows.start.addr() - ptr.addr(), 64 + 32 + 3);
+        assert_eq!((rows.pitch, rows.slice), (16, 64));
+        // One slice says nothing of the rows that there are in all.
+        assert!(side(&memory(16, 0), at(0, 0, 0), [16, 9, 1]).is_some());
+        assert!(side(&memory(16, 4), at(4, 0, 0), [13, 1, 1]).is_none(), "over the end of the row");
+        assert!(side(&memory(16, 4), at(0, 3, 1), [1, 2, 1]).is_none(), "over the end of the slice");
+        assert!(side(&memory(16, 4), at(0, 1, 0), [1, 4, 2]).is_none(), "over the end of the slice");
+        assert!(side(&memory(usize::MAX, 2), at(0, 0, 0), [1, 1, 1]).is_none(), "no such memory");
+        let nothing = hipPitchedPtr { ptr: std::ptr::null_mut(), pitch: 16, xsize: 0, ysize: 4 };
+        assert!(side(&nothing, at(0, 0, 0), [1, 1, 1]).is_none());
+    }
+}

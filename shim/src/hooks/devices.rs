@@ -1,0 +1,117 @@
+//! Launches on several devices at once. The runtime launches one after the other and, unless the flags say otherwise, waits
+//! for all their streams before and after (`ihipLaunchCooperativeKernelMultiDevice`). So it is no command of one queue: what
+//! the streams must follow is launched first, and the launches are booked beside their queues.
+
+use crate::boundary::Call;
+use crate::process::streams::{Found, Target};
+use crate::process::{self, Process};
+use crate::thread::Thread;
+use hip_sys::types::{
+    hipCooperativeLaunchMultiDeviceNoPostSync, hipError_t, hipFunctionLaunchParams, hipLaunchParams,
+    hipStream_t, hipSuccess,
+};
+use std::ffi::c_uint;
+use std::ptr;
+use std::sync::Arc;
+use xqueue::{OrderClass, XQueue, hw_result};
+
+/// An entry of the list.
+pub(crate) trait WithStream: Copy {
+    /// Its stream.
+    fn stream(&mut self) -> &mut hipStream_t;
+}
+
+impl WithStream for hipLaunchParams {
+    fn stream(&mut self) -> &mut hipStream_t {
+        &mut self.stream
+    }
+}
+
+impl WithStream for hipFunctionLaunchParams {
+    fn stream(&mut self) -> &mut hipStream_t {
+        &mut self.stream
+    }
+}
+
+/// More devices than any process sees are the runtime's to refuse.
+const MOST: usize = 64;
+
+/// The functions that launch on several devices.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function; `list` is null or the caller's list of this length.
+pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
+    call: Call<F>,
+    list: *mut C,
+    length: usize,
+    flags: c_uint,
+    invoke: impl FnOnce(F, *mut C) -> hipError_t,
+) -> hipError_t {
+    let body = |real: F, own: bool| {
+        let process = process::get().filter(|_| own && !list.is_null() && length <= MOST);
+        let Some(process) = process else { return invoke(real, list) };
+        // SAFETY: the caller's list of this length, which is not null.
+        let mut copy = unsafe { std::slice::from_raw_parts(list, length) }.to_vec();
+        let mut queues: Vec<&'static Arc<XQueue>> = Vec::new();
+        for launch in &mut copy {
+            let target = Target::of(own, *launch.stream(), false);
+            *launch.stream() = target.raw;
+            let Some(found) = target.found else { continue };
+            follow(process, found);
+            if !queues.iter().any(|queue| ptr::eq(*queue, found.queue)) {
+                queues.push(found.queue);
+            }
+        }
+        let code = beside(&queues, || invoke(real, copy.as_mut_ptr()));
+        let waited = flags & hipCooperativeLaunchMultiDeviceNoPostSync == 0;
+        if code == hipSuccess && waited && !Thread::current().is_in_callback() {
+            // Their streams were waited for. Whether that was all of it only the runtime can tell now.
+            for queue in queues {
+                let proof = queue.begin_sync();
+                if queue.hw().synchronize().is_ok() {
+                    queue.synced(proof);
+                }
+            }
+        }
+        code
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// Waits until everything is launched that the next launch on this stream must follow.
+fn follow(process: &'static Process, found: Found) {
+    process.drain_queue(found.queue);
+    let device = found.stream.hw.device() as usize;
+    if found.queue.class() == OrderClass::Blocking
+        && let Some(queue) = process.defaults.get(device).and_then(|default| default.queue())
+    {
+        process.drain_queue(queue);
+    }
+}
+
+/// Makes the call, which launches on all of these queues.
+fn beside(queues: &[&'static Arc<XQueue>], call: impl FnOnce() -> hipError_t) -> hipError_t {
+    let mut call = Some(call);
+    let mut code = hipSuccess;
+    nested(queues, &mut || {
+        if let Some(call) = call.take() {
+            code = call();
+        }
+        code
+    });
+    code
+}
+
+fn nested(queues: &[&'static Arc<XQueue>], call: &mut dyn FnMut() -> hipError_t) {
+    match queues.split_first() {
+        None => drop(call()),
+        Some((first, others)) => {
+            let _ = first.launch_now(|| {
+                nested(others, call);
+                hw_result(0)
+            });
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Stream operations on values in memory. Writes take their place in the stream's order and no time. A wait can block a
+//! hardware queue for as long as it likes, and streams share hardware queues: everything earlier in the process is
+//! launched before it (design, section 4).
+
+use super::defer::{self, INSTANT, after_all_if};
+use super::{drain, turn};
+use crate::boundary::Call;
+use crate::process::Process;
+use crate::process::streams::Target;
+use hal_hip::command::HipCommand;
+use hal_hip::memory;
+use hal_hip::real::{Real, result};
+use hip_sys::pfn;
+use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams, hipSuccess};
+use std::ffi::{c_uint, c_void};
+use xqueue::Direct;
+
+/// How a value may be compared: at least, equal, and, nor.
+const COMPARISONS: c_uint = 4;
+
+/// `hipStreamWriteValue32` and `hipStreamWriteValue64`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn write<V: Copy + 'static>(
+    call: Call<unsafe extern "C" fn(hipStream_t, *mut c_void, V, c_uint) -> hipError_t>,
+    stream: hipStream_t,
+    ptr: *mut c_void,
+    value: V,
+    flags: c_uint,
+) -> hipError_t {
+    let later = |process: &Process| is_known(process.real, ptr, size_of::<V>());
+    let invoke = move |real: unsafe extern "C" fn(_, _, _, _) -> _, stream| {
+        // SAFETY: the caller's own arguments.
+        unsafe { real(stream, ptr, value, flags) }
+    };
+    let command = ("write of a value", turn::spec(INSTANT));
+    // SAFETY: the call's type is that of its function; the memory is the caller's until the stream has written it.
+    unsafe { defer::own(call, (stream, false), command, later, invoke) }
+}
+
+/// `hipStreamWaitValue32` and `hipStreamWaitValue64`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn wait<V: Copy + 'static>(
+    call: Call<unsafe extern "C" fn(hipStream_t, *mut c_void, V, c_uint, V) -> hipError_t>,
+    stream: hipStream_t,
+    ptr: *mut c_void,
+    value: V,
+    flags: c_uint,
+    mask: V,
+) -> hipError_t {
+    let later = |process: &Process| {
+        flags < COMPARISONS && process.waits_anywhere && is_known(process.real, ptr, size_of::<V>())
+    };
+    let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _) -> _, stream| {
+        // SAFETY: the caller's own arguments.
+        unsafe { real(stream, ptr, value, flags, mask) }
+    };
+    let command = ("wait for a value", drain::after_all());
+    // SAFETY: as for a write.
+    unsafe { defer::own(call, (stream, false), command, later, invoke) }
+}
+
+/// Whether the runtime knows memory of so many bytes there; else it refuses the operation.
+fn is_known(real: &Real, ptr: *const c_void, bytes: usize) -> bool {
+    !ptr.is_null() && memory::left(real, ptr).is_some_and(|left| left >= bytes)
+}
+
+/// The kinds of `hipStreamBatchMemOpType` that are waits and writes of these sizes.
+const WAIT_32: u32 = 1;
+const WRITE_32: u32 = 2;
+const WAIT_64: u32 = 4;
+const WRITE_64: u32 = 5;
+
+/// More operations than this are the runtime's to refuse.
+const MOST: usize = 256;
+
+/// One operation of a batch, as far as it can be launched later.
+struct Operation {
+    address: *const c_void,
+    bytes: usize,
+    /// The comparison, of a wait.
+    compares: Option<c_uint>,
+}
+
+impl Operation {
+    /// Reads one; nothing of those that are not waits or writes.
+    fn of(params: &hipStreamBatchMemOpParams) -> Option<Self> {
+        // The kind, the address, the value, and flags: the same places in each member of the union.
+        let [kind, address, _, flags, ..] = params.words;
+        let (bytes, waits) = match kind as u32 {
+            WAIT_32 => (4, true),
+            WAIT_64 => (8, true),
+            WRITE_32 => (4, false),
+            WRITE_64 => (8, false),
+            _ => return None,
+        };
+        let address = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
+        Some(Self { address, bytes, compares: waits.then_some(flags as c_uint) })
+    }
+
+    fn is_later(&self, process: &Process) -> bool {
+        let waits = self.compares.is_none_or(|flags| flags < COMPARISONS && process.waits_anywhere);
+        waits && is_known(process.real, self.address, self.bytes)
+    }
+}
+
+/// `hipStreamBatchMemOp`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn batch(
+    call: Call<pfn::hipStreamBatchMemOp>,
+    stream: hipStream_t,
+    count: c_uint,
+    params: *mut hipStreamBatchMemOpParams,
+    flags: c_uint,
+) -> hipError_t {
+    let body = |real: pfn::hipStreamBatchMemOp, own| {
+        let Target { raw, found } = Target::of(own, stream, false);
+        // SAFETY: the caller's own arguments, or copies of them.
+        let invoke = move |params| unsafe { real(raw, count, params, flags) };
+        let length = count as usize;
+        let given = if params.is_null() || length > MOST {
+            &[]
+        } else {
+            // SAFETY: the caller's list of this length, which is not null.
+            unsafe { std::slice::from_raw_parts(params, length) }
+        };
+        // Without a wait among them they are writes, or what only the runtime knows.
+        let waits = given.iter().any(|one| Operation::of(one).is_none_or(|one| one.compares.is_some()));
+        let spec =
+            after_all_if(waits || given.is_empty(), if waits { drain::after_all().key } else { INSTANT });
+        let Some(found) = found else {
+            defer::beside(own, &spec);
+            return invoke(params);
+        };
+        if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(params))) {
+            return turn::code(launched);
+        }
+        let is_later =
+            |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
+        if !turn::is_at_home(found) || flags != 0 || given.is_empty() || !given.iter().all(is_later) {
+            return turn::take(found, &spec, || invoke(params));
+        }
+        let mut copies = given.to_vec();
+        let footprint = turn::arguments(size_of_val(given));
+        // SAFETY: the call owns its list; for what that leads to see a single write.
+        let command = unsafe {
+            HipCommand::new("batch of memory operations", footprint, move || invoke(copies.as_mut_ptr()))
+        };
+        match turn::append(found, &spec, Box::new(command)) {
+            Ok(_) => hipSuccess,
+            Err(error) => turn::refused(error),
+        }
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_of_a_batch_are_read() {
+        let read = |kind: u64| {
+            let params = hipStreamBatchMemOpParams { words: [kind, 0x1000, 7, 0xffff_ffff_0000_0002, 0, 0] };
+            Operation::of(&params).map(|one| (one.address.addr(), one.bytes, one.compares))
+        };
+        assert_eq!(read(1), Some((0x1000, 4, Some(2))));
+        assert_eq!(read(4), Some((0x1000, 8, Some(2))));
+        assert_eq!(read(2), Some((0x1000, 4, None)));
+        assert_eq!(read(0xdead_0000_0000_0005), Some((0x1000, 8, None)));
+        for other in [0, 3, 6, 99] {
+            assert_eq!(read(other), None, "a flush, a barrier, or nothing known");
+        }
+    }
+}
