@@ -195,6 +195,30 @@ static inline void launch_busy(hipStream_t stream, gw_u64 duration_ns) {
   CHECK(hipLaunchKernel((const void *)busy, dim3(1), dim3(64), arguments, 0, stream));
 }
 
+/* Holds a stream until the host says so, by a value that the stream waits for: what lies behind it is surely not
+ * complete before. Streams share four hardware queues: not for programs with many of them. */
+struct Gate {
+  volatile uint64_t *flag;
+  Gate() {
+    void *memory = nullptr;
+    CHECK(hipExtMallocWithFlags(&memory, 8, hipMallocSignalMemory));
+    flag = (volatile uint64_t *)memory;
+    *flag = 0;
+  }
+  void close(hipStream_t stream) {
+    *flag = 0;
+    CHECK(hipStreamWaitValue64(stream, (void *)flag, 1, hipStreamWaitValueEq, ~0ull));
+  }
+  void open() { *flag = 1; }
+};
+
+/* Prints a result and the last-error state around it. */
+static inline void show(const char *what, hipError_t error) {
+  hipError_t peeked = hipPeekAtLastError(), last = hipGetLastError(), after = hipGetLastError();
+  printf("%s: %s; last error %s, %s, then %s\n", what, hipGetErrorName(error), hipGetErrorName(peeked),
+         hipGetErrorName(last), hipGetErrorName(after));
+}
+
 static inline bool has_flag(int argc, char **argv, const char *flag) {
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], flag) == 0) return true;

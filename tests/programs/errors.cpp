@@ -3,12 +3,6 @@
  */
 #include "check.h"
 
-static void show(const char *what, hipError_t error) {
-  hipError_t peeked = hipPeekAtLastError(), last = hipGetLastError(), after = hipGetLastError();
-  printf("%s: %s; last error %s, %s, then %s\n", what, hipGetErrorName(error), hipGetErrorName(peeked),
-         hipGetErrorName(last), hipGetErrorName(after));
-}
-
 int main() {
   hipStream_t stream;
   CHECK(hipStreamCreate(&stream));
