@@ -56,7 +56,12 @@ impl<F: Copy> Call<F> {
         }
         // SAFETY: the caller promises the type, and `new` has checked the size.
         let real = unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&real) };
-        thread.inside(|| body(real, own))
+        let result = thread.inside(|| body(real, own));
+        let code = result.code();
+        if own && code != 0 {
+            thread.refused(code);
+        }
+        result
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! When such an error ends, the runtime decides: in its place the runtime is made to keep another error. Whatever
 //! overwrites or clears that one (up to 6.x any call, from 7 on only an error) would have overwritten or cleared the
-//! program's.
+//! program's; if it is the very error that a call of the program returns, the boundary notices (`Thread::refused`).
 
 use crate::boundary::Call;
 use crate::process;
@@ -14,13 +14,6 @@ use hip_sys::types::{hipError_t, hipSuccess};
 pub(crate) fn keep(real: &Real, code: hipError_t) {
     let place = real.leave_error().map_or(hipSuccess.0, |error| error.code());
     Thread::current().keep_error(code.0, place);
-}
-
-/// The runtime has refused a call of the program for its event, perhaps with the error that holds the place.
-pub(crate) fn replaced(code: hipError_t) {
-    if code != hipSuccess {
-        Thread::current().keep_error(0, 0);
-    }
 }
 
 /// The functions that return the last error; `clears`: and forget it.

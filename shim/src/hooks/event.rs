@@ -1,7 +1,7 @@
 //! Events. The runtime answers for all but those whose record is still deferred (`process::events`).
 
 use super::turn::{self, code};
-use super::{drain, error, sync};
+use super::{drain, sync};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::streams::{Found, Target};
@@ -247,7 +247,6 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         }
         let evidence = process.events.evidence(event);
         let code = invoke();
-        error::replaced(code);
         if code == hipSuccess {
             process.events.seen(event, evidence);
         }
@@ -271,7 +270,6 @@ pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hi
         launched(process, event);
         let evidence = process.events.evidence(event);
         let code = invoke();
-        error::replaced(code);
         if code == hipSuccess {
             process.events.seen(event, evidence);
         }
@@ -297,9 +295,16 @@ pub(crate) unsafe fn elapsed_time(
         let invoke = || unsafe { real(ms, start, stop) };
         let Some(process) = process::get().filter(|_| own) else { return invoke() };
         let events = [start, stop];
-        let is_open = |event| process.events.open_record(event).is_some();
-        if !ms.is_null() && events.into_iter().any(is_open) {
-            return sync::not_ready(process);
+        let open = events.map(|event| process.events.open_record(event).is_some());
+        // Null handles, flags and devices come before the question whether both are complete, and the runtime knows these.
+        let decides = !ms.is_null() && !events.contains(&hipEvent_t::NULL);
+        if decides && open != [false; 2] && process.events.are_timed(events) {
+            // So does whether the other one was ever recorded: the runtime tells by the time of that one to itself.
+            let known = events.into_iter().zip(open).find_map(|(event, open)| (!open).then_some(event));
+            // SAFETY: the caller's place, and its event twice.
+            let of_itself = known.map_or(hipErrorNotReady, |event| unsafe { real(ms, event, event) });
+            let asks = of_itself == hipSuccess || of_itself == hipErrorNotReady;
+            return if asks { sync::not_ready(process) } else { of_itself };
         }
         let evidence = events.map(|event| process.events.evidence(event));
         let code = invoke();
