@@ -274,8 +274,9 @@ fn cpu_properties(gpus: u64) -> String {
     ])
 }
 
-/// `capability` of a real MI210 without the debugger bits (29, 30): those ioctls are not simulated yet.
-const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29);
+/// `capability` of a real MI210 without the debugger bits (29, 30) and shared virtual memory (27): those ioctls are not
+/// simulated. Without the latter managed memory is host memory that the device reaches, as on older drivers.
+const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29) & !(1 << 27);
 
 fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
     let arch = gpu.arch;

@@ -141,9 +141,9 @@ impl Step {
                 self.compiler
             )
         })?;
-        let output = output_dir().join(format!("{name}-{:016x}", self.fingerprint(&compiler)?));
-        // The linker takes a file for what its name says.
-        let output = if name.ends_with(".o") { output.with_extension("o") } else { output };
+        // The linker takes a file for what the end of its name says.
+        let (stem, end) = name.strip_suffix(".o").map_or((name, ""), |stem| (stem, ".o"));
+        let output = output_dir().join(format!("{stem}-{:016x}{end}", self.fingerprint(&compiler)?));
         if output.exists() {
             return Ok(output);
         }
