@@ -5,6 +5,7 @@
 //! As long as there is no [`Process`] every call is forwarded: with `XSCHED_AUTO_XQUEUE` it comes into being with the
 //! first call that uses a device, without it with the first function of the C interface that makes a queue.
 
+pub(crate) mod captures;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod graphs;
@@ -16,6 +17,7 @@ pub(crate) mod streams;
 use crate::table::Entry;
 use crate::thread::Thread;
 use crate::{environment, lifecycle, runtime};
+use captures::Captures;
 use devices::Devices;
 use events::Events;
 use graphs::Graphs;
@@ -73,8 +75,7 @@ pub(crate) struct Process {
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
     /// The hardware queues that the program has made, by their handles.
     pub(crate) wrapped: Mutex<HashMap<u64, &'static Stream>>,
-    /// Streams that capture, as far as calls have shown; more than that only costs time.
-    pub(crate) captures: AtomicUsize,
+    pub(crate) captures: Captures,
     /// How many times a queue was made or used again.
     pub(crate) made: AtomicUsize,
 }
@@ -111,6 +112,12 @@ pub(crate) fn base() -> Option<&'static Base> {
 pub(crate) fn get() -> Option<&'static Process> {
     // SAFETY: null, or leaked by `start`.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether this is a forked child that has not started, and its parent had queues: then the runtime here is one whose
+/// threads are gone and whose device is the parent's.
+pub(crate) fn is_inherited() -> bool {
+    lifecycle::is_fresh() && !PROCESS.load(Ordering::Acquire).is_null()
 }
 
 /// Makes the queues' side where the configuration wants it, with the first call that uses a device.
@@ -321,7 +328,7 @@ impl Process {
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),
-            captures: AtomicUsize::new(0),
+            captures: Captures::new(),
             made: AtomicUsize::new(0),
         }
     }

@@ -13,14 +13,13 @@ use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipEvent_t, hipIpcEventHandle_t, hipStream_t, hipSuccess,
 };
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
 use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
 
 /// Records and waits take no time on the device.
 const KEY: CostKey = CostKey(2);
 
 fn captures(found: Found) -> bool {
-    found.process.captures.load(Ordering::Acquire) != 0
+    found.process.captures.any_begun()
 }
 
 /// The functions that create an event.
@@ -179,7 +178,9 @@ pub(crate) unsafe fn wait(
             // The event may be one of a capture, which this stream then joins: it must be quiet.
             launched(found.process, event);
             drain::quiet(found.process, found.queue);
-            return invoke();
+            let code = invoke();
+            found.process.captures.waited(found.process.real, raw);
+            return code;
         }
         let after: Vec<_> = events.open_record(event).into_iter().collect();
         // A wait for another process's record can block a hardware queue that streams share.
