@@ -114,8 +114,10 @@ macro_rules! hook {
     (hipModuleLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_cooperative($call, $($a),*) };
     (hipLaunchKernelExC, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::configured($call, $($a),*) };
     (hipDrvLaunchKernelEx, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_configured($call, $($a),*) };
-    (hipLaunchByPtr, $call:expr, $scope:tt, ($function:expr)) => { $crate::hooks::launch_ex::through_the_runtime($call, |real| real($function)) };
-    (_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::through_the_runtime($call, |real| real($($a),*)) };
+    (hipLaunchByPtr, $call:expr, $scope:tt, ($function:expr)) => { $crate::hooks::launch_ex::through_the_runtime($call, $function, |real| real($function)) };
+    (_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv, $call:expr, $scope:tt, ($function:expr, $($a:expr),*)) => {
+        $crate::hooks::launch_ex::through_the_runtime($call, ::std::ptr::with_exposed_provenance($function), |real| real($function, $($a),*))
+    };
     (hipExtLaunchMultiKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };
     (hipLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };
     (hipModuleLaunchCooperativeKernelMultiDevice, $call:expr, $scope:tt, ($list:expr, $n:expr, $flags:expr)) => { $crate::hooks::devices::launch($call, $list, $n as usize, $flags, |real, list| real(list, $n, $flags)) };

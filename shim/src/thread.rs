@@ -7,6 +7,7 @@
 use crate::summary;
 use hip_sys::table::Class;
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::ops::Deref;
 use std::ptr;
 
@@ -22,6 +23,8 @@ pub(crate) struct Thread {
     /// An error that the runtime does not know of, for the next question after the last error; 0 is none. And what the
     /// runtime holds in its place.
     error: Cell<(u32, u32)>,
+    /// The host function of the launch that the runtime makes to itself here, or null.
+    launches: Cell<*const c_void>,
 }
 
 thread_local! {
@@ -31,6 +34,7 @@ thread_local! {
             counters: Cell::new(0),
             in_callback: Cell::new(false),
             error: Cell::new((0, 0)),
+            launches: Cell::new(ptr::null()),
         }
     };
 }
@@ -74,12 +78,19 @@ impl Thread {
         result
     }
 
-    /// Runs `body`, a call of the runtime in which it makes the program's own calls to itself, so that they count as such.
-    pub(crate) fn as_program<R>(&self, body: impl FnOnce() -> R) -> R {
-        let depth = self.depth.replace(0);
+    /// Runs `body`, a call of the runtime in which it makes the program's launch of this host function to itself, so that it
+    /// counts as the program's.
+    pub(crate) fn launching<R>(&self, function: *const c_void, body: impl FnOnce() -> R) -> R {
+        let (depth, launches) = (self.depth.replace(0), self.launches.replace(function));
         let result = body();
         self.depth.set(depth);
+        self.launches.set(launches);
         result
+    }
+
+    /// The host function that the runtime is launching to itself here, or null.
+    pub(crate) fn launches(&self) -> *const c_void {
+        self.launches.get()
     }
 
     /// How many calls of a class this thread has counted; nothing if it shares its counters.

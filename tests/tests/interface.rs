@@ -16,6 +16,13 @@ fn every_function_does_what_its_header_says() {
     run.expect_success();
 }
 
+/// What can be deferred returns while its queue is suspended; with the smallest window as well.
+#[test]
+fn what_can_be_deferred_waits_for_nothing() {
+    run("tests/interface", "deferral", |run| run).expect_success();
+    run("tests/interface", "deferral", |run| run.env("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")).expect_success();
+}
+
 /// The smallest window; everything deferred.
 #[test]
 fn the_environment_does_not_change_that() {

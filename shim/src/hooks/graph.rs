@@ -4,6 +4,7 @@
 use super::defer::after_all_if;
 use super::turn;
 use crate::boundary::{Call, Failure};
+use crate::process::graphs;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
@@ -218,7 +219,7 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
 /// `F` is the type of the call's function.
 pub(crate) unsafe fn destroy<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
     let body = |real: F, own| {
-        if let Some(process) = of(own).filter(|process| process.graphs.has_user_objects()) {
+        if let Some(process) = of(own).filter(|_| graphs::has_user_objects()) {
             process.drain(Scope::Process);
         }
         invoke(real)
@@ -237,8 +238,8 @@ pub(crate) unsafe fn create_user_object<F: Copy>(
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
     let body = |real: F, own| {
-        if let Some(process) = of(own) {
-            process.graphs.user_object_made();
+        if own {
+            graphs::user_object_made();
         }
         invoke(real)
     };

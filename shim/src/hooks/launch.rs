@@ -10,6 +10,7 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::proven;
 use crate::process::streams::{Found, Target};
+use crate::thread::Thread;
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
 use hal_hip::layout::Kernel;
@@ -109,7 +110,7 @@ impl Launch {
         if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
             return None;
         }
-        let kernel = found.process.base.kernels.find(self.function).ok()?;
+        let kernel = self.known(found)?;
         let later = match self.kind {
             Kind::Plain => true,
             Kind::Cooperative => {
@@ -118,6 +119,15 @@ impl Launch {
             Kind::Unknown => false,
         };
         later.then_some(kernel)
+    }
+
+    /// The kernel, if anything is known of it.
+    fn known(&self, found: Found) -> Option<&'static Kernel> {
+        let kernels = &found.process.base.kernels;
+        kernels.find(self.function).ok().or_else(|| {
+            let launches = Thread::current().launches();
+            if launches.is_null() { None } else { kernels.find(launches).ok() }
+        })
     }
 
     /// What decides how many blocks of a cooperative launch fit.
@@ -129,7 +139,7 @@ impl Launch {
     fn taken(&self, found: Found) {
         if self.kind == Kind::Cooperative
             && turn::is_at_home(found)
-            && let Ok(kernel) = found.process.base.kernels.find(self.function)
+            && let Some(kernel) = self.known(found)
         {
             found.process.cooperative.taken(self.shape(found, kernel), self.grid.count());
         }

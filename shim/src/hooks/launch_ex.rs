@@ -206,13 +206,15 @@ static COMES_BACK: AtomicBool = AtomicBool::new(false);
 
 /// The functions whose stream and arguments the calling thread has given to the runtime before (`hipConfigureCall`,
 /// `hipSetupArgument`, `__hipPushCallConfiguration`), or that come in C++ only. The runtime puts them together and calls
-/// `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`): that call is the program's launch.
+/// `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`): that call is the program's launch, of a function
+/// that only the runtime knows by its handle, and of which the host function is known here.
 ///
 /// # Safety
 ///
 /// `F` is the type of the call's function.
 pub(crate) unsafe fn through_the_runtime<F: Copy, R: Failure>(
     call: Call<F>,
+    function: *const c_void,
     invoke: impl FnOnce(F) -> R,
 ) -> R {
     let body = |real: F, own: bool| {
@@ -223,7 +225,7 @@ pub(crate) unsafe fn through_the_runtime<F: Copy, R: Failure>(
             process.drain(Scope::Process);
         }
         let before = thread.counted(Class::Launch);
-        let result = thread.as_program(|| invoke(real));
+        let result = thread.launching(function, || invoke(real));
         if before.is_some_and(|before| thread.counted(Class::Launch).is_some_and(|after| after > before)) {
             COMES_BACK.store(true, Ordering::Relaxed);
         }

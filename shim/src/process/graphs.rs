@@ -24,8 +24,19 @@ pub(crate) struct Graphs {
     ended: Arc<Ended>,
     /// Whether every graph that the program can launch is known and plain.
     all_plain: AtomicBool,
-    /// Whether the program has made a user object, whose destructor can come with a graph's end.
-    user_objects: AtomicBool,
+}
+
+/// Whether the program has made a user object, whose destructor can come with a graph's end; also before there are queues.
+static USER_OBJECTS: AtomicBool = AtomicBool::new(false);
+
+/// The program makes a user object.
+pub(crate) fn user_object_made() {
+    USER_OBJECTS.store(true, Ordering::Release);
+}
+
+/// Whether it has ever made one.
+pub(crate) fn has_user_objects() -> bool {
+    USER_OBJECTS.load(Ordering::Acquire)
 }
 
 /// The functions of the runtime that say what is in a graph.
@@ -129,7 +140,7 @@ impl Functions {
 }
 
 impl Graphs {
-    /// Of a runtime of this version. `from_the_start`: there is nothing yet that was not seen here.
+    /// Of a runtime of this version. `from_the_start`: there is no graph yet that was not seen here.
     pub(crate) fn new(functions: Option<Functions>, version: (u32, u32), from_the_start: bool) -> Self {
         Self {
             functions,
@@ -137,7 +148,6 @@ impl Graphs {
             execs: Mutex::new(HashMap::new()),
             ended: Arc::default(),
             all_plain: AtomicBool::new(from_the_start),
-            user_objects: AtomicBool::new(!from_the_start),
         }
     }
 
@@ -184,15 +194,6 @@ impl Graphs {
                 let _ = unsafe { (functions.destroy)(exec) };
             }
         }
-    }
-
-    /// The program has made a user object.
-    pub(crate) fn user_object_made(&self) {
-        self.user_objects.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has_user_objects(&self) -> bool {
-        self.user_objects.load(Ordering::Acquire)
     }
 }
 
