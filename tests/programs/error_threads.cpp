@@ -1,7 +1,6 @@
 // run: plain
 /* The last error is each thread's own; peeking keeps it, getting forgets it, and a success in between forgets it, too (up
  * to HIP 6). */
-#include <future>
 #include <thread>
 
 #include "check.h"
@@ -18,8 +17,7 @@ int main() {
     EXPECT(hipMemset(nullptr, 0, 16), hipErrorInvalidValue);
     printf("its own error: %s\n", hipGetErrorName(hipPeekAtLastError()));
   }).join();
-  printf("the first thread's: %s, %s\n", hipGetErrorName(hipPeekAtLastError()), hipGetErrorName(hipPeekAtLastError()));
-  printf("got: %s, then %s\n", hipGetErrorName(hipGetLastError()), hipGetErrorName(hipGetLastError()));
+  show("the first thread's", hipPeekAtLastError());
 
   /* "Not ready" is one as well, natively and where the answer is not the runtime's own. */
   Gate gate;
@@ -31,7 +29,6 @@ int main() {
   show("a query of the stream", hipStreamQuery(stream));
   show("a query of the event", hipEventQuery(event));
   EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-  std::promise<void> asked;
   std::thread([&] {
     printf("another thread: %s\n", hipGetErrorName(hipPeekAtLastError()));
     show("its query", hipEventQuery(event));

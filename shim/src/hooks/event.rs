@@ -124,6 +124,9 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
             }
             return code(recorded);
         }
+        if event.is_null() || events.is_elsewhere(event, found.stream.hw.device()) {
+            return invoke(); // refused, whatever is in front of it
+        }
         if !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
             let recorded = turn::take(found, &spec, invoke);
             if recorded == hipSuccess {
@@ -201,7 +204,10 @@ pub(crate) unsafe fn wait(
         if let Direct::Launched(_, waits) = found.queue.try_direct(&spec, || result(invoke())) {
             return code(waits);
         }
-        if event.is_null() || flags != 0 || !turn::is_at_home(found) {
+        if event.is_null() {
+            return invoke(); // refused, whatever is in front of it
+        }
+        if flags != 0 || !turn::is_at_home(found) {
             return turn::take(found, &spec, invoke);
         }
         let named = events.name(event);

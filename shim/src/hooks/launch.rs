@@ -53,6 +53,9 @@ pub(super) enum Kind {
     Unknown,
 }
 
+/// More shared memory than any compute unit has.
+const HOPELESS_SHARED: usize = 1 << 20;
+
 /// What a launch is, for the way that it takes.
 pub(super) struct Launch {
     function: *const c_void,
@@ -103,6 +106,13 @@ impl Launch {
     ) -> Self {
         let launch = Self::of_function(f.0.cast_const(), sizes, shared, params);
         Self { work_items: true, extra, events, ..launch }
+    }
+
+    /// Whether every runtime refuses it, whatever is in front of it: the caller need not wait for that.
+    fn is_hopeless(&self) -> bool {
+        self.function.is_null()
+            || self.shared >= HOPELESS_SHARED
+            || !is_sane(self.grid, self.block, 0, self.work_items)
     }
 
     /// The kernel, if it can be launched later.
@@ -228,6 +238,7 @@ impl Launch {
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
             Ok(Err(error)) => turn::refused(error),
+            Err(invoke) if self.is_hopeless() => invoke(self.params, self.extra),
             Err(invoke) => {
                 let code = turn::take(found, spec, || invoke(self.params, self.extra));
                 if code == hipSuccess {
@@ -271,6 +282,9 @@ impl Launch {
         let copied =
             unsafe { self.copy(found) }.filter(|_| given.iter().all(|event| events.is_on(*event, device)));
         let Some((kernel, mut args)) = copied else {
+            if self.is_hopeless() {
+                return invoke(self.params, self.extra);
+            }
             let launched = turn::take(found, &spec, || invoke(self.params, self.extra));
             given.iter().for_each(|event| events.recorded(*event));
             return launched;

@@ -201,6 +201,12 @@ impl Events {
             && (self.real.devices <= 1 || self.devices.lock().get(&event.as_raw()) == Some(&device))
     }
 
+    /// Whether the event is one of another device, so that the runtime refuses its record here.
+    pub(crate) fn is_elsewhere(&self, event: hipEvent_t, device: u32) -> bool {
+        self.real.devices > 1
+            && self.devices.lock().get(&event.as_raw()).is_some_and(|known| *known != device)
+    }
+
     /// Whether the runtime would tell the time between these two once both were complete, as far as their flags and
     /// devices go.
     pub(crate) fn are_timed(&self, events: [hipEvent_t; 2]) -> bool {
