@@ -19,7 +19,6 @@ mod dlsym;
 mod elf;
 mod environment;
 mod errno;
-mod graph_launch;
 mod hooks;
 mod lifecycle;
 mod loader;

@@ -21,13 +21,14 @@ use captures::Captures;
 use devices::Devices;
 use events::Events;
 use graphs::Graphs;
+use hal_hip::exclusion;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::HipDevice;
 use hal_hip::real::Real;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
 use protocol::config::{Config, SchedulerKind, TestMode};
 use proven::Proven;
@@ -342,6 +343,18 @@ impl Process {
                 LaunchConfig::from_settings(Some(number(threshold)), Some(number(batch)))
             }
         }
+    }
+
+    /// Whether the runtime needs [`Self::apart`].
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.real.major < 6
+    }
+
+    /// Held over a call that sets a kernel's arguments without the runtime's own lock (`hal_hip::exclusion`). Not inside a
+    /// callback: a launch that is stuck inside the runtime may wait for that callback.
+    #[cold]
+    pub(crate) fn apart(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
+        (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
     }
 
     /// Waits until everything of the scope that was submitted until now is launched; inside a callback nothing waits.

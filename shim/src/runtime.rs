@@ -8,7 +8,7 @@
 
 use crate::loader::{self, Object};
 use crate::table::Entry;
-use crate::{environment, graph_launch, lifecycle};
+use crate::{environment, lifecycle};
 use hip_sys::types::{hipError_t, hipErrorNotInitialized, hipErrorSharedObjectSymbolNotFound};
 use libc::{RTLD_LAZY, RTLD_NODELETE, RTLD_NOLOAD, c_int, c_void};
 use libloading::os::unix::Library;
@@ -62,7 +62,6 @@ pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
         }
     });
     let next = interposer(&name).unwrap_or(real);
-    let next = graph_launch::guarded(entry.name(), next, handle);
     entry.keep(next, real);
     Ok(next)
 }
@@ -112,7 +111,9 @@ pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
         return Some(known);
     }
     let name = CString::new(entry.name()).ok()?;
-    loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))
+    let known = loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))?;
+    entry.keep_runtimes(known);
+    Some(known)
 }
 
 /// A function of the runtime that has no entry of its own; says nothing if there is none.

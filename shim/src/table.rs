@@ -59,9 +59,14 @@ impl Entry {
         NonNull::new(self.runtimes.load(Ordering::Acquire))
     }
 
+    /// Keeps the runtime's own function.
+    pub(crate) fn keep_runtimes(&self, runtimes: NonNull<c_void>) {
+        self.runtimes.store(runtimes.as_ptr(), Ordering::Release);
+    }
+
     /// Keeps the function to call, and the runtime's own.
     pub(crate) fn keep(&self, real: NonNull<c_void>, runtimes: NonNull<c_void>) {
-        self.runtimes.store(runtimes.as_ptr(), Ordering::Release);
+        self.keep_runtimes(runtimes);
         self.real.store(real.as_ptr(), Ordering::Release);
     }
 }

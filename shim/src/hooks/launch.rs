@@ -10,13 +10,16 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::proven;
 use crate::process::streams::{Found, Target};
+use crate::process::{self, Process};
 use crate::thread::Thread;
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
+use hal_hip::exclusion;
 use hal_hip::layout::Kernel;
 use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipError_t, hipEvent_t, hipFunction_t, hipStream_t, hipSuccess};
+use parking_lot::RwLockWriteGuard;
 use std::ffi::{c_int, c_uint, c_void};
 use xqueue::{After, Direct, Spec};
 
@@ -55,6 +58,12 @@ pub(super) enum Kind {
 
 /// More shared memory than any compute unit has.
 const HOPELESS_SHARED: usize = 1 << 20;
+
+/// What a launch that is captured, and not launched, holds: it goes by the kernel's own arguments as well.
+#[inline(always)]
+fn captured() -> Option<RwLockWriteGuard<'static, ()>> {
+    process::get().filter(|process| process.captures.any()).and_then(Process::apart)
+}
 
 /// What a launch is, for the way that it takes.
 pub(super) struct Launch {
@@ -184,7 +193,10 @@ impl Launch {
             let Target { raw, found } = Target::of(own, stream, per_thread);
             let invoke = move |params, extra| invoke(real, raw, params, extra);
             match found {
-                None => invoke(self.params, self.extra),
+                None => {
+                    let _apart = if own { captured() } else { None };
+                    invoke(self.params, self.extra)
+                }
                 // SAFETY: the caller's promise; a launch belongs to no thread.
                 Some(found) => unsafe { self.go(found, invoke) },
             }
@@ -293,6 +305,7 @@ impl Launch {
         let holds = named.clone();
         let call = move || {
             let _ = &holds;
+            let _inside = exclusion::launching();
             args.pass(&invoke)
         };
         let bytes = size_of_val(&call);
