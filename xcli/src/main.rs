@@ -70,7 +70,8 @@ enum Command {
     ///
     /// CLASS: what the function is about. HANDLER: `own`, one for this function; `conservative`, what the function concerns is
     /// launched before it is called; `translated`, only the calling thread's default stream is another one; `none`, calls
-    /// reach the runtime without the library, for the REASON given. RELEASES: the supported releases of HIP that have it.
+    /// reach the runtime without the library. RELEASES: the supported releases of HIP that have it. REASON: why `none` or
+    /// `conservative` is right.
     Hooks {
         /// Only those with the conservative handler
         #[arg(long)]
