@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test conformance lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
+.PHONY: help deps build test conformance random-programs random-programs-broken lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
 	example-manual clean
 
 # What hipcc compiles examples for.
@@ -24,6 +24,18 @@ test: deps ## Run all tests (root: the simulated GPU mounts its devices in a pri
 conformance: deps ## Compare every test program natively and under the shim; last line "N passed, N failed"
 	cargo build --package shim --package gpu-sim
 	cargo test --package tests --test conformance -- $(ARGS)
+
+# `make random-programs N=20000 SEED=5000`: other ones, and for longer.
+N ?= 2000
+SEED ?= 1
+random-programs: deps ## Compare random valid HIP programs natively and under the shim; last line "N passed, N failed"
+	cargo build --package shim --package gpu-sim --package tests
+	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --count $(N) --seed $(SEED) $(ARGS)
+
+random-programs-broken: deps ## See that they find each of five broken orders within 200 programs
+	cargo build --package gpu-sim --package tests
+	cargo build --package shim --features broken-order --target-dir $${CARGO_TARGET_DIR:-target}/broken-order
+	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --broken $${CARGO_TARGET_DIR:-target}/broken-order/debug/libshimhip.so
 
 lint: ## Check format and lints
 	cargo fmt --all -- --check

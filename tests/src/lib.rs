@@ -18,6 +18,7 @@ mod daemon;
 pub mod faults;
 mod process;
 pub mod program;
+pub mod random;
 mod runtime;
 mod slots;
 
@@ -97,8 +98,7 @@ impl Gpu {
 
     /// A run of an executable that is no program of `tests/programs`.
     pub fn run_executable(&self, executable: &Path) -> Run {
-        let name = executable.file_name().map_or_else(String::new, |name| name.display().to_string());
-        Run { command: Some(executable.to_owned()), ..Run::new(&name) }
+        Run::of_executable(executable)
     }
 
     /// A run of a program as its first line says, with this runtime. The error says what could not be built.
@@ -165,6 +165,11 @@ impl Run {
             stats: false,
             limit: HANG_GUARD,
         }
+    }
+
+    fn of_executable(executable: &Path) -> Run {
+        let name = executable.file_name().map_or_else(String::new, |name| name.display().to_string());
+        Run { command: Some(executable.to_owned()), ..Run::new(&name) }
     }
 
     /// An argument of the program.

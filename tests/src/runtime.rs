@@ -65,12 +65,27 @@ impl Runtime for Installed {
 const EXECUTABLE: &[&str] = &["-rdynamic", "-ldl", "-pthread"];
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
 /// Folders with headers that programs include.
-const HEADERS: &[&str] =
-    &["examples/kernels", FOLDER, "include/xsched", "include/xsched/hip", "include/xsched/hip/hal"];
+const HEADERS: &[&str] = &[
+    "examples/kernels",
+    FOLDER,
+    "tests/random",
+    "include/xsched",
+    "include/xsched/hip",
+    "include/xsched/hip/hal",
+];
 
 /// The file of `tests/programs` of this name, built for the installed runtime.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     Installed.build(&Program::find(name)?)
+}
+
+/// The executable of `tests/random`.
+pub(crate) fn random_program() -> Result<PathBuf, String> {
+    let mut step = Step::hipcc();
+    step.add(&["-I", "examples/kernels", "-I", FOLDER]);
+    step.source(Path::new("tests/random/random.hip"));
+    step.add(EXECUTABLE);
+    step.built("random")
 }
 
 /// The executable of `FOLDER/NAME.hip`, linked against this build's `libshimhip.so`, before the runtime.
