@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test conformance lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
+.PHONY: help deps build test conformance test-rocm test-clients lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
 	example-manual clean
 
 # What hipcc compiles examples for.
@@ -24,6 +24,13 @@ test: deps ## Run all tests (root: the simulated GPU mounts its devices in a pri
 conformance: deps ## Compare every test program natively and under the shim; last line "N passed, N failed"
 	cargo build --package shim --package gpu-sim
 	cargo test --package tests --test conformance -- $(ARGS)
+
+# `make test-rocm ROCM=7 ARGS="events --mode defer"`, likewise. See docs/newer-runtimes.md.
+test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
+	@scripts/test-rocm "$(ROCM)" $(ARGS)
+
+test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under the shim on HIP 7.2, 5 GB under ~/.cache
+	@scripts/test-clients $(ARGS)
 
 lint: ## Check format and lints
 	cargo fmt --all -- --check
