@@ -380,7 +380,7 @@ class Generator {
     step.stream = stream;
     step.to = buffers[random.below(buffers.size())];
     step.value = random.next();
-    step.how = step.op == FILL ? (EVERYTHING && chance(50) ? FILL_32 : FILL_BYTES) : PLAIN;
+    step.how = step.op == FILL ? (chance(50) ? FILL_32 : FILL_BYTES) : PLAIN;
     const int from = buffers[random.below(buffers.size())];
     if (step.op == FILL && from != step.to && chance(60)) {
       step.op = COPY;
@@ -393,7 +393,7 @@ class Generator {
   void new_graph(int t) {
     Step step(NEW_GRAPH, t);
     step.graph = (int)order.graphs.size();
-    step.how = EVERYTHING && chance(33) ? FORKED : chance(50) ? CAPTURED : BUILT;
+    step.how = (int)random.below(3);
     std::vector<int> buffers;
     for (int i = 0; i < 6; i++) {
       const int buffer = some_buffer([&](const Order::Buffer &b) { return b.kind == DEVICE && b.defined; });
@@ -430,7 +430,7 @@ class Generator {
   void use_graph(int t) {
     const int graph = some_graph();
     if (graph < 0 || (order.graphs.size() < 3 && chance(20))) return new_graph(t);
-    Step step(EVERYTHING && chance(15) ? GONE_GRAPH : LAUNCH_GRAPH, t);
+    Step step(chance(15) ? GONE_GRAPH : LAUNCH_GRAPH, t);
     step.graph = graph;
     if (step.op == LAUNCH_GRAPH) step.stream = some_stream(t);
     emit(step);
@@ -509,7 +509,8 @@ class Generator {
     else if (draw < 83) about_events(t);
     else if (draw < 88) about_streams(t);
     else if (draw < 93) about_memory(t);
-    else use_graph(t);
+    else if (EVERYTHING) use_graph(t);
+    else mix(t);
   }
   void end() {
     for (int t = 1; t < threads; t++) hear(0, t);

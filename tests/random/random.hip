@@ -3,6 +3,7 @@
  *   random check SEED DROP                says whether it is valid without these steps
  *   random run CODE FIRST COUNT [REPEAT [DROP]]   carries programs out, each REPEAT times
  * DROP is a list of step numbers and ranges, "3,7-9". CODE is module_kernels by --genco. */
+#include "generate.h"
 #include "run.h"
 
 static Program program_of(gw_u64 seed, const char *drop) {

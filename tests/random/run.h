@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "generate.h"
+#include "order.h"
 
 extern "C" hipError_t hipLaunchKernel_spt(const void *, dim3, dim3, void **, size_t, hipStream_t);
 
@@ -468,8 +468,7 @@ class Runner {
     }
   }
   void clean_up() {
-    /* Graphs stay: in HIP 5.2.3 a handler may still read the signals that hipGraphExecDestroy frees, natively as well. */
-    for (size_t i = 0; EVERYTHING && i < graphs.size(); i++) {
+    for (size_t i = 0; i < graphs.size(); i++) {
       if (order.graphs[i].alive) CHECK(gone_graph((int)i));
     }
     for (size_t i = 0; i < buffers.size(); i++) {
