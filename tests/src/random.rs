@@ -9,7 +9,7 @@ mod batch;
 mod shrink;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -95,6 +95,37 @@ impl Outcome {
         self.deferred += batch.deferred;
         self.suspensions += batch.suspensions;
     }
+}
+
+/// The faults that a library with the feature `broken-order` can be given, by `XSCHED_BROKEN`.
+pub const FAULTS: &[&str] = &["default-stream", "events", "swap", "drain", "argument"];
+
+/// Within how many programs a fault must be found.
+const FOUND_WITHIN: u64 = 200;
+
+/// Looks for each fault with a library that can have them. How many were found.
+pub fn find_faults(tools: &Tools, library: &Path, say: impl Fn(&str) + Sync) -> usize {
+    let found = |fault: &&&str| {
+        let plan = Plan {
+            count: FOUND_WITHIN,
+            first: 1,
+            repeat: 1,
+            keep_going: false,
+            modes: MODES.iter().filter(|mode| mode.chaos).copied().collect(),
+            kept: false,
+            env: vec![("XSCHED_BROKEN".to_owned(), fault.to_string())],
+            library: Some(library.to_owned()),
+        };
+        let outcome = run(&plan, tools, |_| {});
+        // What the runtime alone does wrong is no find.
+        let first = outcome.failures.iter().find(|failure| failure.mode != "native");
+        match first {
+            Some(failure) => say(&format!("{fault}: found, by program {}", failure.seed)),
+            None => say(&format!("{fault}: not found in {FOUND_WITHIN} programs")),
+        }
+        first.is_some()
+    };
+    FAULTS.iter().filter(found).count()
 }
 
 /// The kept seeds.

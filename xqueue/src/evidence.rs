@@ -39,6 +39,12 @@ impl Evidence {
         self.own.0.try_idle();
     }
 
+    /// Whether the command is known to have completed, by whatever has shown it.
+    pub fn is_known(&self) -> bool {
+        let (queue, proof) = &self.own;
+        queue.hot.flight.covers(*proof)
+    }
+
     fn complete(&self) {
         for (queue, proof) in std::iter::once(&self.own).chain(&self.kin) {
             queue.hot.flight.complete(*proof);
