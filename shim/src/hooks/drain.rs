@@ -165,7 +165,12 @@ fn capture<R: Failure>(
     if let Some(found) = found {
         quiet(process, found.queue);
     }
-    process.captures.change(process.real, stream, invoke)
+    let result = process.captures.change(process.real, stream, invoke);
+    if result.code() != 0 {
+        // The question behind the call has taken its place as the last error.
+        super::error::keep(process.real, hip_sys::types::hipError_t(result.code()));
+    }
+    result
 }
 
 /// Waits until everything of a queue has completed and its marks have shown it.

@@ -56,7 +56,12 @@ pub(crate) fn append(
     spec: &Spec<'_>,
     command: Box<dyn HwCommand>,
 ) -> Result<Ticket, SubmitError> {
-    found.queue.submit(spec, command)
+    let appended = found.queue.submit(spec, command);
+    if appended.is_ok() {
+        // The program's call has succeeded, though the runtime knows nothing of it yet.
+        found.process.real.forget_result();
+    }
+    appended
 }
 
 /// The memory of a command that owns so many bytes of arguments.

@@ -1,0 +1,35 @@
+// run: logs crowded
+/* A launch that the runtime refuses for a reason that only it knows: static and dynamic shared memory together are too
+ * much. The error comes from the call or, where that was deferred, once from a call that waits; the stream goes on. */
+#include "check.h"
+
+__global__ void crowded(gw_u64 *out) {
+  __shared__ gw_u64 fixed[6 * 1024];
+  extern __shared__ gw_u64 more[];
+  fixed[threadIdx.x] = more[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  out[threadIdx.x] = fixed[63 - threadIdx.x] + more[threadIdx.x];
+}
+
+int main() {
+  const size_t n = 1000;
+  hipStream_t stream;
+  CHECK(hipStreamCreate(&stream));
+  Words want = pattern_words(n, 1);
+  gw_u64 *data = device_words(want), *out = device_words(Words(64));
+  launch_mix(stream, data, data, n, 1);
+  void *arguments[] = {&out};
+  hipError_t launched = hipLaunchKernel((const void *)crowded, dim3(1), dim3(64), arguments, 60 * KIB, stream);
+  (void)hipGetLastError();
+  launch_mix(stream, data, data, n, 2);
+  hipError_t waited = hipStreamSynchronize(stream);
+  REQUIRE((launched == hipSuccess) != (waited == hipSuccess), "the launch: %s, the wait: %s", hipGetErrorName(launched),
+          hipGetErrorName(waited));
+  printf("%s, once\n", hipGetErrorName(launched == hipSuccess ? waited : launched));
+  CHECK(hipStreamSynchronize(stream));
+  cpu_mix(want, want, 1);
+  cpu_mix(want, want, 2);
+  SAME_WORDS(data, want, "what was launched before and behind it");
+  printf("the stream goes on %016llx\n", digest_of(want));
+  return passed();
+}
