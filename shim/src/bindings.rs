@@ -54,8 +54,10 @@ fn look_at_all() {
 /// What is loaded, at this moment.
 fn objects() -> Vec<Object> {
     unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: libc passes a valid description for the time of the call, and `data` is the place passed below.
-        let (info, found) = unsafe { (&*info, &mut *data.cast::<Vec<Object>>()) };
+        // SAFETY: libc passes a valid description for the time of the call.
+        let info = unsafe { &*info };
+        // SAFETY: `data` is the place passed below, and nothing else uses it during the iteration.
+        let found = unsafe { &mut *data.cast::<Vec<Object>>() };
         if !info.dlpi_phdr.is_null()
             && let Some(object) = Object::of(info.dlpi_phdr.cast())
         {

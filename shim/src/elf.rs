@@ -8,6 +8,7 @@ use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// An entry of the dynamic section (`Elf64_Dyn`).
 #[repr(C)]
@@ -73,8 +74,10 @@ fn dynamic_section(bias: u64, headers: &[Elf64_Phdr]) -> Option<*const Dyn> {
 /// How many objects the process has loaded since its beginning.
 pub(crate) fn loaded_so_far() -> u64 {
     unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-        // SAFETY: libc passes a valid description for the time of the call, and `data` is the number below.
-        unsafe { *data.cast::<u64>() = (*info).dlpi_adds };
+        // SAFETY: libc passes a valid description for the time of the call.
+        let adds = unsafe { (*info).dlpi_adds };
+        // SAFETY: `data` is the number below.
+        unsafe { *data.cast::<u64>() = adds };
         1
     }
     let mut loaded = 0_u64;
@@ -109,11 +112,14 @@ pub(crate) struct Reference<'a> {
 }
 
 impl Reference<'_> {
+    fn word(&self) -> &AtomicPtr<c_void> {
+        // SAFETY: the slot is one of a loaded object, which stays so during the visit, and other threads only read it.
+        unsafe { AtomicPtr::from_ptr(self.slot.cast()) }
+    }
+
     /// What it leads to now.
     pub(crate) fn value(&self) -> *const c_void {
-        // SAFETY: the slot is one of a loaded object, which stays so during the visit, and other threads only read it.
-        unsafe { std::sync::atomic::AtomicPtr::from_ptr(self.slot.cast()) }
-            .load(std::sync::atomic::Ordering::Acquire)
+        self.word().load(Ordering::Acquire)
     }
 
     /// Makes it lead somewhere else, for all threads at once. The page may have been made read-only after it was filled.
@@ -127,9 +133,7 @@ impl Reference<'_> {
         if protection & libc::PROT_WRITE == 0 && unsafe { libc::mprotect(start, page, writable) } != 0 {
             return;
         }
-        // SAFETY: as in `value`, and the page is writable.
-        let slot = unsafe { std::sync::atomic::AtomicPtr::<c_void>::from_ptr(self.slot.cast()) };
-        slot.store(address.cast_mut(), std::sync::atomic::Ordering::Release);
+        self.word().store(address.cast_mut(), Ordering::Release);
         if protection & libc::PROT_WRITE == 0 {
             // SAFETY: as above.
             unsafe { libc::mprotect(start, page, protection) };
@@ -203,9 +207,13 @@ pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Refer
                 continue;
             }
             // SAFETY: a relocation names an index of the symbol table.
-            let symbol = unsafe { &*(symbols as *const Elf64_Sym).add(index as usize) };
-            // SAFETY: a symbol's name is an offset into the string table, which ends every string with a NUL.
-            let name = unsafe { CStr::from_ptr((strings as *const c_char).add(symbol.st_name as usize)) };
+            let symbol = unsafe { (symbols as *const Elf64_Sym).add(index as usize) };
+            // SAFETY: as above, and the table is mapped as long as the object is.
+            let symbol = unsafe { &*symbol };
+            // SAFETY: a symbol's name is an offset into the string table.
+            let name = unsafe { (strings as *const c_char).add(symbol.st_name as usize) };
+            // SAFETY: the string table ends every string with a NUL.
+            let name = unsafe { CStr::from_ptr(name) };
             let own = (symbol.st_shndx != 0).then(|| bias.wrapping_add(symbol.st_value) as *const c_void);
             visit(Reference {
                 name,

@@ -3,7 +3,7 @@
 //! The library is that of `XSCHED_HIP_LIB`, else the `libamdhip64.so*` that the process loaded first, else the first
 //! one on the search path. Its functions are looked up by its handle, never by RTLD_NEXT, which fails where a program
 //! loaded HIP for itself (RTLD_LOCAL). A function that turns out to be one of ours is refused, because calling it would
-//! never end. Between us and the runtime another interposer may stand (docs/adr/0010): what the program calls goes
+//! never end. Between us and the runtime another interposer may stand (docs/adr/0011): what the program calls goes
 //! through it, what we call for ourselves and what the runtime calls does not.
 
 use crate::loader::{self, Object};

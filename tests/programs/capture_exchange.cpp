@@ -36,5 +36,6 @@ int main() {
     end_of_capture(stream);
   }
   exchange("at the end", hipStreamCaptureModeGlobal);
+  printf("%016llx\n", whole_work(new_stream(), 1, 60));
   return passed();
 }

@@ -17,5 +17,6 @@ int main() {
       CHECK(hipEventDestroy(event));
     }
   }
+  printf("%016llx\n", whole_work(new_stream(), 1, 60));
   return passed();
 }

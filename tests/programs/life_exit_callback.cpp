@@ -30,5 +30,6 @@ int main(int argc, char **argv) {
     int status = child.end();
     printf("%s: %s, %d\n", way, line.c_str(), status);
   }
+  printf("%016llx\n", whole_work(new_stream(), 1, 60));
   return passed();
 }

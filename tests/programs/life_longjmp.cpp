@@ -5,12 +5,12 @@
 #include "work.h"
 
 static jmp_buf back;
+static volatile bool jumps = true;
 
 static void __attribute__((noinline)) launch_and_jump(Sum &sum, hipStream_t stream, int depth) {
   sum.launch(stream, 1);
-  if (depth == 0) longjmp(back, 1);
-  launch_and_jump(sum, stream, depth - 1);
-  FAIL("returned");
+  if (depth > 0) launch_and_jump(sum, stream, depth - 1);
+  else if (jumps) longjmp(back, 1);
 }
 
 int main() {
