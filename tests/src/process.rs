@@ -145,8 +145,7 @@ impl Running {
     pub fn next_line(&mut self, within: Duration) -> Result<Option<String>, String> {
         let skip = self.lines_read;
         let found = self.shared.wait_for(Instant::now() + within, |seen| {
-            let complete =
-                &seen.stdout[..seen.stdout.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)];
+            let complete = &seen.stdout[..seen.stdout.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)];
             match complete.split(|byte| *byte == b'\n').nth(skip).filter(|line| !line.is_empty()) {
                 Some(line) => Some(Some(String::from_utf8_lossy(line).into_owned())),
                 None => (seen.status.is_some() && seen.open == 0).then_some(None),

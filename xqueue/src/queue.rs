@@ -303,10 +303,7 @@ impl XQueue {
             return;
         }
         #[cfg(feature = "broken-order")]
-        let spec = &Spec {
-            after: if crate::broken::is(crate::broken::Fault::Events) { &[] } else { spec.after },
-            ..*spec
-        };
+        let spec = &Spec { after: if crate::broken::is(crate::broken::Fault::Events) { &[] } else { spec.after }, ..*spec };
         for after in spec.after {
             if !check(&after.queue, after.through.next().min(before)) {
                 return;

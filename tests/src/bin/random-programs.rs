@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use tests::random::{self, MODES, Mode, Plan, Tools};
 
-const USAGE: &str =
-    "usage: random-programs [--count N] [--seed FIRST] [--repeat N] [--modes NAME,...] [--keep-going]
+const USAGE: &str = "usage: random-programs [--count N] [--seed FIRST] [--repeat N] [--modes NAME,...] [--keep-going]
                        [--library FILE] [--env NAME=VALUE] [--expect-failure]
        random-programs --show SEED
        random-programs --shrink SEED [--modes NAME]
@@ -23,8 +22,7 @@ struct Options {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let (modes, env) = (MODES.to_vec(), Vec::new());
-    let plan =
-        Plan { count: 200, first: 1, repeat: 1, keep_going: false, modes, kept: true, env, library: None };
+    let plan = Plan { count: 200, first: 1, repeat: 1, keep_going: false, modes, kept: true, env, library: None };
     let mut options = Options { plan, show: None, shrink: None, expect_failure: false };
     while let Some(name) = arguments.next() {
         let plan = &mut options.plan;
@@ -79,8 +77,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Some(seed) = options.shrink {
-        let smaller =
-            random::shrink(plan, &tools, seed, plan.modes.first().copied(), |line| eprintln!("{line}"));
+        let smaller = random::shrink(plan, &tools, seed, plan.modes.first().copied(), |line| eprintln!("{line}"));
         println!("{}", smaller.unwrap_or_else(|| format!("program {seed} does not fail")));
         return ExitCode::SUCCESS;
     }

@@ -126,8 +126,7 @@ pub(super) fn carry_out(
     match running.try_finish() {
         Err(hang) => report.broken = Some(hang),
         Ok(finished) if finished.code != 0 || !over => {
-            let mut stderr: Vec<&str> =
-                finished.stderr.lines().filter(|line| !line.contains("amdgpu_get_auth")).collect();
+            let mut stderr: Vec<&str> = finished.stderr.lines().filter(|line| !line.contains("amdgpu_get_auth")).collect();
             let last = stderr.split_off(stderr.len().saturating_sub(8)).join("\n");
             report.broken = Some(format!("ended with code {}\n{last}", finished.code));
         }
@@ -147,13 +146,7 @@ fn total(log: &str, name: &str) -> u64 {
 }
 
 /// The same over several processes, if one breaks: the program in which it did counts, and the others go on.
-fn carry_out_all(
-    plan: &Plan,
-    tools: &Tools,
-    mode: Option<Mode>,
-    first: u64,
-    count: u64,
-) -> (Report, Vec<Failure>) {
+fn carry_out_all(plan: &Plan, tools: &Tools, mode: Option<Mode>, first: u64, count: u64) -> (Report, Vec<Failure>) {
     let name = mode.map_or("native", |mode| mode.name);
     let (mut all, mut failures) = (Report::default(), Vec::new());
     let (mut next, end) = (first, first + count);

@@ -9,13 +9,7 @@ use super::{Mode, Plan};
 const TRIES: u64 = 20;
 
 /// The smaller program as text; nothing if the whole one does not fail. `say` gets a line about the progress.
-pub fn shrink(
-    plan: &Plan,
-    tools: &Tools,
-    seed: u64,
-    mode: Option<Mode>,
-    say: impl Fn(&str),
-) -> Option<String> {
+pub fn shrink(plan: &Plan, tools: &Tools, seed: u64, mode: Option<Mode>, say: impl Fn(&str)) -> Option<String> {
     let fails = |drop: &[bool]| {
         let report = carry_out(plan, tools, mode, (seed, 1, TRIES), &list(drop));
         report.broken.is_some() || report.said.iter().any(|said| said.wrong.is_some())
