@@ -24,7 +24,7 @@ mod slots;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Running, Stats};
-pub use runtime::{Installed, Runtime, arch, linked_program, program};
+pub use runtime::{Installed, Runtime, arch, hip_major, linked_program, program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -19,6 +19,7 @@
 //! | `exit CODE` | ends with this code (128 + signal for a killed one) instead of 0 and "ok" |
 //! | `killed` | says "ready" and is killed then |
 //! | `no-work` | submits nothing to a stream, so that nothing can be deferred |
+//! | `from-hip MAJOR` | left out where the runtime is older |
 //! | `every-mode` | compared in the [modes](crate::conformance::MODES) that only some programs are run in, too |
 //! | `logs TEXT` | the library writes a line with this text when it defers everything |
 //!
@@ -75,6 +76,8 @@ pub struct Directions {
     pub end: End,
     /// Nothing is ever submitted to a stream.
     pub no_work: bool,
+    /// The first major version of HIP that it is for; 0 if all.
+    pub from_hip: u32,
     /// Compared in all modes.
     pub every_mode: bool,
     /// What the library's log holds when everything is deferred.
@@ -93,6 +96,7 @@ impl Directions {
             unlinked: false,
             end: End::Ok,
             no_work: false,
+            from_hip: 0,
             every_mode: false,
             logs: None,
         }
@@ -159,6 +163,10 @@ impl Directions {
             }
             "unlinked" => self.unlinked = alone()?,
             "no-work" => self.no_work = alone()?,
+            "from-hip" => {
+                let major = (rest.len() == 1).then(|| rest[0].parse().ok()).flatten();
+                self.from_hip = major.ok_or("a number")?;
+            }
             "every-mode" => self.every_mode = alone()?,
             "killed" => alone().and_then(|_| self.ends(End::Killed))?,
             "exit" => {
@@ -276,7 +284,7 @@ mod tests {
         let plain = Directions::parse("// run: plain").unwrap();
         assert_eq!(plain, Directions::of(Kind::Executable));
         let full = "// run: --gpus 2 --vram 64 | loads module_kernels | args 0 5 | env A=1 B=x=y | killed | no-work | \
-                    build -DX -fY | unlinked | every-mode | logs of kernel mix";
+                    build -DX -fY | unlinked | from-hip 6 | every-mode | logs of kernel mix";
         let full = Directions::parse(full).unwrap();
         assert_eq!(full.sim, ["--gpus", "2", "--vram", "64"]);
         assert_eq!(
@@ -285,6 +293,7 @@ mod tests {
         );
         assert_eq!(full.env, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);
         assert_eq!((full.end, full.no_work, full.unlinked, full.every_mode), (End::Killed, true, true, true));
+        assert_eq!(full.from_hip, 6);
         assert_eq!((full.build, full.logs), (vec!["-DX".into(), "-fY".into()], Some("of kernel mix".into())));
         assert_eq!(Directions::parse("// run: exit 134").unwrap().end, End::Code(134));
         assert_eq!(Directions::parse("// loaded: code object").unwrap().kind, Kind::CodeObject);

@@ -52,6 +52,10 @@ impl Runtime for Installed {
         step.add(kind);
         if linked && !program.has_kernels() {
             step.add(&["-lamdhip64"]);
+            // From 7 on the compiler of kernels at run time is a library of its own.
+            if Path::new("/usr/lib/x86_64-linux-gnu/libhiprtc.so").exists() {
+                step.add(&["-Wl,--as-needed", "-lhiprtc"]);
+            }
         }
         step.built(&program.name)
     }
@@ -215,6 +219,13 @@ impl Step {
         }
         Ok(hasher.finish())
     }
+}
+
+/// The major version of the installed HIP; 5 if its headers do not say.
+pub fn hip_major() -> u32 {
+    let header = fs::read_to_string("/usr/include/hip/hip_version.h").unwrap_or_default();
+    let major = header.lines().find_map(|line| line.strip_prefix("#define HIP_VERSION_MAJOR "));
+    major.and_then(|major| major.trim().parse().ok()).unwrap_or(5)
 }
 
 /// The device that programs are built for and run on: `GIVEWAY_TEST_ARCH`, or the one of the installed runtime's time.

@@ -58,8 +58,11 @@ fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
 }
 
 fn suite(wanted: &Wanted) -> Result<bool, String> {
+    let hip = tests::hip_major();
     let is_wanted = |program: &Program| {
-        wanted.names.is_empty() || wanted.names.iter().any(|part| program.name.contains(part.as_str()))
+        program.directions.from_hip <= hip
+            && (wanted.names.is_empty()
+                || wanted.names.iter().any(|part| program.name.contains(part.as_str())))
     };
     let programs: Vec<Program> = Program::all()?.into_iter().filter(is_wanted).collect();
     if wanted.list {
@@ -76,6 +79,12 @@ fn suite(wanted: &Wanted) -> Result<bool, String> {
     for verdict in verdicts.iter().filter(|verdict| !verdict.problems.is_empty()) {
         print!("\n{}", verdict.problems);
     }
+    let otherwise = verdicts.iter().filter(|verdict| verdict.otherwise).count();
+    if otherwise > 0 {
+        println!(
+            "\n* {otherwise} end otherwise on this HIP than on the one they were written for, natively as well"
+        );
+    }
     println!("\n{} passed, {failed} failed", verdicts.len() - failed);
     Ok(failed == 0)
 }
@@ -88,7 +97,11 @@ fn compare_all(programs: &[Program], modes: &[&Mode]) -> Vec<Verdict> {
             scope.spawn(|| {
                 while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let verdict = compare(program, modes, &Installed);
-                    let word = if verdict.problems.is_empty() { "ok" } else { "FAILED" };
+                    let word = match verdict.problems.is_empty() {
+                        true if verdict.otherwise => "ok*",
+                        true => "ok",
+                        false => "FAILED",
+                    };
                     let took = verdict.took.as_secs_f32();
                     println!(
                         "{word:6} {:24} {:8} held back {took:6.1} s",

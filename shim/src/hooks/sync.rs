@@ -135,6 +135,14 @@ pub(crate) unsafe fn query(
         // SAFETY: the caller's own argument, or the stream that stands for it.
         let invoke = || unsafe { real(raw) };
         let Some(found) = found else { return invoke() };
+        // From 6 on a capture can forbid the query, and ends by it: that is the runtime's to say, whatever is known here.
+        if found.process.captures.any() && found.process.real.major >= 6 {
+            let code = invoke();
+            if code != hipSuccess && code != NOT_READY {
+                return code;
+            }
+            found.process.real.forget_result();
+        }
         let is_open = |queue: &XQueue| queue.frontier() != Ticket::NONE;
         let open = match found.queue.class() {
             OrderClass::Default if found.process.domain.has_pending() => {
