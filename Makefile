@@ -1,8 +1,8 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test conformance lint fmt docs check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim \
-	example-manual clean
+.PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients lint fmt docs \
+	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -22,8 +22,26 @@ test: deps ## Run all tests (root: the simulated GPU mounts its devices in a pri
 
 # `make conformance ARGS="events --mode defer"`: a part of the programs and modes.
 conformance: deps ## Compare every test program natively and under the shim; last line "N passed, N failed"
-	cargo build --package shim --package gpu-sim
-	cargo test --package tests --test conformance -- $(ARGS)
+	cargo build --workspace --all-targets
+	cargo test --workspace --test conformance -- $(ARGS)
+
+# `make random-programs N=20000 SEED=5000`: other ones, and for longer.
+N ?= 2000
+SEED ?= 1
+random-programs: deps ## Compare random valid HIP programs natively and under the shim; last line "N passed, N failed"
+	cargo build --workspace --all-targets
+	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --count $(N) --seed $(SEED) $(ARGS)
+
+random-programs-broken: deps ## See that they find each of five broken orders within 200 programs
+	cargo build --workspace --all-targets
+	cargo build --package shim --features broken-order --target-dir $${CARGO_TARGET_DIR:-target}/broken-order
+	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --broken $${CARGO_TARGET_DIR:-target}/broken-order/debug/libshimhip.so
+# `make test-rocm ROCM=7 ARGS="events --mode defer"`, likewise. See docs/newer-runtimes.md.
+test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
+	@scripts/test-rocm "$(ROCM)" $(ARGS)
+
+test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under the shim on HIP 7.2, 5 GB under ~/.cache
+	@scripts/test-clients $(ARGS)
 
 lint: ## Check format and lints
 	cargo fmt --all -- --check

@@ -11,6 +11,8 @@ fn main() {
     println!("cargo:rerun-if-changed={}", map.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libshimhip.so.1");
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=lld");
+    // Hooks that are handed out by address are ours, also where the program has a function of the same name.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     let script = match std::fs::read_to_string(map) {
         Ok(script) => script,
         Err(error) => panic!("{}: {error}", map.display()),

@@ -74,15 +74,26 @@ extern "C" __global__ void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 
   if (i < n) dst[i] = gw_mix_step(dst[i], src[i], i, value);
 }
 
+/* The constant clock: 100 MHz (10 ns a tick) on gfx9 and later parts. Older compilers know it by its instruction only,
+ * which gfx11 no longer has. */
+#if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
+static __device__ inline gw_u64 gw_constant_clock() {
+#if __has_builtin(__builtin_readsteadycounter)
+  return __builtin_readsteadycounter();
+#else
+  return __builtin_amdgcn_s_memrealtime();
+#endif
+}
+#endif
+
 /* Occupies its grid for `duration_ns` when alone on the device, and touches no memory.
  * `rounds` is how many times the device must be filled to place the whole grid (1 if it fits at once): on a
  * real GPU each work-group spins duration_ns / rounds; gpu-sim divides by the rounds of its own model. */
 extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) {
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
-  /* The constant clock ticks at 100 MHz (10 ns a tick) on gfx9 and later parts. */
   gw_u64 ticks = duration_ns / 10 / (rounds ? rounds : 1);
-  gw_u64 start = __builtin_amdgcn_s_memrealtime();
-  while (__builtin_amdgcn_s_memrealtime() - start < ticks) __builtin_amdgcn_s_sleep(8);
+  gw_u64 start = gw_constant_clock();
+  while (gw_constant_clock() - start < ticks) __builtin_amdgcn_s_sleep(8);
 #else
   (void)duration_ns;
   (void)rounds;

@@ -18,6 +18,12 @@ pub const FILE_SIZE: u64 = 1 << 62;
 const BUFFER: usize = 128 << 10;
 const MAX_WRITE: u32 = 64 << 10;
 const ROOT: u64 = 1;
+/// `FUSE_DEV_IOC_BACKING_OPEN`.
+const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
+const INIT_EXT: u32 = 1 << 30;
+/// `FUSE_PASSTHROUGH`, as it stands in the second word of flags.
+const PASSTHROUGH: u32 = 1 << (37 - 32);
+const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 
 macro_rules! wire {
     ($($name:ident { $($field:ident : $ty:ty),* $(,)? })*) => {$(
@@ -36,7 +42,8 @@ wire! {
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
     InitOut {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16, congestion: u16,
-        max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16, flags2: u32, unused: [u32; 7],
+        max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16, flags2: u32, max_stack_depth: u32,
+        unused: [u32; 6],
     }
     Attr {
         ino: u64, size: u64, blocks: u64, atime: u64, mtime: u64, ctime: u64, atimensec: u32, mtimensec: u32,
@@ -51,6 +58,7 @@ wire! {
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     InterruptIn { unique: u64 }
     InvalInode { ino: u64, off: i64, len: i64 }
+    BackingMap { fd: i32, flags: u32, padding: u64 }
 }
 
 /// Identifies a request until it is answered.
@@ -108,6 +116,8 @@ pub enum Request<'a> {
 #[derive(Debug)]
 pub struct Connection {
     fd: OwnedFd,
+    /// The kernel's name of the file that is mapped in place of this one.
+    backing: Option<i32>,
 }
 
 impl Connection {
@@ -130,7 +140,29 @@ impl Connection {
         fsconfig_set_flag(&fs, "allow_other")?;
         fsconfig_create(&fs)?;
         let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-        Ok((Self { fd }, mount))
+        Ok((Self { fd, backing: None }, mount))
+    }
+
+    /// The same, but whoever maps the file maps `memory` instead (FUSE passthrough).
+    ///
+    /// # Errors
+    /// As [`Connection::mount`], and on kernels before 6.9 or without CONFIG_FUSE_PASSTHROUGH.
+    pub fn mount_over(memory: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
+        let (mut connection, mount) = Self::mount()?;
+        // The first request of a new connection is INIT; a file to map can be named once it is answered.
+        rustix::event::poll(&mut [PollFd::new(&connection.fd, PollFlags::IN)], None)?;
+        let mut buffer = vec![0u8; BUFFER];
+        let n = rustix::io::read(&connection.fd, &mut buffer)?;
+        connection.backing = Some(0);
+        connection.decode(&buffer[..n]);
+        let map = BackingMap { fd: memory.as_raw_fd(), ..BackingMap::default() };
+        // SAFETY: the request reads a structure of this layout, which lives through the call.
+        let id = unsafe { libc::ioctl(connection.fd.as_raw_fd(), BACKING_OPEN, &raw const map) };
+        if id <= 0 {
+            return Err(io::Error::last_os_error());
+        }
+        connection.backing = Some(id);
+        Ok((connection, mount))
     }
 
     /// Readable while requests wait to be served.
@@ -217,12 +249,24 @@ impl Connection {
             time_gran: 1,
             ..InitOut::default()
         };
+        let answer = match self.backing {
+            None => answer,
+            Some(_) => InitOut {
+                minor: ask.minor.min(40),
+                flags: INIT_EXT,
+                flags2: PASSTHROUGH,
+                max_stack_depth: 1,
+                ..answer
+            },
+        };
         self.reply(unique, answer.as_bytes());
     }
 
     /// Answers an open with a handle that later requests carry.
     pub fn opened(&self, unique: Unique, handle: u64) {
-        self.reply(unique, OpenOut { fh: handle, ..OpenOut::default() }.as_bytes());
+        let open_flags = if self.backing.is_some() { FOPEN_PASSTHROUGH } else { 0 };
+        let backing = self.backing.unwrap_or(0);
+        self.reply(unique, OpenOut { fh: handle, open_flags, backing }.as_bytes());
     }
 
     /// Answers a touch: the page is all zeros.
@@ -289,7 +333,7 @@ mod tests {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        (Connection { fd: a }, b)
+        (Connection { fd: a, backing: None }, b)
     }
 
     fn message(opcode: u32, body: &[u8]) -> Vec<u8> {

@@ -11,6 +11,7 @@
 mod arena;
 mod control;
 mod device;
+mod drm;
 mod engine;
 mod fuse;
 mod info;

@@ -39,7 +39,15 @@ pub fn obstacle() -> Option<&'static str> {
 }
 
 /// Moves the calling process into a namespace of its own with the devices in place. Call before starting threads.
-pub fn enter(kfd: OwnedFd, memory: BorrowedFd<'_>, gpus: &[GpuConfig]) -> anyhow::Result<()> {
+///
+/// `nodes` are the mounts of the render nodes, in the order of `gpus`; without one a node is a link to the memory itself,
+/// which is enough for ROCr before 6.
+pub fn enter(
+    kfd: OwnedFd,
+    nodes: Vec<OwnedFd>,
+    memory: BorrowedFd<'_>,
+    gpus: &[GpuConfig],
+) -> anyhow::Result<()> {
     // SAFETY: the caller has no other thread whose file system view could be shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
         .context("cannot make a mount namespace")?;
@@ -47,14 +55,19 @@ pub fn enter(kfd: OwnedFd, memory: BorrowedFd<'_>, gpus: &[GpuConfig]) -> anyhow
     rustix::mount::mount_change("/", propagation).context("cannot change mount propagation")?;
 
     shadow("/dev", &["kfd", "dri"])?;
-    fs::write(KFD, "")?;
-    rustix::mount::move_mount(kfd.as_fd(), "", CWD, KFD, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .context("cannot mount /dev/kfd")?;
+    put(&kfd, KFD)?;
     fs::create_dir("/dev/dri")?;
+    let mut nodes = nodes.into_iter();
     for gpu in gpus {
-        // Opening the link opens the memfd itself: what a client maps there is the device's memory.
-        let target = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
-        std::os::unix::fs::symlink(target, format!("/dev/dri/renderD{}", gpu.render_minor))?;
+        let path = format!("/dev/dri/renderD{}", gpu.render_minor);
+        match nodes.next() {
+            Some(node) => put(&node, &path)?,
+            // Opening the link opens the memfd itself: what a client maps there is the device's memory.
+            None => std::os::unix::fs::symlink(
+                format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()),
+                path,
+            )?,
+        }
     }
 
     shadow("/sys/class", &["kfd"])?;
@@ -69,6 +82,13 @@ pub fn enter(kfd: OwnedFd, memory: BorrowedFd<'_>, gpus: &[GpuConfig]) -> anyhow
     fs::create_dir("/sys/module/amdgpu")?;
     fs::write("/sys/module/amdgpu/initstate", "live\n")?;
     Ok(())
+}
+
+/// Mounts a file of ours at a path that does not exist yet.
+fn put(mount: &OwnedFd, path: &str) -> anyhow::Result<()> {
+    fs::write(path, "")?;
+    rustix::mount::move_mount(mount.as_fd(), "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .with_context(|| format!("cannot mount {path}"))
 }
 
 /// Puts a tmpfs in place of `path` with all its entries bound into it, except those named.

@@ -2,7 +2,7 @@
 //! its last launcher has gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use rustix::thread::CpuSet;
 use crate::arena::{self, Arena};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
+use crate::drm;
 use crate::engine::{self, Pace, now};
 use crate::fuse::{Connection, FILE_SIZE, Request};
 use crate::ioctl::{Call, MAX_GPUS};
@@ -43,6 +44,8 @@ pub struct Shared {
     cleaner: mpsc::Sender<Vec<(u64, u64)>>,
     /// The KFD file.
     pub connection: Connection,
+    /// The render nodes, in the order of the GPUs; none where the kernel cannot serve them.
+    nodes: Vec<Connection>,
     /// The engine's alarm.
     pub pace: Pace,
     clients: Mutex<Clients>,
@@ -159,7 +162,18 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
-    sandbox::enter(mount, arena.fd(), &configs)?;
+    let nodes: io::Result<Vec<_>> = configs.iter().map(|_| Connection::mount_over(arena.fd())).collect();
+    let (nodes, mounts) = match nodes {
+        Ok(nodes) => nodes.into_iter().unzip(),
+        Err(error) => {
+            // HIP 5 runs all the same; libdrm says for newer runtimes that it cannot ask the device.
+            eprintln!(
+                "render nodes answer no requests, which ROCr 6 and newer need (Linux 6.9 and newer): {error}"
+            );
+            (Vec::new(), Vec::new())
+        }
+    };
+    sandbox::enter(mount, mounts, arena.fd(), &configs)?;
     let pace = Pace::new()?;
     let memory = arena.fd().try_clone_to_owned()?;
     let (cleaner, freed) = mpsc::channel();
@@ -167,6 +181,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
         cleaner,
         machine: Mutex::new(Machine::new(arena, gpus, durations)),
         connection,
+        nodes,
         pace,
         clients: Mutex::default(),
         launchers: Mutex::default(),
@@ -210,6 +225,13 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
                 let _ = rustix::thread::sched_setaffinity(None, &set);
             }
             shared.connection.serve(|request| shared.handle(request));
+        });
+    }
+    for i in 0..shared.nodes.len() {
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || {
+            let gpu = shared.machine.lock().gpus[i].config;
+            drm::serve(&shared.nodes[i], &gpu);
         });
     }
     // The kernel learns the file's size only when asked about it, and a doorbell beyond it would be a SIGBUS. Before the

@@ -1,47 +1,111 @@
 //! What a simulated GPU is: its size and what the KFD's sysfs tells about it.
 //!
-//! Numbers follow a real MI210 (gfx90a). ROCr reads `/sys/class/kfd` (5.x) or `/sys/devices/virtual/kfd` (newer).
+//! Numbers follow a real MI210 (gfx90a), MI300X (gfx942) and RX 7900 XTX (gfx1100). ROCr reads `/sys/class/kfd` (5.x) or
+//! `/sys/devices/virtual/kfd` (newer).
 
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// A device model that the installed runtime knows.
+/// A device model. HIP 5.2 knows the first and the last, HIP 6.4 and 7.2 all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
     /// The compiler's name, as `--arch` takes it.
     pub name: &'static str,
     /// `gfx_target_version` of sysfs.
     pub version: u32,
-    device_id: u32,
+    /// PCI device id.
+    pub device_id: u32,
     simd_count: u32,
-    array_count: u32,
-    cu_per_simd_array: u32,
+    /// Shader arrays.
+    pub array_count: u32,
+    /// Compute units of a shader array.
+    pub cu_per_simd_array: u32,
     simd_per_cu: u32,
     wave_front_size: u32,
     max_waves_per_simd: u32,
+    /// Shader arrays of a shader engine.
+    pub arrays_per_engine: u32,
+    xcc_count: u32,
+    cp_queues: u32,
     firmware: u32,
     sdma_firmware: u32,
-    family_id: u32,
+    /// `AMDGPU_FAMILY_` of the driver.
+    pub family_id: u32,
     kernel_name: &'static str,
+    /// With the device id, what libdrm knows the product's name by (`amdgpu.ids`).
+    pub pci_revision: u32,
+    /// Level, KiB, type of each cache of a compute unit or the device.
+    caches: &'static [(u64, u64, u64)],
 }
 
+/// Data and scalar or instruction caches that the compute units use (`HSA_CACHE_TYPE_` bits of the thunk's headers).
+const DATA: u64 = 9;
+const INSTRUCTION: u64 = 10;
+
 /// The models, first the default.
-pub const ARCHS: &[Arch] = &[Arch {
-    name: "gfx90a",
-    version: 90010,
-    device_id: 0x740f,
-    simd_count: 416,
-    array_count: 8,
-    cu_per_simd_array: 14,
-    simd_per_cu: 4,
-    wave_front_size: 64,
-    max_waves_per_simd: 8,
-    firmware: 92,
-    sdma_firmware: 9,
-    family_id: 141,
-    kernel_name: "aldebaran",
-}];
+pub const ARCHS: &[Arch] = &[
+    Arch {
+        name: "gfx90a",
+        version: 90010,
+        device_id: 0x740f,
+        simd_count: 416,
+        array_count: 8,
+        cu_per_simd_array: 14,
+        simd_per_cu: 4,
+        wave_front_size: 64,
+        max_waves_per_simd: 8,
+        arrays_per_engine: 1,
+        xcc_count: 1,
+        cp_queues: 24,
+        firmware: 92,
+        sdma_firmware: 9,
+        family_id: 141,
+        kernel_name: "aldebaran",
+        pci_revision: 0x02,
+        caches: &[(1, 16, DATA), (1, 16, INSTRUCTION), (2, 8192, DATA)],
+    },
+    Arch {
+        name: "gfx942",
+        version: 90402,
+        device_id: 0x74a1,
+        simd_count: 1216,
+        array_count: 32,
+        cu_per_simd_array: 10,
+        simd_per_cu: 4,
+        wave_front_size: 64,
+        max_waves_per_simd: 8,
+        arrays_per_engine: 1,
+        xcc_count: 8,
+        cp_queues: 24,
+        firmware: 177,
+        sdma_firmware: 24,
+        family_id: 141,
+        kernel_name: "ip discovery",
+        pci_revision: 0x00,
+        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+    },
+    Arch {
+        name: "gfx1100",
+        version: 110_000,
+        device_id: 0x744c,
+        simd_count: 192,
+        array_count: 12,
+        cu_per_simd_array: 8,
+        simd_per_cu: 2,
+        wave_front_size: 32,
+        max_waves_per_simd: 16,
+        arrays_per_engine: 2,
+        xcc_count: 1,
+        cp_queues: 8,
+        firmware: 550,
+        sdma_firmware: 20,
+        family_id: 145,
+        kernel_name: "ip discovery",
+        pci_revision: 0xc8,
+        caches: &[(1, 32, DATA), (1, 32, INSTRUCTION), (2, 6144, DATA), (3, 98_304, DATA)],
+    },
+];
 
 impl Arch {
     /// The model called `name`.
@@ -116,8 +180,8 @@ pub fn write(dir: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
         put(format!("nodes/{node}/properties"), gpu_properties(i as u64, gpu))?;
         // Heap type 1: all device memory is visible to the host, as with a resized BAR.
         put(format!("nodes/{node}/mem_banks/0/properties"), bank(1, gpu.vram, 4096, 1600))?;
-        for (c, (level, size, kind)) in [(1, 16, 9), (1, 16, 10), (2, 8192, 9)].into_iter().enumerate() {
-            put(format!("nodes/{node}/caches/{c}/properties"), cache(i as u64, level, size, kind))?;
+        for (c, (level, size, kind)) in gpu.arch.caches.iter().enumerate() {
+            put(format!("nodes/{node}/caches/{c}/properties"), cache(i as u64, *level, *size, *kind))?;
         }
         put(format!("nodes/{node}/io_links/0/properties"), link(node, 0))?;
         put(format!("nodes/0/io_links/{i}/properties"), link(0, node))?;
@@ -210,8 +274,9 @@ fn cpu_properties(gpus: u64) -> String {
     ])
 }
 
-/// `capability` of a real MI210 without the debugger bits (29, 30): those ioctls are not simulated yet.
-const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29);
+/// `capability` of a real MI210 without the debugger bits (29, 30) and shared virtual memory (27): those ioctls are not
+/// simulated. Without the latter managed memory is host memory that the device reaches, as on older drivers.
+const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29) & !(1 << 27);
 
 fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
     let arch = gpu.arch;
@@ -219,7 +284,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("cpu_cores_count", 0),
         ("simd_count", arch.simd_count.into()),
         ("mem_banks_count", 1),
-        ("caches_count", 3),
+        ("caches_count", arch.caches.len() as u64),
         ("io_links_count", 1),
         ("p2p_links_count", 0),
         ("cpu_core_id_base", 0),
@@ -230,7 +295,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("num_gws", 64),
         ("wave_front_size", arch.wave_front_size.into()),
         ("array_count", arch.array_count.into()),
-        ("simd_arrays_per_engine", 1),
+        ("simd_arrays_per_engine", arch.arrays_per_engine.into()),
         ("cu_per_simd_array", arch.cu_per_simd_array.into()),
         ("simd_per_cu", arch.simd_per_cu.into()),
         ("max_slots_scratch_cu", 32),
@@ -244,7 +309,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("num_sdma_engines", 2),
         ("num_sdma_xgmi_engines", 0),
         ("num_sdma_queues_per_engine", 8),
-        ("num_cp_queues", 24),
+        ("num_cp_queues", arch.cp_queues.into()),
         ("max_engine_clk_fcompute", 1700),
         ("local_mem_size", 0),
         ("fw_version", arch.firmware.into()),
@@ -252,7 +317,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("debug_prop", 470),
         ("sdma_fw_version", arch.sdma_firmware.into()),
         ("unique_id", 1_801_979_520_617_338_023 + index),
-        ("num_xcc", 1),
+        ("num_xcc", arch.xcc_count.into()),
         ("family_id", arch.family_id.into()),
         ("max_engine_clk_ccompute", 2450),
     ])

@@ -136,6 +136,12 @@ impl KernelArgs {
             }
             // SAFETY: `Layout` ends all its slots within `bytes`, for which there is room at `to`.
             let to = unsafe { to.add(slot.offset as usize) };
+            #[cfg(feature = "broken-order")]
+            if index + 1 == layout.args().len() && xqueue::broken::is_now(xqueue::broken::Fault::Argument) {
+                // SAFETY: as below.
+                unsafe { ptr::write_bytes(to, 0, slot.size as usize) };
+                continue;
+            }
             // SAFETY: the pointer leads to an argument of this size, and nobody else knows our storage.
             unsafe { copy_bytes(from, to, slot.size as usize) };
         }

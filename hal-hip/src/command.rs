@@ -1,6 +1,7 @@
 //! Deferred commands: the real call with owned copies of everything it reads.
 
 use crate::args::{KernelArgs, Unfit};
+use crate::exclusion;
 use crate::handles::Mix;
 use crate::layout::Kernel;
 use crate::real::result;
@@ -112,6 +113,7 @@ unsafe impl<I> Send for HipLaunch<I> {}
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipLaunch<I> {
     fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+        let _inside = exclusion::launching();
         result(self.args.pass(&self.invoke))
     }
 

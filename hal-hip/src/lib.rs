@@ -13,6 +13,7 @@
 pub mod args;
 pub mod code_object;
 pub mod command;
+pub mod exclusion;
 mod handles;
 pub mod kernels;
 pub mod layout;

@@ -60,11 +60,18 @@ impl Real {
     /// 6.x): the program has not made the call whose result it would find.
     #[inline]
     pub fn forget_result(&self) {
-        if self.major < 7 {
+        if self.keeps_every_result() {
             let mut device: c_int = 0;
             // SAFETY: the runtime's function gets a place for its answer.
             let _ = unsafe { (self.get_device)(&mut device) };
         }
+    }
+
+    /// Whether the last error is what the last call returned, whatever that was. From 7.0 on only errors are kept, of which
+    /// `hipErrorNotReady` is none, and the last call's result is another state (`hipExtGetLastError`).
+    #[inline]
+    pub fn keeps_every_result(&self) -> bool {
+        self.major < 7
     }
 
     /// Makes the runtime keep an error that no program is likely to meet as this thread's last one, and returns which: an

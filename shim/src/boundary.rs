@@ -50,13 +50,23 @@ impl<F: Copy> Call<F> {
                 Err(code) => return R::failure(code),
             },
         };
-        let own = ready && !thread.is_inside();
+        let inside = thread.is_inside();
+        let own = ready && !inside;
+        let mut real = real;
         if own {
             thread.count(self.class);
+        } else if inside {
+            // Whoever stands between us and the runtime has had this call already, and may have called us.
+            real = self.entry.runtimes().unwrap_or(real);
         }
         // SAFETY: the caller promises the type, and `new` has checked the size.
         let real = unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&real) };
-        thread.inside(|| body(real, own))
+        let result = thread.inside(|| body(real, own));
+        let code = result.code();
+        if own && code != 0 {
+            thread.refused(code);
+        }
+        result
     }
 }
 

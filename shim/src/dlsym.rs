@@ -1,4 +1,5 @@
-//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks.
+//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks. And `dlopen`, which is passed
+//! on as it is, for what it says about libraries that are bound past us (`bindings`).
 //!
 //! glibc decides by the return address whose look-up RTLD_NEXT and RTLD_DEFAULT are. A wrapper that called the real
 //! function would make this library the one that asks, and an interposer behind us would find itself, without end.
@@ -13,9 +14,9 @@
 use crate::loader::{self, Object};
 use crate::table::Entry;
 use crate::thread::Thread;
-use crate::{environment, errno, runtime, table};
+use crate::{bindings, environment, errno, runtime, table};
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 /// What the exported function does: jump there with the caller's arguments, or return the address.
@@ -96,21 +97,48 @@ pub(crate) unsafe extern "C" fn dlvsym(
     ask!(decide_dlvsym, return address in "rcx")
 }
 
+/// `dlopen`, as libc declares it: only notices who wants to be bound past us.
+///
+/// # Safety
+///
+/// That of libc's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
+    ask!(decide_dlopen, return address in "rdx")
+}
+
+unsafe extern "C" fn decide_dlopen(_: *const c_char, flags: c_int, _: *const c_void) -> Decision {
+    if flags & libc::RTLD_DEEPBIND != 0 && !environment::is_disabled() {
+        bindings::expect();
+    }
+    match loader::dlopen() {
+        Some(real) => Decision::jump(real.as_ptr()),
+        None => Decision::answer(ptr::null()),
+    }
+}
+
 unsafe extern "C" fn decide_dlsym(
     handle: *mut c_void,
     name: *const c_char,
     caller: *const c_void,
 ) -> Decision {
-    let Some(real) = loader::dlsym() else {
+    let Some(real) = loader::next_dlsym() else {
         return Decision::answer(ptr::null());
     };
+    bindings::look();
     let jump = Decision::jump(real as *const c_void);
     // SAFETY: the name is the caller's, a C string or null.
     let Some((entry, name)) = (unsafe { candidate(handle, name) }) else {
         return jump;
     };
-    // SAFETY: the handle is the caller's or a pseudo handle, the name a C string.
-    let look_up = |handle| unsafe { real(handle, name.as_ptr()) };
+    // What comes next by our own reckoning, and everything else by whoever is next to be asked.
+    let look_up = |handle| match (handle == libc::RTLD_NEXT, loader::dlsym()) {
+        // SAFETY: a pseudo handle, and the name is a C string.
+        (true, Some(linkers)) => unsafe { linkers(handle, name.as_ptr()) },
+        // SAFETY: the handle is the caller's or a pseudo handle, the name a C string.
+        _ => unsafe { real(handle, name.as_ptr()) },
+    };
     errno::kept(|| decide(entry, handle, caller, look_up)).unwrap_or(jump)
 }
 
@@ -123,7 +151,12 @@ unsafe extern "C" fn decide_dlvsym(
     let Some(real) = loader::dlvsym() else {
         return Decision::answer(ptr::null());
     };
+    bindings::look();
     let jump = Decision::jump(real as *const c_void);
+    // SAFETY: the name is the caller's, a C string or null.
+    if let Some(ours) = unsafe { next_of_the_linkers(handle, name, caller) } {
+        return Decision::answer(ours);
+    }
     // SAFETY: the name is the caller's, a C string or null.
     let Some((entry, name)) = (unsafe { candidate(handle, name) }) else {
         return jump;
@@ -131,6 +164,31 @@ unsafe extern "C" fn decide_dlvsym(
     // SAFETY: the handle is the caller's or a pseudo handle, name and version are C strings.
     let look_up = |handle| unsafe { real(handle, name.as_ptr(), version) };
     errno::kept(|| decide(entry, handle, caller, look_up)).unwrap_or(jump)
+}
+
+/// Our own function, for a hook of `dlsym` in front of us that asks for the one after it. It asks with libc's version, as
+/// such hooks do, and a definition without a version would not be found.
+///
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn next_of_the_linkers(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const c_void,
+) -> Option<*const c_void> {
+    if handle != libc::RTLD_NEXT || name.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so that it is a C string.
+    let ours = match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"dlsym" => dlsym as *const c_void,
+        b"dlvsym" => dlvsym as *const c_void,
+        b"dlopen" => dlopen as *const c_void,
+        _ => return None,
+    };
+    let us = Object::ours()?;
+    Object::of(caller).is_some_and(|caller| caller.is_before(&us)).then_some(ours)
 }
 
 /// The entry of a name that we export, unless the look-up is one for what comes next. Most names leave here.
@@ -150,10 +208,6 @@ unsafe fn candidate<'a>(handle: *mut c_void, name: *const c_char) -> Option<(&'s
     }
     Some((table::find(name)?, name))
 }
-
-/// Objects that must get the real functions.
-const RUNTIME_AND_TOOLS: [&str; 4] =
-    [runtime::RUNTIME, "libhsa-runtime64.so", "librocprofiler", "libroctracer64.so"];
 
 /// Decides for a name of the table; `None` leaves the look-up to the real function.
 fn decide(
@@ -188,10 +242,17 @@ fn decide(
     }
     let exempt = environment::is_disabled()
         || Thread::current().is_inside()
-        || caller.is_some_and(|caller| caller.is_named(&RUNTIME_AND_TOOLS));
+        || caller
+            .is_some_and(|caller| caller.is_named(&[runtime::RUNTIME]) || caller.is_named(&runtime::TOOLS));
     // In the global scope linked references lead here as well. Elsewhere it must be the runtime that the hook leads to:
     // of two copies, one's functions do not go with the other's.
     let hooked = !exempt && !found.is_null() && (in_global_scope || runtime::contains(found));
+    if !hooked
+        && !exempt
+        && let Some(copy) = Object::of(found)
+    {
+        bindings::another_runtime(&copy);
+    }
     Some(Decision::answer(if hooked { entry.hook() } else { found }))
 }
 

@@ -4,7 +4,7 @@
 //! itself. This is the way in, for those two names only; everything else goes through them. Nothing here allocates,
 //! takes a lock of ours, or needs a constructor to have run.
 
-use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -68,6 +68,152 @@ fn contains(bias: u64, headers: &[Elf64_Phdr], address: u64) -> bool {
 fn dynamic_section(bias: u64, headers: &[Elf64_Phdr]) -> Option<*const Dyn> {
     let header = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
     Some(bias.wrapping_add(header.p_vaddr) as *const Dyn)
+}
+
+/// How many objects the process has loaded since its beginning.
+pub(crate) fn loaded_so_far() -> u64 {
+    unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+        // SAFETY: libc passes a valid description for the time of the call, and `data` is the number below.
+        unsafe { *data.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut loaded = 0_u64;
+    // SAFETY: the callback has the type that libc wants, and the number outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(&mut loaded).cast()) };
+    loaded
+}
+
+/// How the dynamic linker describes a loaded object to debuggers (`struct link_map`), as far as everybody may read it.
+#[repr(C)]
+struct LinkMap {
+    bias: u64,
+    _name: *const c_char,
+    dynamic: *const Dyn,
+    _next: *mut c_void,
+    previous: *mut c_void,
+}
+
+/// The description of the object that was loaded before this one. Only for the libraries that the process began with.
+pub(crate) fn previous(map: *const c_void) -> Option<*mut c_void> {
+    // SAFETY: the first members of a link map are public, and what comes before a library that stays was loaded with it.
+    let previous = unsafe { (*map.cast::<LinkMap>()).previous };
+    (!previous.is_null()).then_some(previous)
+}
+
+/// The place of an address in a loaded object that the dynamic linker has filled in: what a symbol was bound to.
+pub(crate) struct Reference<'a> {
+    pub(crate) name: &'a CStr,
+    /// The object's own definition of the symbol.
+    pub(crate) own: Option<*const c_void>,
+    slot: *mut *const c_void,
+}
+
+impl Reference<'_> {
+    /// What it leads to now.
+    pub(crate) fn value(&self) -> *const c_void {
+        // SAFETY: the slot is one of a loaded object, which stays so during the visit, and other threads only read it.
+        unsafe { std::sync::atomic::AtomicPtr::from_ptr(self.slot.cast()) }
+            .load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Makes it lead somewhere else, for all threads at once. The page may have been made read-only after it was filled.
+    pub(crate) fn set(&self, address: *const c_void) {
+        // SAFETY: asks for a number.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let start = (self.slot.addr() & !(page - 1)) as *mut c_void;
+        let Some(protection) = protection_of(self.slot.addr()) else { return };
+        let writable = protection | libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapped page of a loaded object; it gets back what it had below, and more rights harm nobody meanwhile.
+        if protection & libc::PROT_WRITE == 0 && unsafe { libc::mprotect(start, page, writable) } != 0 {
+            return;
+        }
+        // SAFETY: as in `value`, and the page is writable.
+        let slot = unsafe { std::sync::atomic::AtomicPtr::<c_void>::from_ptr(self.slot.cast()) };
+        slot.store(address.cast_mut(), std::sync::atomic::Ordering::Release);
+        if protection & libc::PROT_WRITE == 0 {
+            // SAFETY: as above.
+            unsafe { libc::mprotect(start, page, protection) };
+        }
+    }
+}
+
+/// The rights of the page at an address, as the kernel lists them.
+fn protection_of(address: usize) -> Option<c_int> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let bound = |text| usize::from_str_radix(text, 16).ok();
+        if !(bound(start)?..bound(end)?).contains(&address) {
+            return None;
+        }
+        let rights = [(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)];
+        Some(
+            rights
+                .iter()
+                .filter(|(letter, _)| rest.as_bytes().contains(letter))
+                .map(|(_, right)| right)
+                .sum(),
+        )
+    })
+}
+
+const DT_PLTRELSZ: i64 = 2;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+/// An address with an addend, a slot of the global offset table, and one of the procedure linkage table.
+const R_X86_64_64: u64 = 1;
+const R_X86_64_GLOB_DAT: u64 = 6;
+const R_X86_64_JUMP_SLOT: u64 = 7;
+
+/// Visits the references of an object to functions by name. `map` is its description by the dynamic linker.
+pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Reference<'_>)) {
+    // SAFETY: the first members of a link map are public, and the object stays loaded during the visit.
+    let &LinkMap { bias, dynamic, .. } = unsafe { &*map.cast::<LinkMap>() };
+    if dynamic.is_null() {
+        return;
+    }
+    let value_of = |wanted: i64| {
+        let mut entry = dynamic;
+        loop {
+            // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop stops.
+            let Dyn { tag, value } = unsafe { *entry };
+            if tag == DT_NULL || tag == wanted {
+                return (tag == wanted).then_some(value);
+            }
+            // SAFETY: the entry was not DT_NULL, so that another one follows.
+            entry = unsafe { entry.add(1) };
+        }
+    };
+    let address_of =
+        |tag| value_of(tag).map(|value| if value < bias { bias.wrapping_add(value) } else { value });
+    let (Some(symbols), Some(strings)) = (address_of(DT_SYMTAB), address_of(DT_STRTAB)) else { return };
+    for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+        let (Some(table), Some(size)) = (address_of(table), value_of(size)) else { continue };
+        // SAFETY: the dynamic section gives the table's place and its size in bytes; it is mapped as the object is.
+        let relocations = unsafe {
+            slice::from_raw_parts(table as *const Elf64_Rela, size as usize / size_of::<Elf64_Rela>())
+        };
+        for relocation in relocations {
+            let (kind, index) = (relocation.r_info & 0xffff_ffff, relocation.r_info >> 32);
+            let plain = matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT)
+                || kind == R_X86_64_64 && relocation.r_addend == 0;
+            if !plain || index == 0 {
+                continue;
+            }
+            // SAFETY: a relocation names an index of the symbol table.
+            let symbol = unsafe { &*(symbols as *const Elf64_Sym).add(index as usize) };
+            // SAFETY: a symbol's name is an offset into the string table, which ends every string with a NUL.
+            let name = unsafe { CStr::from_ptr((strings as *const c_char).add(symbol.st_name as usize)) };
+            let own = (symbol.st_shndx != 0).then(|| bias.wrapping_add(symbol.st_value) as *const c_void);
+            visit(Reference {
+                name,
+                own,
+                slot: bias.wrapping_add(relocation.r_offset) as *mut *const c_void,
+            });
+        }
+    }
 }
 
 /// Looks the name up in an object's GNU hash table, as the dynamic linker does; its version does not matter.

@@ -105,9 +105,9 @@ macro_rules! hook {
     (hipModuleLoadFatBinary, $call:expr, $scope:tt, ($module:expr, $image:expr)) => { $crate::hooks::module::load_data($call, $module, $image, |real| real($module, $image)) };
     (hipModuleUnload, $call:expr, $scope:tt, ($module:expr)) => { $crate::hooks::module::unload($call, $module) };
 
-    (hipGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, true) };
-    (hipExtGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, true) };
-    (hipPeekAtLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, false) };
+    (hipGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, $crate::hooks::error::Asks::Forget) };
+    (hipExtGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, $crate::hooks::error::Asks::Result) };
+    (hipPeekAtLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, $crate::hooks::error::Asks::Peek) };
 
     (hipLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, false, $($a),*) };
     (hipLaunchCooperativeKernel_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, true, $($a),*) };
@@ -176,6 +176,8 @@ macro_rules! hook {
     (hipGraphExecExternalSemaphoresSignalNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecExternalSemaphoresWaitNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecHostNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
+    (hipGraphAddKernelNode, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
+    (hipGraphKernelNodeSetParams, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
     (hipGraphExecKernelNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecMemcpyNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecMemcpyNodeSetParams1D, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };

@@ -12,6 +12,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!("the shim stands in front of glibc's dynamic linker on x86-64; ROCm runs nowhere else");
 
+mod bindings;
 mod boundary;
 mod capi;
 mod dlsym;

@@ -17,7 +17,7 @@
 //! STARTING is left by the thread that entered it. Others forward meanwhile: waiting for it could hang a program whose
 //! threads wait for each other inside a constructor, where the dynamic linker's lock is held.
 
-use crate::{environment, log, process, summary};
+use crate::{environment, log, process, runtime, summary};
 use hip_sys::table::Class;
 use protocol::config::Config;
 use std::ptr;
@@ -47,6 +47,11 @@ fn word() -> &'static AtomicU8 {
 #[inline(always)]
 pub(crate) fn is_ready() -> bool {
     word().load(Ordering::Acquire) == READY
+}
+
+/// Whether nothing has started the library in this process yet.
+pub(crate) fn is_fresh() -> bool {
+    word().load(Ordering::Acquire) == FRESH
 }
 
 /// Starts, if this is the call to start with, and says whether the library is ready.
@@ -99,6 +104,7 @@ fn start() {
         handle_exit();
     }
     word().store(READY, Ordering::Release);
+    runtime::say_what_was_kept();
 }
 
 /// Sees to it that the end of the process is noticed before the runtime takes itself apart. Handlers run in the

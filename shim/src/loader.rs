@@ -15,6 +15,8 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 pub(crate) type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static NEXT_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// The versions under which glibc has exported `dlsym` on this architecture, newest first.
@@ -31,7 +33,7 @@ pub(crate) fn dlvsym() -> Option<Dlvsym> {
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlvsym>(found) })
 }
 
-/// The next `dlsym` after ours.
+/// The dynamic linker's own `dlsym`, which RTLD_NEXT takes for a call from here.
 pub(crate) fn dlsym() -> Option<Dlsym> {
     let mut found = DLSYM.load(Ordering::Acquire);
     if found.is_null() {
@@ -47,6 +49,27 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
     }
     // SAFETY: not null, and a function of this name and version has this type.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+}
+
+/// The next `dlsym` in the order of look-up, whoever it belongs to: what a program's call goes on to.
+pub(crate) fn next_dlsym() -> Option<Dlsym> {
+    let mut found = NEXT_DLSYM.load(Ordering::Acquire);
+    if found.is_null() {
+        found = elf::find_after_us(c"dlsym")?.as_ptr();
+        NEXT_DLSYM.store(found, Ordering::Release);
+    }
+    // SAFETY: not null, and the definition of `dlsym` in an object that is never unloaded has this type.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+}
+
+/// The next `dlopen` after ours.
+pub(crate) fn dlopen() -> Option<NonNull<c_void>> {
+    let mut found = DLOPEN.load(Ordering::Acquire);
+    if found.is_null() {
+        found = elf::find_after_us(c"dlopen")?.as_ptr();
+        DLOPEN.store(found, Ordering::Release);
+    }
+    NonNull::new(found)
 }
 
 /// What `dlsym` says about a name in an object, by the real one.
@@ -89,6 +112,18 @@ impl Object {
         // SAFETY: filled, since the call succeeded.
         let info = unsafe { info.assume_init() };
         Some(Self { base: info.dli_fbase, path: info.dli_fname, map })
+    }
+
+    /// Whether it comes before another one in the order of look-up of the libraries that the process began with.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        let mut map = other.map;
+        while let Some(previous) = elf::previous(map) {
+            if previous == self.map {
+                return true;
+            }
+            map = previous;
+        }
+        false
     }
 
     /// The object that contains this code.

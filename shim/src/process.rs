@@ -5,6 +5,7 @@
 //! As long as there is no [`Process`] every call is forwarded: with `XSCHED_AUTO_XQUEUE` it comes into being with the
 //! first call that uses a device, without it with the first function of the C interface that makes a queue.
 
+pub(crate) mod captures;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod graphs;
@@ -16,16 +17,18 @@ pub(crate) mod streams;
 use crate::table::Entry;
 use crate::thread::Thread;
 use crate::{environment, lifecycle, runtime};
+use captures::Captures;
 use devices::Devices;
 use events::Events;
 use graphs::Graphs;
+use hal_hip::exclusion;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::HipDevice;
 use hal_hip::real::Real;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
 use protocol::config::{Config, SchedulerKind, TestMode};
 use proven::Proven;
@@ -73,8 +76,7 @@ pub(crate) struct Process {
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
     /// The hardware queues that the program has made, by their handles.
     pub(crate) wrapped: Mutex<HashMap<u64, &'static Stream>>,
-    /// Streams that capture, as far as calls have shown; more than that only costs time.
-    pub(crate) captures: AtomicUsize,
+    pub(crate) captures: Captures,
     /// How many times a queue was made or used again.
     pub(crate) made: AtomicUsize,
 }
@@ -111,6 +113,12 @@ pub(crate) fn base() -> Option<&'static Base> {
 pub(crate) fn get() -> Option<&'static Process> {
     // SAFETY: null, or leaked by `start`.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether this is a forked child that has not started, and its parent had queues: then the runtime here is one whose
+/// threads are gone and whose device is the parent's.
+pub(crate) fn is_inherited() -> bool {
+    lifecycle::is_fresh() && !PROCESS.load(Ordering::Acquire).is_null()
 }
 
 /// Makes the queues' side where the configuration wants it, with the first call that uses a device.
@@ -321,7 +329,7 @@ impl Process {
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),
-            captures: AtomicUsize::new(0),
+            captures: Captures::new(),
             made: AtomicUsize::new(0),
         }
     }
@@ -335,6 +343,18 @@ impl Process {
                 LaunchConfig::from_settings(Some(number(threshold)), Some(number(batch)))
             }
         }
+    }
+
+    /// Whether the runtime needs [`Self::apart`].
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.real.major < 6
+    }
+
+    /// Held over a call that sets a kernel's arguments without the runtime's own lock (`hal_hip::exclusion`). Not inside a
+    /// callback: a launch that is stuck inside the runtime may wait for that callback.
+    #[cold]
+    pub(crate) fn apart(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
+        (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
     }
 
     /// Waits until everything of the scope that was submitted until now is launched; inside a callback nothing waits.

@@ -3,21 +3,26 @@
 //! The library is that of `XSCHED_HIP_LIB`, else the `libamdhip64.so*` that the process loaded first, else the first
 //! one on the search path. Its functions are looked up by its handle, never by RTLD_NEXT, which fails where a program
 //! loaded HIP for itself (RTLD_LOCAL). A function that turns out to be one of ours is refused, because calling it would
-//! never end.
+//! never end. Between us and the runtime another interposer may stand (docs/adr/0010): what the program calls goes
+//! through it, what we call for ourselves and what the runtime calls does not.
 
-use crate::environment;
 use crate::loader::{self, Object};
 use crate::table::Entry;
+use crate::{environment, lifecycle};
 use hip_sys::types::{hipError_t, hipErrorNotInitialized, hipErrorSharedObjectSymbolNotFound};
 use libc::{RTLD_LAZY, RTLD_NODELETE, RTLD_NOLOAD, c_int, c_void};
 use libloading::os::unix::Library;
-use std::ffi::{CStr, CString, OsStr};
+use parking_lot::Mutex;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// How the file name of a HIP runtime begins.
 pub(crate) const RUNTIME: &str = "libamdhip64.so";
+
+/// How the file names of AMD's libraries begin that get the real functions: the runtime calls some by name.
+pub(crate) const TOOLS: [&str; 3] = ["libhsa-runtime64.so", "librocprofiler", "libroctracer64.so"];
 
 /// Where to look if the process has loaded none, newest first.
 const SEARCHED: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
@@ -56,19 +61,59 @@ pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
             tracing::debug!("HIP runtime: {}", object.path().display());
         }
     });
-    entry.keep(real);
-    Ok(real)
+    let next = interposer(&name).unwrap_or(real);
+    entry.keep(next, real);
+    Ok(next)
 }
 
-/// The entry's real function if the runtime has it; says nothing if not.
+/// The function of this name that comes after this library in the global scope, if it is nobody's who is a runtime:
+/// another interposer, preloaded behind us. Natively a linked call ends there, so ours ends there too.
+fn interposer(name: &CStr) -> Option<NonNull<c_void>> {
+    let next = loader::find(libc::RTLD_NEXT, name)?;
+    let object = Object::of(next.as_ptr())?;
+    let is_runtime = object.with_handle(|handle| is_one(&object, handle)).unwrap_or(false);
+    (!is_runtime && !is_ours(next.as_ptr())).then_some(next)
+}
+
+/// Whether an object is a HIP runtime, under whatever file name: it defines a function that nobody else has a reason to.
+pub(crate) fn is_one(object: &Object, handle: *mut c_void) -> bool {
+    let defines_it = |function: NonNull<c_void>| {
+        Object::of(function.as_ptr()).is_some_and(|defining| defining.is(object))
+            && !is_ours(function.as_ptr())
+    };
+    object.is_named(&[RUNTIME]) || loader::find(handle, c"hipRuntimeGetVersion").is_some_and(defines_it)
+}
+
+/// Says that a second runtime is loaded, or keeps that until somebody listens.
+pub(crate) fn say_of_another(copy: &Object) {
+    *ANOTHER.lock() = Some(copy.path().to_owned());
+    if lifecycle::is_ready() {
+        say_what_was_kept();
+    }
+}
+
+/// Says what was found before there was a log.
+pub(crate) fn say_what_was_kept() {
+    if let Some(path) = ANOTHER.lock().take() {
+        tracing::warn!(
+            "{}: a second HIP runtime in this process; what uses it is not scheduled (XSCHED_HIP_LIB names the one that is)",
+            path.display()
+        );
+    }
+}
+
+/// A second runtime that nothing was said of yet.
+static ANOTHER: Mutex<Option<OsString>> = Mutex::new(None);
+
+/// The runtime's own function of the entry, if it has one; says nothing if not.
 pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
-    if let Some(real) = entry.real() {
-        return Some(real);
+    if let Some(known) = entry.runtimes() {
+        return Some(known);
     }
     let name = CString::new(entry.name()).ok()?;
-    let real = loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))?;
-    entry.keep(real);
-    Some(real)
+    let known = loader::find(handle()?.as_ptr(), &name).filter(|real| !is_ours(real.as_ptr()))?;
+    entry.keep_runtimes(known);
+    Some(known)
 }
 
 /// A function of the runtime that has no entry of its own; says nothing if there is none.

@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     function: &'static Function,
     hook: *const c_void,
     real: AtomicPtr<c_void>,
+    /// The runtime's own. Another one than `real` if something stands between us and the runtime.
+    runtimes: AtomicPtr<c_void>,
 }
 
 // SAFETY: `hook` is the address of a function; it is never written and never followed.
@@ -27,7 +29,8 @@ unsafe impl Sync for Entry {}
 
 impl Entry {
     const fn new(index: usize, hook: *const c_void) -> Self {
-        Self { function: &FUNCTIONS[index], hook, real: AtomicPtr::new(ptr::null_mut()) }
+        let [real, runtimes] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
+        Self { function: &FUNCTIONS[index], hook, real, runtimes }
     }
 
     /// The function's symbol.
@@ -45,14 +48,25 @@ impl Entry {
         self.hook
     }
 
-    /// The real function, if it has been looked up.
+    /// The function to call for a call of the program's, if it has been looked up.
     #[inline(always)]
     pub(crate) fn real(&self) -> Option<NonNull<c_void>> {
         NonNull::new(self.real.load(Ordering::Acquire))
     }
 
-    /// Keeps the real function.
-    pub(crate) fn keep(&self, real: NonNull<c_void>) {
+    /// The runtime's own function, if it has been looked up.
+    pub(crate) fn runtimes(&self) -> Option<NonNull<c_void>> {
+        NonNull::new(self.runtimes.load(Ordering::Acquire))
+    }
+
+    /// Keeps the runtime's own function.
+    pub(crate) fn keep_runtimes(&self, runtimes: NonNull<c_void>) {
+        self.runtimes.store(runtimes.as_ptr(), Ordering::Release);
+    }
+
+    /// Keeps the function to call, and the runtime's own.
+    pub(crate) fn keep(&self, real: NonNull<c_void>, runtimes: NonNull<c_void>) {
+        self.keep_runtimes(runtimes);
         self.real.store(real.as_ptr(), Ordering::Release);
     }
 }

@@ -109,6 +109,16 @@ impl Thread {
         self.error.set((code, place));
     }
 
+    /// A call of the program has returned this error. If it is the one that holds the place of a kept error, it is the
+    /// program's own from now on.
+    #[cold]
+    pub(crate) fn refused(&self, code: u32) {
+        let (kept, place) = self.error();
+        if kept != 0 && code == place {
+            self.keep_error(0, 0);
+        }
+    }
+
     /// The error kept, and what holds its place.
     pub(crate) fn error(&self) -> (u32, u32) {
         self.error.get()

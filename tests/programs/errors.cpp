@@ -3,12 +3,6 @@
  */
 #include "check.h"
 
-static void show(const char *what, hipError_t error) {
-  hipError_t peeked = hipPeekAtLastError(), last = hipGetLastError(), after = hipGetLastError();
-  printf("%s: %s; last error %s, %s, then %s\n", what, hipGetErrorName(error), hipGetErrorName(peeked),
-         hipGetErrorName(last), hipGetErrorName(after));
-}
-
 int main() {
   hipStream_t stream;
   CHECK(hipStreamCreate(&stream));
@@ -31,7 +25,9 @@ int main() {
        hipLaunchKernel((const void *)mix, dim3(1), dim3(4096), arguments, 0, stream));
   show("launch with an empty grid",
        hipLaunchKernel((const void *)mix, dim3(0), dim3(64), arguments, 0, stream));
+#if HIP_VERSION_MAJOR < 7 /* which takes an address that it does not know for a hipKernel_t, and crashes */
   show("launch of an unknown function", hipLaunchKernel(arguments, dim3(1), dim3(64), arguments, 0, stream));
+#endif
   show("a good launch", hipLaunchKernel((const void *)mix, dim3(4), dim3(256), arguments, 0, stream));
   show("hipSetDevice(99)", hipSetDevice(99));
   show("hipStreamCreateWithFlags(77)", hipStreamCreateWithFlags(&stream, 77));
@@ -41,7 +37,8 @@ int main() {
   show("hipStreamQuery of a busy stream", hipStreamQuery(stream));
   int device = 0;
   EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-  EXPECT(hipPeekAtLastError(), hipErrorNotReady);
+  /* From 7 on only errors are kept, and this is none. */
+  EXPECT(hipPeekAtLastError(), HIP_VERSION_MAJOR < 7 ? hipErrorNotReady : hipSuccess);
   show("a success after that", hipGetDevice(&device));
   EXPECT(hipStreamQuery(stream), hipErrorNotReady);
   show("another error after that", hipSetDevice(99));

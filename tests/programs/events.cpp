@@ -48,7 +48,7 @@ static void wrong_use(hipStream_t stream) {
   EXPECT(hipEventSynchronize(nullptr), hipErrorInvalidHandle);
   EXPECT(hipEventDestroy(nullptr), hipErrorInvalidHandle);
   EXPECT(hipStreamWaitEvent(stream, nullptr, 0), hipErrorInvalidHandle);
-  EXPECT(hipStreamWaitEvent(stream, timed, 1), hipErrorInvalidValue);
+  EXPECT(hipStreamWaitEvent(stream, timed, 2), hipErrorInvalidValue);
   CHECK(hipEventDestroy(timed));
   CHECK(hipEventDestroy(untimed));
   printf("wrong use: the errors of HIP\n");

@@ -79,6 +79,7 @@ static void fork_and_exec() {
 int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "work") == 0) {
     printf("%016llx\n", work(4));
+    settle();
     return 0;
   }
   before_hip();

@@ -1,71 +1,85 @@
 // run: plain
-/* Values in memory as the order between streams: a stream waits for what another one, or the host, writes. Writes stand in
- * their stream's order. Wrong arguments are refused in the call. */
+/* hipStreamWriteValue and hipStreamWaitValue, 32 and 64 bits, with all conditions: streams that wait for the host's, their
+ * own and each other's values. */
 #include "check.h"
 
-static const size_t N = 900;
-
 int main() {
-  hipStream_t first, second;
-  CHECK(hipStreamCreateWithFlags(&first, hipStreamNonBlocking));
-  CHECK(hipStreamCreateWithFlags(&second, hipStreamNonBlocking));
-  Words wa = pattern_words(N, 1), wb = pattern_words(N, 2);
-  gw_u64 *a = device_words(wa), *b = device_words(wb);
-  gw_u64 *flags = nullptr, *device_flags = device_alloc<gw_u64>(16);
-  CHECK(hipHostMalloc((void **)&flags, 128, 0));
-  memset(flags, 0, 128);
-  CHECK(hipMemset(device_flags, 0, 128));
-  CHECK(hipDeviceSynchronize());
+  const size_t n = 800;
+  int can = 7;
+  CHECK(hipDeviceGetAttribute(&can, hipDeviceAttributeCanUseStreamWaitValue, 0));
+  printf("can wait: %d\n", can);
+  hipStream_t streams[2];
+  for (auto &stream : streams) CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
+  void *memory = nullptr;
+  CHECK(hipExtMallocWithFlags(&memory, 8, hipMallocSignalMemory));
+  volatile uint64_t *wide = (volatile uint64_t *)memory;
+  volatile uint32_t *narrow = (volatile uint32_t *)memory;
+  *wide = 0;
+  Words want = pattern_words(n, 1);
+  gw_u64 *data = device_words(want);
 
-  /* The writer first: the wait finds the value, sooner or later. */
-  for (gw_u64 round = 1; round <= 12; round++) {
-    launch_mix(first, a, b, N, round);
-    cpu_mix(wa, wb, round);
-    CHECK(hipStreamWriteValue32(first, flags, (uint32_t)round, 0));
-    CHECK(hipStreamWaitValue32(second, flags, (uint32_t)round, hipStreamWaitValueGte, 0xFFFFFFFF));
-    launch_mix(second, b, a, N, 100 + round);
-    cpu_mix(wb, wa, 100 + round);
-    CHECK(hipStreamWriteValue64(second, flags + 1, round << 33, 0));
-    CHECK(hipStreamWaitValue64(first, flags + 1, round << 33, hipStreamWaitValueEq, ~0ull));
+  /* The host opens, with each condition. */
+  struct Case {
+    const char *name;
+    unsigned flags;
+    uint64_t value, mask, opens;
+  } cases[] = {
+      {"equal", hipStreamWaitValueEq, 5, ~0ull, 5},
+      {"not below", hipStreamWaitValueGte, 5, ~0ull, 9},
+      {"and", hipStreamWaitValueAnd, 4, ~0ull, 6},
+      {"nor", hipStreamWaitValueNor, 0xF0, 0xFF, 0},
+      {"equal under a mask", hipStreamWaitValueEq, 2, 0xF, 0x32},
+  };
+  for (const Case &each : cases) {
+    for (bool is_wide : {false, true}) {
+      *wide = each.flags == hipStreamWaitValueNor ? 0xFF : 0;
+      if (is_wide) {
+        CHECK(hipStreamWaitValue64(streams[0], memory, each.value, each.flags, each.mask));
+      } else {
+        CHECK(hipStreamWaitValue32(streams[0], memory, (uint32_t)each.value, each.flags, (uint32_t)each.mask));
+      }
+      launch_mix(streams[0], data, data, n, each.value);
+      cpu_mix(want, want, each.value);
+      EXPECT(hipStreamQuery(streams[0]), hipErrorNotReady);
+      if (is_wide) {
+        *wide = each.opens;
+      } else {
+        *narrow = (uint32_t)each.opens;
+      }
+      CHECK(hipStreamSynchronize(streams[0]));
+      printf("%s, %d bits\n", each.name, is_wide ? 64 : 32);
+    }
   }
-  CHECK(hipStreamSynchronize(first));
-  CHECK(hipStreamSynchronize(second));
-  SAME_WORDS(a, wa, "streams that take turns");
-  SAME_WORDS(b, wb, "streams that take turns");
-  REQUIRE(flags[0] == 12 && flags[1] == 12ull << 33, "%llx %llx", flags[0], flags[1]);
-  printf("turns %016llx\n", digest_of(wb));
+  SAME_WORDS(data, want, "behind values of the host");
 
-  /* Writes lie between the commands of their stream, a copy sees the one before it. */
-  gw_u64 *seen = nullptr;
-  CHECK(hipHostMalloc((void **)&seen, 16 * 8, 0));
-  memset(seen, 0, 128);
-  for (gw_u64 i = 0; i < 16; i++) {
-    CHECK(hipStreamWriteValue64(first, device_flags, 1000 + i, 0));
-    CHECK(hipStreamWriteValue32(first, (gw_u32 *)device_flags + 1, (uint32_t)i, 0));
-    CHECK(hipMemcpyAsync(seen + i, device_flags, 8, hipMemcpyDeviceToHost, first));
+  /* One stream writes what the other one waits for. */
+  *wide = 0;
+  for (uint64_t i = 1; i <= 20; i++) {
+    hipStream_t writer = streams[i % 2], waiter = streams[(i + 1) % 2];
+    if (i % 7 == 0) launch_busy(writer, MS);
+    launch_mix(writer, data, data, n, i);
+    cpu_mix(want, want, i);
+    CHECK(hipStreamWriteValue64(writer, memory, i, 0));
+    CHECK(hipStreamWaitValue64(waiter, memory, i, hipStreamWaitValueGte, ~0ull));
   }
-  CHECK(hipStreamSynchronize(first));
-  for (gw_u64 i = 0; i < 16; i++) REQUIRE(seen[i] == ((i << 32) | (1000 + i)), "%llu: %llx", i, seen[i]);
+  for (auto stream : streams) CHECK(hipStreamSynchronize(stream));
+  SAME_WORDS(data, want, "two streams by turns");
+  REQUIRE(*wide == 20, "the last value is %llu", (gw_u64)*wide);
 
-  /* The host lets a stream go on. */
-  CHECK(hipStreamWaitValue32(second, flags + 2, 5, hipStreamWaitValueAnd, 0xFFFFFFFF));
-  launch_mix(second, b, a, N, 300);
-  cpu_mix(wb, wa, 300);
-  __atomic_store_n(flags + 2, 4, __ATOMIC_SEQ_CST);
-  CHECK(hipStreamSynchronize(second));
-  SAME_WORDS(b, wb, "after the host's value");
-  printf("values %016llx\n", digest_of(wb));
-
-  gw_u64 unknown = 0;
-  EXPECT(hipStreamWriteValue32(first, nullptr, 1, 0), hipErrorInvalidValue);
-  EXPECT(hipStreamWriteValue64(first, &unknown, 1, 0), hipErrorInvalidValue);
-  EXPECT(hipStreamWaitValue32(first, &unknown, 0, hipStreamWaitValueEq, 0), hipErrorInvalidValue);
-  CHECK(hipStreamDestroy(first));
-  CHECK(hipStreamDestroy(second));
-  CHECK(hipHostFree(flags));
-  CHECK(hipHostFree(seen));
-  CHECK(hipFree(device_flags));
-  CHECK(hipFree(a));
-  CHECK(hipFree(b));
+  /* Into device memory, between kernels. */
+  for (gw_u64 i = 0; i < 10; i++) {
+    launch_mix(streams[0], data, data, n, i);
+    cpu_mix(want, want, i);
+    CHECK(hipStreamWriteValue32(streams[0], data + i, (uint32_t)(i * 3), 0));
+    memcpy(&want[i], std::vector<uint32_t>{(uint32_t)(i * 3)}.data(), 4);
+    CHECK(hipStreamWriteValue64(streams[0], data + 100 + i, i * 5, 0));
+    want[100 + i] = i * 5;
+  }
+  CHECK(hipStreamSynchronize(streams[0]));
+  SAME_WORDS(data, want, "values between kernels");
+  printf("%016llx\n", digest_of(want));
+  show("nowhere", hipStreamWriteValue32(streams[0], nullptr, 1, 0));
+  show("wait nowhere", hipStreamWaitValue32(streams[0], nullptr, 1, 0, ~0u));
+  CHECK(hipStreamSynchronize(streams[0]));
   return passed();
 }

@@ -87,9 +87,11 @@ fn compare_into(
         problem = problem.or_else(|| mode.objection(&said, directions));
         match (problem, known) {
             (Some(problem), None) => {
+                // At length once: the modes mostly differ in the same.
+                let shown = if verdict.problems.is_empty() { problem.as_str() } else { first_line(&problem) };
                 let _ = writeln!(
                     verdict.problems,
-                    "{}, {}: {problem}\nthe library said:\n{said}",
+                    "{}, {}: {shown}\nthe library said:\n{said}",
                     program.name, mode.name
                 );
             }
@@ -105,6 +107,10 @@ fn compare_into(
     }
     verdict.took = started.elapsed();
     Ok(())
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 fn read(log: &Path) -> Result<String, String> {

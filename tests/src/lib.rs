@@ -18,12 +18,13 @@ mod daemon;
 pub mod faults;
 mod process;
 pub mod program;
+pub mod random;
 mod runtime;
 mod slots;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Running, Stats};
-pub use runtime::{Installed, Runtime, linked_program, program};
+pub use runtime::{Installed, Runtime, arch, linked_program, program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,8 +98,7 @@ impl Gpu {
 
     /// A run of an executable that is no program of `tests/programs`.
     pub fn run_executable(&self, executable: &Path) -> Run {
-        let name = executable.file_name().map_or_else(String::new, |name| name.display().to_string());
-        Run { command: Some(executable.to_owned()), ..Run::new(&name) }
+        Run::of_executable(executable)
     }
 
     /// A run of a program as its first line says, with this runtime. The error says what could not be built.
@@ -167,6 +167,11 @@ impl Run {
         }
     }
 
+    fn of_executable(executable: &Path) -> Run {
+        let name = executable.file_name().map_or_else(String::new, |name| name.display().to_string());
+        Run { command: Some(executable.to_owned()), ..Run::new(&name) }
+    }
+
     /// An argument of the program.
     pub fn arg(mut self, arg: impl Into<String>) -> Run {
         self.args.push(arg.into());
@@ -219,6 +224,7 @@ impl Run {
         if let Some(name) = &self.name {
             command.extend(["--name".into(), name.into()]);
         }
+        command.extend(["--arch".into(), arch().into()]);
         command.extend(self.sim.iter().map(PathBuf::from));
         let scratch = tempfile::tempdir().expect("a folder for the statistics");
         let stats = self.stats.then(|| scratch.path().join("stats.json"));

@@ -140,6 +140,35 @@ impl Running {
         }
     }
 
+    /// The next whole line of the program's output, `None` at its end. The error says that neither came within this time;
+    /// the program is killed then.
+    pub fn next_line(&mut self, within: Duration) -> Result<Option<String>, String> {
+        let skip = self.lines_read;
+        let found = self.shared.wait_for(Instant::now() + within, |seen| {
+            let complete = &seen.stdout[..seen.stdout.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)];
+            match complete.split(|byte| *byte == b'\n').nth(skip).filter(|line| !line.is_empty()) {
+                Some(line) => Some(Some(String::from_utf8_lossy(line).into_owned())),
+                None => (seen.status.is_some() && seen.open == 0).then_some(None),
+            }
+        });
+        match found {
+            Some(line) => {
+                self.lines_read += usize::from(line.is_some());
+                Ok(line)
+            }
+            None => {
+                self.kill_tree();
+                Err(format!("{} hangs: no further line within {within:?}\n{}", self.label, self.tail()))
+            }
+        }
+    }
+
+    fn tail(&self) -> String {
+        let report = self.report();
+        let lines: Vec<&str> = report.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
     /// Closes the program's input: what waits for that goes on.
     pub fn let_go(&mut self) {
         self.input = None;

@@ -65,12 +65,27 @@ impl Runtime for Installed {
 const EXECUTABLE: &[&str] = &["-rdynamic", "-ldl", "-pthread"];
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
 /// Folders with headers that programs include.
-const HEADERS: &[&str] =
-    &["examples/kernels", FOLDER, "include/xsched", "include/xsched/hip", "include/xsched/hip/hal"];
+const HEADERS: &[&str] = &[
+    "examples/kernels",
+    FOLDER,
+    "tests/random",
+    "include/xsched",
+    "include/xsched/hip",
+    "include/xsched/hip/hal",
+];
 
 /// The file of `tests/programs` of this name, built for the installed runtime.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     Installed.build(&Program::find(name)?)
+}
+
+/// The executable of `tests/random`.
+pub(crate) fn random_program() -> Result<PathBuf, String> {
+    let mut step = Step::hipcc();
+    step.add(&["-I", "examples/kernels", "-I", FOLDER]);
+    step.source(Path::new("tests/random/random.hip"));
+    step.add(EXECUTABLE);
+    step.built("random")
 }
 
 /// The executable of `FOLDER/NAME.hip`, linked against this build's `libshimhip.so`, before the runtime.
@@ -102,7 +117,7 @@ struct Step {
 impl Step {
     fn hipcc() -> Step {
         let mut step = Step { compiler: "hipcc", arguments: Vec::new(), sources: Vec::new() };
-        step.add(&["--offload-arch=gfx90a", "-std=c++17", "-O2"]);
+        step.add(&[&format!("--offload-arch={}", arch()), "-std=c++17", "-O2"]);
         step.add(WARNINGS);
         step
     }
@@ -141,9 +156,9 @@ impl Step {
                 self.compiler
             )
         })?;
-        let output = output_dir().join(format!("{name}-{:016x}", self.fingerprint(&compiler)?));
-        // The linker takes a file for what its name says.
-        let output = if name.ends_with(".o") { output.with_extension("o") } else { output };
+        // The linker takes a file for what the end of its name says.
+        let (stem, end) = name.strip_suffix(".o").map_or((name, ""), |stem| (stem, ".o"));
+        let output = output_dir().join(format!("{stem}-{:016x}{end}", self.fingerprint(&compiler)?));
         if output.exists() {
             return Ok(output);
         }
@@ -200,6 +215,11 @@ impl Step {
         }
         Ok(hasher.finish())
     }
+}
+
+/// The device that programs are built for and run on: `GIVEWAY_TEST_ARCH`, or the one of the installed runtime's time.
+pub fn arch() -> String {
+    std::env::var("GIVEWAY_TEST_ARCH").unwrap_or_else(|_| "gfx90a".to_owned())
 }
 
 fn output_dir() -> PathBuf {

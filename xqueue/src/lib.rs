@@ -48,6 +48,11 @@
 //! * Waits end: whoever changes what somebody waits for bumps the signal whose key the waiter took
 //!   before it looked. Only completion is polled, because the hardware tells nobody.
 
+#[cfg(all(feature = "broken-order", not(debug_assertions)))]
+compile_error!("the feature broken-order is for tests of the tests, and never in an optimized build");
+
+#[cfg(feature = "broken-order")]
+pub mod broken;
 mod config;
 mod control;
 mod domain;

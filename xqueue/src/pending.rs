@@ -108,7 +108,18 @@ impl Pending {
         self.appended += 1;
         self.held.add(item.footprint);
         self.items.push_back(item);
+        #[cfg(feature = "broken-order")]
+        self.swap_last();
         first
+    }
+
+    #[cfg(feature = "broken-order")]
+    fn swap_last(&mut self) {
+        let [.., one, other] = self.items.make_contiguous() else { return };
+        let commands = [&one.work, &other.work].iter().all(|work| matches!(work, Work::Command(_)));
+        if commands && crate::broken::is_now(crate::broken::Fault::Swap) {
+            std::mem::swap(&mut one.work, &mut other.work);
+        }
     }
 
     /// Moves the next items to `taken`, whose former ones are all launched. Afterwards `taken` is

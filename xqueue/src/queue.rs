@@ -289,6 +289,8 @@ impl XQueue {
             OrderClass::Blocking => Some(OrderClass::Default),
             OrderClass::Default => Some(OrderClass::Blocking),
         };
+        #[cfg(feature = "broken-order")]
+        let rule = rule.filter(|_| !crate::broken::is(crate::broken::Fault::DefaultStream));
         if let Some(class) = rule
             && !self
                 .device
@@ -300,6 +302,8 @@ impl XQueue {
         {
             return;
         }
+        #[cfg(feature = "broken-order")]
+        let spec = &Spec { after: if crate::broken::is(crate::broken::Fault::Events) { &[] } else { spec.after }, ..*spec };
         for after in spec.after {
             if !check(&after.queue, after.through.next().min(before)) {
                 return;

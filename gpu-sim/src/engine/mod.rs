@@ -342,6 +342,29 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_for_any_signal_waits_for_the_first_of_them() {
+        let mut machine = machine();
+        // Signals 1 and 2 are named; both stand at 1.
+        let (view, both) = (view(&machine), [SIGNALS + 64, SIGNALS + 128]);
+        let mut packet = [0u8; 64];
+        packet[..2].copy_from_slice(&5u16.to_le_bytes());
+        packet[8..16].copy_from_slice(&both[0].to_le_bytes());
+        packet[40..48].copy_from_slice(&both[1].to_le_bytes());
+        packet[56..].copy_from_slice(&SIGNALS.to_le_bytes());
+        view.write(RINGS, &packet).unwrap();
+        view.write(INDICES, &1u64.to_le_bytes()).unwrap();
+        assert!(machine.tick(1_000).watching);
+        assert_eq!(signal(&machine, 0)[0], 1);
+        self::view(&machine).write(both[1] + 8, &0u64.to_le_bytes()).unwrap();
+        machine.tick(2_000);
+        assert_eq!(signal(&machine, 0), [0, 2_000, 2_000]);
+        // One that names none does not wait.
+        submit(&machine, 1, 5, 0, 3);
+        machine.tick(3_000);
+        assert_eq!(signal(&machine, 3), [0, 3_000, 3_000]);
+    }
+
+    #[test]
     fn a_kernel_that_has_ended_is_not_taken_off_with_its_queue() {
         let mut machine = machine();
         submit(&machine, 0, 2, 0, 0);

@@ -227,6 +227,52 @@ mod tests {
     }
 
     #[test]
+    fn small_packets_write_what_they_say() {
+        let at = [DATA as u32 + 8, 0];
+        with_words(&[FENCE, at[0], at[1], 7], |w| {
+            assert!(matches!(decode(w, 0), Ok((Decision::Done, 4, "fence"))));
+            assert_eq!(w.view.load_u64(DATA + 8), Ok(7));
+        });
+        with_words(&[TIMESTAMP, at[0], at[1]], |w| {
+            assert!(matches!(decode(w, 1 << 40), Ok((Decision::Done, 3, "timestamp"))));
+            assert_eq!(w.view.load_u64(DATA + 8), Ok(1 << 40));
+        });
+        // Counting a signal down adds minus one.
+        with_words(&[ATOMIC | ATOMIC_ADD64 << 25, at[0], at[1], u32::MAX, u32::MAX, 0, 0, 0], |w| {
+            w.view.write(DATA + 8, &(1u64 << 32).to_le_bytes()).unwrap();
+            assert!(matches!(decode(w, 0), Ok((Decision::Done, 8, "atomic"))));
+            assert_eq!(w.view.load_u64(DATA + 8), Ok((1 << 32) - 1));
+        });
+        let other =
+            with_words(&[ATOMIC | 1 << 25, at[0], at[1], 0, 0, 0, 0, 0], |w| decode(w, 0).map(|_| ()));
+        assert!(matches!(other, Err(Unusable::Unknown(_))), "an operation that nobody uses");
+        with_words(&[TRAP, 0x0f00_0123], |w| {
+            assert!(matches!(decode(w, 0), Ok((Decision::Raise(0x0f00_0123), 2, "trap"))));
+        });
+    }
+
+    #[test]
+    fn a_sub_window_lies_where_its_pitches_say() {
+        // Elements of a byte: 3 by 2 by 2 from (1, 2, 0) with pitches 16 and 64 to (0, 1, 1) with 8 and 32.
+        let from = [DATA as u32, 0, 2 << 16 | 1, 15 << 13, 63];
+        let to = [DATA as u32 + 512, 0, 1 << 16, 7 << 13 | 1, 31];
+        let packet = [&[COPY | COPY_RECT << 8][..], &from, &to, &[1 << 16 | 2, 1]].concat();
+        with_words(&packet, |w| {
+            let bytes: Vec<u8> = (0..=255).collect();
+            w.view.write(DATA, &bytes).unwrap();
+            let Ok((Decision::Move(mut effect), 13, "copy_rect")) = decode(w, 0) else { panic!() };
+            while !effect.is_done() {
+                effect.step(&w.view, 4).unwrap();
+            }
+            for (plane, row) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let first = (plane * 64 + (row + 2) * 16 + 1) as u8;
+                let at = DATA + 512 + (plane + 1) * 32 + (row + 1) * 8;
+                assert_eq!(w.view.load::<4>(at), Ok([first, first + 1, first + 2, 0]));
+            }
+        });
+    }
+
+    #[test]
     fn an_unknown_packet_is_an_error_and_names_itself() {
         let error = with_words(&[0x42], |w| decode(w, 0).map(|_| ()));
         assert!(matches!(error, Err(Unusable::Unknown(text)) if text.contains("0x00000042")));

@@ -1,8 +1,8 @@
 //! The kernels that are executed natively: ROCr's blit shaders, the runtime's fill, copy and stream-operation
 //! kernels, and the project's own. Every other kernel takes its time and leaves memory alone.
 //!
-//! Argument meanings follow ROCr 5.2.3 (`amd_blit_kernel.cpp`), ROCclr 5.2.3 (`blitcl.cpp`, `rocblitcl.cpp`) and the
-//! device libraries (`amdblit.cl`); see `docs/gpu-model.md`.
+//! Argument meanings follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and the device libraries
+//! (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
 
 use super::cost::{self, Durations};
 use super::{Effect, Kernel, Op, Rows};
@@ -96,6 +96,9 @@ pub fn plan(
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "arguments_block" | "arguments_mixed" => moved(args.digest()),
+        // From HIP 6 on these two say where they end, and how many elements lie between an item's turns.
+        "__amd_rocclr_fillBufferAligned" if matches!(kernel.args.len(), 6 | 7) => moved(args.fill_to_end()),
+        "__amd_rocclr_copyBuffer" if kernel.args.len() > 6 => moved(args.copy_to_end()),
         "__amd_rocclr_fillBufferAligned" => moved(args.fill_aligned(dispatch)),
         "__amd_rocclr_fillBufferAligned2D" => moved(args.fill_aligned_2d(dispatch)),
         "__amd_rocclr_copyBuffer" => moved(args.copy_buffer(dispatch)),
@@ -104,7 +107,10 @@ pub fn plan(
         "__amd_rocclr_copyBufferRectAligned" => moved(args.copy_rect(4, dispatch)),
         "__amd_rocclr_streamOpsWrite" => moved(args.stream_write()),
         "__amd_rocclr_streamOpsWait" => args.stream_wait().map(Act::Wait),
-        "__amd_rocclr_gwsInit" => Ok(Act::Run { time: 0, effect: Effect::default() }),
+        // Counters and the heap of device-side malloc: nothing that is executed here uses them.
+        "__amd_rocclr_gwsInit" | "__amd_rocclr_initHeap" => {
+            Ok(Act::Run { time: 0, effect: Effect::default() })
+        }
         _ if name.starts_with("__amd_rocclr_") => {
             return Err(format!(
                 "the runtime's kernel {name} is not simulated (image and device-enqueue kernels are not)"
@@ -126,44 +132,41 @@ fn moved(ops: Result<Vec<Op>, Fault>) -> Result<Act, Fault> {
     Ok(Act::Run { time: cost::device_move(effect.bytes()), effect })
 }
 
-/// ROCr's own shaders have no name: a bare 256-byte header with the code behind it, told apart by how they load their
-/// arguments (gfx8 and gfx9 code, `amd_gpu_shaders.h`: the words that differ).
+/// ROCr's own shaders have no name: a bare 256-byte header with the code behind it, told apart by how many argument
+/// quadruples they load (`amd_gpu_shaders.h` of ROCr 5.2, `blit_shaders/*.s` of newer ones, which take the same arguments).
 fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, Fault> {
     let Ok(code) = view.load::<48>(dispatch.object.wrapping_add(0x100)) else { return Ok(None) };
-    let word =
-        |i: usize| u32::from_le_bytes([code[i * 4], code[i * 4 + 1], code[i * 4 + 2], code[i * 4 + 3]]);
-    let starts = |words: &[u32]| words.iter().enumerate().all(|(i, w)| word(i) == *w);
+    let (words, _) = code.as_chunks::<4>();
+    let word = |i: usize| u32::from_le_bytes(words[i]);
     let arg = |i: u64| view.load_u64(dispatch.arguments.wrapping_add(i * 8));
-    const COMMON: [u32; 4] = [0xC00A_0100, 0, 0xC00A_0200, 0x10];
-    if !starts(&COMMON) {
+    // s_load_dwordx4 s[4 + 4i..], s[0:1], 16i: the two words of the first one as gfx8 and gfx9 encode it, and gfx11.
+    let encodings = [[0xC00A_0100, 0], [0xF408_0100, 0xF800_0000]];
+    let Some([load, offset]) = encodings.into_iter().find(|first| [word(0), word(1)] == *first) else {
         return Ok(None);
+    };
+    let is_quad = |i: &usize| {
+        let n = *i as u32;
+        [word(2 * i), word(2 * i + 1)] == [load + n * 0x100, offset + n * 0x10]
+    };
+    let quads = (0..5).take_while(is_quad).count();
+    // Behind them the number of work-items is loaded (s_load_dword), or nothing more (s_waitcnt).
+    match (quads, word(2 * quads) >> 16) {
+        // The phases of a copy follow one another without gaps: its first start and last end say all.
+        (5, 0xC002 | 0xF400) => {
+            let (src, dst, end) = (arg(0)?, arg(1)?, arg(8)?);
+            Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])))
+        }
+        (3, 0xC002 | 0xF400) => {
+            let (src, dst, end) = (arg(0)?, arg(1)?, arg(4)?);
+            Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])))
+        }
+        (2, 0xBF8C | 0xBF89) => {
+            let (dst, end) = (arg(0)?, arg(2)?);
+            let pattern = view.load::<4>(dispatch.arguments.wrapping_add(24))?.to_vec();
+            Ok(Some(Effect::new([Op::Fill { dst, pattern, len: end.saturating_sub(dst) }])))
+        }
+        _ => Ok(None),
     }
-    // The phases of a copy follow one another without gaps: its first start and last end say all.
-    if starts(&[
-        COMMON[0],
-        COMMON[1],
-        COMMON[2],
-        COMMON[3],
-        0xC00A_0300,
-        0x20,
-        0xC00A_0400,
-        0x30,
-        0xC00A_0500,
-        0x40,
-    ]) {
-        let (src, dst, end) = (arg(0)?, arg(1)?, arg(8)?);
-        return Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])));
-    }
-    if starts(&[COMMON[0], COMMON[1], COMMON[2], COMMON[3], 0xC00A_0300, 0x20, 0xC002_0400, 0x30]) {
-        let (src, dst, end) = (arg(0)?, arg(1)?, arg(4)?);
-        return Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])));
-    }
-    if word(4) == 0xBF8C_007F {
-        let (dst, end) = (arg(0)?, arg(2)?);
-        let pattern = view.load::<4>(dispatch.arguments.wrapping_add(24))?.to_vec();
-        return Ok(Some(Effect::new([Op::Fill { dst, pattern, len: end.saturating_sub(dst) }])));
-    }
-    Ok(None)
 }
 
 /// A kernel's arguments by position, at the offsets its metadata gives.
@@ -243,6 +246,31 @@ impl Arguments<'_> {
         let pattern = self.pattern(unit)?;
         let len = self.items(7, dispatch)? * pattern.len() as u64;
         Ok(vec![Op::Fill { dst: place(buffer, self.u64(6)?, unit), pattern, len }])
+    }
+
+    /// (buffer, pattern, elements of the pattern, bytes of an element, end, ...): every item writes whole patterns, as
+    /// long as one begins before the end.
+    fn fill_to_end(&self) -> Result<Vec<Op>, Fault> {
+        let (dst, elements, unit, end) = (self.u64(0)?, self.u64(2)?, self.u64(3)?, self.u64(4)?);
+        let size = elements.saturating_mul(unit).clamp(1, 1024);
+        let mut pattern = vec![0; size as usize];
+        self.view.read(self.u64(1)?, &mut pattern)?;
+        let len = end.saturating_sub(dst).div_ceil(size).saturating_mul(size);
+        Ok(vec![Op::Fill { dst, pattern, len }])
+    }
+
+    /// (source, destination, size, rest, bytes of an element, end of the elements, ...): elements up to the end, and the
+    /// last bytes of the size.
+    fn copy_to_end(&self) -> Result<Vec<Op>, Fault> {
+        let (src, dst, size, end) = (self.u64(0)?, self.u64(1)?, self.u64(2)?, self.u64(5)?);
+        let unit = if self.u64(4)? == 16 { 16 } else { 4 };
+        let rest = self.u64(3)?.min(size);
+        let len = end.saturating_sub(dst).div_ceil(unit).saturating_mul(unit);
+        let tail = size - rest;
+        Ok(vec![
+            Op::Copy { dst, src, len },
+            Op::Copy { dst: dst.wrapping_add(tail), src: src.wrapping_add(tail), len: rest },
+        ])
     }
 
     fn fill_aligned_2d(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
@@ -377,6 +405,72 @@ mod tests {
         let out =
             run("__amd_rocclr_fillBufferAligned2D", &[DATA, 0, 0, 0, pattern, 1, 2, 2, 2, 16], 256, &[]);
         assert_eq!((&out[..5], &out[16..21]), (&[0, 1, 128, 128, 4][..], &[16, 17, 128, 128, 20][..]));
+    }
+
+    /// Layout of arguments with these sizes.
+    fn layout(sizes: &[u64]) -> Vec<(u64, u64)> {
+        sizes
+            .iter()
+            .scan(0u64, |at, size| {
+                let offset = at.next_multiple_of(*size);
+                *at = offset + size;
+                Some((offset, *size))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn copies_and_fills_of_hip_6_and_7_say_where_they_end() {
+        let pattern = DATA + 0x80;
+        for sizes in [&[8, 8, 4, 4, 8, 4][..], &[8, 8, 4, 4, 8, 4, 4]] {
+            // Two words of pattern into three: the pattern is always written as a whole.
+            let args = [DATA + 16, pattern, 2, 4, DATA + 28, 256, 64];
+            let out = run("__amd_rocclr_fillBufferAligned", &args[..sizes.len()], 64, &layout(sizes));
+            let want: Vec<u8> = (12..16).chain(128..136).chain(128..136).chain(32..36).collect();
+            assert_eq!(out[12..36], want);
+        }
+        for sizes in [&[8, 8, 8, 4, 4, 8, 4][..], &[8, 8, 8, 4, 4, 8, 4, 4]] {
+            // 19 bytes: four words and three bytes, which the element size does not cover.
+            let args = [DATA, DATA + 1024, 19, 3, 4, DATA + 1024 + 16, 64, 64];
+            let out = run("__amd_rocclr_copyBuffer", &args[..sizes.len()], 64, &layout(sizes));
+            let want: Vec<u8> = (0..19).chain(19..24).collect();
+            assert_eq!(out[1024..1048], want);
+        }
+    }
+
+    #[test]
+    fn the_blit_shaders_of_each_generation_are_known_by_their_loads() {
+        let mut arena = Arena::new().unwrap();
+        let at = arena.alloc(0x2000).unwrap();
+        let mut space = Space::default();
+        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
+        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
+        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let args = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90];
+        for (i, arg) in args.iter().enumerate() {
+            view.write(ARGS + i as u64 * 8, &u64::to_le_bytes(*arg)).unwrap();
+        }
+        let shader = |quad: u32, offset: u32, quads: u32, next: u32| {
+            let loads = (0..quads).flat_map(|i| [quad + i * 0x100, offset + i * 0x10]);
+            let code: Vec<u8> = loads.chain([next, 0]).flat_map(u32::to_le_bytes).collect();
+            view.fill(DATA, &[0], 0x400).unwrap();
+            view.write(DATA + 0x100, &code).unwrap();
+            let dispatch = Dispatch { object: DATA, arguments: ARGS, grid: [64; 3], rounds: 1 };
+            blit_shader(&view, &dispatch).unwrap().map(|effect| effect.bytes())
+        };
+        // gfx9 of ROCr 5.2, the same of newer ones, gfx11.
+        for (quad, offset, count, wait) in [
+            (0xC00A_0100, 0, 0xC002_0000, 0xBF8C_007F),
+            (0xC00A_0100, 0, 0xC002_0000, 0xBF8C_C07F),
+            (0xF408_0100, 0xF800_0000, 0xF400_0000, 0xBF89_FC07),
+        ] {
+            assert_eq!(shader(quad, offset, 5, count), Some(0x90 - 0x10));
+            assert_eq!(shader(quad, offset, 3, count), Some(0x50 - 0x10));
+            assert_eq!(shader(quad, offset, 2, wait), Some(0x30 - 0x10));
+            assert_eq!(shader(quad, offset, 4, count), None);
+            assert_eq!(shader(quad, offset, 2, count), None);
+        }
+        assert_eq!(shader(0xC006_0100, 0, 5, 0xC002_0000), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::layout::Unknown;
 use object::read::ReadRef;
 
 const BUNDLE: &[u8; 24] = b"__CLANG_OFFLOAD_BUNDLE__";
-const COMPRESSED: &[u8] = b"CCOB";
 const ELF: &[u8] = b"\x7fELF";
 
 /// Beyond these a header is nonsense.
@@ -26,9 +25,6 @@ pub(crate) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, Unknown>
     if magic == ELF {
         let size = data.len().map_err(|()| Unknown::Malformed)?;
         return Ok(vec![Code { processor: None, data: Part::new(data, 0, size) }]);
-    }
-    if magic == COMPRESSED {
-        return Err(Unknown::Compressed);
     }
     // Word by word: what is no bundle may end after the first word that differs.
     for (word, at) in BUNDLE.chunks(4).zip((0..).step_by(4)) {
@@ -117,7 +113,7 @@ mod tests {
 
     #[test]
     fn other_formats_have_their_reasons() {
-        assert_eq!(open(&b"CCOB\x02"[..]).err(), Some(Unknown::Compressed));
+        assert_eq!(open(&b"CCOB\x02"[..]).err(), Some(Unknown::UnknownFormat));
         assert_eq!(open(&b""[..]).err(), Some(Unknown::UnknownFormat));
         assert_eq!(open(&b"__CLANG_OFFLOAD"[..]).err(), Some(Unknown::UnknownFormat));
         assert_eq!(open(&b"BC\xc0\xde"[..]).err(), Some(Unknown::UnknownFormat));

@@ -7,6 +7,7 @@
 //! the runtime no more than by us, so that memory is read only if the runtime has accepted it or is bound to read it.
 
 mod bundle;
+mod compressed;
 mod elf;
 mod metadata;
 mod source;
@@ -157,6 +158,14 @@ impl Image {
     }
 
     fn read<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
+        match compressed::open(data) {
+            Ok(None) => Self::read_plain(data, processors),
+            Ok(Some(plain)) => Self::read_plain(&plain[..], processors),
+            Err(reason) => Self::unknown(reason),
+        }
+    }
+
+    fn read_plain<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
         let entries = bundle::open(data).map(|mut codes| {
             let is_for =
                 |code: &bundle::Code<R>, name: &str| code.processor.as_deref().is_none_or(|p| p == name);

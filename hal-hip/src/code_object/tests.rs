@@ -66,7 +66,7 @@ fn code_that_the_runtime_compiles_itself_counts_unless_there_is_better() {
 fn reasons_for_knowing_nothing() {
     let reason = |bytes: &[u8]| Image::of_bytes(bytes, &Processors::ANY).kernel(b"k").unwrap_err();
     assert_eq!(reason(b""), Unknown::UnknownFormat);
-    assert_eq!(reason(b"CCOB..."), Unknown::Compressed);
+    assert_eq!(reason(b"CCOB...."), Unknown::Compressed, "of an unknown version");
     assert_eq!(reason(b"\x7fELF"), Unknown::Malformed);
     let whole = code(&[("k", &[4])]);
     let mut other = whole.clone();
@@ -193,9 +193,9 @@ fn memory_is_read_to_its_end_and_not_beyond() {
             assert!(known.is_ok() || (known == Err(Unknown::EntriesDiffer) && bytes == &both), "{known:?}");
         }
     }
-    for bytes in [&b"CCOB"[..], b"none", b"BC\xc0\xde", b"__CL____", b"__CLANG_OFFLOAD_BUNDLE_\0"] {
+    for bytes in [&b"CCOB\x04\0\0\0"[..], b"none", b"BC\xc0\xde", b"__CL____", b"__CLANG_OFFLOAD_BUNDLE_\0"] {
         let memory = Guarded::new(bytes);
-        // SAFETY: there are four bytes, and no header that names more.
+        // SAFETY: there are four bytes, and no header that names more than there is.
         let mut image = unsafe { Image::of_memory(memory.start().cast(), &Processors::ANY) };
         assert!(image.kernel(b"k").is_err());
     }
@@ -261,6 +261,13 @@ fn named(bytes: &[u8]) -> Vec<Range<u64>> {
     named.push(0..4);
     if bytes.starts_with(b"\x7fELF") {
         named_by_elf(bytes, 0, &mut named);
+    }
+    if bytes.starts_with(b"CCOB") {
+        // The header's length depends on its version; then the whole that it names.
+        named.extend([4..6, 6..8]);
+        let (size, at) = if number(bytes, 4, 2) == Some(3) { (8, 16) } else { (4, 12) };
+        named.extend([8..8 + size, at..at + size, at + size..at + size + 8]);
+        named.push(0..number(bytes, 8, size as usize).unwrap_or(0));
     }
     for word in 0..6 {
         if bytes.get(..word * 4) == Some(&b"__CLANG_OFFLOAD_BUNDLE__"[..word * 4]) {

@@ -63,7 +63,6 @@ macro_rules! forward_prototypes {
             [none] fn hipGetSymbolAddress(dev_ptr: *mut *mut c_void, symbol: *const c_void) -> hipError_t;
             [none] fn hipGetSymbolSize(size: *mut usize, symbol: *const c_void) -> hipError_t;
             [none] fn hipGraphAddDependencies(graph: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t, num_dependencies: usize) -> hipError_t;
-            [none] fn hipGraphAddKernelNode(p_graph_node: *mut hipGraphNode_t, graph: hipGraph_t, p_dependencies: *const hipGraphNode_t, num_dependencies: usize, p_node_params: *const hipKernelNodeParams) -> hipError_t;
             [none] fn hipGraphChildGraphNodeGetGraph(node: hipGraphNode_t, p_graph: *mut hipGraph_t) -> hipError_t;
             [none] fn hipGraphCreate(p_graph: *mut hipGraph_t, flags: c_uint) -> hipError_t;
             [none] fn hipGraphGetNodes(graph: hipGraph_t, nodes: *mut hipGraphNode_t, num_nodes: *mut usize) -> hipError_t;

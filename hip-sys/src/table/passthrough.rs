@@ -216,7 +216,6 @@ pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     FROM_7_2       "hipGraphAddExternalSemaphoresSignalNode",
     FROM_7_2       "hipGraphAddExternalSemaphoresWaitNode",
     ALL            "hipGraphAddHostNode",
-    ALL            "hipGraphAddKernelNode",
     FROM_5_7       "hipGraphAddMemAllocNode", // takes memory or addresses from the graph pool at once
     FROM_5_7       "hipGraphAddMemFreeNode", // frees when the graph runs
     ALL            "hipGraphAddMemcpyNode",
@@ -249,7 +248,6 @@ pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     FROM_5_7       "hipGraphKernelNodeGetAttribute",
     ALL            "hipGraphKernelNodeGetParams",
     FROM_5_7       "hipGraphKernelNodeSetAttribute",
-    ALL            "hipGraphKernelNodeSetParams",
     FROM_5_7       "hipGraphMemAllocNodeGetParams",
     FROM_5_7       "hipGraphMemFreeNodeGetParams",
     ALL            "hipGraphMemcpyNodeGetParams",

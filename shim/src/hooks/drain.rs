@@ -8,7 +8,6 @@ use crate::process::{self, Process};
 use hal_hip::real::Real;
 use hip_sys::table::Class;
 use hip_sys::types::hipStream_t;
-use std::sync::atomic::Ordering;
 use xqueue::{CostKey, Scope, Spec, XQueue};
 
 /// The queues' side, for a call that counts as the program's own.
@@ -166,16 +165,7 @@ fn capture<R: Failure>(
     if let Some(found) = found {
         quiet(process, found.queue);
     }
-    let before = process.is_capturing(stream);
-    // Before the call, so that no launch of this stream takes it for one that does not capture.
-    process.captures.fetch_add(1, Ordering::AcqRel);
-    let result = invoke();
-    let after = process.is_capturing(stream);
-    let ended = 1 + usize::from(before && !after) - usize::from(!before && after);
-    let _ = process
-        .captures
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |captures| Some(captures.saturating_sub(ended)));
-    result
+    process.captures.change(process.real, stream, invoke)
 }
 
 /// Waits until everything of a queue has completed and its marks have shown it.

@@ -1,7 +1,7 @@
 //! Events. The runtime answers for all but those whose record is still deferred (`process::events`).
 
 use super::turn::{self, code};
-use super::{drain, error, sync};
+use super::{drain, sync};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::streams::{Found, Target};
@@ -13,14 +13,13 @@ use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipEvent_t, hipIpcEventHandle_t, hipStream_t, hipSuccess,
 };
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
 use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
 
 /// Records and waits take no time on the device.
 const KEY: CostKey = CostKey(2);
 
 fn captures(found: Found) -> bool {
-    found.process.captures.load(Ordering::Acquire) != 0
+    found.process.captures.any_begun()
 }
 
 /// The functions that create an event.
@@ -125,6 +124,9 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
             }
             return code(recorded);
         }
+        if event.is_null() || events.is_elsewhere(event, found.stream.hw.device()) {
+            return invoke(); // refused, whatever is in front of it
+        }
         if !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
             let recorded = turn::take(found, &spec, invoke);
             if recorded == hipSuccess {
@@ -179,7 +181,9 @@ pub(crate) unsafe fn wait(
             // The event may be one of a capture, which this stream then joins: it must be quiet.
             launched(found.process, event);
             drain::quiet(found.process, found.queue);
-            return invoke();
+            let code = invoke();
+            found.process.captures.waited(found.process.real, raw);
+            return code;
         }
         let after: Vec<_> = events.open_record(event).into_iter().collect();
         // A wait for another process's record can block a hardware queue that streams share.
@@ -200,7 +204,10 @@ pub(crate) unsafe fn wait(
         if let Direct::Launched(_, waits) = found.queue.try_direct(&spec, || result(invoke())) {
             return code(waits);
         }
-        if event.is_null() || flags != 0 || !turn::is_at_home(found) {
+        if event.is_null() {
+            return invoke(); // refused, whatever is in front of it
+        }
+        if flags != 0 || !turn::is_at_home(found) {
             return turn::take(found, &spec, invoke);
         }
         let named = events.name(event);
@@ -247,7 +254,6 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         }
         let evidence = process.events.evidence(event);
         let code = invoke();
-        error::replaced(code);
         if code == hipSuccess {
             process.events.seen(event, evidence);
         }
@@ -271,7 +277,6 @@ pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hi
         launched(process, event);
         let evidence = process.events.evidence(event);
         let code = invoke();
-        error::replaced(code);
         if code == hipSuccess {
             process.events.seen(event, evidence);
         }
@@ -297,9 +302,16 @@ pub(crate) unsafe fn elapsed_time(
         let invoke = || unsafe { real(ms, start, stop) };
         let Some(process) = process::get().filter(|_| own) else { return invoke() };
         let events = [start, stop];
-        let is_open = |event| process.events.open_record(event).is_some();
-        if !ms.is_null() && events.into_iter().any(is_open) {
-            return sync::not_ready(process);
+        let open = events.map(|event| process.events.open_record(event).is_some());
+        // Null handles, flags and devices come before the question whether both are complete, and the runtime knows these.
+        let decides = !ms.is_null() && !events.contains(&hipEvent_t::NULL);
+        if decides && open != [false; 2] && process.events.are_timed(events) {
+            // So does whether the other one was ever recorded: the runtime tells by the time of that one to itself.
+            let known = events.into_iter().zip(open).find_map(|(event, open)| (!open).then_some(event));
+            // SAFETY: the caller's place, and its event twice.
+            let of_itself = known.map_or(hipErrorNotReady, |event| unsafe { real(ms, event, event) });
+            let asks = of_itself == hipSuccess || of_itself == hipErrorNotReady;
+            return if asks { sync::not_ready(process) } else { of_itself };
         }
         let evidence = events.map(|event| process.events.evidence(event));
         let code = invoke();

@@ -39,8 +39,11 @@ pub(crate) unsafe fn launch(
 ) -> hipError_t {
     let body = |real: OnStream, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own arguments; a command keeps the graph.
-        let invoke = move || unsafe { real(exec, raw) };
+        let invoke = move || {
+            let _apart = of(own).and_then(Process::apart);
+            // SAFETY: the caller's own arguments; a command keeps the graph.
+            unsafe { real(exec, raw) }
+        };
         let Some(found) = found else { return invoke() };
         if found.process.graphs.all_plain() {
             let spec = turn::spec(key(exec));
@@ -75,7 +78,9 @@ fn later(
     exec: hipGraphExec_t,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
-    let known = found.process.graphs.find(exec).filter(|_| turn::is_at_home(found));
+    // A worker would launch it beside the calling thread's kernels, which old runtimes do not bear (`hal_hip::exclusion`).
+    let movable = turn::is_at_home(found) && !found.process.keeps_apart();
+    let known = found.process.graphs.find(exec).filter(|_| movable);
     let Some(exec) = known else { return turn::take(found, spec, invoke) };
     let kept = exec.clone();
     let call = move || {
@@ -91,6 +96,21 @@ fn later(
         }
         Err(error) => turn::refused(error),
     }
+}
+
+/// The functions that give a kernel its arguments in a graph that is no executable one. The real function is kept apart from
+/// workers' launches, and nothing else.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn describe<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
+    let body = |real: F, own| {
+        let _apart = of(own).and_then(Process::apart);
+        invoke(real)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
 }
 
 /// The functions that change an executable graph.
@@ -110,6 +130,7 @@ pub(crate) unsafe fn change<F: Copy>(
                 None => process.drain(Scope::Process),
             }
         }
+        let _apart = of(own).and_then(Process::apart);
         invoke(real)
     };
     // SAFETY: the caller's promise.

@@ -10,13 +10,16 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::proven;
 use crate::process::streams::{Found, Target};
+use crate::process::{self, Process};
 use crate::thread::Thread;
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
+use hal_hip::exclusion;
 use hal_hip::layout::Kernel;
 use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipError_t, hipEvent_t, hipFunction_t, hipStream_t, hipSuccess};
+use parking_lot::RwLockWriteGuard;
 use std::ffi::{c_int, c_uint, c_void};
 use xqueue::{After, Direct, Spec};
 
@@ -51,6 +54,15 @@ pub(super) enum Kind {
     Cooperative,
     /// Only the runtime knows.
     Unknown,
+}
+
+/// More shared memory than any compute unit has.
+const HOPELESS_SHARED: usize = 1 << 20;
+
+/// What a launch that is captured, and not launched, holds: it goes by the kernel's own arguments as well.
+#[inline(always)]
+fn captured() -> Option<RwLockWriteGuard<'static, ()>> {
+    process::get().filter(|process| process.captures.any()).and_then(Process::apart)
 }
 
 /// What a launch is, for the way that it takes.
@@ -103,6 +115,13 @@ impl Launch {
     ) -> Self {
         let launch = Self::of_function(f.0.cast_const(), sizes, shared, params);
         Self { work_items: true, extra, events, ..launch }
+    }
+
+    /// Whether every runtime refuses it, whatever is in front of it: the caller need not wait for that.
+    fn is_hopeless(&self) -> bool {
+        self.function.is_null()
+            || self.shared >= HOPELESS_SHARED
+            || !is_sane(self.grid, self.block, 0, self.work_items)
     }
 
     /// The kernel, if it can be launched later.
@@ -174,7 +193,10 @@ impl Launch {
             let Target { raw, found } = Target::of(own, stream, per_thread);
             let invoke = move |params, extra| invoke(real, raw, params, extra);
             match found {
-                None => invoke(self.params, self.extra),
+                None => {
+                    let _apart = if own { captured() } else { None };
+                    invoke(self.params, self.extra)
+                }
                 // SAFETY: the caller's promise; a launch belongs to no thread.
                 Some(found) => unsafe { self.go(found, invoke) },
             }
@@ -228,6 +250,7 @@ impl Launch {
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
             Ok(Err(error)) => turn::refused(error),
+            Err(invoke) if self.is_hopeless() => invoke(self.params, self.extra),
             Err(invoke) => {
                 let code = turn::take(found, spec, || invoke(self.params, self.extra));
                 if code == hipSuccess {
@@ -271,6 +294,9 @@ impl Launch {
         let copied =
             unsafe { self.copy(found) }.filter(|_| given.iter().all(|event| events.is_on(*event, device)));
         let Some((kernel, mut args)) = copied else {
+            if self.is_hopeless() {
+                return invoke(self.params, self.extra);
+            }
             let launched = turn::take(found, &spec, || invoke(self.params, self.extra));
             given.iter().for_each(|event| events.recorded(*event));
             return launched;
@@ -279,6 +305,7 @@ impl Launch {
         let holds = named.clone();
         let call = move || {
             let _ = &holds;
+            let _inside = exclusion::launching();
             args.pass(&invoke)
         };
         let bytes = size_of_val(&call);

@@ -1,11 +1,12 @@
 //! Code that the program registers or loads: which handle means which kernel is remembered, for deferred launches.
 
 use crate::boundary::{Call, Failure};
-use crate::errno;
 use crate::process::{self, Base};
+use crate::{bindings, errno};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipFunction_t, hipModule_t, hipSuccess};
 use std::ffi::{CStr, c_char, c_void};
+use std::mem;
 use xqueue::Scope;
 
 fn of(own: bool) -> Option<&'static Base> {
@@ -30,6 +31,14 @@ pub(crate) unsafe fn register_fat_binary(
     data: *const c_void,
 ) -> *mut *mut c_void {
     let body = |real: pfn::__hipRegisterFatBinary, own| {
+        // The first call of a library that has kernels: the wrapper is in its own memory.
+        let other = errno::kept(|| bindings::in_another_runtime(data, c"__hipRegisterFatBinary"));
+        if let Some(other) = other {
+            // SAFETY: the function of this name in a runtime has this type.
+            let register = unsafe { mem::transmute::<*const c_void, pfn::__hipRegisterFatBinary>(other) };
+            // SAFETY: the caller's own argument.
+            return unsafe { register(data) };
+        }
         // SAFETY: the caller's own argument.
         let modules = unsafe { real(data) };
         if let Some(base) = of(own) {
@@ -78,6 +87,11 @@ pub(crate) unsafe fn unregister_fat_binary(
     modules: *mut *mut c_void,
 ) {
     let body = |real: pfn::__hipUnregisterFatBinary, own| {
+        if process::is_inherited() {
+            // A forked child at its end. The device memory of the kernels is the parent's, and the runtime, which frees it
+            // here, may have been in the middle of something on a thread of ours that the child does not have.
+            return;
+        }
         drain(own);
         if let Some(base) = of(own) {
             errno::kept(|| base.kernels.remove_binary(modules.cast_const().cast()));

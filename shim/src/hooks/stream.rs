@@ -50,7 +50,11 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
             gone.end(process);
         }
         // SAFETY: the caller's own argument.
-        let code = unsafe { real(stream) };
+        let invoke = || unsafe { real(stream) };
+        let code = match process::get().filter(|_| gone.is_some()) {
+            Some(process) => process.captures.destroy(process.real, stream, invoke),
+            None => invoke(),
+        };
         if let Some((base, gone)) = gone {
             gone.retire(base);
         }

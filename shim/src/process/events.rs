@@ -10,9 +10,9 @@
 //! proves nothing.
 
 use hal_hip::real::Real;
-use hip_sys::types::{hipError_t, hipEvent_t, hipEventInterprocess, hipSuccess};
+use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,6 +26,8 @@ pub(crate) struct Events {
     states: Mutex<HashMap<usize, State>>,
     /// Where there are several devices: that of each event, because the runtime refuses a record on another one.
     devices: Mutex<HashMap<usize, u32>>,
+    /// Events without timing: the runtime is not asked for the time of one whose record it does not know.
+    untimed: Mutex<HashSet<usize>>,
     records: Records,
 }
 
@@ -110,6 +112,7 @@ impl Events {
             count: AtomicUsize::new(0),
             states: Mutex::new(HashMap::new()),
             devices: Mutex::new(HashMap::new()),
+            untimed: Mutex::new(HashSet::new()),
             records: Records::new(),
         }
     }
@@ -117,6 +120,9 @@ impl Events {
     /// The program has made an event with these flags.
     pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
         self.records.shard(event).remove(&event.as_raw());
+        if flags & hipEventDisableTiming != 0 {
+            self.untimed.lock().insert(event.as_raw());
+        }
         if flags & hipEventInterprocess != 0 {
             self.foreign(event);
         }
@@ -193,6 +199,25 @@ impl Events {
     pub(crate) fn is_on(&self, event: hipEvent_t, device: u32) -> bool {
         !event.is_null()
             && (self.real.devices <= 1 || self.devices.lock().get(&event.as_raw()) == Some(&device))
+    }
+
+    /// Whether the event is one of another device, so that the runtime refuses its record here.
+    pub(crate) fn is_elsewhere(&self, event: hipEvent_t, device: u32) -> bool {
+        self.real.devices > 1
+            && self.devices.lock().get(&event.as_raw()).is_some_and(|known| *known != device)
+    }
+
+    /// Whether the runtime would tell the time between these two once both were complete, as far as their flags and
+    /// devices go.
+    pub(crate) fn are_timed(&self, events: [hipEvent_t; 2]) -> bool {
+        let [one, other] = events.map(|event| event.as_raw());
+        let untimed = self.untimed.lock();
+        if untimed.contains(&one) || untimed.contains(&other) {
+            return false;
+        }
+        drop(untimed);
+        let devices = self.devices.lock();
+        self.real.devices <= 1 || devices.get(&one) == devices.get(&other)
     }
 
     /// Runs `body` with the event's state, if it has one that still matters.
@@ -272,6 +297,7 @@ impl Events {
     /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
+        self.untimed.lock().remove(&event.as_raw());
         if self.real.devices > 1 {
             self.devices.lock().remove(&event.as_raw());
         }

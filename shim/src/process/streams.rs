@@ -4,14 +4,12 @@
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
 use super::scheduler::desk::Desk;
-use super::{Base, Process, base, get};
+use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
 use crate::thread::Thread;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
-use hip_sys::types::{
-    hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipStreamDefault, hipSuccess,
-};
+use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
 use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -193,7 +191,7 @@ impl Target {
         let (raw, stream) = process.stream(stream, per_thread);
         let found = stream.and_then(|stream| {
             let queue = stream.queue_in(process)?;
-            let captures = process.captures.load(Ordering::Acquire) != 0 && process.is_capturing(raw);
+            let captures = process.captures.any() && process.is_capturing(raw);
             (!captures).then_some(Found { process, stream, queue })
         });
         Self { raw, found }
@@ -258,13 +256,7 @@ impl Process {
 
     /// Whether the stream captures at present. The default streams never do.
     pub(crate) fn is_capturing(&self, stream: hipStream_t) -> bool {
-        if stream.is_legacy_default() {
-            return false;
-        }
-        let mut status: hipStreamCaptureStatus = hipStreamCaptureStatusNone;
-        // SAFETY: the runtime's function gets a handle that the program has passed to it, and a place for the answer.
-        let code = unsafe { (self.real.stream_is_capturing)(stream, &mut status) };
-        code == hipSuccess && status != hipStreamCaptureStatusNone
+        captures::is_capturing(self.real, stream)
     }
 
     /// The queues of the default stream's kin on a device: it waits for them, and they for it.

@@ -1,0 +1,158 @@
+//! The compressed container of a bundle (`CCOB`, `hipcc --offload-compress`): what clang's `OffloadBundler.cpp` writes
+//! (`CompressedOffloadBundle`). Its header, by version:
+//!
+//! | | magic | version, method | whole size | unpacked size | hash |
+//! |---|---|---|---|---|---|
+//! | 1 | 4 bytes | 2 × u16 | – | u32 | u64 |
+//! | 2 | 4 bytes | 2 × u16 | u32 | u32 | u64 |
+//! | 3 | 4 bytes | 2 × u16 | u64 | u64 | u64 |
+//!
+//! Version 1 does not say where it ends, so that it is read from files and slices only.
+
+use super::source::MAX_EXTENT;
+use crate::layout::Unknown;
+use object::read::ReadRef;
+use std::io::Read as _;
+
+const MAGIC: &[u8] = b"CCOB";
+const ZLIB: u16 = 0;
+const ZSTD: u16 = 1;
+/// The largest bundle that is unpacked, bytes: it is held in memory while it is read.
+const MAX_UNPACKED: u64 = 2 << 30;
+
+/// The bundle in a compressed one; `None` if this is none.
+pub(super) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Option<Vec<u8>>, Unknown> {
+    if data.read_bytes_at(0, 4) != Ok(MAGIC) {
+        return Ok(None);
+    }
+    let (method, packed, size) = parts(data).map_err(|()| Unknown::Malformed)?.ok_or(Unknown::Compressed)?;
+    if size > MAX_UNPACKED {
+        return Err(Unknown::Compressed);
+    }
+    unpack(method, packed, size as usize)?.map(Some).ok_or(Unknown::Malformed)
+}
+
+/// Method, compressed bytes and unpacked size; `None` if the version is not known, or does not say how long it is.
+#[allow(clippy::type_complexity, reason = "a triple and the two ways of not having it")]
+fn parts<'a, R: ReadRef<'a>>(data: R) -> Result<Option<(u16, &'a [u8], u64)>, ()> {
+    let mut at = 4;
+    let mut number = |size: u64| {
+        let bytes = data.read_bytes(&mut at, size)?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let (version, method) = (number(2)?, number(2)? as u16);
+    let whole = match version {
+        1 => data.len()?,
+        2 => number(4)?,
+        3 => number(8)?,
+        _ => return Ok(None),
+    };
+    let size = number(if version == 3 { 8 } else { 4 })?;
+    number(8)?;
+    if version == 1 && whole == MAX_EXTENT {
+        return Ok(None);
+    }
+    let packed = data.read_bytes_at(at, whole.checked_sub(at).ok_or(())?)?;
+    Ok(Some((method, packed, size)))
+}
+
+/// `None` if the bytes are not what they should be.
+fn unpack(method: u16, packed: &[u8], size: usize) -> Result<Option<Vec<u8>>, Unknown> {
+    let plain = match method {
+        ZLIB => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, size).ok(),
+        ZSTD => {
+            let Ok(frames) = ruzstd::decoding::StreamingDecoder::new(packed) else { return Ok(None) };
+            let mut plain = Vec::new();
+            // One byte more shows that the header's size is wrong.
+            frames.take(size as u64 + 1).read_to_end(&mut plain).ok().map(|_| plain)
+        }
+        _ => return Err(Unknown::Compressed),
+    };
+    Ok(plain.filter(|plain| plain.len() == size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container of this version around bytes packed by zlib.
+    fn packed(version: u16, plain: &[u8]) -> Vec<u8> {
+        container(version, ZLIB, &miniz_oxide::deflate::compress_to_vec_zlib(plain, 6), plain.len())
+    }
+
+    fn container(version: u16, method: u16, packed: &[u8], size: usize) -> Vec<u8> {
+        let mut bytes = [MAGIC, &version.to_le_bytes(), &method.to_le_bytes()].concat();
+        let header: usize = match version {
+            1 => 20,
+            2 => 24,
+            _ => 32,
+        };
+        let whole = (header + packed.len()) as u64;
+        match version {
+            1 => {}
+            2 => bytes.extend((whole as u32).to_le_bytes()),
+            _ => bytes.extend(whole.to_le_bytes()),
+        }
+        bytes.extend(if version >= 3 {
+            (size as u64).to_le_bytes().to_vec()
+        } else {
+            (size as u32).to_le_bytes().to_vec()
+        });
+        bytes.extend([0; 8]);
+        assert_eq!(bytes.len(), header);
+        bytes.extend(packed);
+        bytes
+    }
+
+    /// Zstandard (RFC 8878) of these bytes, not compressed: a frame of one raw block.
+    fn raw_zstd(plain: &[u8]) -> Vec<u8> {
+        let mut bytes = 0xFD2F_B528u32.to_le_bytes().to_vec();
+        // One segment; the content's size in one byte.
+        bytes.extend([0x20, plain.len() as u8]);
+        bytes.extend(&(((plain.len() as u32) << 3 | 1).to_le_bytes())[..3]);
+        bytes.extend(plain);
+        bytes
+    }
+
+    #[test]
+    fn every_version_and_method_is_unpacked() {
+        let plain: Vec<u8> = (0..100_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
+        for version in 1..=3 {
+            let mut bytes = packed(version, &plain);
+            assert_eq!(open(&bytes[..]), Ok(Some(plain.clone())), "version {version}");
+            if version > 1 {
+                // What follows belongs to something else.
+                bytes.extend([0xEE; 64]);
+                assert_eq!(open(&bytes[..]), Ok(Some(plain.clone())), "version {version}");
+            }
+            let zstd = container(version, ZSTD, &raw_zstd(b"bundle"), 6);
+            assert_eq!(open(&zstd[..]), Ok(Some(b"bundle".to_vec())), "version {version}");
+        }
+        assert_eq!(open(&b"__CLANG_OFFLOAD_BUNDLE__"[..]), Ok(None));
+    }
+
+    #[test]
+    fn what_is_not_known_or_damaged_has_its_reason() {
+        assert_eq!(open(&packed(4, b"x")[..]), Err(Unknown::Compressed));
+        assert_eq!(open(&container(2, 7, b"x", 1)[..]), Err(Unknown::Compressed));
+        assert_eq!(open(&container(3, ZSTD, &raw_zstd(b"x"), 3 << 30)[..]), Err(Unknown::Compressed));
+        for wrong in [5, 7] {
+            assert_eq!(open(&container(2, ZSTD, &raw_zstd(b"bundle"), wrong)[..]), Err(Unknown::Malformed));
+        }
+        let whole = packed(3, b"something longer than a header");
+        for length in 4..whole.len() {
+            assert_eq!(open(&whole[..length]), Err(Unknown::Malformed), "{length}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damage_is_survived(at in 0usize..60, byte: u8, zstd: bool) {
+            let plain = b"something that is longer than the header of a container";
+            let mut bytes = if zstd { container(2, ZSTD, &raw_zstd(plain), plain.len()) } else { packed(2, plain) };
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = open(&bytes[..]);
+        }
+    }
+}

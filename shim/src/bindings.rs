@@ -1,0 +1,156 @@
+//! References that the dynamic linker has bound past us, or to us although they belong to another copy of the runtime.
+//!
+//! Two things make such references. A library that was loaded with RTLD_DEEPBIND finds HIP among its own dependencies
+//! before it finds us. And where two copies of the runtime are loaded, each for some library alone, we stand in front of
+//! both, but lead to one: what belongs to the other, and the calls that it makes to itself, must not end there.
+//!
+//! Neither is common, so nothing is looked at until one of them was seen ([`expect`]). From then on each look-up by name
+//! looks whether libraries were loaded since, and writes the right address into the slots of those that need it
+//! (docs/adr/0011). Until the first look-up in such a library its calls go where they were bound: natively as well.
+
+use crate::elf::{self, Reference};
+use crate::loader::{self, Object};
+use crate::{errno, runtime, table};
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Whether there is anything to look for.
+static EXPECTED: AtomicBool = AtomicBool::new(false);
+/// How many libraries had been loaded when all of them were last looked at.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+/// Held by whoever looks.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// Libraries may be bound past us from now on.
+pub(crate) fn expect() {
+    EXPECTED.store(true, Ordering::Release);
+}
+
+/// Looks at the libraries, if there may be something to find and any was loaded since the last time. Keeps errno, and
+/// leaves no error for `dlerror`.
+#[inline]
+pub(crate) fn look() {
+    if EXPECTED.load(Ordering::Relaxed) {
+        errno::kept(look_at_all);
+    }
+}
+
+#[cold]
+fn look_at_all() {
+    let loaded = elf::loaded_so_far();
+    if SEEN.load(Ordering::Acquire) == loaded || LOOKING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    for object in objects() {
+        set_right(&object);
+    }
+    SEEN.store(loaded, Ordering::Release);
+    LOOKING.store(false, Ordering::Release);
+    // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
+    unsafe { libc::dlerror() };
+}
+
+/// What is loaded, at this moment.
+fn objects() -> Vec<Object> {
+    unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: libc passes a valid description for the time of the call, and `data` is the place passed below.
+        let (info, found) = unsafe { (&*info, &mut *data.cast::<Vec<Object>>()) };
+        if !info.dlpi_phdr.is_null()
+            && let Some(object) = Object::of(info.dlpi_phdr.cast())
+        {
+            found.push(object);
+        }
+        0
+    }
+    let mut found = Vec::with_capacity(64);
+    // SAFETY: the callback has the type that libc wants, and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(take), ptr::from_mut(&mut found).cast()) };
+    found
+}
+
+/// Sets the references of one object right that lead to the wrong runtime, or past us. The main program is left alone:
+/// what it is linked with is in the global scope, where we come first and the runtime that we lead to next.
+pub(crate) fn set_right(object: &Object) {
+    if object.path().is_empty() || Object::ours().is_none_or(|ours| ours.is(object)) {
+        return;
+    }
+    // The handle also keeps it loaded meanwhile.
+    object.with_handle(|handle| {
+        let is_runtime = runtime::is_one(object, handle);
+        if is_runtime && runtime::contains(object.base) || object.is_named(&runtime::TOOLS) {
+            return;
+        }
+        elf::for_each_reference(object.map, |reference| {
+            let Some(entry) = table::find(reference.name) else { return };
+            let hook = entry.hook();
+            let wanted = if is_runtime {
+                (reference.value() == hook).then_some(reference.own).flatten()
+            } else if reference.own.is_none() {
+                of_a_library(&reference, hook, object, handle)
+            } else {
+                None
+            };
+            if let Some(wanted) = wanted {
+                reference.set(wanted);
+            }
+        });
+    });
+}
+
+/// What a library's reference is to lead to, if that is something else than now.
+fn of_a_library(
+    reference: &Reference<'_>,
+    hook: *const c_void,
+    object: &Object,
+    handle: *mut c_void,
+) -> Option<*const c_void> {
+    let now = reference.value();
+    if runtime::contains(now) {
+        return Some(hook);
+    }
+    // Either ours, or not looked up yet: then it leads into the library itself.
+    if now != hook && !Object::of(now).is_some_and(|containing| containing.is(object)) {
+        return None;
+    }
+    let local = loader::find(handle, reference.name)?.as_ptr().cast_const();
+    if runtime::contains(local) {
+        return (now != hook).then_some(hook);
+    }
+    // Another runtime than ours, unless the global scope, which comes first, has one.
+    let is_global = loader::find(libc::RTLD_NEXT, reference.name).is_some();
+    let is_ours = Object::of(local).zip(Object::ours()).is_none_or(|(there, ours)| there.is(&ours));
+    (!is_global && !is_ours).then_some(local)
+}
+
+/// The function of this name that an object would find if this library was not there, if that is one of another runtime
+/// than ours. Sets the object's references right if so: it is just being loaded, and makes its first call.
+pub(crate) fn in_another_runtime(inside: *const c_void, name: &CStr) -> Option<*const c_void> {
+    let object = Object::of(inside).filter(|object| !object.path().is_empty())?;
+    // Most have been here before, or need nothing: a runtime in the global scope is everybody's.
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    if loader::find(libc::RTLD_NEXT, name).is_some() {
+        return None;
+    }
+    let local = object.with_handle(|handle| loader::find(handle, name)).flatten()?.as_ptr().cast_const();
+    let defining = Object::of(local)?;
+    if runtime::contains(local) || Object::ours().is_none_or(|ours| ours.is(&defining)) {
+        return None;
+    }
+    if LAST.swap(object.base.addr(), Ordering::AcqRel) != object.base.addr() {
+        another_runtime(&defining);
+        set_right(&object);
+    }
+    Some(local)
+}
+
+/// A second copy of the runtime was seen. It is used as if we were not there, and that is said once.
+pub(crate) fn another_runtime(copy: &Object) {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    if KNOWN.swap(copy.base.addr(), Ordering::AcqRel) == copy.base.addr() {
+        return;
+    }
+    expect();
+    set_right(copy);
+    runtime::say_of_another(copy);
+}

@@ -1,0 +1,115 @@
+//! Which streams capture, as far as calls have shown. More than that only costs time: a launch then asks the runtime.
+//!
+//! A stream captures because it began to, or because it waited for an event of a capture. With the end of the capture the
+//! runtime lets these branches go; 5.2.3 does not, and refuses what is launched there from then on.
+
+use hal_hip::real::Real;
+use hip_sys::types::{hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipSuccess};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The captures of a process.
+pub(crate) struct Captures {
+    /// Streams that have begun one and not ended it.
+    begun: AtomicUsize,
+    /// How many there are of both kinds.
+    all: AtomicUsize,
+    branches: Mutex<Vec<hipStream_t>>,
+}
+
+impl Captures {
+    pub(crate) const fn new() -> Self {
+        Self { begun: AtomicUsize::new(0), all: AtomicUsize::new(0), branches: Mutex::new(Vec::new()) }
+    }
+
+    /// Whether any stream may capture.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.all.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether there is a capture that an event could carry to another stream.
+    #[inline(always)]
+    pub(crate) fn any_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire) != 0
+    }
+
+    /// Makes a call that may begin or end a capture of this stream.
+    pub(crate) fn change<R>(&self, real: &Real, stream: hipStream_t, invoke: impl FnOnce() -> R) -> R {
+        let before = is_capturing(real, stream);
+        // Before the call, so that no launch of this stream takes it for one that does not capture.
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        self.all.fetch_add(1, Ordering::AcqRel);
+        let result = invoke();
+        let after = is_capturing(real, stream);
+        self.less(1 + usize::from(before && !after) - usize::from(!before && after));
+        if before && !after {
+            self.look_at_branches(real);
+        }
+        result
+    }
+
+    /// A wait for an event has succeeded on this stream, which did not capture.
+    pub(crate) fn waited(&self, real: &Real, stream: hipStream_t) {
+        if !is_capturing(real, stream) {
+            return;
+        }
+        let mut branches = self.branches.lock();
+        if !branches.contains(&stream) {
+            branches.push(stream);
+            self.all.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Makes the call that destroys this stream, and perhaps what it captures.
+    pub(crate) fn destroy(
+        &self,
+        real: &Real,
+        stream: hipStream_t,
+        invoke: impl FnOnce() -> hip_sys::types::hipError_t,
+    ) -> hip_sys::types::hipError_t {
+        let captures = self.any() && is_capturing(real, stream);
+        let code = invoke();
+        if captures && code == hipSuccess {
+            let mut branches = self.branches.lock();
+            match branches.iter().position(|branch| *branch == stream) {
+                Some(index) => {
+                    branches.swap_remove(index);
+                    less(&self.all, 1);
+                }
+                None => self.less(1),
+            }
+        }
+        code
+    }
+
+    /// So many fewer that have begun.
+    fn less(&self, number: usize) {
+        less(&self.begun, number);
+        less(&self.all, number);
+    }
+
+    fn look_at_branches(&self, real: &Real) {
+        let mut branches = self.branches.lock();
+        let before = branches.len();
+        branches.retain(|branch| is_capturing(real, *branch));
+        less(&self.all, before - branches.len());
+    }
+}
+
+/// Never below zero: a capture that was on before there were queues ends without having begun here.
+fn less(count: &AtomicUsize, number: usize) {
+    let _ =
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| Some(count.saturating_sub(number)));
+}
+
+/// Whether the stream captures at present. The default streams never do.
+pub(crate) fn is_capturing(real: &Real, stream: hipStream_t) -> bool {
+    if stream.is_legacy_default() {
+        return false;
+    }
+    let mut status: hipStreamCaptureStatus = hipStreamCaptureStatusNone;
+    // SAFETY: the runtime's function gets a handle that the program has passed to it, and a place for the answer.
+    let code = unsafe { (real.stream_is_capturing)(stream, &mut status) };
+    code == hipSuccess && status != hipStreamCaptureStatusNone
+}

@@ -1,0 +1,43 @@
+// run: plain
+/* Launches that HIP refuses are refused by the call, with work pending on the stream and without, and leave nothing behind. */
+#include "check.h"
+
+int main() {
+  const size_t n = 256;
+  hipStream_t stream;
+  CHECK(hipStreamCreate(&stream));
+  Words want = pattern_words(n, 1);
+  gw_u64 *data = device_words(want), *dst = data;
+  const gw_u64 *src = data;
+  gw_u32 count = (gw_u32)n;
+  gw_u64 value = 1;
+  void *arguments[] = {&dst, &src, &count, &value};
+  const void *function = (const void *)mix;
+  Gate gate;
+  for (bool pending : {false, true}) {
+    printf("%s\n", pending ? "behind work" : "on an empty stream");
+    if (pending) gate.close(stream);
+    show("too many threads", hipLaunchKernel(function, dim3(1), dim3(1025), arguments, 0, stream));
+    show("too many in y", hipLaunchKernel(function, dim3(1), dim3(64, 64), arguments, 0, stream));
+    show("no threads", hipLaunchKernel(function, dim3(1), dim3(0), arguments, 0, stream));
+    show("no blocks", hipLaunchKernel(function, dim3(1, 0, 1), dim3(64), arguments, 0, stream));
+    show("too large a grid",
+         hipLaunchKernel(function, dim3(0xFFFFFFFF, 0xFFFF, 1), dim3(1024), arguments, 0, stream));
+    show("too much shared memory", hipLaunchKernel(function, dim3(1), dim3(64), arguments, 1 << 20, stream));
+    show("no function", hipLaunchKernel(nullptr, dim3(1), dim3(64), arguments, 0, stream));
+    if (!pending) show("what is no function", hipLaunchKernel(&value, dim3(1), dim3(64), arguments, 0, stream));
+    show("no module function",
+         hipModuleLaunchKernel(nullptr, 1, 1, 1, 64, 1, 1, 0, stream, arguments, nullptr));
+    if (!pending) { /* whether this one fits is looked at in its turn */
+      show("cooperative, too large",
+           hipLaunchCooperativeKernel(function, dim3(1 << 20), dim3(1024), arguments, 0, stream));
+    }
+    show("a good one", hipLaunchKernel(function, dim3(1), dim3(256), arguments, 0, stream));
+    cpu_mix(want, want, 1);
+  }
+  gate.open();
+  show("the end", hipStreamSynchronize(stream));
+  SAME_WORDS(data, want, "two good launches");
+  printf("%016llx\n", digest_of(want));
+  return passed();
+}

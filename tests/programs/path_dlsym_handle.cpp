@@ -1,0 +1,13 @@
+// run: unlinked | loads module_kernels
+/* A program that is not linked with HIP opens the runtime for itself alone and looks names up by its handle. */
+#include "by_name.h"
+
+static void *runtime;
+static void *look_up(const char *name) { return dlsym(runtime, name); }
+
+int main(int, char **argv) {
+  runtime = dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_LOCAL);
+  REQUIRE(runtime != nullptr, "%s", dlerror());
+  work_by_name(look_up, argv[1]);
+  return passed();
+}

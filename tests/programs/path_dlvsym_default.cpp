@@ -1,0 +1,13 @@
+// run: unlinked | loads module_kernels
+/* Names looked up with their version, in the default scope. */
+#include "by_name.h"
+
+static void *runtime;
+static void *look_up(const char *name) { return dlvsym(RTLD_DEFAULT, name, "hip_4.2"); }
+
+int main(int, char **argv) {
+  runtime = dlopen("libamdhip64.so.5", RTLD_NOW | RTLD_GLOBAL);
+  REQUIRE(runtime != nullptr, "%s", dlerror());
+  work_by_name(look_up, argv[1]);
+  return passed();
+}

@@ -1,0 +1,147 @@
+//! Random programs: natively and with the library in front, the same memory and results (docs/random-programs.md).
+//!
+//! `tests/random` makes a valid HIP program from a seed and carries it out; many in one process. Here the seeds are split
+//! into batches, each batch runs natively and once in each of [`MODES`], and the lines that the processes print are
+//! compared. A process that prints nothing for [`PATIENCE`] hangs. The library's own counts show how many commands it held
+//! back: a run in which it did nothing proves nothing.
+
+mod batch;
+mod shrink;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use batch::{Failure, Tools};
+pub use shrink::{shrink, text};
+
+/// How long a process may need for one program.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Programs in one process.
+const BATCH: u64 = 100;
+
+/// The least share of all commands that the library must have held back, in percent.
+const DEFERRED: u64 = 30;
+
+/// Programs that once showed a fault, which every run makes first; one line each in this file.
+const SEEDS: &str = include_str!("../random/seeds");
+
+/// One way of having the library in front of the programs.
+#[derive(Debug, Clone, Copy)]
+pub struct Mode {
+    /// For messages and the command line.
+    pub name: &'static str,
+    env: &'static [(&'static str, &'static str)],
+    /// Whether `XSCHED_TEST=chaos:SEED` goes with it.
+    chaos: bool,
+}
+
+/// `chaos` holds everything back and suspends at random; `defer` holds everything back; in `window` commands go straight
+/// through as long as one is in flight, so that what is held back must not be overtaken.
+pub const MODES: &[Mode] = &[
+    Mode { name: "chaos", env: &[], chaos: true },
+    Mode { name: "defer", env: &[("XSCHED_TEST", "defer")], chaos: false },
+    Mode { name: "window", env: &[("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")], chaos: false },
+];
+
+/// What to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Programs, besides the kept seeds.
+    pub count: u64,
+    /// The first seed.
+    pub first: u64,
+    /// How many times each is made, in one process.
+    pub repeat: u64,
+    /// Goes on after a failure.
+    pub keep_going: bool,
+    /// The ways to run them.
+    pub modes: Vec<Mode>,
+    /// The kept seeds first.
+    pub kept: bool,
+    /// More of the environment of the library.
+    pub env: Vec<(String, String)>,
+    /// Another `libshimhip.so` than the one beside this program.
+    pub library: Option<PathBuf>,
+}
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Programs that were the same in all modes.
+    pub passed: u64,
+    /// What was not, in the order in which it was found.
+    pub failures: Vec<Failure>,
+    /// Commands that went straight through, and that were held back.
+    pub direct: u64,
+    /// See `direct`.
+    pub deferred: u64,
+    /// Suspensions.
+    pub suspensions: u64,
+}
+
+impl Outcome {
+    /// Whether the library held back enough for the run to mean something.
+    pub fn deferred_enough(&self) -> bool {
+        self.deferred * 100 >= (self.direct + self.deferred) * DEFERRED && self.deferred > 0
+    }
+
+    fn add(&mut self, batch: Outcome) {
+        self.passed += batch.passed;
+        self.failures.extend(batch.failures);
+        self.direct += batch.direct;
+        self.deferred += batch.deferred;
+        self.suspensions += batch.suspensions;
+    }
+}
+
+/// The kept seeds.
+pub fn kept_seeds() -> impl Iterator<Item = u64> {
+    SEEDS.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok())
+}
+
+/// Carries a plan out, two batches at a time. `say` gets a line for each failure and now and then one about the progress.
+pub fn run(plan: &Plan, tools: &Tools, say: impl Fn(&str) + Sync) -> Outcome {
+    let mut batches: VecDeque<(u64, u64)> = VecDeque::new();
+    if plan.kept {
+        batches.extend(kept_seeds().map(|seed| (seed, 1)));
+    }
+    let (mut first, end) = (plan.first, plan.first + plan.count);
+    while first < end {
+        let count = BATCH.min(end - first);
+        batches.push_back((first, count));
+        first += count;
+    }
+    let all: u64 = batches.iter().map(|(_, count)| count).sum();
+    let queue = Mutex::new(batches);
+    let result = Mutex::new((Outcome::default(), Instant::now()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((first, count)) = lock(&queue).pop_front() {
+                    let _turn = crate::slots::take("gpu", 2);
+                    let batch = batch::run(plan, tools, first, count);
+                    for failure in &batch.failures {
+                        say(&failure.to_string());
+                    }
+                    if !batch.failures.is_empty() && !plan.keep_going {
+                        lock(&queue).clear();
+                    }
+                    let mut result = lock(&result);
+                    result.0.add(batch);
+                    if result.1.elapsed() > Duration::from_secs(10) {
+                        result.1 = Instant::now();
+                        say(&format!("{} of {all} programs", result.0.passed));
+                    }
+                }
+            });
+        }
+    });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner).0
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

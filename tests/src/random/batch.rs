@@ -1,0 +1,223 @@
+//! Some programs in a row, natively and in each mode, and the comparison.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{Mode, Outcome, PATIENCE, Plan};
+use crate::{Run, runtime};
+
+/// The built program and what it loads.
+#[derive(Debug)]
+pub struct Tools {
+    pub(super) program: PathBuf,
+    pub(super) code: PathBuf,
+}
+
+impl Tools {
+    /// Builds what is not there yet. The error is one sentence.
+    pub fn build() -> Result<Tools, String> {
+        Ok(Tools { program: runtime::random_program()?, code: crate::program("module_kernels")? })
+    }
+}
+
+/// A program that was not as it should be.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// `native`, or the mode.
+    pub mode: String,
+    /// What was different.
+    pub what: String,
+    /// The first program of its process, in which streams may come from programs before it.
+    pub first: u64,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { seed, mode, what, first } = self;
+        writeln!(f, "program {seed}, {mode}: {what}")?;
+        let count = seed - first + 1;
+        write!(f, "  again: random-programs --seed {seed} --count 1 --modes {mode} --repeat 20")?;
+        if count > 1 {
+            write!(f, "\n  as it was: random-programs --seed {first} --count {count} --modes {mode}")?;
+        }
+        write!(f, "\n  smaller: random-programs --shrink {seed} --modes {mode}")
+    }
+}
+
+/// What a process said of one program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) seed: u64,
+    pub(super) digest: String,
+    pub(super) wrong: Option<String>,
+}
+
+fn parse(line: &str) -> Option<Said> {
+    let mut words = line.strip_prefix("program ")?.splitn(3, ' ');
+    let seed = words.next()?.parse().ok()?;
+    let digest = words.next()?.to_owned();
+    let wrong = words.next().map(str::to_owned);
+    Some(Said { seed, digest, wrong })
+}
+
+/// What one process said, and why it ended before its time.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) said: Vec<Said>,
+    pub(super) broken: Option<String>,
+    direct: u64,
+    deferred: u64,
+    suspensions: u64,
+}
+
+/// Carries out `count` programs from `first` on in one process, each `repeat` times, without the steps of `drop`.
+pub(super) fn carry_out(
+    plan: &Plan,
+    tools: &Tools,
+    mode: Option<Mode>,
+    (first, count, repeat): (u64, u64, u64),
+    drop: &str,
+) -> Report {
+    let folder = tempfile::tempdir().expect("a folder for what the library says");
+    let log = folder.path().join("log");
+    let mut run = Run::of_executable(&tools.program).limit(PATIENCE * (count * repeat) as u32);
+    for argument in ["run", &tools.code.display().to_string()] {
+        run = run.arg(argument);
+    }
+    for number in [first, count, repeat] {
+        run = run.arg(number.to_string());
+    }
+    run = run.arg(drop);
+    if let Some(mode) = mode {
+        let library = match &plan.library {
+            Some(library) => library.clone(),
+            None => crate::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}")),
+        };
+        run = run.env("LD_PRELOAD", &library.display().to_string()).env("XSCHED_AUTO_XQUEUE", "ON");
+        run = run.env("XSCHED_LOG_LEVEL", "debug").env("XSCHED_LOG_FILE", &log.display().to_string());
+        for (name, value) in mode.env {
+            run = run.env(name, value);
+        }
+        if mode.chaos {
+            run = run.env("XSCHED_TEST", &format!("chaos:{first}"));
+        }
+        for (name, value) in &plan.env {
+            run = run.env(name, value);
+        }
+    }
+    let mut running = run.start();
+    let mut report = Report::default();
+    let mut over = false;
+    loop {
+        match running.next_line(PATIENCE) {
+            Ok(Some(line)) => match parse(&line) {
+                Some(said) => report.said.push(said),
+                None => over |= line == "ok",
+            },
+            Ok(None) => break,
+            Err(hang) => {
+                report.broken = Some(hang);
+                return report;
+            }
+        }
+    }
+    match running.try_finish() {
+        Err(hang) => report.broken = Some(hang),
+        Ok(finished) if finished.code != 0 || !over => {
+            let mut stderr: Vec<&str> = finished.stderr.lines().filter(|line| !line.contains("amdgpu_get_auth")).collect();
+            let last = stderr.split_off(stderr.len().saturating_sub(8)).join("\n");
+            report.broken = Some(format!("ended with code {}\n{last}", finished.code));
+        }
+        Ok(_) => {}
+    }
+    let log = std::fs::read_to_string(&log).unwrap_or_default();
+    report.direct = total(&log, "direct");
+    report.deferred = total(&log, "deferred");
+    report.suspensions = total(&log, "suspensions");
+    report
+}
+
+/// The sum of `NAME=number` over all lines.
+fn total(log: &str, name: &str) -> u64 {
+    let words = log.split_whitespace().filter_map(|word| word.split_once('='));
+    words.filter(|(key, _)| *key == name).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+}
+
+/// The same over several processes, if one breaks: the program in which it did counts, and the others go on.
+fn carry_out_all(plan: &Plan, tools: &Tools, mode: Option<Mode>, first: u64, count: u64) -> (Report, Vec<Failure>) {
+    let name = mode.map_or("native", |mode| mode.name);
+    let (mut all, mut failures) = (Report::default(), Vec::new());
+    let (mut next, end) = (first, first + count);
+    while next < end {
+        let mut report = carry_out(plan, tools, mode, (next, end - next, plan.repeat), "");
+        all.direct += report.direct;
+        all.deferred += report.deferred;
+        all.suspensions += report.suspensions;
+        let whole = report.said.len() as u64 / plan.repeat;
+        all.said.append(&mut report.said);
+        let Some(what) = report.broken else { break };
+        let seed = (next + whole).min(end - 1);
+        failures.push(Failure { seed, mode: name.to_owned(), what, first: next });
+        if !plan.keep_going {
+            break;
+        }
+        next = seed + 1;
+    }
+    (all, failures)
+}
+
+/// Makes the programs of one batch, natively and in each mode.
+pub(super) fn run(plan: &Plan, tools: &Tools, first: u64, count: u64) -> Outcome {
+    let (native, mut failures) = carry_out_all(plan, tools, None, first, count);
+    let mut outcome = Outcome::default();
+    let fail = |failures: &mut Vec<Failure>, said: &Said, mode: &str, what: String| {
+        failures.push(Failure { seed: said.seed, mode: mode.to_owned(), what, first });
+    };
+    for said in &native.said {
+        if let Some(wrong) = &said.wrong {
+            fail(&mut failures, said, "native", wrong.clone());
+        }
+    }
+    for mode in &plan.modes {
+        let (shimmed, broken) = carry_out_all(plan, tools, Some(*mode), first, count);
+        failures.extend(broken);
+        outcome.direct += shimmed.direct;
+        outcome.deferred += shimmed.deferred;
+        outcome.suspensions += shimmed.suspensions;
+        for said in &shimmed.said {
+            let want = native.said.iter().find(|native| native.seed == said.seed);
+            match (&said.wrong, want) {
+                (Some(wrong), _) => fail(&mut failures, said, mode.name, wrong.clone()),
+                (None, Some(want)) if want.digest != said.digest => {
+                    let what = format!("digest {} instead of {}", said.digest, want.digest);
+                    fail(&mut failures, said, mode.name, what);
+                }
+                _ => {}
+            }
+        }
+    }
+    let failed = |seed: &u64| failures.iter().any(|failure| failure.seed == *seed);
+    let complete = |seed: &u64| native.said.iter().any(|said| said.seed == *seed);
+    outcome.passed = (first..first + count).filter(|seed| complete(seed) && !failed(seed)).count() as u64;
+    failures.sort_by_key(|failure| failure.seed);
+    failures.dedup_by_key(|failure| (failure.seed, failure.mode.clone()));
+    outcome.failures = failures;
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let said = parse("program 17 00ff").expect("a line");
+        assert_eq!((said.seed, said.digest.as_str(), said.wrong), (17, "00ff", None));
+        let said = parse("program 17 00ff wrong: b2 differs").expect("a line");
+        assert_eq!(said.wrong.as_deref(), Some("wrong: b2 differs"));
+        assert_eq!(parse("ok"), None);
+        assert_eq!(total("queues direct=3 deferred=4\nqueues direct=5", "direct"), 8);
+    }
+}
