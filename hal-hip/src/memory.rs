@@ -233,6 +233,7 @@ pub fn fill_rows_later(real: &Real, rows: &Rows) -> bool {
 }
 
 /// The address of a variable of the program's on the current device, if so many bytes from this offset on are in it.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the symbol up and does not follow it")]
 pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -> Option<*mut c_void> {
     let (mut start, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: the runtime's function gets a place for its answer, and looks the symbol up without following it.

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) watcher: Watcher,
     pub(crate) stop: AtomicBool,
+    /// Pending commands beside which no other thread may launch.
+    pub(crate) exclusive: AtomicUsize,
     next_queue: AtomicU64,
 }
 
@@ -170,6 +172,7 @@ impl Domain {
             observer,
             watcher: Watcher::new(config.watch),
             stop: AtomicBool::new(false),
+            exclusive: AtomicUsize::new(0),
             next_queue: AtomicU64::new(1),
         };
         Self { core: Arc::new(core) }
@@ -238,6 +241,18 @@ impl Domain {
     /// Whether any queue of the process has something pending.
     pub fn has_pending(&self) -> bool {
         self.core.backlog.load(Ordering::Acquire) != 0
+    }
+
+    /// A command is about to be submitted beside whose launch no other thread may launch anything: until
+    /// [`Domain::end_exclusive`] nothing is launched directly while anything is pending. Costs direct
+    /// launches nothing, because they look at what is pending anyway.
+    pub fn begin_exclusive(&self) {
+        self.core.exclusive.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// That command has been launched or dropped.
+    pub fn end_exclusive(&self) {
+        self.core.exclusive.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// A drain: waits, holding nothing, until everything of the scope with a ticket below `before` is

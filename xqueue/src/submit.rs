@@ -175,7 +175,9 @@ impl XQueue {
         if self.frontier() != Ticket::NONE {
             return None;
         }
-        if self.core.backlog.load(Ordering::Acquire) != 0 && self.is_blocked_by_order(spec) {
+        if self.core.backlog.load(Ordering::Acquire) != 0
+            && (self.core.exclusive.load(Ordering::Acquire) != 0 || self.is_blocked_by_order(spec))
+        {
             return None;
         }
         let limited = self.limit(spec.key);

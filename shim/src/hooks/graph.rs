@@ -71,6 +71,28 @@ pub(crate) unsafe fn launch(
     unsafe { call.handle(body) }
 }
 
+/// While it lives nothing is launched directly beside the worker that launches a graph: old runtimes do not bear that
+/// (`hal_hip::exclusion`).
+struct Exclusive(Option<&'static Process>);
+
+impl Exclusive {
+    fn begin(process: &'static Process) -> Self {
+        let process = process.keeps_apart().then_some(process);
+        if let Some(process) = process {
+            process.domain.begin_exclusive();
+        }
+        Self(process)
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        if let Some(process) = self.0 {
+            process.domain.end_exclusive();
+        }
+    }
+}
+
 /// A launch that cannot be made at once.
 fn later(
     found: Found,
@@ -78,11 +100,9 @@ fn later(
     exec: hipGraphExec_t,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
-    // A worker would launch it beside the calling thread's kernels, which old runtimes do not bear (`hal_hip::exclusion`).
-    let movable = turn::is_at_home(found) && !found.process.keeps_apart();
-    let known = found.process.graphs.find(exec).filter(|_| movable);
+    let known = found.process.graphs.find(exec).filter(|_| turn::is_at_home(found));
     let Some(exec) = known else { return turn::take(found, spec, invoke) };
-    let kept = exec.clone();
+    let kept = (exec.clone(), Exclusive::begin(found.process));
     let call = move || {
         let _ = &kept;
         invoke()

@@ -1,6 +1,8 @@
 //! Launches that say more than a kernel and its sizes: cooperative ones, those with a configuration, and those whose parts
 //! the runtime has been given before.
 
+#![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
+
 use super::launch::{Kind, Launch, dims};
 use crate::boundary::{Call, Failure};
 use crate::process;
@@ -45,7 +47,6 @@ pub(crate) unsafe fn cooperative(
 /// # Safety
 ///
 /// That of the runtime's function.
-#[allow(clippy::too_many_arguments, reason = "the runtime's function has as many")]
 pub(crate) unsafe fn module_cooperative(
     call: Call<pfn::hipModuleLaunchCooperativeKernel>,
     f: hipFunction_t,
@@ -150,7 +151,9 @@ pub(crate) unsafe fn configured(
     // SAFETY: null or the caller's configuration.
     let Some(given) = unsafe { config.as_ref() }.copied() else {
         // SAFETY: the caller's own arguments, which the runtime refuses.
-        return unsafe { call.handle(|real: pfn::hipLaunchKernelExC, _| real(config, function, params)) };
+        let refuse = |real: pfn::hipLaunchKernelExC, _| unsafe { real(config, function, params) };
+        // SAFETY: the call's type is that of its function.
+        return unsafe { call.handle(refuse) };
     };
     // SAFETY: the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
@@ -183,7 +186,9 @@ pub(crate) unsafe fn module_configured(
     // SAFETY: null or the caller's configuration.
     let Some(given) = unsafe { config.as_ref() }.copied() else {
         // SAFETY: the caller's own arguments, which the runtime refuses.
-        return unsafe { call.handle(|real: pfn::hipDrvLaunchKernelEx, _| real(config, f, params, extra)) };
+        let refuse = |real: pfn::hipDrvLaunchKernelEx, _| unsafe { real(config, f, params, extra) };
+        // SAFETY: the call's type is that of its function.
+        return unsafe { call.handle(refuse) };
     };
     // SAFETY: the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };

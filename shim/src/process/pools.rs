@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use xqueue::{QueueId, Ticket, XQueue};
+use xqueue::{After, QueueId, Ticket, XQueue};
 
 /// A block that the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,8 @@ impl Returning {
 pub(crate) struct Pools {
     current: Option<pfn::hipDeviceGetMemPool>,
     blocks: Mutex<HashMap<usize, Block>>,
-    returning: Mutex<Vec<(Arc<Returning>, Option<(Arc<XQueue>, Ticket)>)>>,
+    /// With the command that does it.
+    returning: Mutex<Vec<(Arc<Returning>, Option<After>)>>,
 }
 
 impl Pools {
@@ -118,7 +119,7 @@ impl Pools {
     pub(crate) fn submitted(&self, returning: Arc<Returning>, queue: &Arc<XQueue>, ticket: Ticket) {
         let mut all = self.returning.lock();
         all.retain(|(one, _)| one.is_pending());
-        all.push((returning, Some((queue.clone(), ticket))));
+        all.push((returning, Some(After { queue: queue.clone(), through: ticket })));
     }
 
     /// Waits until what was to be returned is: who asks a pool, or empties it, must find it there. Inside a callback nothing
@@ -129,10 +130,13 @@ impl Pools {
         }
         let open: Vec<_> = {
             let all = self.returning.lock();
-            all.iter().filter(|(one, _)| one.is_pending()).filter_map(|(_, place)| place.clone()).collect()
+            all.iter()
+                .filter(|(one, _)| one.is_pending())
+                .filter_map(|(_, command)| command.clone())
+                .collect()
         };
-        for (queue, ticket) in open {
-            queue.wait_launched(ticket.next());
+        for After { queue, through } in open {
+            queue.wait_launched(through.next());
         }
     }
 
