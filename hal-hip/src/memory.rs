@@ -35,8 +35,10 @@ pub enum Later {
     AsItIs,
     /// With a copy of the source.
     Staged,
-    /// Not at all.
+    /// In its turn only.
     No,
+    /// It is nothing to launch: the runtime refuses it or has nothing to do, whatever is pending.
+    Nothing,
 }
 
 /// Rows of bytes in slices: what a copy or fill of two or three dimensions touches on one side.
@@ -153,7 +155,8 @@ pub fn device_of(real: &Real, address: *const c_void) -> Option<u32> {
     (found.memory_type.kind(real.major)? == MemoryKind::Device).then(|| u32::try_from(found.device).ok())?
 }
 
-/// How a one-dimensional asynchronous copy can be launched later.
+/// How a one-dimensional asynchronous copy can be launched later. Of no bytes, from or to nowhere, or beyond the end of what
+/// is allocated there, it is nothing (`ihipMemcpy` and `ihipMemcpy_validate` in hipamd/src/hip_memory.cpp; 5.2.3 tested).
 pub fn copy_later(
     real: &Real,
     dst: *const c_void,
@@ -161,12 +164,22 @@ pub fn copy_later(
     bytes: usize,
     kind: hipMemcpyKind,
 ) -> Later {
-    let known = [hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault]
-        .contains(&kind);
-    if bytes == 0 || !known {
-        return Later::No;
+    if bytes == 0 || dst.is_null() || src.is_null() || refuses_direction(real, kind) {
+        return Later::Nothing;
     }
-    decide([fits(place(real, dst), bytes), fits(place(real, src), bytes)], bytes, kind)
+    let places = [place(real, dst), place(real, src)];
+    if places.iter().any(|place| matches!(place, Some(Place::Device { left }) if *left < bytes)) {
+        return Later::Nothing;
+    }
+    let known = [hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault];
+    if known.contains(&kind) { decide(places, bytes, kind) } else { Later::No }
+}
+
+/// Whether the runtime has a look at the direction and knows no such one (`hipMemcpyAsync` in hipamd/src/hip_memory.cpp of
+/// October 2024; 6.4.3 and 7.2.4 tested, 5.2.3 copies all the same).
+fn refuses_direction(real: &Real, kind: hipMemcpyKind) -> bool {
+    const WITHOUT_COMPUTE_UNITS: u32 = 1024;
+    (real.major, real.minor) >= (6, 3) && kind.0 > hipMemcpyDefault.0 && kind.0 != WITHOUT_COMPUTE_UNITS
 }
 
 /// How an asynchronous copy of rows can be launched later.

@@ -1,5 +1,5 @@
 //! One-dimensional copies and fills. What is asynchronous in the runtime can be deferred; where it returns only when the
-//! copy is done, or would refuse it, the call is made in its turn on the calling thread.
+//! copy is done, or is not known to be, the call is made in its turn on the calling thread; what it refuses is refused at once.
 
 use super::defer::after_all_if;
 use super::turn::{self, code};
@@ -58,6 +58,7 @@ pub(super) unsafe fn go_later(
         false => Later::No,
     };
     let appended = match later {
+        Later::Nothing => return invoke(None),
         Later::No => return turn::take(found, spec, || invoke(None)),
         Later::AsItIs => {
             // SAFETY: the addresses stay the caller's until the copy is done, as for the runtime itself.

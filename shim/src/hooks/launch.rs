@@ -19,7 +19,7 @@ use hal_hip::layout::Kernel;
 use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipError_t, hipEvent_t, hipFunction_t, hipStream_t, hipSuccess};
-use parking_lot::RwLockWriteGuard;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::ffi::{c_int, c_uint, c_void};
 use xqueue::{After, Direct, Spec};
 
@@ -63,6 +63,11 @@ const HOPELESS_SHARED: usize = 1 << 20;
 #[inline(always)]
 fn captured() -> Option<RwLockWriteGuard<'static, ()>> {
     process::get().filter(|process| process.captures.any()).and_then(Process::apart)
+}
+
+/// What a launch in its turn holds: a worker may launch a graph meanwhile.
+fn beside(found: Found) -> Option<RwLockReadGuard<'static, ()>> {
+    (found.process.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::launching)
 }
 
 /// What a launch is, for the way that it takes.
@@ -252,7 +257,10 @@ impl Launch {
             Ok(Err(error)) => turn::refused(error),
             Err(invoke) if self.is_hopeless() => invoke(self.params, self.extra),
             Err(invoke) => {
-                let code = turn::take(found, spec, || invoke(self.params, self.extra));
+                let code = turn::take(found, spec, || {
+                    let _beside = beside(found);
+                    invoke(self.params, self.extra)
+                });
                 if code == hipSuccess {
                     self.taken(found);
                 }
@@ -297,7 +305,10 @@ impl Launch {
             if self.is_hopeless() {
                 return invoke(self.params, self.extra);
             }
-            let launched = turn::take(found, &spec, || invoke(self.params, self.extra));
+            let launched = turn::take(found, &spec, || {
+                let _beside = beside(found);
+                invoke(self.params, self.extra)
+            });
             given.iter().for_each(|event| events.recorded(*event));
             return launched;
         };

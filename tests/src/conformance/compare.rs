@@ -8,6 +8,8 @@ const OF_THE_RUNTIME: &[&str] = &[
     "amdgpu_get_auth",
     // ROCr, as a debug build: natively as well, and how often depends on how far the device was when the host waited.
     "Use of non-host signal in host signal wait API",
+    // ROCr, for each allocation that fails; a program that asks again until it succeeds has more of them.
+    "MemoryRegion::BlockAllocator::alloc failed",
     // ROCr 6 and 7 at exit; how many depends on what was in flight.
     "Resource leak detected by SharedSignalPool",
 ];
