@@ -176,7 +176,7 @@ pub fn copy_later(
 }
 
 /// Whether the runtime has a look at the direction and knows no such one (`hipMemcpyAsync` in hipamd/src/hip_memory.cpp of
-/// October 2024; 6.4.3 and 7.2.4 tested, 5.2.3 copies all the same).
+/// October 2024; 5.2.3 copies all the same).
 fn refuses_direction(real: &Real, kind: hipMemcpyKind) -> bool {
     const WITHOUT_COMPUTE_UNITS: u32 = 1024;
     (real.major, real.minor) >= (6, 3) && kind.0 > hipMemcpyDefault.0 && kind.0 != WITHOUT_COMPUTE_UNITS
