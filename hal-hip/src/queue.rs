@@ -13,7 +13,7 @@ use hip_sys::types::{
 use parking_lot::Mutex;
 use std::ffi::c_uint;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
 
 /// The flags for a mark, best first.
@@ -26,6 +26,9 @@ const FLAGS: [c_uint; 3] = [
 /// Index of the flags that this process's runtime takes.
 static FLAGS_IN_USE: AtomicU32 = AtomicU32::new(0);
 
+/// Whether a mark was recorded since the runtime's handlers were waited for last.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
+
 /// A stream.
 pub struct HipQueue {
     real: &'static Real,
@@ -34,12 +37,15 @@ pub struct HipQueue {
     device: u32,
     /// Events that no mark uses at present.
     pool: Mutex<Vec<hipEvent_t>>,
+    /// The event of the mark that was recorded last; 0 if there is none since the handlers were waited for.
+    last: AtomicUsize,
 }
 
 impl HipQueue {
     /// The stream with this handle, which the real functions get, on this device.
     pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
-        Self { real, stream: AtomicUsize::new(stream.as_raw()), device, pool: Mutex::new(Vec::new()) }
+        let (stream, last) = (AtomicUsize::new(stream.as_raw()), AtomicUsize::new(0));
+        Self { real, stream, device, pool: Mutex::new(Vec::new()), last }
     }
 
     /// The handle.
@@ -59,9 +65,67 @@ impl HipQueue {
 
     /// Gives the events of the pool back to the runtime, which is about to lose them.
     pub fn retire(&self) {
+        self.last.store(0, Ordering::Relaxed);
         for event in std::mem::take(&mut *self.pool.lock()) {
             // SAFETY: an event that was made here, that no mark uses, and that nobody else knows.
             let _ = unsafe { (self.real.event_destroy)(event) };
+        }
+    }
+
+    /// Waits until the hardware has completed what lies in front of the last mark. False: there is no mark for
+    /// whose handler nobody has waited.
+    pub fn wait_for_marks(&self) -> bool {
+        let event = hipEvent_t::from_raw(self.last.load(Ordering::Acquire));
+        if event == hipEvent_t::NULL {
+            return false;
+        }
+        // SAFETY: an event of this queue's, which are destroyed by `retire` only.
+        let _ = unsafe { (self.real.event_synchronize)(event) };
+        true
+    }
+
+    /// Waits until the runtime's handlers have dealt with all that the hardware has completed, of any stream.
+    ///
+    /// Behind each mark the runtime registers a handler, and one thread of ROCr's runs them in any order
+    /// (`AsyncEventsLoop`; `HsaAmdSignalHandler` in ROCclr). Until then commands hold their memory, and the handler reads
+    /// signals of the stream. That thread runs the handlers of all completed signals before it takes new ones, so those
+    /// that were complete before the first pair of events here have run when the second pair's are seen to have;
+    /// hipEventElapsedTime waits for its events' handlers (`hip::Event::elapsedTime`).
+    ///
+    /// The events wait for what a command of this stream would wait for. Not to be called inside a callback.
+    pub fn settle(&self) {
+        self.last.store(0, Ordering::Relaxed);
+        UNSETTLED.store(false, Ordering::Relaxed);
+        self.on_device(|| {
+            let mut pair = [hipEvent_t::NULL; 2];
+            // SAFETY: the runtime's function gets places for the events.
+            let made =
+                pair.iter_mut().all(|event| unsafe { (self.real.event_create)(event, 0) } == hipSuccess);
+            for _ in 0..2 {
+                if !made || !self.round(pair) {
+                    break;
+                }
+            }
+            for event in pair.into_iter().filter(|event| *event != hipEvent_t::NULL) {
+                // SAFETY: made above, and nobody else knows it.
+                let _ = unsafe { (self.real.event_destroy)(event) };
+            }
+        });
+    }
+
+    /// Whether marks were recorded, in any queue, since [`HipQueue::settle`] was called last.
+    pub fn is_unsettled() -> bool {
+        UNSETTLED.load(Ordering::Relaxed)
+    }
+
+    fn round(&self, [start, stop]: [hipEvent_t; 2]) -> bool {
+        let mut ms = 0.0;
+        // SAFETY: events of the caller's, a stream that lives at least as long as its queue, and a place for the time.
+        unsafe {
+            (self.real.event_record)(start, self.stream()) == hipSuccess
+                && (self.real.event_record)(stop, self.stream()) == hipSuccess
+                && (self.real.event_synchronize)(stop) == hipSuccess
+                && (self.real.event_elapsed)(&mut ms, start, stop) == hipSuccess
         }
     }
 
@@ -111,6 +175,10 @@ impl HwQueue for HipQueue {
             if code != hipSuccess {
                 self.pool.lock().push(event);
                 return Err(error(code));
+            }
+            self.last.store(event.as_raw(), Ordering::Release);
+            if !UNSETTLED.load(Ordering::Relaxed) {
+                UNSETTLED.store(true, Ordering::Relaxed);
             }
             Ok(Mark(event.as_raw() as u64))
         })

@@ -14,6 +14,8 @@ pub struct Real {
     pub event_destroy: pfn::hipEventDestroy,
     pub event_record: pfn::hipEventRecord,
     pub event_query: pfn::hipEventQuery,
+    pub event_synchronize: pfn::hipEventSynchronize,
+    pub event_elapsed: pfn::hipEventElapsedTime,
     pub stream_create: pfn::hipStreamCreateWithFlags,
     pub stream_destroy: pfn::hipStreamDestroy,
     pub stream_synchronize: pfn::hipStreamSynchronize,
@@ -72,6 +74,12 @@ impl Real {
     #[inline]
     pub fn keeps_every_result(&self) -> bool {
         self.major < 7
+    }
+
+    /// Whether a stream's end waits for its last handler only, and leaves signals to the others that are gone
+    /// (`~HwQueueTracker` in ROCclr's `rocvirtual.cpp`, which looks after them from 6.2 on).
+    pub fn end_outruns_handlers(&self) -> bool {
+        (self.major, self.minor) < (6, 2)
     }
 
     /// Makes the runtime keep an error that no program is likely to meet as this thread's last one, and returns which: an

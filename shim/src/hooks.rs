@@ -146,6 +146,10 @@ macro_rules! hook {
     (hipMallocFromPoolAsync, $call:expr, $scope:tt, ($place:expr, $size:expr, $pool:expr, $stream:expr)) => { $crate::hooks::pool::allocate($call, $place, $size, Some($pool), $stream, |real, stream| real($place, $size, $pool, stream)) };
     (hipFreeAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::give_back($call, $($a),*) };
     (hipFree, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::free($call, $($a),*) };
+    (hipMalloc, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
+    (hipMallocManaged, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
+    (hipMallocPitch, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
+    (hipExtMallocWithFlags, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
     (hipMemPoolDestroy, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
     (hipMemPoolGetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
     (hipMemPoolSetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };

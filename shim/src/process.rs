@@ -24,7 +24,7 @@ use graphs::Graphs;
 use hal_hip::exclusion;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
-use hal_hip::queue::HipDevice;
+use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::Real;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
@@ -255,12 +255,15 @@ fn find_real() -> Option<Real> {
         hipMemGetAddressRange,
         hipStreamGetFlags
     );
-    let (symbol_address, symbol_size) = functions!(hipGetSymbolAddress, hipGetSymbolSize);
+    let (symbol_address, symbol_size, event_synchronize, event_elapsed) =
+        functions!(hipGetSymbolAddress, hipGetSymbolSize, hipEventSynchronize, hipEventElapsedTime);
     Some(Real {
         event_create,
         event_destroy,
         event_record,
         event_query,
+        event_synchronize,
+        event_elapsed,
         stream_create,
         stream_destroy,
         stream_synchronize,
@@ -371,6 +374,16 @@ impl Process {
         if queue.frontier() != Ticket::NONE {
             self.drain(Scope::Queue(queue));
         }
+    }
+
+    /// Waits until the runtime's handlers behind marks have run for what is complete, as [`HipQueue::settle`] says: until
+    /// then completed commands hold their memory, which without marks they would not when a synchronous call returns.
+    /// Only for calls that wait for the device. Whether there was anything to wait for.
+    pub(crate) fn settle(&self) -> bool {
+        if !HipQueue::is_unsettled() || Thread::current().is_in_callback() || self.captures.any() {
+            return false;
+        }
+        self.default_stream().inspect(|stream| stream.hw.settle()).is_some()
     }
 
     fn totals(&self) -> Totals {

@@ -329,6 +329,8 @@ class Generator {
     step.how = (int)random.below(FILL_NOW + 1);
     step.stream = step.how == FILL_NOW ? 0 : some_stream(t);
     step.count = words(step.to, -1);
+    /* No row would be no command, and order nothing. */
+    if (step.how == FILL_2D && step.count < PITCH) step.how = FILL_BYTES;
     step.value = random.next();
     emit(step);
   }
@@ -343,6 +345,7 @@ class Generator {
     if (step.how == COPY_2D && (to == PAGEABLE || from == PAGEABLE)) step.how = COPY_ASYNC;
     step.stream = step.how == COPY_NOW ? 0 : some_stream(t);
     step.count = words(step.to, step.from);
+    if (step.how == COPY_2D && step.count < PITCH) step.how = COPY_ASYNC;
     /* A synchronous one orders too much to be frequent. */
     if (to == PAGEABLE && chance(60)) return;
     if (step.how == COPY_NOW && chance(50)) return;
@@ -509,7 +512,7 @@ class Generator {
     else if (draw < 83) about_events(t);
     else if (draw < 88) about_streams(t);
     else if (draw < 93) about_memory(t);
-    else if (EVERYTHING) use_graph(t);
+    else if (EVERYTHING || getenv("RANDOM_GRAPHS")) use_graph(t);
     else mix(t);
   }
   void end() {

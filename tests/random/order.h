@@ -110,6 +110,14 @@ class Order {
     return clock;
   }
 
+  /* What a thread knows that has synchronized a stream: before HIP 6 as if a command had been put there. */
+  Clock synchronized(int thread, int stream) const {
+    if (stream == 0 || HIP_VERSION_MAJOR < 6) return before(thread, stream);
+    Clock clock = threads[(size_t)thread].known;
+    clock.join(streams[(size_t)stream].done.back());
+    return clock;
+  }
+
   /* What is missing before this step may come next. */
   Need need(const Step &step) const {
     Need need;
@@ -169,7 +177,7 @@ class Order {
       case SYNC_STREAM:
       case ASK_STREAM:
       case REFUSED: stream_use(step, need); break;
-      case SYNC_DEVICE: break;
+      case SYNC_DEVICE: alone(step, need); break;
       case POST: wants(step.token >= (int)tokens.size() || !tokens[(size_t)step.token].posted, need); break;
       case AWAIT: wants(step.token < (int)tokens.size() && tokens[(size_t)step.token].posted, need); break;
       case NEW_GRAPH: new_graph(step, need); break;
@@ -212,6 +220,7 @@ class Order {
     if (step.to >= 0) use(buffers[(size_t)step.to]);
     if (step.from >= 0) use(buffers[(size_t)step.from]);
     if (step.graph >= 0) use(graphs[(size_t)step.graph]);
+    if (forgets(step)) fence(t);
     Clock done;
     unsigned index = 0;
     if (is_command(step)) {
@@ -263,7 +272,7 @@ class Order {
         events[(size_t)step.event].certain[t] = true;
         break;
       case SYNC_STREAM:
-        thread.known.join(before(t, step.stream));
+        thread.known.join(synchronized(t, step.stream));
         if (step.stream == 0) rely(t);
         for (Event &e : events) {
           if (e.stream == step.stream && knows(t, e.stream, e.clock.stream[e.stream])) e.certain[t] = true;
@@ -291,7 +300,7 @@ class Order {
       case NEW_GRAPH:
         graphs[(size_t)step.graph].alive = true;
         graphs[(size_t)step.graph].inside = step.inside;
-        if (step.how != BUILT) fence_thread = t, fence_time = thread.time(t);
+        if (step.how != BUILT) fence(t);
         break;
       case GONE_GRAPH: graphs[(size_t)step.graph].alive = false; break;
       default: break;
@@ -310,7 +319,7 @@ class Order {
     bool writes, by_thread;
   };
   std::vector<Token> tokens;
-  int fence_thread = -1; /* everything else comes before or after a capture */
+  int fence_thread = -1; /* everything else comes before or after such a step */
   unsigned fence_time = 0;
 
   static bool is_command(const Step &step) {
@@ -391,6 +400,10 @@ class Order {
     }
     return clock;
   }
+  void fence(int thread) {
+    fence_thread = thread;
+    fence_time = threads[(size_t)thread].time(thread);
+  }
   void rely(int thread) {
     for (Stream &stream : streams) stream.relied.at[thread] = threads[(size_t)thread].time(thread);
   }
@@ -438,13 +451,23 @@ class Order {
     wants(there, need);
     if (need.what == Need::NOTHING) after(step.thread, graphs[(size_t)step.graph], need);
   }
+  /* Nothing of another thread's comes while it is made. */
+  void heard_all(int thread, Need &need) const {
+    for (int u = 0; u < (int)threads.size(); u++) hears(thread, u, threads[(size_t)u].known.thread[u], need);
+  }
+  /* What waits for the device makes its streams forget their last command, and before HIP 5.7 also one that has just been
+   * submitted by another thread (amd::HostQueue::finish): what should wait for that one no longer does. */
+  bool forgets(const Step &step) const {
+    if (HIP_VERSION_MAJOR * 100 + HIP_VERSION_MINOR >= 507) return false;
+    if (step.op == SYNC_DEVICE) return true;
+    return step.op == GONE_BUFFER && buffers[(size_t)step.to].kind != POOL;
+  }
+  void alone(const Step &step, Need &need) const {
+    if (forgets(step)) heard_all(step.thread, need);
+  }
   void new_graph(const Step &step, Need &need) const {
     stream_use(step, need);
-    if (step.how != BUILT) {
-      for (int u = 0; u < (int)threads.size(); u++) {
-        hears(step.thread, u, threads[(size_t)u].known.thread[u], need);
-      }
-    }
+    if (step.how != BUILT) heard_all(step.thread, need);
     for (const Step &inner : step.inside) {
       for (int buffer : {inner.to, inner.from}) {
         if (buffer >= 0) exists(step.thread, inner, buffer, need);
@@ -519,6 +542,7 @@ class Order {
     wants(there, need);
     if (need.what != Need::NOTHING) return;
     const Buffer &b = buffers[(size_t)step.to];
+    alone(step, need);
     wants((b.kind == POOL) == (step.stream >= 0), need);
     after(step.thread, b, need);
     for (const Graph &graph : graphs) {

@@ -60,6 +60,7 @@ class Runner {
     streams.resize(order.streams.size());
     for (int t = 0; t < THREADS; t++) streams[(size_t)(1 + t)] = hipStreamPerThread;
     events.resize(order.events.size());
+    of_launch.resize(order.events.size());
     buffers.resize(order.buffers.size());
     graphs.resize(order.graphs.size());
     tokens.reset(new std::atomic<bool>[(size_t)token_count]());
@@ -124,6 +125,7 @@ class Runner {
   std::vector<unsigned> codes;
   std::vector<hipStream_t> streams;
   std::vector<hipEvent_t> events;
+  std::vector<char> of_launch; /* whether an event was last recorded by a launch */
   std::vector<Memory> buffers;
   std::vector<Executable> graphs;
   std::unique_ptr<std::atomic<bool>[]> tokens;
@@ -163,7 +165,7 @@ class Runner {
         kept.pop_back();
         return hipSuccess;
       }
-      case GONE_STREAM: return hipStreamDestroy(stream(s.stream));
+      case GONE_STREAM: return end_stream(stream(s.stream));
       case NEW_EVENT: return hipEventCreateWithFlags(&events[(size_t)s.event], (unsigned)s.how);
       case GONE_EVENT: return hipEventDestroy(event(s.event));
       case NEW_BUFFER: return new_buffer(s);
@@ -174,14 +176,22 @@ class Runner {
       case BUSY: return command(s, stream(s.stream));
       case CALLBACK: return hipStreamAddCallback(stream(s.stream), call_back, new Callback{this, &s}, 0);
       case HOST_MIX: host_mix(s); return hipSuccess;
-      case RECORD: return hipEventRecord(event(s.event), stream(s.stream));
+      case RECORD:
+        of_launch[(size_t)s.event] = false;
+        return hipEventRecord(event(s.event), stream(s.stream));
       case WAIT: return hipStreamWaitEvent(stream(s.stream), event(s.event), 0);
       case SYNC_EVENT:
         return s.how ? poll([&] { return hipEventQuery(event(s.event)); }) : hipEventSynchronize(event(s.event));
-      case ASK_EVENT: return hipEventQuery(event(s.event));
+      case ASK_EVENT: {
+        auto ask = [&] { return hipEventQuery(event(s.event)); };
+        return s.how && of_launch[(size_t)s.event] ? poll(ask) : ask();
+      }
       case ELAPSED: {
+        /* A launch's own events may be complete for a while before the runtime knows. */
+        const bool strict = !of_launch[(size_t)s.start] && !of_launch[(size_t)s.event];
         float ms = -1;
-        return hipEventElapsedTime(&ms, event(s.start), event(s.event));
+        auto ask = [&] { return hipEventElapsedTime(&ms, event(s.start), event(s.event)); };
+        return strict ? ask() : poll(ask);
       }
       case SYNC_STREAM:
         return s.how ? poll([&] { return hipStreamQuery(stream(s.stream)); }) : hipStreamSynchronize(stream(s.stream));
@@ -197,6 +207,31 @@ class Runner {
       case REFUSED: return refused(s);
     }
     return hipErrorUnknown;
+  }
+
+  /* The runtime's own thread deals with completed events in any order, and does so with the stream's signals. Before HIP 6.2
+   * hipStreamDestroy waits for the last of them only, as does the end of a graph for its streams, and the thread may find
+   * signals that are gone. That thread looks at everything that is complete before it takes anything new, so what was
+   * complete before the first pair is dealt with when the second one is. hipEventElapsedTime waits until both of its
+   * events are. */
+  static void settle(hipStream_t on) {
+    hipEvent_t start, stop;
+    float ms;
+    CHECK(hipEventCreate(&start));
+    CHECK(hipEventCreate(&stop));
+    for (int round = 0; round < 2; round++) {
+      CHECK(hipEventRecord(start, on));
+      CHECK(hipEventRecord(stop, on));
+      CHECK(hipEventSynchronize(stop));
+      CHECK(hipEventElapsedTime(&ms, start, stop));
+    }
+    CHECK(hipEventDestroy(start));
+    CHECK(hipEventDestroy(stop));
+  }
+  static hipError_t end_stream(hipStream_t on) {
+    CHECK(hipStreamSynchronize(on));
+    settle(on);
+    return hipStreamDestroy(on);
   }
 
   template <typename Ask>
@@ -269,6 +304,9 @@ class Runner {
     static thread_local unsigned char buffer[64];
     static thread_local size_t buffer_size;
     hipError_t code = hipErrorUnknown;
+    for (int given : {s.start, s.event}) {
+      if (given >= 0) of_launch[(size_t)given] = true;
+    }
     switch (s.how) {
       case PLAIN: code = hipLaunchKernel(host, dim3(blocks), dim3(threads), list, 0, on); break;
       case SPT:
@@ -305,8 +343,7 @@ class Runner {
       case FILL_16: return hipMemsetD16Async(at, (unsigned short)s.value, bytes / 2, on);
       case FILL_32: return hipMemsetD32Async(at, (int)s.value, bytes / 4, on);
       case FILL_2D:
-        return s.count < PITCH ? hipSuccess
-                               : hipMemset2DAsync(at, PITCH * 8, (int)(s.value & 0xFF), WIDTH * 8, s.count / PITCH, on);
+        return hipMemset2DAsync(at, PITCH * 8, (int)(s.value & 0xFF), WIDTH * 8, s.count / PITCH, on);
       case FILL_NOW: return hipMemset(at, (int)(s.value & 0xFF), bytes);
       default: return hipMemsetAsync(at, (int)(s.value & 0xFF), bytes, on);
     }
@@ -330,8 +367,7 @@ class Runner {
       case COPY_NOW: code = hipMemcpy(to, from, bytes, kind); break;
       case COPY_WITH_STREAM: code = hipMemcpyWithStream(to, from, bytes, kind, on); break;
       case COPY_2D:
-        code = s.count < PITCH ? hipSuccess
-                               : hipMemcpy2DAsync(to, PITCH * 8, from, PITCH * 8, WIDTH * 8, s.count / PITCH, kind, on);
+        code = hipMemcpy2DAsync(to, PITCH * 8, from, PITCH * 8, WIDTH * 8, s.count / PITCH, kind, on);
         break;
       case COPY_TYPED:
         code = kind == hipMemcpyDeviceToHost   ? hipMemcpyDtoHAsync(to, (hipDeviceptr_t)from, bytes, on)
@@ -444,6 +480,7 @@ class Runner {
   }
   hipError_t gone_graph(int number) {
     Executable &graph = graphs[(size_t)number];
+    settle(reused.captured[0]);
     const hipError_t code = hipGraphExecDestroy(graph.exec);
     return code != hipSuccess ? code : hipGraphDestroy(graph.graph);
   }
@@ -486,7 +523,7 @@ class Runner {
       if (kept.size() < 3) {
         kept.push_back(streams[i]);
       } else {
-        CHECK(hipStreamDestroy(streams[i]));
+        CHECK(end_stream(streams[i]));
       }
     }
   }

@@ -22,6 +22,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Programs in one process.
 const BATCH: u64 = 100;
 
+/// One program in so many may differ natively from what it computes, without a failure: it is made again.
+const NATIVELY: u64 = 200;
+
 /// The least share of all commands that the library must have held back, in percent.
 const DEFERRED: u64 = 30;
 
@@ -74,6 +77,8 @@ pub struct Outcome {
     pub passed: u64,
     /// What was not, in the order in which it was found.
     pub failures: Vec<Failure>,
+    /// Programs that were not right natively, and were made again until they were.
+    pub again: u64,
     /// Commands that went straight through, and that were held back.
     pub direct: u64,
     /// See `direct`.
@@ -88,8 +93,14 @@ impl Outcome {
         self.deferred * 100 >= (self.direct + self.deferred) * DEFERRED && self.deferred > 0
     }
 
+    /// Whether so many programs were not right natively that they prove nothing.
+    pub fn too_many_again(&self) -> bool {
+        self.again > 1 + (self.passed + self.failures.len() as u64) / NATIVELY
+    }
+
     fn add(&mut self, batch: Outcome) {
         self.passed += batch.passed;
+        self.again += batch.again;
         self.failures.extend(batch.failures);
         self.direct += batch.direct;
         self.deferred += batch.deferred;
@@ -151,7 +162,10 @@ pub fn run(plan: &Plan, tools: &Tools, say: impl Fn(&str) + Sync) -> Outcome {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((first, count)) = lock(&queue).pop_front() {
+                loop {
+                    // Not in a `while let`, which would keep the lock.
+                    let next = lock(&queue).pop_front();
+                    let Some((first, count)) = next else { break };
                     let _turn = crate::slots::take("gpu", 2);
                     let batch = batch::run(plan, tools, first, count);
                     for failure in &batch.failures {

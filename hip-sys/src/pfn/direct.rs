@@ -63,6 +63,10 @@ macro_rules! direct_prototypes {
             [own stream] fn hipMemsetD2D32Async(dst: hipDeviceptr_t, dst_pitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
             [own stream] fn hipMemsetD2D8Async(dst: hipDeviceptr_t, dst_pitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) -> hipError_t;
             [all stream] fn hipFreeAsync(dev_ptr: *mut c_void, stream: hipStream_t) -> hipError_t;
+            [none] fn hipMalloc(ptr: *mut *mut c_void, size: usize) -> hipError_t;
+            [none] fn hipMallocManaged(dev_ptr: *mut *mut c_void, size: usize, flags: c_uint) -> hipError_t;
+            [none] fn hipMallocPitch(ptr: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> hipError_t;
+            [none] fn hipExtMallocWithFlags(ptr: *mut *mut c_void, size_bytes: usize, flags: c_uint) -> hipError_t;
             [own stream] fn hipMallocAsync(dev_ptr: *mut *mut c_void, size: usize, stream: hipStream_t) -> hipError_t;
             [own stream] fn hipMallocFromPoolAsync(dev_ptr: *mut *mut c_void, size: usize, mem_pool: hipMemPool_t, stream: hipStream_t) -> hipError_t;
             [all] fn hipMemPoolDestroy(mem_pool: hipMemPool_t) -> hipError_t;

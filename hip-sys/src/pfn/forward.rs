@@ -50,7 +50,6 @@ macro_rules! forward_prototypes {
             [none] fn hipDeviceGetStreamPriorityRange(least_priority: *mut c_int, greatest_priority: *mut c_int) -> hipError_t;
             [none] fn hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t) -> hipError_t;
             [none] fn hipDriverGetVersion(driver_version: *mut c_int) -> hipError_t;
-            [none] fn hipExtMallocWithFlags(ptr: *mut *mut c_void, size_bytes: usize, flags: c_uint) -> hipError_t;
             [none] fn hipFuncGetAttribute(value: *mut c_int, attrib: hipFunction_attribute, hfunc: hipFunction_t) -> hipError_t;
             [none] fn hipGetDevice(device_id: *mut c_int) -> hipError_t;
             [none] fn hipGetDeviceCount(count: *mut c_int) -> hipError_t;
@@ -75,12 +74,9 @@ macro_rules! forward_prototypes {
             [none] fn hipInit(flags: c_uint) -> hipError_t;
             [none] fn hipIpcGetMemHandle(handle: *mut hipIpcMemHandle_t, dev_ptr: *mut c_void) -> hipError_t;
             [none] fn hipIpcOpenMemHandle(dev_ptr: *mut *mut c_void, handle: hipIpcMemHandle_t, flags: c_uint) -> hipError_t;
-            [none] fn hipMalloc(ptr: *mut *mut c_void, size: usize) -> hipError_t;
             [none] fn hipMalloc3D(pitched_dev_ptr: *mut hipPitchedPtr, extent: hipExtent) -> hipError_t;
             [none] fn hipMallocArray(array: *mut hipArray_t, desc: *const hipChannelFormatDesc, width: usize, height: usize, flags: c_uint) -> hipError_t;
             [none] fn hipMallocHost(ptr: *mut *mut c_void, size: usize) -> hipError_t;
-            [none] fn hipMallocManaged(dev_ptr: *mut *mut c_void, size: usize, flags: c_uint) -> hipError_t;
-            [none] fn hipMallocPitch(ptr: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> hipError_t;
             [none] fn hipMemGetAddressRange(pbase: *mut hipDeviceptr_t, psize: *mut usize, dptr: hipDeviceptr_t) -> hipError_t;
             [none] fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> hipError_t;
             [none] fn hipMemPoolCreate(mem_pool: *mut hipMemPool_t, pool_props: *const hipMemPoolProps) -> hipError_t;

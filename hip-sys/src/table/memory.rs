@@ -15,6 +15,7 @@ pub(super) const MEMORY: &[Function] = rows![Memory;
     Drain     ALL            "hipDestroyTextureObject" FREES,
     Drain     ALL            "hipDeviceDisablePeerAccess" FREES, // unmaps the peer's memory
     Drain     FROM_5_7       "hipDeviceGraphMemTrim" FREES,
+    Direct    ALL            "hipExtMallocWithFlags",
     Drain     ALL            "hipFree" FREES,
     Drain     ALL            "hipFreeArray" FREES,
     Direct    ALL            "hipFreeAsync", // memory that is not from a pool is freed as by hipFree
@@ -27,8 +28,11 @@ pub(super) const MEMORY: &[Function] = rows![Memory;
     Drain     ALL            "hipHostFree" FREES,
     Drain     ALL            "hipHostUnregister" FREES,
     Drain     ALL            "hipIpcCloseMemHandle" FREES,
+    Direct    ALL            "hipMalloc", // waits only if there is no memory but what is about to be given back
     Direct    ALL            "hipMallocAsync", // the block may be one that this stream has freed
     Direct    ALL            "hipMallocFromPoolAsync",
+    Direct    ALL            "hipMallocManaged",
+    Direct    ALL            "hipMallocPitch",
     Drain     ALL            "hipMemAddressFree" FREES,
     Drain     ALL            "hipMemMap" WAITS, // enqueues a mapping command on the default stream and waits for it
     Drain     ALL            "hipMemMapArrayAsync" FREES,

@@ -135,19 +135,43 @@ pub(crate) unsafe fn settled<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> h
     unsafe { call.handle(body) }
 }
 
-/// `hipFree`, which takes memory of pools as well
+/// `hipFree`, which takes memory of pools as well. What it frees can be had again when it returns: commands that have
+/// completed do not hold it any longer.
 ///
 /// # Safety
 ///
 /// That of the runtime's function.
 pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hipError_t {
-    let body = |real: pfn::hipFree| {
-        if let Some(process) = process::get() {
+    let body = |real: pfn::hipFree, own| {
+        if let Some(process) = of(own) {
+            process.drain(Scope::Process);
             process.pools.gives_up(address);
         }
         // SAFETY: the caller's own argument.
-        unsafe { real(address) }
+        let code = unsafe { real(address) };
+        if let Some(process) = of(own).filter(|_| code == hipSuccess && !address.is_null()) {
+            process.settle();
+        }
+        code
     };
     // SAFETY: the call's type is that of its function.
-    unsafe { drain::all(call, body) }
+    unsafe { call.handle(body) }
+}
+
+/// The functions that allocate memory of a device. They wait for nothing, unless there is none left but what is about
+/// to be given back.
+///
+/// # Safety
+///
+/// `F` is the type of the call's function.
+pub(crate) unsafe fn memory<F: Copy>(call: Call<F>, invoke: impl Fn(F) -> hipError_t) -> hipError_t {
+    let body = |real: F, own| {
+        let code = invoke(real);
+        match of(own).filter(|_| code == hipErrorOutOfMemory) {
+            Some(process) if process.pools.settle() | process.settle() => invoke(real),
+            _ => code,
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
 }

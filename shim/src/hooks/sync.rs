@@ -55,7 +55,17 @@ fn synchronized(
         }
         process.graphs.sweep();
     }
-    with_error(process, code, queues.iter().map(|queue| &**queue))
+    code
+}
+
+/// The default stream's queue, where whoever asks whether this stream is done asks for that one's work as well: with a
+/// blocking stream, before 6.0 (`hip::getQueue` in `hipStreamSynchronize_common` and `hipStreamQuery_common`; from 6.0 on
+/// they take the stream without that wait).
+fn awaited_default(found: Found) -> Option<&'static Arc<XQueue>> {
+    if found.queue.class() != OrderClass::Blocking || found.process.real.major >= 6 {
+        return None;
+    }
+    found.process.defaults.get(found.stream.hw.device() as usize)?.queue()
 }
 
 /// `hipDeviceSynchronize`
@@ -73,7 +83,8 @@ pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t
         let mut queues = process.domain.queues();
         queues.retain(|queue| queue.device() == device);
         // SAFETY: it takes no argument.
-        synchronized(process, &queues, || unsafe { real() })
+        let code = synchronized(process, &queues, || unsafe { real() });
+        with_error(process, code, queues.iter().map(|queue| &**queue))
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -97,7 +108,12 @@ pub(crate) unsafe fn stream(
         if found.queue.has_foreign_launches() {
             // The default stream waits for all that wait for it.
             let kin = found.process.default_kin(found.stream.hw.device());
-            return synchronized(found.process, &kin, invoke);
+            let code = synchronized(found.process, &kin, invoke);
+            return with_error(found.process, code, kin.iter().map(|queue| &**queue));
+        }
+        if let Some(default) = awaited_default(found) {
+            let code = synchronized(found.process, &[default.clone(), found.queue.clone()], invoke);
+            return with_error(found.process, code, std::iter::once(&**found.queue));
         }
         found.process.drain_queue(found.queue);
         let proof = found.queue.begin_sync();
@@ -116,6 +132,7 @@ pub(crate) unsafe fn stream(
 /// all that it waits for as well.
 fn is_complete(found: Found) -> bool {
     found.queue.is_complete()
+        && awaited_default(found).is_none_or(|queue| queue.is_complete())
         && (found.queue.class() != OrderClass::Default
             || found.process.default_kin(found.stream.hw.device()).iter().all(|queue| queue.is_complete()))
 }
@@ -148,7 +165,7 @@ pub(crate) unsafe fn query(
             OrderClass::Default if found.process.domain.has_pending() => {
                 found.process.default_kin(found.stream.hw.device()).iter().any(|queue| is_open(queue))
             }
-            _ => is_open(found.queue),
+            _ => is_open(found.queue) || awaited_default(found).is_some_and(|queue| is_open(queue)),
         };
         if open {
             return not_ready(found.process);

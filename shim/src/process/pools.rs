@@ -123,10 +123,10 @@ impl Pools {
     }
 
     /// Waits until what was to be returned is: who asks a pool, or empties it, must find it there. Inside a callback nothing
-    /// waits.
-    pub(crate) fn settle(&self) {
+    /// waits. Whether there was something.
+    pub(crate) fn settle(&self) -> bool {
         if Thread::current().is_in_callback() {
-            return;
+            return false;
         }
         let open: Vec<_> = {
             let all = self.returning.lock();
@@ -135,9 +135,11 @@ impl Pools {
                 .filter_map(|(_, command)| command.clone())
                 .collect()
         };
+        let some = !open.is_empty();
         for After { queue, through } in open {
             queue.wait_launched(through.next());
         }
+        some
     }
 
     /// A device is reset: nothing is known of any block any more.

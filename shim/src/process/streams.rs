@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use xqueue::{DeviceId, OrderClass, QueueConfig, XQueue};
+use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, XQueue};
 
 /// A stream. Never freed, because launching threads read it without a lock, but used again for another stream of its
 /// kind once it is gone: whoever still has it then, in a program that destroys what it uses, finds a stream.
@@ -157,6 +157,25 @@ impl Stream {
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
+        self.settle(process, queue);
+    }
+
+    /// Sees to it that the end of the stream finds no handler of a mark unfinished, where the runtime does not. The
+    /// runtime waits for the stream as well. What it would not wait for, the default stream's work, is not waited for here
+    /// either: then the end is as safe as without marks, if the program records events.
+    fn settle(&self, process: &Process, queue: &XQueue) {
+        if !process.real.end_outruns_handlers()
+            || Thread::current().is_in_callback()
+            || process.captures.any()
+        {
+            return;
+        }
+        let default = process.defaults.get(self.hw.device() as usize).and_then(|stream| stream.queue());
+        let is_alone = queue.class() == OrderClass::Independent
+            || default.is_none_or(|default| default.frontier() == Ticket::NONE && default.is_complete());
+        if self.hw.wait_for_marks() && is_alone {
+            self.hw.settle();
+        }
     }
 }
 

@@ -99,9 +99,17 @@ fn main() -> ExitCode {
     if !enough {
         println!("that is too little to prove anything");
     }
+    if outcome.again > 0 {
+        println!("{} were not right natively at first, and were made again", outcome.again);
+    }
+    let valid = !outcome.too_many_again();
+    if !valid {
+        println!("that is too many for the programs to be valid ones");
+    }
     let mut seeds: Vec<u64> = outcome.failures.iter().map(|failure| failure.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
-    println!("{} passed, {} failed", outcome.passed, seeds.len() + usize::from(!enough));
-    if seeds.is_empty() && enough { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let unproved = usize::from(!enough) + usize::from(!valid);
+    println!("{} passed, {} failed", outcome.passed, seeds.len() + unproved);
+    if seeds.is_empty() && unproved == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
