@@ -44,7 +44,7 @@ pub struct Outcome {
     pub passed: u64,
     /// Programs with a report, or with a wrong end.
     pub failed: u64,
-    /// Random programs that were not made because the runtime had ended their process.
+    /// Random programs in which the runtime ended the process.
     pub lost: u64,
 }
 
@@ -104,8 +104,9 @@ fn random_programs(
         let many = BATCH.min(end - next);
         let (said, broken) = random::said(&plan, tools, mode, next, many);
         made += said;
+        // The program in which the process ended is lost, and the others go on.
+        next += if broken.is_some() { said + 1 } else { many };
         ends.extend(broken);
-        next += many;
     }
     (reports(folder.path()), made, ends)
 }
