@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients lint fmt docs \
+.PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
 	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual clean
 
 # What hipcc compiles examples for.
@@ -42,6 +42,9 @@ test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory 
 
 test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under the shim on HIP 7.2, 5 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
+
+test-races: deps ## ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
+	@scripts/test-races $(ARGS)
 
 lint: ## Check format and lints
 	cargo fmt --all -- --check

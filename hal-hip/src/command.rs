@@ -167,7 +167,7 @@ mod tests {
 
     fn kernel(size: u32) -> &'static Kernel {
         let layout = Layout::new(vec![ArgSlot { offset: 0, size }], size).unwrap();
-        Box::leak(Box::new(Kernel { name: "k".into(), layout }))
+        Box::leak(Box::new(Kernel { name: "k".into(), layout, threads: 1024 }))
     }
 
     #[test]

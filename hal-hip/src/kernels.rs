@@ -324,13 +324,13 @@ impl State {
             Some(Owners::One(owner)) => std::slice::from_ref(owner),
             Some(Owners::Several(owners)) => owners,
         };
-        let mut result = Err(Unknown::NotRegistered);
+        let mut result: Found = Err(Unknown::NotRegistered);
         for owner in owners {
             let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
             let kernel = loaded.image(processors).kernel_by_key(owner.name);
             // Which one the runtime takes is its affair, so all must agree.
             match (&result, &kernel) {
-                (Ok(Kernel { layout, .. }), Ok(other)) if layout.args() != other.layout.args() => {
+                (Ok(one), Ok(other)) if !one.is_launched_as(other) => {
                     return Ok(Err(Unknown::EntriesDiffer));
                 }
                 (_, Err(reason)) => return Ok(Err(*reason)),

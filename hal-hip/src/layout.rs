@@ -67,6 +67,15 @@ pub struct Kernel {
     pub name: Box<str>,
     /// Its arguments.
     pub layout: Layout,
+    /// The most threads in a block (launch bounds); the runtime refuses more. `u32::MAX` if the code does not say.
+    pub threads: u32,
+}
+
+impl Kernel {
+    /// Whether a launch of one is good for the other.
+    pub(crate) fn is_launched_as(&self, other: &Self) -> bool {
+        self.layout.args() == other.layout.args() && self.threads == other.threads
+    }
 }
 
 /// Why no layout is known. The launch then keeps the caller's own arguments.

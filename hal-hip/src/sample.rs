@@ -20,6 +20,7 @@ pub(crate) fn kernel_value(name: &str, size: u64, args: Option<Vec<Value>>) -> V
     map.extend(args.map(|args| (text(".args"), Value::Array(args))));
     map.push((text(".kernarg_segment_size"), size.into()));
     map.push((text(".language_version"), Value::Array(vec![2.into(), 0.into()])));
+    map.push((text(".max_flat_workgroup_size"), 256.into()));
     map.push((text(".name"), text(name)));
     map.push((text(".extension"), Value::Ext(3, vec![0; 16])));
     map.push((text(".other"), Value::Map(vec![(1.into(), Value::Binary(vec![1; 300]))])));

@@ -156,3 +156,67 @@ pub(crate) fn another_runtime(copy: &Object) {
     set_right(copy);
     runtime::say_of_another(copy);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All references of an object, by name, with where they lead.
+    fn references(object: &Object) -> Vec<(String, usize)> {
+        let mut found = Vec::new();
+        elf::for_each_reference(object.map, |reference| {
+            found.push((reference.name.to_string_lossy().into_owned(), reference.value().addr()));
+        });
+        found
+    }
+
+    #[test]
+    fn every_loaded_object_is_listed() {
+        let (ours, libc) = (Object::ours(), Object::of(libc::malloc as *const () as *const c_void));
+        let objects = objects();
+        for object in [ours, libc].into_iter().flatten() {
+            assert_eq!(objects.iter().filter(|listed| listed.is(&object)).count(), 1, "{object:?}");
+        }
+        assert!(objects.len() as u64 <= elf::loaded_so_far());
+    }
+
+    #[test]
+    fn references_lead_where_the_dynamic_linker_says() {
+        // This program calls libc by name, through slots that were filled when it started or will be.
+        let ours = Object::ours().expect("this code is in an object");
+        let references = references(&ours);
+        let (_, slot) =
+            references.iter().find(|(name, _)| name == "dl_iterate_phdr").expect("a function that we call");
+        // SAFETY: a pseudo handle and a C string.
+        let real = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dl_iterate_phdr".as_ptr()) };
+        assert_eq!(*slot, real.addr());
+    }
+
+    #[test]
+    fn what_has_nothing_to_do_with_hip_is_left_as_it_is() {
+        let before: Vec<_> = objects().iter().map(references).collect();
+        assert!(before.iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");
+        for object in objects() {
+            set_right(&object);
+        }
+        assert_eq!(objects().iter().map(references).collect::<Vec<_>>(), before);
+        assert_eq!(in_another_runtime(libc::malloc as *const () as *const c_void, c"hipMalloc"), None);
+        assert_eq!(in_another_runtime(ptr::null(), c"hipMalloc"), None);
+        assert_eq!(in_another_runtime(libc::malloc as *const () as *const c_void, c"malloc"), None);
+    }
+
+    #[test]
+    fn libraries_are_looked_at_once_and_only_if_expected() {
+        look();
+        assert_eq!(SEEN.load(Ordering::Acquire), 0, "nothing was expected");
+        expect();
+        // Another test that looks a name up may be looking.
+        while SEEN.load(Ordering::Acquire) != elf::loaded_so_far() {
+            look();
+            std::thread::yield_now();
+        }
+        // Now there is nothing to look at, and nobody does.
+        look_at_all();
+        assert_eq!(SEEN.load(Ordering::Acquire), elf::loaded_so_far());
+    }
+}

@@ -76,7 +76,7 @@ macro_rules! ask {
 /// # Safety
 ///
 /// That of libc's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, races)), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     ask!(decide_dlsym, return address in "rdx")
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 /// # Safety
 ///
 /// That of libc's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, races)), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlvsym(
     handle: *mut c_void,
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn dlvsym(
 /// # Safety
 ///
 /// That of libc's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, races)), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
     ask!(decide_dlopen, return address in "rdx")

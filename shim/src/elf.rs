@@ -143,7 +143,11 @@ impl Reference<'_> {
 
 /// The rights of the page at an address, as the kernel lists them.
 fn protection_of(address: usize) -> Option<c_int> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    protection_in(&std::fs::read_to_string("/proc/self/maps").ok()?, address)
+}
+
+/// The same in such a list: lines of a range, its rights, and perhaps a path at the end.
+fn protection_in(maps: &str, address: usize) -> Option<c_int> {
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
@@ -151,11 +155,12 @@ fn protection_of(address: usize) -> Option<c_int> {
         if !(bound(start)?..bound(end)?).contains(&address) {
             return None;
         }
+        let said = rest.split(' ').next()?;
         let rights = [(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)];
         Some(
             rights
                 .iter()
-                .filter(|(letter, _)| rest.as_bytes().contains(letter))
+                .filter(|(letter, _)| said.as_bytes().contains(letter))
                 .map(|(_, right)| right)
                 .sum(),
         )
@@ -309,24 +314,4 @@ fn gnu_hash(name: &CStr) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_what_dlsym_finds() {
-        for name in [c"dlvsym", c"dlsym", c"malloc", c"pthread_create"] {
-            // SAFETY: the handle is a pseudo handle and the name a C string.
-            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-            let found = find_after_us(name).map_or(ptr::null_mut(), NonNull::as_ptr);
-            assert!(!expected.is_null());
-            assert_eq!(found, expected, "{name:?}");
-        }
-        assert_eq!(find_after_us(c"no_such_function_anywhere"), None);
-    }
-
-    #[test]
-    fn hashes_as_the_dynamic_linker_does() {
-        assert_eq!(gnu_hash(c""), 5381);
-        assert_eq!(gnu_hash(c"printf"), 0x156b_2bb8);
-    }
-}
+mod tests;

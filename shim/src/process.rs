@@ -8,6 +8,7 @@
 pub(crate) mod captures;
 pub(crate) mod devices;
 pub(crate) mod events;
+pub(crate) mod fits;
 pub(crate) mod graphs;
 pub(crate) mod pools;
 pub(crate) mod proven;
@@ -66,6 +67,8 @@ pub(crate) struct Process {
     pub(crate) pools: Pools,
     /// Cooperative launches that the runtime has taken.
     pub(crate) cooperative: Proven,
+    /// What says which launches it would not take, if the runtime has it.
+    pub(crate) fits: Option<fits::Functions>,
     /// Whether a stream can wait for a value in any memory, and not in signals only.
     pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
@@ -293,6 +296,13 @@ fn graph_functions() -> Option<graphs::Functions> {
     Some(graphs::Functions { nodes, node_type, child, destroy })
 }
 
+/// What says which launches the runtime would not take.
+fn fits_functions() -> Option<fits::Functions> {
+    let (host, module) =
+        functions!(hipOccupancyMaxPotentialBlockSize, hipModuleOccupancyMaxPotentialBlockSize);
+    Some(fits::Functions { host, module })
+}
+
 impl Process {
     fn new(base: &'static Base, real: &'static Real) -> Self {
         let config = xqueue::Config {
@@ -325,6 +335,7 @@ impl Process {
             graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config.auto.enabled),
             pools: Pools::new(current_pool),
             cooperative: Proven::default(),
+            fits: fits_functions(),
             // The runtime reads it as well when it starts, which is now or was before.
             waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,

@@ -135,7 +135,7 @@ fn read(log: &Path) -> Result<String, String> {
     }
 }
 
-fn finish(run: Run, end: End) -> Result<Finished, String> {
+pub(crate) fn finish(run: Run, end: End) -> Result<Finished, String> {
     let mut running = run.start();
     if end == End::Killed {
         let line = running.try_line()?;
@@ -148,7 +148,7 @@ fn finish(run: Run, end: End) -> Result<Finished, String> {
 }
 
 /// Whether the native run came to the end that its directions name.
-fn as_directed(native: &Finished, end: End) -> Result<(), String> {
+pub(crate) fn as_directed(native: &Finished, end: End) -> Result<(), String> {
     let (code, last) = match end {
         End::Ok => (0, Some("ok")),
         End::Code(code) => (code, None),

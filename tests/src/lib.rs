@@ -18,13 +18,14 @@ mod daemon;
 pub mod faults;
 mod process;
 pub mod program;
+pub mod races;
 pub mod random;
 mod runtime;
 mod slots;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Running, Stats};
-pub use runtime::{Installed, Runtime, arch, hip_major, linked_program, program};
+pub use runtime::{Installed, Runtime, Sanitized, arch, hip_major, linked_program, program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

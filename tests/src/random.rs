@@ -66,8 +66,19 @@ pub struct Plan {
     pub kept: bool,
     /// More of the environment of the library.
     pub env: Vec<(String, String)>,
-    /// Another `libshimhip.so` than the one beside this program.
-    pub library: Option<PathBuf>,
+    /// Which library.
+    pub library: Library,
+}
+
+/// A `libshimhip.so`.
+#[derive(Debug, Clone)]
+pub enum Library {
+    /// The one beside this program, preloaded.
+    Built,
+    /// Another one, preloaded.
+    Other(PathBuf),
+    /// The one that the programs are linked with.
+    Linked,
 }
 
 /// What came of a plan.
@@ -125,7 +136,7 @@ pub fn find_faults(tools: &Tools, library: &Path, say: impl Fn(&str) + Sync) -> 
             modes: MODES.iter().filter(|mode| mode.chaos).copied().collect(),
             kept: false,
             env: vec![("XSCHED_BROKEN".to_owned(), fault.to_string())],
-            library: Some(library.to_owned()),
+            library: Library::Other(library.to_owned()),
         };
         let outcome = run(&plan, tools, |_| {});
         // What the runtime alone does wrong is no find.
@@ -137,6 +148,13 @@ pub fn find_faults(tools: &Tools, library: &Path, say: impl Fn(&str) + Sync) -> 
         first.is_some()
     };
     FAULTS.iter().filter(found).count()
+}
+
+/// Makes these programs in this mode; the memory is not compared. How many came to their end, and what ended the process
+/// before its time.
+pub(crate) fn said(plan: &Plan, tools: &Tools, mode: Mode, first: u64, count: u64) -> (u64, Option<String>) {
+    let report = batch::carry_out(plan, tools, Some(mode), (first, count, 1), "");
+    (report.said.len() as u64, report.broken)
 }
 
 /// The kept seeds.

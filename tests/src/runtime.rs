@@ -25,8 +25,8 @@ pub trait Runtime: Debug + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Installed;
 
-impl Runtime for Installed {
-    fn build(&self, program: &Program) -> Result<PathBuf, String> {
+impl Installed {
+    fn step(program: &Program) -> Result<Step, String> {
         let directions = &program.directions;
         let mut step = if program.has_kernels() {
             Step::hipcc()
@@ -57,6 +57,59 @@ impl Runtime for Installed {
                 step.add(&["-Wl,--as-needed", "-lhiprtc"]);
             }
         }
+        Ok(step)
+    }
+}
+
+impl Runtime for Installed {
+    fn build(&self, program: &Program) -> Result<PathBuf, String> {
+        Installed::step(program)?.built(&program.name)
+    }
+
+    fn enter(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// The installed runtime, and a `libshimhip.so` made for ThreadSanitizer: programs are linked with both. Only the library
+/// is instrumented (docs/races.md).
+#[derive(Clone, Debug)]
+pub struct Sanitized {
+    /// The library.
+    pub library: PathBuf,
+    /// ThreadSanitizer's runtime, the archive that comes with the compiler of the library.
+    pub sanitizer: PathBuf,
+}
+
+impl Sanitized {
+    fn link(&self, step: &mut Step) {
+        // Programs ask for the library by its own name. It is linked and not preloaded: a preload would also meet the
+        // symbolizer that ThreadSanitizer starts, which has none of its functions.
+        let folder = self.library.parent().unwrap_or(Path::new("."));
+        let _ = symlink("libshimhip.so", folder.join("libshimhip.so.1"));
+        let folder = folder.display();
+        // The archive by way of the linker's options, because hipcc takes a file of this name for a source. And all of it
+        // first: the library has to stand before the runtime.
+        let archive = self.sanitizer.display();
+        let flags = [
+            format!("-Wl,--whole-archive,{archive},--no-whole-archive"),
+            format!("-Wl,--no-as-needed,-rpath,{folder}"),
+            format!("-L{folder}"),
+            "-lshimhip".to_owned(),
+            "-lrt".to_owned(),
+            "-lm".to_owned(),
+        ];
+        step.arguments.splice(0..0, flags);
+    }
+}
+
+impl Runtime for Sanitized {
+    fn build(&self, program: &Program) -> Result<PathBuf, String> {
+        if program.directions.kind != Kind::Executable {
+            return Installed.build(program);
+        }
+        let mut step = Installed::step(program)?;
+        self.link(&mut step);
         step.built(&program.name)
     }
 
@@ -83,12 +136,16 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     Installed.build(&Program::find(name)?)
 }
 
-/// The executable of `tests/random`.
-pub(crate) fn random_program() -> Result<PathBuf, String> {
+/// The executable of `tests/random`, perhaps with ThreadSanitizer.
+pub(crate) fn random_program(sanitized: Option<&Sanitized>) -> Result<PathBuf, String> {
     let mut step = Step::hipcc();
     step.add(&["-I", "examples/kernels", "-I", FOLDER]);
     step.source(Path::new("tests/random/random.hip"));
     step.add(EXECUTABLE);
+    if let Some(sanitized) = sanitized {
+        step.add(&["-g"]);
+        sanitized.link(&mut step);
+    }
     step.built("random")
 }
 

@@ -1,6 +1,7 @@
-//! Faults on purpose: whether the random programs find a broken order (docs/random-programs.md). Only there with the
-//! feature `broken-order`, which no optimized build accepts.
+//! Faults on purpose: whether the random programs find a broken order (docs/random-programs.md), and ThreadSanitizer a race
+//! (docs/races.md). Only there with the feature `broken-order`, which no optimized build accepts.
 
+use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ pub enum Fault {
     Drain,
     /// Now and then the last argument of a deferred launch is not copied.
     Argument,
+    /// Submitting threads and the worker write a word without any order.
+    Race,
 }
 
 /// Whether this is what the variable names.
@@ -28,6 +31,7 @@ pub fn is(fault: Fault) -> bool {
         "swap" => Some(Fault::Swap),
         "drain" => Some(Fault::Drain),
         "argument" => Some(Fault::Argument),
+        "race" => Some(Fault::Race),
         _ => None,
     });
     *named == Some(fault)
@@ -37,4 +41,16 @@ pub fn is(fault: Fault) -> bool {
 pub fn is_now(fault: Fault) -> bool {
     static TIMES: AtomicU64 = AtomicU64::new(0);
     is(fault) && TIMES.fetch_add(1, Ordering::Relaxed) % 8 == 7
+}
+
+/// Counts without any order, if that is the fault.
+pub(crate) fn count_unordered() {
+    struct Count(UnsafeCell<u64>);
+    // SAFETY: there is no reason why it could be shared: that is the fault.
+    unsafe impl Sync for Count {}
+    static COUNT: Count = Count(UnsafeCell::new(0));
+    if is(Fault::Race) {
+        // SAFETY: as above; a torn or lost count harms nobody, because nobody reads it.
+        unsafe { *COUNT.0.get() += 1 };
+    }
 }

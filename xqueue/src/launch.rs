@@ -317,6 +317,8 @@ impl XQueue {
         let Work::Command(command) = &mut item.work else {
             return;
         };
+        #[cfg(feature = "broken-order")]
+        crate::broken::count_unordered();
         match command.launch(&*self.hw) {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);

@@ -273,6 +273,8 @@ impl XQueue {
         work: Work,
     ) -> Result<(Ticket, bool), SubmitError> {
         let bounds = &self.core.config.bounds;
+        #[cfg(feature = "broken-order")]
+        crate::broken::count_unordered();
         let mut pending = self.pending.lock();
         loop {
             if pending.closed {

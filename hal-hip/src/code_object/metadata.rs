@@ -66,12 +66,13 @@ pub(crate) fn kernel(note: &[u8], place: Place) -> Result<Kernel, Unknown> {
     let Place::At(at) = place else { return Err(Unknown::Ambiguous) };
     let mut reader = Reader::new(note);
     reader.advance(at)?;
-    let (mut name, mut size, mut args) = (None, None, None);
+    let (mut name, mut size, mut args, mut threads) = (None, None, None, u32::MAX);
     for _ in 0..reader.map()? {
         match reader.string()? {
             b".name" => name = Some(reader.string()?),
             b".kernarg_segment_size" => size = Some(reader.number()?),
             b".args" => args = Some(arguments(&mut reader)?),
+            b".max_flat_workgroup_size" => threads = reader.number()?,
             _ => reader.skip()?,
         }
     }
@@ -82,7 +83,8 @@ pub(crate) fn kernel(note: &[u8], place: Place) -> Result<Kernel, Unknown> {
         None => return Err(Unknown::NoArguments),
     };
     let name = name.ok_or(Unknown::Malformed)?;
-    Ok(Kernel { name: String::from_utf8_lossy(name).into(), layout: Layout::new(args, size)? })
+    let name = String::from_utf8_lossy(name).into();
+    Ok(Kernel { name, layout: Layout::new(args, size)?, threads })
 }
 
 /// The slots of the visible arguments.
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(&*kernel.name, "mine");
         let slots: Vec<_> = kernel.layout.args().iter().map(|slot| (slot.offset, slot.size)).collect();
         assert_eq!(slots, [(0, 8), (8, 4), (12, 4)]);
-        assert_eq!((kernel.layout.bytes(), kernel.layout.kernarg_size()), (16, 32));
+        assert_eq!((kernel.layout.bytes(), kernel.layout.kernarg_size(), kernel.threads), (16, 32, 256));
         assert_eq!(find(&note, "other").unwrap().layout.args(), []);
         assert_eq!(find(&note, "min"), Err(Unknown::NoSuchKernel));
     }

@@ -193,7 +193,7 @@ impl Image {
             let Some(kernel) = entry.kernel(key)? else { continue };
             // What the runtime adds may differ between processors; what the caller passes may not.
             match &found {
-                Some(other) if other.layout.args() != kernel.layout.args() => {
+                Some(other) if !other.is_launched_as(&kernel) => {
                     return Err(Unknown::EntriesDiffer);
                 }
                 _ => found = Some(kernel),

@@ -81,7 +81,9 @@ macro_rules! forward_prototypes {
             [none] fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> hipError_t;
             [none] fn hipMemPoolCreate(mem_pool: *mut hipMemPool_t, pool_props: *const hipMemPoolProps) -> hipError_t;
             [none] fn hipModuleGetGlobal(dptr: *mut hipDeviceptr_t, bytes: *mut usize, hmod: hipModule_t, name: *const c_char) -> hipError_t;
+            [none] fn hipModuleOccupancyMaxPotentialBlockSize(grid_size: *mut c_int, block_size: *mut c_int, f: hipFunction_t, dyn_shared_mem_per_blk: usize, block_size_limit: c_int) -> hipError_t;
             [none] fn hipOccupancyMaxActiveBlocksPerMultiprocessor(num_blocks: *mut c_int, f: *const c_void, block_size: c_int, dyn_shared_mem_per_blk: usize) -> hipError_t;
+            [none] fn hipOccupancyMaxPotentialBlockSize(grid_size: *mut c_int, block_size: *mut c_int, f: *const c_void, dyn_shared_mem_per_blk: usize, block_size_limit: c_int) -> hipError_t;
             [none] fn hipPointerGetAttribute(data: *mut c_void, attribute: hipPointer_attribute, ptr: hipDeviceptr_t) -> hipError_t;
             [none] fn hipPointerGetAttributes(attributes: *mut hipPointerAttribute_t, ptr: *const c_void) -> hipError_t;
             [none] fn hipRuntimeGetVersion(runtime_version: *mut c_int) -> hipError_t;

@@ -8,6 +8,7 @@
 
 use super::turn::{self, code};
 use crate::boundary::Call;
+use crate::process::fits::Handle;
 use crate::process::proven;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
@@ -84,6 +85,8 @@ pub(super) struct Launch {
     /// Whether it starts only when all before it is complete.
     in_order: bool,
     kind: Kind,
+    /// Whether `function` is a module's (`hipFunction_t`), and not one of the host's.
+    of_module: bool,
 }
 
 impl Launch {
@@ -97,7 +100,19 @@ impl Launch {
     ) -> Self {
         let (extra, events) = (std::ptr::null_mut(), [hipEvent_t::NULL; 2]);
         let (work_items, in_order, kind) = (false, true, Kind::Plain);
-        Self { function, grid, block, shared, work_items, params, extra, events, in_order, kind }
+        let of_module = false;
+        Self { function, grid, block, shared, work_items, params, extra, events, in_order, kind, of_module }
+    }
+
+    /// A launch of a module's kernel whose grid counts blocks.
+    #[inline(always)]
+    pub(super) fn of_module(
+        f: hipFunction_t,
+        sizes: (dim3, dim3),
+        shared: usize,
+        params: *mut *mut c_void,
+    ) -> Self {
+        Self { of_module: true, ..Self::of_function(f.0.cast_const(), sizes, shared, params) }
     }
 
     /// The same as a launch of this kind.
@@ -118,8 +133,7 @@ impl Launch {
         [params, extra]: [*mut *mut c_void; 2],
         events: [hipEvent_t; 2],
     ) -> Self {
-        let launch = Self::of_function(f.0.cast_const(), sizes, shared, params);
-        Self { work_items: true, extra, events, ..launch }
+        Self { work_items: true, extra, events, ..Self::of_module(f, sizes, shared, params) }
     }
 
     /// Whether every runtime refuses it, whatever is in front of it: the caller need not wait for that.
@@ -129,12 +143,49 @@ impl Launch {
             || !is_sane(self.grid, self.block, 0, self.work_items)
     }
 
+    /// Whether the runtime refuses it by what it knows of the kernel: the caller gets that at once as well. What is not
+    /// known for certain is looked at by the launch itself, in its turn.
+    fn is_refused(&self, found: Found) -> bool {
+        if self.is_hopeless() {
+            return true;
+        }
+        let kernel = self.known(found);
+        if kernel.is_some_and(|kernel| self.block.count() > u64::from(kernel.threads)) {
+            return true;
+        }
+        let handle = match self.of_module {
+            false => Handle::Host(self.function),
+            true => Handle::Module(hipFunction_t(self.function.cast_mut())),
+        };
+        // A module's handle that is not known may be anything.
+        let is_asked = match self.kind {
+            Kind::Plain | Kind::Unknown => kernel.is_none() && !self.of_module,
+            Kind::Cooperative => kernel.is_some() || !self.of_module,
+        };
+        let Some(functions) = found.process.fits.as_ref().filter(|_| is_asked && turn::is_at_home(found))
+        else {
+            return false;
+        };
+        match functions.most_blocks(handle, self.block.count(), self.shared) {
+            None => true,
+            Some(most) => self.kind == Kind::Cooperative && self.blocks() > most,
+        }
+    }
+
+    /// The blocks of the grid.
+    fn blocks(&self) -> u64 {
+        if self.work_items { self.grid.count() / self.block.count().max(1) } else { self.grid.count() }
+    }
+
     /// The kernel, if it can be launched later.
     fn kernel(&self, found: Found) -> Option<&'static Kernel> {
         if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
             return None;
         }
         let kernel = self.known(found)?;
+        if self.block.count() > u64::from(kernel.threads) {
+            return None;
+        }
         let later = match self.kind {
             Kind::Plain => true,
             Kind::Cooperative => {
@@ -255,7 +306,7 @@ impl Launch {
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
             Ok(Err(error)) => turn::refused(error),
-            Err(invoke) if self.is_hopeless() => invoke(self.params, self.extra),
+            Err(invoke) if self.is_refused(found) => invoke(self.params, self.extra),
             Err(invoke) => {
                 let code = turn::take(found, spec, || {
                     let _beside = beside(found);
@@ -302,7 +353,7 @@ impl Launch {
         let copied =
             unsafe { self.copy(found) }.filter(|_| given.iter().all(|event| events.is_on(*event, device)));
         let Some((kernel, mut args)) = copied else {
-            if self.is_hopeless() {
+            if self.is_refused(found) {
                 return invoke(self.params, self.extra);
             }
             let launched = turn::take(found, &spec, || {
@@ -380,7 +431,7 @@ pub(crate) unsafe fn module_kernel(
     extra: *mut *mut c_void,
 ) -> hipError_t {
     let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
-    let launch = Launch { extra, ..Launch::of_function(f.0.cast_const(), sizes, shared as usize, params) };
+    let launch = Launch { extra, ..Launch::of_module(f, sizes, shared as usize, params) };
     let invoke = move |real: pfn::hipModuleLaunchKernel, stream, params, extra| {
         // SAFETY: as for `hipLaunchKernel`.
         unsafe { real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) }

@@ -61,7 +61,7 @@ pub(crate) unsafe fn module_cooperative(
     params: *mut *mut c_void,
 ) -> hipError_t {
     let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
-    let launch = Launch::of_function(f.0.cast_const(), sizes, shared as usize, params);
+    let launch = Launch::of_module(f, sizes, shared as usize, params);
     let launch = launch.of_kind(Kind::Cooperative);
     let invoke = move |real: pfn::hipModuleLaunchCooperativeKernel, stream, params, _| {
         // SAFETY: as for `hipLaunchKernel`.
@@ -193,7 +193,7 @@ pub(crate) unsafe fn module_configured(
     // SAFETY: the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
     let sizes = (given.grid_dim, given.block_dim);
-    let launch = Launch::of_function(f.0.cast_const(), sizes, given.shared_mem_bytes as usize, params);
+    let launch = Launch::of_module(f, sizes, given.shared_mem_bytes as usize, params);
     let launch = launch.of_kind(attributes.kind()).with_extra(extra);
     let invoke = move |real: pfn::hipDrvLaunchKernelEx, stream, params, extra| {
         attributes.with(|attrs| {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tests::random::{self, MODES, Mode, Plan, Tools};
+use tests::random::{self, Library, MODES, Mode, Plan, Tools};
 
 const USAGE: &str = "usage: random-programs [--count N] [--seed FIRST] [--repeat N] [--modes NAME,...] [--keep-going]
                        [--env NAME=VALUE]
@@ -23,8 +23,16 @@ struct Options {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let (modes, env) = (MODES.to_vec(), Vec::new());
-    let plan =
-        Plan { count: 200, first: 1, repeat: 1, keep_going: false, modes, kept: true, env, library: None };
+    let plan = Plan {
+        count: 200,
+        first: 1,
+        repeat: 1,
+        keep_going: false,
+        modes,
+        kept: true,
+        env,
+        library: Library::Built,
+    };
     let mut options = Options { plan, show: None, shrink: None, broken: None };
     while let Some(name) = arguments.next() {
         let plan = &mut options.plan;

@@ -81,7 +81,7 @@ pub const MODES: &[Mode] = &[
 const DEFER: &str = "defer";
 
 impl Mode {
-    pub(super) fn with_log(&self, log: &Path) -> crate::Mode {
+    pub(crate) fn with_log(&self, log: &Path) -> crate::Mode {
         let log = log.display().to_string();
         let env = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", log.as_str())];
         let env = env.iter().chain(self.env).map(|(name, value)| (name.to_string(), value.to_string()));
@@ -89,7 +89,7 @@ impl Mode {
     }
 
     /// What is wrong with what the library said.
-    pub(super) fn objection(&self, said: &str, directions: &Directions) -> Option<String> {
+    pub(crate) fn objection(&self, said: &str, directions: &Directions) -> Option<String> {
         if self.counts.is_empty() {
             return (!said.is_empty()).then(|| "it should have said nothing".to_owned());
         }

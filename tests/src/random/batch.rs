@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{Mode, Outcome, PATIENCE, Plan};
-use crate::{Run, runtime};
+use super::{Library, Mode, Outcome, PATIENCE, Plan};
+use crate::{Run, Sanitized, runtime};
 
 /// The built program and what it loads.
 #[derive(Debug)]
@@ -16,7 +16,15 @@ pub struct Tools {
 impl Tools {
     /// Builds what is not there yet. The error is one sentence.
     pub fn build() -> Result<Tools, String> {
-        Ok(Tools { program: runtime::random_program()?, code: crate::program("module_kernels")? })
+        Ok(Tools { program: runtime::random_program(None)?, code: crate::program("module_kernels")? })
+    }
+
+    /// The same with ThreadSanitizer.
+    pub fn build_sanitized(sanitized: &Sanitized) -> Result<Tools, String> {
+        Ok(Tools {
+            program: runtime::random_program(Some(sanitized))?,
+            code: crate::program("module_kernels")?,
+        })
     }
 }
 
@@ -91,11 +99,17 @@ pub(super) fn carry_out(
     }
     run = run.arg(drop);
     if let Some(mode) = mode {
-        let library = match &plan.library {
-            Some(library) => library.clone(),
-            None => crate::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}")),
+        let preload = match &plan.library {
+            Library::Other(library) => Some(library.clone()),
+            Library::Built => {
+                Some(crate::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}")))
+            }
+            Library::Linked => None,
         };
-        run = run.env("LD_PRELOAD", &library.display().to_string()).env("XSCHED_AUTO_XQUEUE", "ON");
+        if let Some(library) = preload {
+            run = run.env("LD_PRELOAD", &library.display().to_string());
+        }
+        run = run.env("XSCHED_AUTO_XQUEUE", "ON");
         run = run.env("XSCHED_LOG_LEVEL", "debug").env("XSCHED_LOG_FILE", &log.display().to_string());
         for (name, value) in mode.env {
             run = run.env(name, value);

@@ -1,0 +1,53 @@
+// run: plain
+/* exit() while other threads are inside HIP calls (waiting for a stream, an event, the device, a copy) and work is pending.
+ * Each way of ending in a process of its own. */
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "processes.h"
+#include "work.h"
+
+static int die(const std::string &way) {
+  std::atomic<int> inside(0);
+  hipStream_t streams[4];
+  hipEvent_t event = new_event();
+  for (auto &stream : streams) stream = new_stream();
+  Sum sum(1);
+  static gw_u64 *host;
+  CHECK(hipHostMalloc((void **)&host, 8000, hipHostMallocDefault));
+  CHECK(hipDeviceSynchronize());
+  for (auto stream : streams) {
+    launch_busy(stream, 2000 * MS);
+    sum.launch(stream, 20);
+  }
+  CHECK(hipEventRecord(event, streams[1]));
+  auto wait_in = [&](int what) {
+    inside++;
+    switch (what) {
+      case 0: (void)hipStreamSynchronize(streams[0]); break;
+      case 1: (void)hipEventSynchronize(event); break;
+      case 2: (void)hipMemcpyWithStream(host, sum.device, 8000, hipMemcpyDeviceToHost, streams[2]); break;
+      default: (void)hipStreamSynchronize(streams[3]);
+    }
+    for (;;) pause(); /* what comes after a call that outlives exit() is nobody's */
+  };
+  for (int what = 0; what < 4; what++) std::thread(wait_in, what).detach();
+  while (inside.load() < 4) std::this_thread::yield();
+  puts("going");
+  if (way == "exit") exit(31);
+  if (way == "return") return 32;
+  _exit(33);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) return die(argv[1]);
+  for (const char *way : {"exit", "return", "_exit"}) {
+    Child child = start_self({way});
+    std::string line = child.line();
+    int status = child.end();
+    printf("%s: %s, %d\n", way, line.c_str(), status);
+  }
+  return passed();
+}
