@@ -347,7 +347,7 @@ impl Process {
 
     /// Whether the runtime needs [`Self::apart`].
     pub(crate) fn keeps_apart(&self) -> bool {
-        self.real.major < 6
+        (self.real.major, self.real.minor) < (6, 3)
     }
 
     /// Held over a call that sets a kernel's arguments without the runtime's own lock (`hal_hip::exclusion`). Not inside a
