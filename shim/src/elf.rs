@@ -144,22 +144,21 @@ impl Reference<'_> {
 /// The rights of the page at an address, as the kernel lists them.
 fn protection_of(address: usize) -> Option<c_int> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let bound = |text| usize::from_str_radix(text, 16).ok();
-        if !(bound(start)?..bound(end)?).contains(&address) {
-            return None;
-        }
-        let rights = [(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)];
-        Some(
-            rights
-                .iter()
-                .filter(|(letter, _)| rest.as_bytes().contains(letter))
-                .map(|(_, right)| right)
-                .sum(),
-        )
-    })
+    maps.lines().find_map(|line| protection_in(line, address))
+}
+
+/// The rights of the mapping that a line of the list is about, if the address is in it.
+fn protection_in(line: &str, address: usize) -> Option<c_int> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let bound = |text| usize::from_str_radix(text, 16).ok();
+    if !(bound(start)?..bound(end)?).contains(&address) {
+        return None;
+    }
+    // The path behind them has letters as well.
+    let (letters, _) = rest.split_once(' ')?;
+    let rights = [('r', libc::PROT_READ), ('w', libc::PROT_WRITE), ('x', libc::PROT_EXEC)];
+    Some(rights.iter().filter(|(letter, _)| letters.contains(*letter)).map(|(_, right)| right).sum())
 }
 
 const DT_PLTRELSZ: i64 = 2;
@@ -311,6 +310,15 @@ fn gnu_hash(name: &CStr) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rights_are_not_read_out_of_a_path() {
+        let line = "7f00-8000 r--p 00557000 fe:00 10013397                   /tmp/wax (deleted)";
+        assert_eq!(protection_in(line, 0x7f00), Some(libc::PROT_READ));
+        assert_eq!(protection_in(line, 0x8000), None);
+        let all = "7f00-8000 rwxp 00000000 00:00 0 ";
+        assert_eq!(protection_in(all, 0x7fff), Some(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC));
+    }
 
     #[test]
     fn finds_what_dlsym_finds() {
