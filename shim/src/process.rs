@@ -357,6 +357,12 @@ impl Process {
         (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
     }
 
+    /// The same over a call that makes a graph executable: 6.0 to 6.2 can make its packets then (`CaptureAQLPackets` in
+    /// hipamd/src/hip_graph_internal.cpp), 5.x at its launch.
+    pub(crate) fn apart_to_instantiate(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
+        if self.real.major == 6 { self.apart() } else { None }
+    }
+
     /// Waits until everything of the scope that was submitted until now is launched; inside a callback nothing waits.
     pub(crate) fn drain(&self, scope: Scope<'_>) {
         if !self.domain.has_pending() || Thread::current().is_in_callback() {

@@ -6,6 +6,7 @@ pub(super) const GRAPH: &[Function] = rows![Graph;
     Direct    FROM_6_4       "hipDrvGraphExecMemcpyNodeSetParams",
     Direct    FROM_6_4       "hipDrvGraphExecMemsetNodeSetParams",
     Direct    ALL            "hipGraphAddKernelNode", // sets the kernel's own arguments before 6.3
+    Direct    FROM_6_4       "hipGraphAddNode", // likewise, and it is in 6.2 as well
     Direct    ALL            "hipGraphDestroy", // memory nodes and user objects go with it
     Direct    ALL            "hipGraphDestroyNode",
     Direct    FROM_6_4       "hipGraphExecBatchMemOpNodeSetParams",
@@ -31,6 +32,7 @@ pub(super) const GRAPH: &[Function] = rows![Graph;
     Direct    ALL            "hipGraphLaunch",
     Direct    FROM_5_7       "hipGraphLaunch_spt",
     Direct    FROM_5_7       "hipGraphNodeSetEnabled", // changes the executable graph, not the template
+    Direct    FROM_6_4       "hipGraphNodeSetParams",
     Drain     FROM_5_7       "hipGraphReleaseUserObject" USER_CODE,
     Direct    FROM_5_7       "hipGraphUpload",
     Direct    FROM_5_7       "hipUserObjectCreate", // its destructor is the program's code
