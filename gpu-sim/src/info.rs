@@ -1,11 +1,13 @@
 //! `gpu-sim info`: what is needed, what is there, what is running.
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::control::{self, Receiver, ToLauncher, ToSupervisor};
+use crate::launch::ENVIRONMENT;
 use crate::sandbox;
 use crate::topology::ARCHS;
 
@@ -26,7 +28,7 @@ pub fn info(as_json: bool) -> bool {
             "kernel": kernel,
             "runtimes": runtimes,
             "archs": ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>(),
-            "environment": { "HSA_USERPTR_FOR_PAGED_MEM": "0" },
+            "environment": ENVIRONMENT.iter().map(|(name, value, _)| (*name, *value)).collect::<BTreeMap<_, _>>(),
             "running": running,
         });
         println!("{text:#}");
@@ -46,9 +48,9 @@ pub fn info(as_json: bool) -> bool {
             arch.waves_per_cu()
         );
     }
-    println!(
-        "sets       HSA_USERPTR_FOR_PAGED_MEM=0 for its programs: the device cannot change client memory atomically"
-    );
+    for (name, value, reason) in ENVIRONMENT {
+        println!("sets       {name}={value} for its programs: {reason}");
+    }
     if running.is_empty() {
         println!("running    nothing");
     }

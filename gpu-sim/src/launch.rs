@@ -215,6 +215,14 @@ fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is set for every command, and why.
+pub const ENVIRONMENT: &[(&str, &str, &str)] = &[
+    // Signals would otherwise live there.
+    ("HSA_USERPTR_FOR_PAGED_MEM", "0", "the device cannot change client memory atomically"),
+    // HIP 7 takes the memory of its pools from there otherwise, and hipMallocAsync finds none.
+    ("DEBUG_HIP_MEM_POOL_VMHEAP", "0", "there is no virtual memory management (hsa_amd_vmem_*)"),
+];
+
 fn prepare(
     words: &[OsString],
     supervisor: i32,
@@ -227,8 +235,7 @@ fn prepare(
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
-        // Signals would otherwise live in client memory, which the device cannot change atomically.
-        .env("HSA_USERPTR_FOR_PAGED_MEM", "0")
+        .envs(ENVIRONMENT.iter().map(|(name, value, _)| (name, value)))
         .env(SOCKET_VARIABLE, socket)
         .env(PID_VARIABLE, supervisor.to_string());
     let parent = rustix::process::getpid();

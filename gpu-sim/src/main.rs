@@ -48,8 +48,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a command on a simulated GPU. The exit code is the command's (128 + n if signal n ended it); 125 for errors
-    /// of gpu-sim, 126 and 127 if the command cannot be run or found, 77 without the rights. Sets
-    /// HSA_USERPTR_FOR_PAGED_MEM=0. What the command leaves running on the GPU ends with the last run on it.
+    /// of gpu-sim, 126 and 127 if the command cannot be run or found, 77 without the rights. What
+    /// it sets for the command stands in `gpu-sim info`. What the command leaves running on the GPU ends with the last run
+    /// on it.
     Run(RunArgs),
     /// Say whether a simulated GPU can be had here, and what is running.
     Info {

@@ -1,7 +1,7 @@
 //! What must not happen at the same time inside the runtime: a deferred kernel launch, and a call for a graph that sets a
 //! kernel's arguments.
 //!
-//! Before 6.0 a kernel's arguments pass through a buffer of the kernel's own. A plain launch holds the kernel's lock for it
+//! Before 6.3 a kernel's arguments pass through a buffer of the kernel's own. A plain launch holds the kernel's lock for it
 //! (CLR `hipamd/src/hip_module.cpp`, `dflock_`); the launch of a graph, a launch that is captured and the functions that
 //! describe kernel nodes do not. A program of one thread never meets that; its launches that a worker makes would. What
 //! a program's own threads do at the same time is left as it is; while a graph's launch is pending none of them launches

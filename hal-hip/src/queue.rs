@@ -7,8 +7,7 @@
 use crate::real::{Real, result};
 use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
-    hipEventDisableTiming, hipEventReleaseToDevice, hipStream_t, hipStreamCaptureMode,
-    hipStreamCaptureModeRelaxed, hipSuccess,
+    hipEventDisableTiming, hipEventReleaseToDevice, hipStream_t, hipSuccess,
 };
 use parking_lot::Mutex;
 use std::ffi::c_uint;
@@ -187,7 +186,7 @@ impl HwQueue for HipQueue {
     fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
         let event = hipEvent_t::from_raw(mark.0 as usize);
         // SAFETY: the event of a mark that has not been released.
-        match unsafe { (self.real.event_query)(event) } {
+        match unsafe { self.real.query_event(event) } {
             code if code == hipSuccess => Ok(true),
             code if code == hipErrorNotReady => {
                 self.real.forget_result();
@@ -239,9 +238,7 @@ impl HwDevice for HipDevice {
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
         // SAFETY: a number for this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
-        let mut mode: hipStreamCaptureMode = hipStreamCaptureModeRelaxed;
-        // SAFETY: the runtime's function gets a mode, and a place for the one before.
-        let _ = unsafe { (self.real.exchange_capture_mode)(&mut mode) };
+        self.real.leave_captures();
         self.real.enter_device(self.device);
     }
 }

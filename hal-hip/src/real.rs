@@ -2,7 +2,8 @@
 //! nothing here looks anything up.
 
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipEvent_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipEvent_t, hipStreamCaptureMode, hipStreamCaptureModeRelaxed, hipSuccess};
+use std::cell::Cell;
 use std::ffi::c_int;
 use xqueue::{HwError, HwResult};
 
@@ -34,6 +35,11 @@ pub struct Real {
     pub major: u32,
     /// And the minor one.
     pub minor: u32,
+}
+
+thread_local! {
+    /// Whether this thread is one of ours, which captures do not concern.
+    static RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The code of the runtime as the result that queues carry.
@@ -86,7 +92,39 @@ impl Real {
     /// error of the library's own holds as long as the runtime still keeps it. Nothing if the runtime calls it none.
     pub fn leave_error(&self) -> Option<HwError> {
         // SAFETY: the runtime refuses a handle that is no event.
-        HwError::from_code(unsafe { (self.event_query)(hipEvent_t::NULL) }.0)
+        HwError::from_code(unsafe { self.query_event(hipEvent_t::NULL) }.0)
+    }
+
+    /// Captures do not concern the calling thread, which is one of ours.
+    pub fn leave_captures(&self) {
+        let _ = self.exchange(hipStreamCaptureModeRelaxed);
+        RELAXED.set(true);
+    }
+
+    /// The calling thread's capture mode from now on; returns the one before.
+    fn exchange(&self, mut mode: hipStreamCaptureMode) -> hipStreamCaptureMode {
+        // SAFETY: the runtime's function gets a mode, and a place for the one before.
+        let _ = unsafe { (self.exchange_capture_mode)(&mut mode) };
+        mode
+    }
+
+    /// Queries an event for ourselves, where no capture forbids it. From 7.0 on the query of a thread that captures, or that
+    /// is in global mode beside any capture, is refused and ends the capture (`capture_beside_work`); 5.2.3 and 6.4.3 do not
+    /// care.
+    ///
+    /// # Safety
+    ///
+    /// Null or an event.
+    pub(crate) unsafe fn query_event(&self, event: hipEvent_t) -> hipError_t {
+        // SAFETY: the caller's promise.
+        let query = || unsafe { (self.event_query)(event) };
+        if self.major < 7 || RELAXED.get() {
+            return query();
+        }
+        let before = self.exchange(hipStreamCaptureModeRelaxed);
+        let code = query();
+        self.exchange(before);
+        code
     }
 
     /// Runs `body` with this device as the calling thread's current one.

@@ -182,6 +182,8 @@ macro_rules! hook {
     (hipGraphExecHostNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphAddKernelNode, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
     (hipGraphKernelNodeSetParams, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
+    (hipGraphAddNode, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
+    (hipGraphNodeSetParams, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::graph::describe($call, |real| real($($a),*)) };
     (hipGraphExecKernelNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecMemcpyNodeSetParams, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };
     (hipGraphExecMemcpyNodeSetParams1D, $call:expr, $scope:tt, ($exec:expr, $($a:expr),*)) => { $crate::hooks::graph::change($call, $exec, |real| real($exec, $($a),*)) };

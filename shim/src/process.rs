@@ -361,7 +361,7 @@ impl Process {
 
     /// Whether the runtime needs [`Self::apart`].
     pub(crate) fn keeps_apart(&self) -> bool {
-        self.real.major < 6
+        (self.real.major, self.real.minor) < (6, 3)
     }
 
     /// Held over a call that sets a kernel's arguments without the runtime's own lock (`hal_hip::exclusion`). Not inside a
@@ -369,6 +369,12 @@ impl Process {
     #[cold]
     pub(crate) fn apart(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
         (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
+    }
+
+    /// The same over a call that makes a graph executable: 6.0 to 6.2 can make its packets then (`CaptureAQLPackets` in
+    /// hipamd/src/hip_graph_internal.cpp), 5.x at its launch.
+    pub(crate) fn apart_to_instantiate(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
+        if self.real.major == 6 { self.apart() } else { None }
     }
 
     /// Waits until everything of the scope that was submitted until now is launched; inside a callback nothing waits.

@@ -23,7 +23,10 @@ int main() {
   const size_t n = 1024;
   hiprtcProgram program;
   must(hiprtcCreateProgram(&program, SOURCE, "mix.hip", 0, nullptr, nullptr));
-  const char *options[] = {"--gpu-architecture=gfx90a"};
+  hipDeviceProp_t device;
+  CHECK(hipGetDeviceProperties(&device, 0));
+  std::string architecture = std::string("--gpu-architecture=") + device.gcnArchName;
+  const char *options[] = {architecture.c_str()};
   must(hiprtcCompileProgram(program, 1, options));
   size_t size = 0;
   must(hiprtcGetCodeSize(program, &size));

@@ -33,6 +33,13 @@ static inline void end_of_capture(hipStream_t stream) {
   printf("  end: %s, %zu nodes, then %s\n", hipGetErrorName(code), nodes, status_of(stream));
 }
 
+/* The stream for the next capture: this one, unless the last one is not over. Up to 5.x it always is. From 6 on one that
+ * was invalidated, or lacks a branch, stays, and what is begun on the stream then is refused, or hangs on nodes of a graph
+ * that is gone (hipStreamEndCapture_common leaves the stream's last nodes), so that hipGraphGetNodes fails. */
+static inline hipStream_t next_for_capture(hipStream_t stream) {
+  return strcmp(status_of(stream), "none") == 0 ? stream : new_stream();
+}
+
 static inline hipGraphExec_t instance_of(hipGraph_t graph) {
   hipGraphExec_t exec;
   CHECK(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0));

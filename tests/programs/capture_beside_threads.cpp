@@ -1,5 +1,5 @@
 // run: from-hip 6
-/* (Up to 5.x the runtime itself mixes up the arguments of a kernel that is captured beside its launches: ADR 0013.)
+/* (Up to 6.2 the runtime itself mixes up the arguments of a kernel that is captured beside its launches: ADR 0013.)
  * One thread captures again and again, in each mode, while three others launch on streams of their own. */
 #include <atomic>
 #include <thread>

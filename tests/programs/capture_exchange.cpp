@@ -34,6 +34,7 @@ int main() {
     }).join();
     printf("  capture %s\n", status_of(stream));
     end_of_capture(stream);
+    stream = next_for_capture(stream);
   }
   exchange("at the end", hipStreamCaptureModeGlobal);
   printf("%016llx\n", whole_work(new_stream(), 1, 60));

@@ -73,6 +73,7 @@ int main() {
       printf("  returns %s, capture %s, elsewhere %s\n", hipGetErrorName(code), status_of(stream), status_of(other));
       end_of_capture(stream);
       printf("  last error %s\n", hipGetErrorName(hipGetLastError()));
+      stream = next_for_capture(stream);
       CHECK(hipDeviceSynchronize());
     }
   }

@@ -27,6 +27,7 @@ int main() {
                                     : hipEventQuery(done);
       printf("%s, %s: %s, capture %s\n", mode_name(mode), names[call], hipGetErrorName(code), status_of(stream));
       end_of_capture(stream);
+      stream = next_for_capture(stream);
       CHECK(hipStreamSynchronize(other));
     }
     printf("%016llx\n", sum.check("the other stream's work"));

@@ -15,6 +15,8 @@ int main() {
     launch_mix(side, sum.device, sum.device, sum.want.size(), 1);
     end_of_capture(stream);
     printf("  branch %s\n", status_of(side));
+    stream = next_for_capture(stream);
+    side = next_for_capture(side);
   }
   sum.check("nothing of it ran");
   sum.launch(stream, 3);

@@ -44,6 +44,11 @@ static inline void expect_at(hipError_t got, hipError_t want, const char *file, 
   fail_at(file, line, what, "%s (%d), expected %s", hipGetErrorName(got), (int)got, hipGetErrorName(want));
 }
 
+/* The runtime's file, as a program for this HIP asks for it. */
+#define TEXT_OF(number) #number
+#define RUNTIME_NAME(major) "libamdhip64.so." TEXT_OF(major)
+#define RUNTIME RUNTIME_NAME(HIP_VERSION_MAJOR)
+
 #define FAIL(...) fail_at(__FILE_NAME__, __LINE__, "failed", __VA_ARGS__)
 /* The HIP call succeeds, or the program ends with file, line, call and error name. */
 #define CHECK(call) expect_at((call), hipSuccess, __FILE_NAME__, __LINE__, #call)

@@ -25,7 +25,8 @@ int main() {
     if (child == 0) exit(5);
     int status = 0;
     while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
-    printf("child %d: status %x\n", i, status);
+    /* From 6 on the runtime's destructors crash in such a child, natively. */
+    if (HIP_VERSION_MAJOR < 6) printf("child %d: status %x\n", i, status);
   }
   CHECK(hipStreamSynchronize(stream));
   printf("%016llx\n", sum.check("the parent's work"));

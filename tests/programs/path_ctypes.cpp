@@ -1,11 +1,13 @@
 // run: unlinked
 /* Python calls HIP through ctypes, which looks names up by the library's handle. */
+#include <hip/hip_version.h>
 #include <stdio.h>
 #include <unistd.h>
 
 static const char SCRIPT[] = R"(
 import ctypes
-hip = ctypes.CDLL("libamdhip64.so.5")
+import sys
+hip = ctypes.CDLL("libamdhip64.so." + sys.argv[1])
 def call(name, *arguments):
     code = getattr(hip, name)(*arguments)
     if code: raise SystemExit(f"{name}: {code}")
@@ -35,7 +37,9 @@ print("ok")
 )";
 
 int main() {
-  execlp("python3", "python3", "-c", SCRIPT, nullptr);
+  char major[16];
+  snprintf(major, sizeof major, "%d", HIP_VERSION_MAJOR);
+  execlp("python3", "python3", "-c", SCRIPT, major, nullptr);
   perror("python3");
   return 1;
 }

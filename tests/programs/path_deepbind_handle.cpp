@@ -6,7 +6,7 @@ static void *runtime;
 static void *look_up(const char *name) { return dlsym(runtime, name); }
 
 int main(int, char **argv) {
-  runtime = dlopen("libamdhip64.so.5", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  runtime = dlopen(RUNTIME, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   REQUIRE(runtime != nullptr, "%s", dlerror());
   work_by_name(look_up, argv[1]);
   return passed();

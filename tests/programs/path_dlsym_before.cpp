@@ -4,7 +4,7 @@
 
 int main(int, char **argv) {
   preload(argv, argv[1], true);
-  void *runtime = dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_NOLOAD);
+  void *runtime = dlopen(RUNTIME, RTLD_LAZY | RTLD_NOLOAD);
   int before = interposed(0);
   auto launch = (decltype(&hipLaunchKernel))dlsym(runtime, "hipLaunchKernel");
   REQUIRE(launch != nullptr && dlsym(runtime, "hipNoSuchFunction") == nullptr, "wrong answers");

@@ -6,7 +6,7 @@ static void *runtime;
 static void *look_up(const char *name) { return dlvsym(RTLD_DEFAULT, name, "hip_4.2"); }
 
 int main(int, char **argv) {
-  runtime = dlopen("libamdhip64.so.5", RTLD_NOW | RTLD_GLOBAL);
+  runtime = dlopen(RUNTIME, RTLD_NOW | RTLD_GLOBAL);
   REQUIRE(runtime != nullptr, "%s", dlerror());
   work_by_name(look_up, argv[1]);
   return passed();

@@ -6,7 +6,7 @@ static void *runtime;
 static void *look_up(const char *name) { return dlvsym(runtime, name, "hip_4.2"); }
 
 int main(int, char **argv) {
-  runtime = dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_LOCAL);
+  runtime = dlopen(RUNTIME, RTLD_LAZY | RTLD_LOCAL);
   REQUIRE(runtime != nullptr, "%s", dlerror());
   work_by_name(look_up, argv[1]);
   return passed();

@@ -8,7 +8,7 @@ static int launches = 0;
 
 extern "C" hipError_t hipLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
                                       hipStream_t stream) {
-  static void *runtime = dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_NOLOAD);
+  static void *runtime = dlopen(RUNTIME, RTLD_LAZY | RTLD_NOLOAD);
   static auto next = (decltype(&hipLaunchKernel))dlsym(runtime, "hipLaunchKernel");
   REQUIRE(next != &hipLaunchKernel, "it found itself");
   launches++;

@@ -7,7 +7,7 @@
 typedef hipError_t (*Launch)(const void *, dim3, dim3, void **, size_t, hipStream_t);
 
 int main() {
-  void *runtime = dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_NOLOAD);
+  void *runtime = dlopen(RUNTIME, RTLD_LAZY | RTLD_NOLOAD);
   REQUIRE(runtime != nullptr, "%s", dlerror());
   void *self = dlopen(nullptr, RTLD_LAZY);
   void *linked = (void *)&hipLaunchKernel;

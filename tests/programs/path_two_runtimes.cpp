@@ -28,7 +28,7 @@ static std::string copy_of_the_runtime() {
 }
 
 int main(int, char **argv) {
-  first = dlopen("libamdhip64.so.5", RTLD_NOW | RTLD_LOCAL);
+  first = dlopen(RUNTIME, RTLD_NOW | RTLD_LOCAL);
   REQUIRE(first != nullptr, "%s", dlerror());
   std::string copy = copy_of_the_runtime();
   second = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -42,7 +42,9 @@ int main(int, char **argv) {
   for (LookUp look_up : {in_first, in_second}) {
     void *device = nullptr;
     size_t pitch = 0;
-    CHECK(FOUND(look_up, hipMallocPitch)(&device, &pitch, 1000, 10));
+    /* Newer headers make a template of it as well. */
+    auto allocate = (hipError_t (*)(void **, size_t *, size_t, size_t))found_at(look_up, "hipMallocPitch");
+    CHECK(allocate(&device, &pitch, 1000, 10));
     hipDeviceptr_t base = nullptr;
     size_t size = 0;
     CHECK(FOUND(look_up, hipMemGetAddressRange)(&base, &size, device));

@@ -30,9 +30,6 @@ pub struct Known {
 /// All of them; never more than five. A run that no longer differs is a failure as well.
 pub const KNOWN: &[Known] = &[];
 
-/// The major version of HIP whose behaviour the programs expect where releases differ.
-const WRITTEN_FOR: u32 = 5;
-
 /// What came of one program.
 #[derive(Debug)]
 pub struct Verdict {
@@ -42,9 +39,6 @@ pub struct Verdict {
     pub held_back: u64,
     /// How long it took, without building.
     pub took: Duration,
-    /// On a newer runtime than the program was written for: natively it ends otherwise than its directions say (a call
-    /// returns another error, say), so that it is compared only up to there.
-    pub otherwise: bool,
     /// What was wrong; empty if nothing was.
     pub problems: String,
 }
@@ -55,7 +49,6 @@ pub fn compare(program: &Program, modes: &[&Mode], runtime: &dyn Runtime) -> Ver
         program: program.name.clone(),
         held_back: 0,
         took: Duration::ZERO,
-        otherwise: false,
         problems: String::new(),
     };
     if let Err(reason) = compare_into(&mut verdict, program, modes, runtime) {
@@ -80,12 +73,7 @@ fn compare_into(
     let started = Instant::now();
     let run = gpu.directed(program, runtime)?;
     let native = finish(run.clone(), directions.end).map_err(|reason| format!("native: {reason}"))?;
-    if let Err(reason) = as_directed(&native, directions.end) {
-        if crate::hip_major() <= WRITTEN_FOR || native.code == 77 {
-            return Err(format!("native: {reason}"));
-        }
-        verdict.otherwise = true;
-    }
+    as_directed(&native, directions.end).map_err(|reason| format!("native: {reason}"))?;
     let folder =
         tempfile::tempdir().map_err(|error| format!("no folder for what the library says: {error}"))?;
     for mode in modes.iter().filter(|mode| directions.every_mode || mode.of_all) {
@@ -96,9 +84,7 @@ fn compare_into(
             .unwrap_or_else(Some);
         let said = read(&log)?;
         verdict.held_back += modes::held_back(&said);
-        if !verdict.otherwise {
-            problem = problem.or_else(|| mode.objection(&said, directions));
-        }
+        problem = problem.or_else(|| mode.objection(&said, directions));
         match (problem, known) {
             (Some(problem), None) => {
                 // At length once: the modes mostly differ in the same.

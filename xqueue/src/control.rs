@@ -224,6 +224,16 @@ impl XQueue {
         }
     }
 
+    /// Waits until nobody makes or queries a mark any more, because something comes to the hardware queue that no mark must
+    /// meet. The caller has seen to it that everything launched is known to have completed, and that nothing is launched
+    /// meanwhile.
+    pub fn rest(&self) {
+        // Whoever takes submit from here on sees that there is nothing to mark.
+        self.wait_until(|queue| !queue.hot.submit.is_held());
+        // And whoever looks at marks from here on, that there are none: one that is being looked at is there until then.
+        self.release_marks();
+    }
+
     /// Begins anew after [`XQueue::destroy`]: its hardware queue stands for another one, with nothing in flight. False:
     /// it was not destroyed. Name, class, device and counters stay.
     pub(crate) fn reopen(&self, config: &QueueConfig) -> bool {
@@ -272,6 +282,8 @@ impl XQueue {
         let flight = &self.hot.flight;
         if flight.is_unmarked()
             && let Some(submit) = self.try_submit()
+            // Again: between the two everything may have completed, and somebody rely on it ([`XQueue::rest`]).
+            && flight.is_unmarked()
         {
             self.mark_tail(&submit);
         }

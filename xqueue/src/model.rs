@@ -26,6 +26,8 @@ struct Hw {
     /// Seen by the checker: a launch that meets another one on its queue.
     busy: AtomicBool,
     fails: AtomicBool,
+    /// No mark may be made or queried.
+    at_rest: AtomicBool,
 }
 
 impl Hw {
@@ -44,9 +46,11 @@ impl Hw {
 
 impl HwQueue for Hw {
     fn record_mark(&self) -> Result<Mark, HwError> {
+        assert!(!self.at_rest.load(Ordering::SeqCst), "a mark is made");
         Ok(Mark(1))
     }
     fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+        assert!(!self.at_rest.load(Ordering::SeqCst), "a mark is queried");
         Ok(true)
     }
     fn release_mark(&self, _: Mark) {}
@@ -132,6 +136,7 @@ impl Bed {
                     log: log.clone(),
                     busy: AtomicBool::new(false),
                     fails: AtomicBool::new(false),
+                    at_rest: AtomicBool::new(false),
                 });
                 let config = QueueConfig {
                     class: classes[index],
@@ -237,6 +242,20 @@ fn submit_meets_submit() {
         launched.sort_unstable();
         assert_eq!(launched, [1, 2]);
         assert!(!bed.domain.has_pending());
+    });
+}
+
+#[test]
+fn at_rest_nobody_touches_a_mark() {
+    check(|| {
+        let bed = Bed::free();
+        let (part, other) = (bed.part(0), bed.part(0));
+        assert!(matches!(part.direct(1), Direct::Launched(..)));
+        let thread = thread::spawn(move || other.queue.look());
+        part.queue.synced(part.queue.begin_sync());
+        part.queue.rest();
+        part.hw.at_rest.store(true, Ordering::SeqCst);
+        thread.join().expect("no panic");
     });
 }
 

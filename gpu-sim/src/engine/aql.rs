@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::device::{self, QueueKey, Time, Work};
-use crate::kernels::{self, Act, Dispatch, Effect, Kernel};
+use crate::kernels::{self, Act, Condition, Dispatch, Effect, Kernel};
 use crate::machine::{Execution, Machine, State, Unusable};
 use crate::space::{Fault, View};
 
@@ -96,9 +96,12 @@ impl Machine {
                 match kernels::plan(&view, kernel.as_ref(), &dispatch, &self.durations)
                     .map_err(Unusable::Unknown)?
                 {
-                    Act::Wait(condition) if !condition.holds(&view)? => Decision::Block,
-                    Act::Wait(_) => {
-                        Decision::Launch(Work { id, queue: key, groups, cost, alone: 0 }, Effect::default())
+                    Act::Wait(conditions, effect) => {
+                        if Condition::all_hold(&conditions, &view)? {
+                            Decision::Launch(Work { id, queue: key, groups, cost, alone: 0 }, effect)
+                        } else {
+                            Decision::Block
+                        }
                     }
                     Act::Run { time, effect } => {
                         Decision::Launch(Work { id, queue: key, groups, cost, alone: time }, effect)

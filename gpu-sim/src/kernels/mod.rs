@@ -4,8 +4,10 @@ mod code_object;
 mod cost;
 mod effect;
 mod native;
+mod words;
 
 pub use code_object::Kernel;
 pub use cost::{Durations, link_move as link_time};
 pub use effect::{Effect, Op, Rows};
 pub use native::{Act, Dispatch, plan};
+pub use words::Condition;

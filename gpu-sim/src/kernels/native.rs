@@ -5,6 +5,7 @@
 //! (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
 
 use super::cost::{self, Durations};
+use super::words::Condition;
 use super::{Effect, Kernel, Op, Rows};
 use crate::device::Time;
 use crate::space::{Fault, View};
@@ -32,36 +33,8 @@ pub enum Act {
         /// What it does to memory.
         effect: Effect,
     },
-    /// It spins until a location satisfies a condition.
-    Wait(Condition),
-}
-
-/// The condition of a stream wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition {
-    address: u64,
-    wide: bool,
-    value: u64,
-    compare: u64,
-    mask: u64,
-}
-
-impl Condition {
-    /// Whether the location satisfies it now.
-    pub fn holds(&self, view: &View<'_>) -> Result<bool, Fault> {
-        let (now, value, mask) = if self.wide {
-            (view.load_u64(self.address)?, self.value, self.mask)
-        } else {
-            (u64::from(view.load_u32(self.address)?), self.value & 0xffff_ffff, self.mask & 0xffff_ffff)
-        };
-        Ok(match self.compare {
-            0 if self.wide => (now & mask).cast_signed() >= value.cast_signed(),
-            0 => ((now & mask) as u32).cast_signed() >= (value as u32).cast_signed(),
-            1 => now & mask == value,
-            2 => now & mask & value != 0,
-            _ => (now | value) & mask != mask,
-        })
-    }
+    /// It spins until all locations satisfy their conditions, and then has this effect.
+    Wait(Vec<Condition>, Effect),
 }
 
 /// Whether kernels of this name are executed here, so that their arguments must be known.
@@ -106,7 +79,11 @@ pub fn plan(
         "__amd_rocclr_copyBufferRect" => moved(args.copy_rect(1, dispatch)),
         "__amd_rocclr_copyBufferRectAligned" => moved(args.copy_rect(4, dispatch)),
         "__amd_rocclr_streamOpsWrite" => moved(args.stream_write()),
-        "__amd_rocclr_streamOpsWait" => args.stream_wait().map(Act::Wait),
+        "__amd_rocclr_streamOpsWait" => args.stream_wait().map(|one| Act::Wait(vec![one], Effect::default())),
+        "__amd_rocclr_batchMemOp" => args.batch(dispatch).map(|(waits, writes)| match waits.is_empty() {
+            true => Act::Run { time: 0, effect: Effect::new(writes) },
+            false => Act::Wait(waits, Effect::new(writes)),
+        }),
         // Counters and the heap of device-side malloc: nothing that is executed here uses them.
         "__amd_rocclr_gwsInit" | "__amd_rocclr_initHeap" => {
             Ok(Act::Run { time: 0, effect: Effect::default() })
@@ -170,15 +147,15 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
 }
 
 /// A kernel's arguments by position, at the offsets its metadata gives.
-struct Arguments<'a> {
-    view: &'a View<'a>,
-    base: u64,
-    layout: &'a [(u64, u64)],
+pub(super) struct Arguments<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) base: u64,
+    pub(super) layout: &'a [(u64, u64)],
 }
 
 impl Arguments<'_> {
     /// Argument `i`, zero-extended.
-    fn u64(&self, i: usize) -> Result<u64, Fault> {
+    pub(super) fn u64(&self, i: usize) -> Result<u64, Fault> {
         // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
         let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
         let mut bytes = [0; 8];
@@ -323,24 +300,6 @@ impl Arguments<'_> {
             next: 0,
         })])
     }
-
-    /// The 32-bit location if set, else the 64-bit one; true if it is wide.
-    fn location(&self) -> Result<(u64, bool), Fault> {
-        let narrow = self.u64(0)?;
-        if narrow != 0 { Ok((narrow, false)) } else { Ok((self.u64(1)?, true)) }
-    }
-
-    fn stream_write(&self) -> Result<Vec<Op>, Fault> {
-        let (dst, wide) = self.location()?;
-        let len = if wide { 8 } else { 4 };
-        let pattern = self.u64(2)?.to_le_bytes()[..len as usize].to_vec();
-        Ok(vec![Op::Fill { dst, pattern, len }])
-    }
-
-    fn stream_wait(&self) -> Result<Condition, Fault> {
-        let (address, wide) = self.location()?;
-        Ok(Condition { address, wide, value: self.u64(2)?, compare: self.u64(3)?, mask: self.u64(4)? })
-    }
 }
 
 /// The address of an element. What a client makes up may wrap: whether it exists is checked when it is used.
@@ -384,7 +343,7 @@ mod tests {
                     effect.step(&view, 64).unwrap();
                 }
             }
-            Act::Wait(_) => panic!("waits"),
+            Act::Wait(..) => panic!("waits"),
         }
         let mut out = vec![0; 0x1000];
         view.read(DATA, &mut out).unwrap();
@@ -540,7 +499,13 @@ mod tests {
             view.write(ARGS + 40, &0u64.to_le_bytes()).unwrap();
             let runtimes = ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
                 .into_iter()
-                .chain(["copyBufferRect", "copyBufferRectAligned", "streamOpsWrite", "streamOpsWait"])
+                .chain([
+                    "copyBufferRect",
+                    "copyBufferRectAligned",
+                    "streamOpsWrite",
+                    "streamOpsWait",
+                    "batchMemOp",
+                ])
                 .map(|name| (format!("__amd_rocclr_{name}"), vec![]));
             let own = [("arguments_block".to_owned(), vec![(u64::MAX, u64::MAX); 70])];
             for (name, args) in runtimes.chain(own) {

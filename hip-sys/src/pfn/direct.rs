@@ -93,6 +93,8 @@ macro_rules! direct_prototypes {
             [all] fn hipGraphExecHostNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *const hipHostNodeParams) -> hipError_t;
             [all] fn hipGraphAddKernelNode(p_graph_node: *mut hipGraphNode_t, graph: hipGraph_t, p_dependencies: *const hipGraphNode_t, num_dependencies: usize, p_node_params: *const hipKernelNodeParams) -> hipError_t;
             [all] fn hipGraphKernelNodeSetParams(node: hipGraphNode_t, p_node_params: *const hipKernelNodeParams) -> hipError_t;
+            [all] fn hipGraphAddNode(p_graph_node: *mut hipGraphNode_t, graph: hipGraph_t, p_dependencies: *const hipGraphNode_t, num_dependencies: usize, node_params: *mut hipGraphNodeParams) -> hipError_t;
+            [all] fn hipGraphNodeSetParams(node: hipGraphNode_t, node_params: *mut hipGraphNodeParams) -> hipError_t;
             [all] fn hipGraphExecKernelNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *const hipKernelNodeParams) -> hipError_t;
             [all] fn hipGraphExecMemcpyNodeSetParams(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, p_node_params: *mut hipMemcpy3DParms) -> hipError_t;
             [all] fn hipGraphExecMemcpyNodeSetParams1D(h_graph_exec: hipGraphExec_t, node: hipGraphNode_t, dst: *mut c_void, src: *const c_void, count: usize, kind: hipMemcpyKind) -> hipError_t;

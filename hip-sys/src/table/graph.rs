@@ -5,7 +5,8 @@ use super::{Function, reason_of, rows};
 pub(super) const GRAPH: &[Function] = rows![Graph;
     Direct    FROM_6_4       "hipDrvGraphExecMemcpyNodeSetParams",
     Direct    FROM_6_4       "hipDrvGraphExecMemsetNodeSetParams",
-    Direct    ALL            "hipGraphAddKernelNode", // sets the kernel's own arguments before 6.0
+    Direct    ALL            "hipGraphAddKernelNode", // sets the kernel's own arguments before 6.3
+    Direct    FROM_6_4       "hipGraphAddNode", // likewise, and it is in 6.2 as well
     Direct    ALL            "hipGraphDestroy", // memory nodes and user objects go with it
     Direct    ALL            "hipGraphDestroyNode",
     Direct    FROM_6_4       "hipGraphExecBatchMemOpNodeSetParams",
@@ -27,10 +28,11 @@ pub(super) const GRAPH: &[Function] = rows![Graph;
     Direct    ALL            "hipGraphInstantiate", // allocates kernel arguments and internal streams
     Direct    ALL            "hipGraphInstantiateWithFlags",
     Direct    FROM_6_4       "hipGraphInstantiateWithParams", // the parameters can name a stream to upload on
-    Direct    ALL            "hipGraphKernelNodeSetParams", // sets the kernel's own arguments before 6.0
+    Direct    ALL            "hipGraphKernelNodeSetParams", // sets the kernel's own arguments before 6.3
     Direct    ALL            "hipGraphLaunch",
     Direct    FROM_5_7       "hipGraphLaunch_spt",
     Direct    FROM_5_7       "hipGraphNodeSetEnabled", // changes the executable graph, not the template
+    Direct    FROM_6_4       "hipGraphNodeSetParams",
     Drain     FROM_5_7       "hipGraphReleaseUserObject" USER_CODE,
     Direct    FROM_5_7       "hipGraphUpload",
     Direct    FROM_5_7       "hipUserObjectCreate", // its destructor is the program's code

@@ -219,7 +219,6 @@ pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     ALL            "hipGraphAddMemcpyNodeFromSymbol",
     ALL            "hipGraphAddMemcpyNodeToSymbol",
     ALL            "hipGraphAddMemsetNode",
-    FROM_6_4       "hipGraphAddNode",
     FROM_6_4       "hipGraphBatchMemOpNodeGetParams",
     FROM_6_4       "hipGraphBatchMemOpNodeSetParams",
     ALL            "hipGraphChildGraphNodeGetGraph",
@@ -258,7 +257,6 @@ pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     ALL            "hipGraphNodeGetDependentNodes",
     FROM_5_7       "hipGraphNodeGetEnabled",
     ALL            "hipGraphNodeGetType",
-    FROM_6_4       "hipGraphNodeSetParams",
     ALL            "hipGraphRemoveDependencies",
     FROM_5_7       "hipGraphRetainUserObject",
 ];

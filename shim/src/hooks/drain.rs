@@ -173,7 +173,8 @@ fn capture<R: Failure>(
     result
 }
 
-/// Waits until everything of a queue has completed and its marks have shown it.
+/// Waits until everything of a queue has completed and its marks have shown it, and nobody looks at them any more: from 6 on
+/// an event of a stream that has begun to capture since ends the capture when it is queried (`ihipEventQuery`).
 pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     if crate::thread::Thread::current().is_in_callback() {
         return;
@@ -182,6 +183,7 @@ pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     let proof = queue.begin_sync();
     queue.wait_completed(process.domain.take_ticket());
     queue.synced(proof);
+    queue.rest();
 }
 
 /// Functions that only ask or tell something about a stream, without work for it.

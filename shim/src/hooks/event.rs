@@ -249,6 +249,9 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         // SAFETY: the caller's own argument.
         let invoke = || unsafe { real(event) };
         let Some(process) = process::get().filter(|_| own) else { return invoke() };
+        if let Some(refused) = sync::refused_beside_capture(process, invoke) {
+            return refused;
+        }
         if process.events.open_record(event).is_some() {
             return sync::not_ready(process);
         }

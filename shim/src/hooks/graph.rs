@@ -181,7 +181,8 @@ pub(crate) unsafe fn destroy_exec(
     unsafe { call.handle(body) }
 }
 
-/// The functions that make a graph executable. Nothing that is pending can matter to them.
+/// The functions that make a graph executable. Nothing that is pending can matter to them, but where they set the kernels'
+/// arguments already.
 ///
 /// # Safety
 ///
@@ -193,7 +194,10 @@ pub(crate) unsafe fn instantiate<F: Copy>(
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
     let body = |real: F, own| {
-        let code = invoke(real);
+        let code = {
+            let _apart = of(own).and_then(Process::apart_to_instantiate);
+            invoke(real)
+        };
         if let Some(process) = of(own) {
             // SAFETY: the caller's promise.
             unsafe { made(process, code, exec, graph) };
@@ -241,7 +245,10 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
         let uploads = params.flags & UPLOAD != 0;
         let code = match found.filter(|_| uploads) {
             Some(found) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real)),
-            None => invoke(real),
+            None => {
+                let _apart = process.apart_to_instantiate();
+                invoke(real)
+            }
         };
         params.upload_stream = before;
         // SAFETY: the caller's promise.

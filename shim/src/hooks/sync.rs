@@ -137,6 +137,23 @@ fn is_complete(found: Found) -> bool {
             || found.process.default_kin(found.stream.hw.device()).iter().all(|queue| queue.is_complete()))
 }
 
+/// From 6 on a capture can forbid a query of a stream, from 7 on that of an event, and ends by it: that is the runtime's to
+/// say, whatever is known here. What it says, if it refuses this one.
+pub(super) fn refused_beside_capture(
+    process: &process::Process,
+    invoke: impl Fn() -> hipError_t,
+) -> Option<hipError_t> {
+    if !process.captures.any() || process.real.major < 6 {
+        return None;
+    }
+    let code = invoke();
+    if code != hipSuccess && code != NOT_READY {
+        return Some(code);
+    }
+    process.real.forget_result();
+    None
+}
+
 /// `hipStreamQuery` and its per-thread twin
 ///
 /// # Safety
@@ -152,13 +169,8 @@ pub(crate) unsafe fn query(
         // SAFETY: the caller's own argument, or the stream that stands for it.
         let invoke = || unsafe { real(raw) };
         let Some(found) = found else { return invoke() };
-        // From 6 on a capture can forbid the query, and ends by it: that is the runtime's to say, whatever is known here.
-        if found.process.captures.any() && found.process.real.major >= 6 {
-            let code = invoke();
-            if code != hipSuccess && code != NOT_READY {
-                return code;
-            }
-            found.process.real.forget_result();
+        if let Some(refused) = refused_beside_capture(found.process, invoke) {
+            return refused;
         }
         let is_open = |queue: &XQueue| queue.frontier() != Ticket::NONE;
         let open = match found.queue.class() {

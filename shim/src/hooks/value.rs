@@ -145,7 +145,14 @@ pub(crate) unsafe fn batch(
         }
         let is_later =
             |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
-        if !turn::is_at_home(found) || flags != 0 || given.is_empty() || !given.iter().all(is_later) {
+        // 7.2.4 refuses every list (`ihipBatchMemOperation`), and of later ones nothing is known.
+        let refuses = found.process.real.major >= 7;
+        if refuses
+            || !turn::is_at_home(found)
+            || flags != 0
+            || given.is_empty()
+            || !given.iter().all(is_later)
+        {
             return turn::take(found, &spec, || invoke(params));
         }
         let mut copies = given.to_vec();
