@@ -88,7 +88,7 @@ impl HipQueue {
     /// Behind each mark the runtime registers a handler, and one thread of ROCr's runs them in any order
     /// (`AsyncEventsLoop`; `HsaAmdSignalHandler` in ROCclr). Until then commands hold their memory, and the handler reads
     /// signals of the stream. That thread runs the handlers of all completed signals before it takes new ones, so those
-    /// that were complete before the first pair of events here have run when the second pair's are seen to have;
+    /// that were complete before the first two events here have run when the third one's is seen to have;
     /// hipEventElapsedTime waits for its events' handlers (`hip::Event::elapsedTime`).
     ///
     /// The events wait for what a command of this stream would wait for. Not to be called inside a callback.
@@ -100,10 +100,10 @@ impl HipQueue {
             // SAFETY: the runtime's function gets places for the events.
             let made =
                 pair.iter_mut().all(|event| unsafe { (self.real.event_create)(event, 0) } == hipSuccess);
-            for _ in 0..2 {
-                if !made || !self.round(pair) {
-                    break;
-                }
+            let [first, second] = pair;
+            if made && self.record(first) && self.record(second) && self.wait_for_handlers(first, second) {
+                // The runtime leaves some memory behind for each event of a stream that ends: no more than is needed.
+                let _ = self.record(first) && self.wait_for_handlers(second, first);
             }
             for event in pair.into_iter().filter(|event| *event != hipEvent_t::NULL) {
                 // SAFETY: made above, and nobody else knows it.
@@ -117,14 +117,18 @@ impl HipQueue {
         UNSETTLED.load(Ordering::Relaxed)
     }
 
-    fn round(&self, [start, stop]: [hipEvent_t; 2]) -> bool {
+    fn record(&self, event: hipEvent_t) -> bool {
+        // SAFETY: an event of the caller's, and a stream that lives at least as long as its queue.
+        unsafe { (self.real.event_record)(event, self.stream()) == hipSuccess }
+    }
+
+    /// Of two events that were recorded, the other one last.
+    fn wait_for_handlers(&self, one: hipEvent_t, other: hipEvent_t) -> bool {
         let mut ms = 0.0;
-        // SAFETY: events of the caller's, a stream that lives at least as long as its queue, and a place for the time.
+        // SAFETY: events of the caller's, and a place for the time.
         unsafe {
-            (self.real.event_record)(start, self.stream()) == hipSuccess
-                && (self.real.event_record)(stop, self.stream()) == hipSuccess
-                && (self.real.event_synchronize)(stop) == hipSuccess
-                && (self.real.event_elapsed)(&mut ms, start, stop) == hipSuccess
+            (self.real.event_synchronize)(other) == hipSuccess
+                && (self.real.event_elapsed)(&mut ms, one, other) == hipSuccess
         }
     }
 
