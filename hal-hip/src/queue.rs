@@ -125,11 +125,10 @@ impl HipQueue {
     /// Of two events that were recorded, the other one last.
     fn wait_for_handlers(&self, one: hipEvent_t, other: hipEvent_t) -> bool {
         let mut ms = 0.0;
+        // SAFETY: an event of the caller's.
+        let done = unsafe { (self.real.event_synchronize)(other) } == hipSuccess;
         // SAFETY: events of the caller's, and a place for the time.
-        unsafe {
-            (self.real.event_synchronize)(other) == hipSuccess
-                && (self.real.event_elapsed)(&mut ms, one, other) == hipSuccess
-        }
+        done && unsafe { (self.real.event_elapsed)(&mut ms, one, other) } == hipSuccess
     }
 
     /// Runs `body` where handles and events mean what they mean for this queue.

@@ -24,6 +24,7 @@ struct Reused {
    * part in one, and treats what comes later at the same address as if it still did. */
   hipEvent_t fork, join;
   hipStream_t captured[2];
+  hipStream_t quiet; /* has only events to wait for handlers */
   std::mutex lock;
 
   explicit Reused(const char *code_object) {
@@ -32,6 +33,7 @@ struct Reused {
     CHECK(hipModuleGetFunction(&busy_function, module, "busy"));
     CHECK(hipEventCreateWithFlags(&fork, hipEventDisableTiming));
     CHECK(hipEventCreateWithFlags(&join, hipEventDisableTiming));
+    CHECK(hipStreamCreateWithFlags(&quiet, hipStreamNonBlocking));
     for (hipStream_t &stream : captured) CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
   }
 };
@@ -480,7 +482,7 @@ class Runner {
   }
   hipError_t gone_graph(int number) {
     Executable &graph = graphs[(size_t)number];
-    settle(reused.captured[0]);
+    settle(reused.quiet);
     const hipError_t code = hipGraphExecDestroy(graph.exec);
     return code != hipSuccess ? code : hipGraphDestroy(graph.graph);
   }
