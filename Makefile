@@ -36,6 +36,7 @@ random-programs-broken: deps ## See that they find each of five broken orders wi
 	cargo build --workspace --all-targets
 	cargo build --package shim --features broken-order --target-dir $${CARGO_TARGET_DIR:-target}/broken-order
 	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --broken $${CARGO_TARGET_DIR:-target}/broken-order/debug/libshimhip.so
+
 # `make test-rocm ROCM=7 ARGS="events --mode defer"`, likewise. See docs/newer-runtimes.md.
 test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
 	@scripts/test-rocm "$(ROCM)" $(ARGS)

@@ -26,7 +26,7 @@ const FLAGS: [c_uint; 3] = [
 static FLAGS_IN_USE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a mark was recorded since the runtime's handlers were waited for last.
-static UNSETTLED: AtomicBool = AtomicBool::new(false);
+static HANDLERS: AtomicBool = AtomicBool::new(false);
 
 /// A stream.
 pub struct HipQueue {
@@ -89,21 +89,22 @@ impl HipQueue {
     /// (`AsyncEventsLoop`; `HsaAmdSignalHandler` in ROCclr). Until then commands hold their memory, and the handler reads
     /// signals of the stream. That thread runs the handlers of all completed signals before it takes new ones, so those
     /// that were complete before the first two events here have run when the third one's is seen to have;
-    /// hipEventElapsedTime waits for its events' handlers (`hip::Event::elapsedTime`).
+    /// hipEventElapsedTime waits for its events' handlers (`hip::Event::elapsedTime` of 5.2.3, 5.7.1, 6.2.2 and
+    /// October 2024).
     ///
     /// The events wait for what a command of this stream would wait for. Not to be called inside a callback.
-    pub fn settle(&self) {
+    pub fn wait_for_handlers(&self) {
         self.last.store(0, Ordering::Relaxed);
-        UNSETTLED.store(false, Ordering::Relaxed);
+        HANDLERS.store(false, Ordering::Relaxed);
         self.on_device(|| {
             let mut pair = [hipEvent_t::NULL; 2];
             // SAFETY: the runtime's function gets places for the events.
             let made =
                 pair.iter_mut().all(|event| unsafe { (self.real.event_create)(event, 0) } == hipSuccess);
             let [first, second] = pair;
-            if made && self.record(first) && self.record(second) && self.wait_for_handlers(first, second) {
+            if made && self.record(first) && self.record(second) && self.wait_for_both(first, second) {
                 // The runtime leaves some memory behind for each event of a stream that ends: no more than is needed.
-                let _ = self.record(first) && self.wait_for_handlers(second, first);
+                let _ = self.record(first) && self.wait_for_both(second, first);
             }
             for event in pair.into_iter().filter(|event| *event != hipEvent_t::NULL) {
                 // SAFETY: made above, and nobody else knows it.
@@ -112,9 +113,9 @@ impl HipQueue {
         });
     }
 
-    /// Whether marks were recorded, in any queue, since [`HipQueue::settle`] was called last.
-    pub fn is_unsettled() -> bool {
-        UNSETTLED.load(Ordering::Relaxed)
+    /// Whether marks were recorded, in any queue, since [`HipQueue::wait_for_handlers`] was called last.
+    pub fn has_handlers() -> bool {
+        HANDLERS.load(Ordering::Relaxed)
     }
 
     fn record(&self, event: hipEvent_t) -> bool {
@@ -122,8 +123,8 @@ impl HipQueue {
         unsafe { (self.real.event_record)(event, self.stream()) == hipSuccess }
     }
 
-    /// Of two events that were recorded, the other one last.
-    fn wait_for_handlers(&self, one: hipEvent_t, other: hipEvent_t) -> bool {
+    /// Waits for the handlers of two events that were recorded, the other one last.
+    fn wait_for_both(&self, one: hipEvent_t, other: hipEvent_t) -> bool {
         let mut ms = 0.0;
         // SAFETY: an event of the caller's.
         let done = unsafe { (self.real.event_synchronize)(other) } == hipSuccess;
@@ -179,8 +180,8 @@ impl HwQueue for HipQueue {
                 return Err(error(code));
             }
             self.last.store(event.as_raw(), Ordering::Release);
-            if !UNSETTLED.load(Ordering::Relaxed) {
-                UNSETTLED.store(true, Ordering::Relaxed);
+            if !HANDLERS.load(Ordering::Relaxed) {
+                HANDLERS.store(true, Ordering::Relaxed);
             }
             Ok(Mark(event.as_raw() as u64))
         })

@@ -393,14 +393,16 @@ impl Process {
         }
     }
 
-    /// Waits until the runtime's handlers behind marks have run for what is complete, as [`HipQueue::settle`] says: until
+    /// Waits until the runtime's handlers behind marks have run for what is complete ([`HipQueue::wait_for_handlers`]): until
     /// then completed commands hold their memory, which without marks they would not when a synchronous call returns.
-    /// Only for calls that wait for the device. Whether there was anything to wait for.
-    pub(crate) fn settle(&self) -> bool {
-        if !HipQueue::is_unsettled() || Thread::current().is_in_callback() || self.captures.any() {
-            return false;
+    /// Only for calls that wait for the device.
+    pub(crate) fn wait_for_handlers(&self) {
+        if !HipQueue::has_handlers() || Thread::current().is_in_callback() || self.captures.any() {
+            return;
         }
-        self.default_stream().inspect(|stream| stream.hw.settle()).is_some()
+        if let Some(stream) = self.default_stream() {
+            stream.hw.wait_for_handlers();
+        }
     }
 
     fn totals(&self) -> Totals {

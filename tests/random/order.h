@@ -455,10 +455,10 @@ class Order {
   void heard_all(int thread, Need &need) const {
     for (int u = 0; u < (int)threads.size(); u++) hears(thread, u, threads[(size_t)u].known.thread[u], need);
   }
-  /* What waits for the device makes its streams forget their last command, and before HIP 5.7 also one that has just been
+  /* What waits for the device makes its streams forget their last command, and before HIP 5.3 also one that has just been
    * submitted by another thread (amd::HostQueue::finish): what should wait for that one no longer does. */
   bool forgets(const Step &step) const {
-    if (HIP_VERSION_MAJOR * 100 + HIP_VERSION_MINOR >= 507) return false;
+    if (HIP_VERSION_MAJOR * 100 + HIP_VERSION_MINOR >= 503) return false;
     if (step.op == SYNC_DEVICE) return true;
     return step.op == GONE_BUFFER && buffers[(size_t)step.to].kind != POOL;
   }

@@ -150,7 +150,7 @@ pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hip
         // SAFETY: the caller's own argument.
         let code = unsafe { real(address) };
         if let Some(process) = of(own).filter(|_| code == hipSuccess && !address.is_null()) {
-            process.settle();
+            process.wait_for_handlers();
         }
         code
     };
@@ -158,8 +158,8 @@ pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hip
     unsafe { call.handle(body) }
 }
 
-/// The functions that allocate memory of a device. They wait for nothing, unless there is none left but what is about
-/// to be given back.
+/// The functions that allocate memory of a device. They wait for nothing, unless there is none left and some is given back
+/// by a call that is deferred.
 ///
 /// # Safety
 ///
@@ -168,7 +168,7 @@ pub(crate) unsafe fn memory<F: Copy>(call: Call<F>, invoke: impl Fn(F) -> hipErr
     let body = |real: F, own| {
         let code = invoke(real);
         match of(own).filter(|_| code == hipErrorOutOfMemory) {
-            Some(process) if process.pools.settle() | process.settle() => invoke(real),
+            Some(process) if process.pools.settle() => invoke(real),
             _ => code,
         }
     };

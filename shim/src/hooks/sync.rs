@@ -55,7 +55,7 @@ fn synchronized(
         }
         process.graphs.sweep();
     }
-    code
+    with_error(process, code, queues.iter().map(|queue| &**queue))
 }
 
 /// The default stream's queue, where whoever asks whether this stream is done asks for that one's work as well: with a
@@ -83,8 +83,7 @@ pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t
         let mut queues = process.domain.queues();
         queues.retain(|queue| queue.device() == device);
         // SAFETY: it takes no argument.
-        let code = synchronized(process, &queues, || unsafe { real() });
-        with_error(process, code, queues.iter().map(|queue| &**queue))
+        synchronized(process, &queues, || unsafe { real() })
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -108,17 +107,18 @@ pub(crate) unsafe fn stream(
         if found.queue.has_foreign_launches() {
             // The default stream waits for all that wait for it.
             let kin = found.process.default_kin(found.stream.hw.device());
-            let code = synchronized(found.process, &kin, invoke);
-            return with_error(found.process, code, kin.iter().map(|queue| &**queue));
+            return synchronized(found.process, &kin, invoke);
         }
-        if let Some(default) = awaited_default(found) {
-            let code = synchronized(found.process, &[default.clone(), found.queue.clone()], invoke);
-            return with_error(found.process, code, std::iter::once(&**found.queue));
-        }
-        found.process.drain_queue(found.queue);
-        let proof = found.queue.begin_sync();
+        let begin = |queue: &'static Arc<XQueue>| {
+            found.process.drain_queue(queue);
+            (queue, queue.begin_sync())
+        };
+        let (default, (_, proof)) = (awaited_default(found).map(begin), begin(found.queue));
         let code = invoke();
         if code == hipSuccess {
+            if let Some((queue, proof)) = default {
+                queue.synced(proof);
+            }
             found.queue.synced(proof);
             found.process.graphs.sweep();
         }

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 ///
 /// Both answer with the number to which a cooperative launch is held, if they are asked about the threads of its blocks:
 /// `ihipOccupancyMaxActiveBlocksPerMultiprocessor` with the same arguments (HIPAMD `hip_platform.cpp`, `hip_module.cpp`,
-/// 5.2 to 7.2).
+/// read in 5.2.3, 5.6 to 6.2 and October 2024; 5.2.3, 6.4.3 and 7.2.4 tested to the block).
 #[derive(Debug)]
 pub(crate) struct Functions {
     pub(crate) host: pfn::hipOccupancyMaxPotentialBlockSize,

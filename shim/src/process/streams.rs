@@ -157,13 +157,13 @@ impl Stream {
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
-        self.settle(process, queue);
+        self.wait_for_handlers(process, queue);
     }
 
     /// Sees to it that the end of the stream finds no handler of a mark unfinished, where the runtime does not. The
     /// runtime waits for the stream as well. What it would not wait for, the default stream's work, is not waited for here
     /// either: then the end is as safe as without marks, if the program records events.
-    fn settle(&self, process: &Process, queue: &XQueue) {
+    fn wait_for_handlers(&self, process: &Process, queue: &XQueue) {
         if !process.real.end_outruns_handlers()
             || Thread::current().is_in_callback()
             || process.captures.any()
@@ -174,7 +174,7 @@ impl Stream {
         let is_alone = queue.class() == OrderClass::Independent
             || default.is_none_or(|default| default.frontier() == Ticket::NONE && default.is_complete());
         if self.hw.wait_for_marks() && is_alone {
-            self.hw.settle();
+            self.hw.wait_for_handlers();
         }
     }
 }
