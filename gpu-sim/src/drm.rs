@@ -67,7 +67,7 @@ plain! {
 
 /// Serves a device's render node until its mount is gone.
 pub fn serve(node: &Connection, gpu: &GpuConfig) {
-    node.serve(|request| match request {
+    node.serve(None, |request| match request {
         Request::Open { unique, .. } => node.opened(unique, 0),
         Request::Ioctl { unique, tid, command, argument, out_size, .. } => {
             match execute(gpu, tid, command, argument) {

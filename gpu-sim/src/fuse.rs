@@ -7,9 +7,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use hip_sys::kfd::Plain;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 /// Apparent size of the file: every mmap offset in use lies below (a fault beyond the end is a SIGBUS).
@@ -170,8 +171,10 @@ impl Connection {
         self.fd.as_fd()
     }
 
-    /// Serves requests until the mount is gone, calling `handle` for each. Several threads may serve.
-    pub fn serve(&self, handle: impl Fn(Request<'_>)) {
+    /// Serves requests until the mount is gone or, if a time is given, until there was none for so long, calling `handle` for
+    /// each. Several threads may serve.
+    pub fn serve(&self, patience: Option<Duration>, handle: impl Fn(Request<'_>)) {
+        let limit = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut buffer = vec![0u8; BUFFER];
         loop {
             match rustix::io::read(&self.fd, &mut buffer) {
@@ -184,7 +187,10 @@ impl Connection {
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::NOENT) => {}
                 // Waiting here rather than in the read wakes every server, of which the nearest is first.
                 Err(rustix::io::Errno::AGAIN) => {
-                    let _ = rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
+                    let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+                    if let Ok(0) = rustix::event::poll(&mut fds, limit.as_ref()) {
+                        return;
+                    }
                 }
                 Err(_) => return,
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
@@ -31,6 +31,10 @@ use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
 const RENDER_MINOR: u32 = 128;
 /// Threads that serve the KFD file at most; a wait does not occupy one.
 const SERVERS: usize = 4;
+/// Whoever waits so long for the machine sees to it that the file is served meanwhile: far longer than calls take.
+const STUCK: Duration = Duration::from_millis(5);
+/// How long a thread that does so stays without requests.
+const STAND_IN: Duration = Duration::from_millis(100);
 /// How long a new set waits for its first launcher.
 const FIRST_JOIN: Duration = Duration::from_secs(10);
 /// How long a process that is to end has for it (it may write a core file) before it is killed.
@@ -224,7 +228,7 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
             if let Some(set) = processor {
                 let _ = rustix::thread::sched_setaffinity(None, &set);
             }
-            shared.connection.serve(|request| shared.handle(request));
+            shared.connection.serve(None, |request| shared.handle(request));
         });
     }
     for i in 0..shared.nodes.len() {
@@ -275,7 +279,25 @@ fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener) {
 impl Shared {
     /// Runs `work` on the machine, then tells clients and users what came of it.
     pub fn with_machine<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let mut machine = self.machine.lock();
+        let machine = self.machine.try_lock_for(STUCK).unwrap_or_else(|| {
+            self.stand_in();
+            self.machine.lock()
+        });
+        self.work(machine, work)
+    }
+
+    /// Starts a thread that serves the file for those who wait for the machine. Whoever has the machine may be reading memory of
+    /// a client, which waits for the client's page faults, and one of those for an answer to its touch.
+    fn stand_in(&self) {
+        let Some(shared) = self.me.upgrade() else { return };
+        // Without a thread those who wait go on waiting.
+        let _ = std::thread::Builder::new().spawn(move || {
+            engine::be_ordinary();
+            shared.connection.serve(Some(STAND_IN), |request| shared.handle(request));
+        });
+    }
+
+    fn work<R>(&self, mut machine: MutexGuard<'_, Machine>, work: impl FnOnce(&mut Machine) -> R) -> R {
         let result = work(&mut machine);
         let (answers, failures) =
             (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
@@ -322,8 +344,11 @@ impl Shared {
                 }
             }
             Request::Touched { unique, size } => {
-                // Whoever is first looks: the engine may still be waking up.
-                self.with_machine(|machine| machine.tick(now()));
+                // Whoever is first looks: the engine may still be waking up. Never waiting for the machine: whoever has it may
+                // wait for this answer.
+                if let Some(machine) = self.machine.try_lock() {
+                    self.work(machine, |machine| machine.tick(now()));
+                }
                 self.pace.ring();
                 self.connection.touched(unique, size);
             }

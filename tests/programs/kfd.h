@@ -1,4 +1,4 @@
-/* The two requests of the KFD that a test makes or watches, laid out as in the kernel's <linux/kfd_ioctl.h>
+/* The requests of the KFD that a test makes or watches, laid out as in the kernel's <linux/kfd_ioctl.h>
  * (which needs a header of libdrm's that is not always installed). */
 #ifndef GIVEWAY_TESTS_KFD_H
 #define GIVEWAY_TESTS_KFD_H
@@ -20,7 +20,14 @@ struct kfd_update_queue {
 };
 static_assert(sizeof(kfd_update_queue) == 24, "layout of kfd_ioctl_update_queue_args");
 
+struct kfd_wait_events {
+  uint64_t events_ptr;
+  uint32_t num_events, wait_for_all, timeout, wait_result;
+};
+static_assert(sizeof(kfd_wait_events) == 24, "layout of kfd_ioctl_wait_events_args");
+
 #define KFD_UPDATE_QUEUE _IOW('K', 0x07, struct kfd_update_queue)
+#define KFD_WAIT_EVENTS _IOWR('K', 0x0c, struct kfd_wait_events)
 
 /* By type and number: newer headers pass longer structures under the same number. */
 static inline bool kfd_creates_queue(unsigned long request) {

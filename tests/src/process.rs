@@ -158,8 +158,10 @@ impl Running {
                 Ok(line)
             }
             None => {
+                let stacks = self.stacks();
                 self.kill_tree();
-                Err(format!("{} hangs: no further line within {within:?}\n{}", self.label, self.tail()))
+                let label = &self.label;
+                Err(format!("{label} hangs: no further line within {within:?}\n{}{stacks}", self.tail()))
             }
         }
     }
@@ -241,8 +243,38 @@ impl Running {
 
     /// Ends it, and says what it did not do.
     fn hang(&self, what: &str) -> String {
+        let stacks = self.stacks();
         self.kill_tree();
-        format!("{} {what} within {:?}\n{}", self.label, self.until - self.started, self.report())
+        format!("{} {what} within {:?}\n{}{stacks}", self.label, self.until - self.started, self.report())
+    }
+
+    /// Writes down where the threads of a program that hangs stand, if there is a gdb: a rare hang is seen once. A line that
+    /// names the files.
+    fn stacks(&self) -> String {
+        let programs = descendants(self.pid).into_iter().filter(|pid| runs(*pid, &self.executable));
+        let mut line = String::new();
+        for pid in programs {
+            let path = std::env::temp_dir().join(format!("giveway-hang-{}.txt", pid.as_raw_nonzero()));
+            let gdb = ["60", "gdb", "-batch", "-ex", "thread apply all backtrace 40", "-p"];
+            let written = std::fs::File::create(&path).and_then(|file| {
+                let mut gdb = Command::new("timeout")
+                    .args(gdb)
+                    .arg(pid.as_raw_nonzero().to_string())
+                    .stdin(Stdio::null())
+                    .stdout(file)
+                    .stderr(Stdio::null())
+                    .spawn()?;
+                gdb.wait()
+            });
+            match written {
+                Ok(status) if status.success() => {
+                    let _ = writeln!(line, "its threads: {}", path.display());
+                }
+                // An empty file would say nothing to nobody.
+                _ => drop(std::fs::remove_file(&path)),
+            }
+        }
+        line
     }
 
     fn kill_tree(&self) {
