@@ -196,7 +196,7 @@ impl Machine {
     }
 
     /// The queues that an operation takes off.
-    fn to_unmap(&mut self, gpu: usize, change: &Change) -> Vec<QueueKey> {
+    fn coming_off(&self, gpu: usize, change: &Change) -> Vec<QueueKey> {
         let named = change.queues();
         let mes = self.gpus[gpu].config.arch.mes;
         // What costs nothing and is put back at once is not taken off: nobody could tell.
@@ -211,7 +211,8 @@ impl Machine {
                     continue;
                 }
                 stuck |= queue.stuck && queue.outstanding > 0;
-                off.push((key, named && !(queue.wanted() && !matches!(change, Change::Destroy(_)))));
+                let stays_off = !queue.wanted() || matches!(change, Change::Destroy(_));
+                off.push((key, named && stays_off));
             }
         }
         off.retain(|(_, stays_off)| !free || stuck || *stays_off);
@@ -226,7 +227,7 @@ impl Machine {
                 }
             }
         }
-        let off = self.to_unmap(gpu, &operation.change);
+        let off = self.coming_off(gpu, &operation.change);
         for key in &off {
             if let Some(queue) = self.queue_mut(*key) {
                 queue.mapped = false;
