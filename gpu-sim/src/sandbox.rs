@@ -18,6 +18,8 @@ use rustix::thread::UnshareFlags;
 use crate::driver::Settings;
 use crate::topology::{self, GpuConfig};
 
+/// Where the driver shows what processes have.
+pub const PROC: &str = "/sys/class/kfd/kfd/proc";
 /// Where programs look for the KFD.
 pub const KFD: &str = "/dev/kfd";
 

@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 use crate::arena::{self, Arena};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
-use crate::driver::{self, Faults, Scheduler, Settings};
+use crate::driver::{self, Faults, Scheduler, Settings, Sysfs};
 use crate::drm;
 use crate::engine::{self, Pace, now};
 use crate::fuse::{Connection, FILE_SIZE, Request};
@@ -204,6 +204,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     let (cleaner, freed) = mpsc::channel();
     let mut machine = Machine::new(arena, gpus, durations);
     (machine.settings, machine.faults) = (settings, faults);
+    machine.sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
     let shared = Arc::new_cyclic(|me| Shared {
         cleaner,
         machine: Mutex::new(machine),

@@ -37,6 +37,8 @@ pub struct Queue {
     pub arbiter: Arbiter,
     /// The debugger's way: whether we have suspended it, if that is known.
     pub suspended: Option<bool>,
+    /// The write index up to which everything is known to be complete.
+    pub quiet: u64,
 }
 
 impl Queue {
@@ -45,25 +47,50 @@ impl Queue {
         matches!(self.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL)
     }
 
-    /// Whether it has packets that the device has not taken, or `true` where that cannot be seen.
+    /// Whether it has packets that the device has not taken, or that were not proved complete since: equal indices alone
+    /// say that the last kernel was started. `true` where nothing can be seen.
+    ///
+    /// # Safety
+    /// As [`Queue::written`].
+    pub unsafe fn has_work(&self) -> bool {
+        // SAFETY: as the caller promises.
+        let write = unsafe { load(self.write_pointer_address) };
+        // SAFETY: as the caller promises.
+        let read = unsafe { load(self.read_pointer_address) };
+        match (write, read) {
+            (Some(write), Some(read)) => write != read || write != self.quiet,
+            _ => true,
+        }
+    }
+
+    /// One past the last packet; `None` where that cannot be seen.
     ///
     /// # Safety
     /// The process is the one that created the queue, and has not given its indices' memory back (which it does after
     /// DESTROY_QUEUE).
-    pub unsafe fn has_work(&self) -> bool {
-        let load = |address: u64| {
-            let at = address as *mut u64;
-            // SAFETY: an aligned index of a live queue in this process, as the caller promises; the device and the runtime
-            // change it by atomic stores.
-            (!at.is_null() && at.is_aligned())
-                .then(|| unsafe { AtomicU64::from_ptr(at) }.load(Ordering::Acquire))
-        };
-        match (load(self.write_pointer_address), load(self.read_pointer_address)) {
-            (Some(write), Some(read)) => write != read,
-            _ => true,
-        }
+    pub unsafe fn written(&self) -> Option<u64> {
+        // SAFETY: as the caller promises.
+        unsafe { load(self.write_pointer_address) }
     }
 }
+
+/// An index of a queue.
+///
+/// # Safety
+/// The address is null, misaligned, or that of an index of a live queue in this process.
+unsafe fn load(address: u64) -> Option<u64> {
+    let at = address as *mut u64;
+    if at.is_null() || !at.is_aligned() {
+        return None;
+    }
+    // SAFETY: as the caller promises; the device and the runtime change it by atomic stores.
+    let index = unsafe { AtomicU64::from_ptr(at) };
+    Some(index.load(Ordering::Acquire))
+}
+
+/// How far each queue of a device was written at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark(Vec<(u32, u64)>);
 
 /// What became of a hold or a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +101,7 @@ pub struct Outcome {
     pub unsettled: usize,
     /// Requests made.
     pub requests: usize,
-    /// The last error.
+    /// The last error; a time-out of the driver's stays.
     pub error: Option<Errno>,
     /// How long the requests took together.
     pub took: Duration,
@@ -84,7 +111,10 @@ impl Outcome {
     /// Notes a request and its result.
     pub fn request<T>(&mut self, result: &Result<T, Errno>) {
         self.requests += 1;
-        if let Err(errno) = result {
+        // A time-out is what everything after it comes from.
+        if let Err(errno) = result
+            && self.error != Some(Errno(libc::ETIME))
+        {
             self.error = Some(*errno);
         }
     }
@@ -172,6 +202,7 @@ impl Registry {
             cu_mask: Vec::new(),
             arbiter,
             suspended: Some(false),
+            quiet: 0,
         };
         inner.queues.insert(id, queue);
         if held && !merges {
@@ -259,11 +290,33 @@ impl Registry {
         result
     }
 
+    /// How far the queues of a device are written now, for [`Registry::complete`].
+    ///
+    /// # Safety
+    /// As [`Registry::hold`].
+    pub unsafe fn mark(&self, gpu_id: u32) -> Mark {
+        let inner = self.inner.lock();
+        let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
+        // SAFETY: the queues are alive, as their destruction takes the lock that we have; else as the caller promises.
+        Mark(queues.filter_map(|queue| Some((queue.id, unsafe { queue.written() }?))).collect())
+    }
+
+    /// Everything that was written before the mark has completed: a synchronization that began after it has returned. A
+    /// queue into which nothing has been written since has no work.
+    pub fn complete(&self, mark: &Mark) {
+        let mut inner = self.inner.lock();
+        for (id, written) in &mark.0 {
+            if let Some(queue) = inner.queues.get_mut(id) {
+                queue.quiet = queue.quiet.max(*written);
+            }
+        }
+    }
+
     /// Takes the compute queues with work of a device off the hardware; those that come into being from now on are born
     /// off it. The caller has stopped launching. Called again, it takes the queues that have got work meanwhile.
     ///
     /// # Safety
-    /// As [`Queue::has_work`]: this is the process whose queues these are.
+    /// This is the process whose queues these are, and it gives the memory of a queue's indices back after DESTROY_QUEUE.
     pub unsafe fn hold(&self, gpu_id: u32) -> Outcome {
         let mut inner = self.inner.lock();
         if let Some(errno) = inner.given_up {

@@ -102,6 +102,34 @@ fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
     }
 }
 
+/// Equal indices say that the device has taken the last packet; its kernel may be running.
+#[test]
+fn a_queue_is_idle_only_once_that_was_proved() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let id = bench.compute(0);
+    let set =
+        |bench: &Bench, to: u64| bench.indices[0].iter().for_each(|index| index.store(to, Ordering::Release));
+    set(&bench, 5);
+    assert_eq!(bench.hold().queues, 1, "five packets were taken, and nobody has waited for them");
+    bench.registry.release(GPU);
+    // SAFETY: the indices live as long as the bench.
+    let mark = unsafe { bench.registry.mark(GPU) };
+    bench.registry.complete(&mark);
+    assert_eq!(bench.hold().queues, 0);
+    bench.registry.release(GPU);
+    // What is written behind the mark does not count as complete.
+    set(&bench, 6);
+    bench.registry.complete(&mark);
+    assert_eq!(bench.hold().queues, 1);
+    assert!(!bench.kernel.runs(id));
+    // A queue that took the place of another has written nothing that anybody waited for.
+    bench.destroy(id).unwrap();
+    assert_eq!(bench.compute(0), id);
+    bench.registry.release(GPU);
+    bench.indices[1][0].store(1, Ordering::Release);
+    assert_eq!(bench.hold().queues, 1);
+}
+
 #[test]
 fn a_queue_created_meanwhile_is_born_held() {
     for kind in BOTH {
@@ -172,7 +200,9 @@ fn a_failed_request_is_sent_again_until_it_succeeds() {
 fn a_time_out_ends_holding_for_good() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let (first, second) = (bench.compute(1), bench.compute(1));
-    bench.kernel.fail([None, Some(Failure { errno: libc::ETIME, after: false })]);
+    // What comes of it is not what it came from.
+    let failure = |errno: i32| Some(Failure { errno, after: false });
+    bench.kernel.fail([None, failure(libc::ETIME), failure(libc::EIO)]);
     let outcome = bench.hold();
     assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
     assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));

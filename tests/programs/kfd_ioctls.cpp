@@ -461,6 +461,22 @@ static unsigned long target_version(uint32_t gpu_id) {
   return version;
 }
 
+/* What sysfs says of a queue. */
+static void shown(const Line &line) {
+  std::string queue = "/sys/class/kfd/kfd/proc/" + std::to_string(getpid()) + "/queues/" + std::to_string(line.kfd.queue_id);
+  auto value = [&](const char *name) {
+    unsigned long number = ~0ul;
+    FILE *text = fopen((queue + "/" + name).c_str(), "r");
+    REQUIRE(text && fscanf(text, "%lu", &number) == 1, "no number in %s/%s", queue.c_str(), name);
+    fclose(text);
+    return number;
+  };
+  REQUIRE(value("size") == line.kfd.ring_size, "size is %lu", value("size"));
+  REQUIRE(value("gpuid") == line.kfd.gpu_id, "gpuid is %lu", value("gpuid"));
+  REQUIRE(value("type") == 0, "type is %lu", value("type"));
+  printf("sysfs: size, type and device of a queue\n");
+}
+
 int main(int argc, char **argv) {
   HSA(hsa_init());
   HSA(hsa_iterate_agents(see_agent, nullptr));
@@ -481,6 +497,7 @@ int main(int argc, char **argv) {
   REFUSED(enable_runtime(), EBUSY);
   printf("RUNTIME_ENABLE: EBUSY\n");
 
+  shown(line);
   updates(line);
   wave_states(line);
   masks(line);

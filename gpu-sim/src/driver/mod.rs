@@ -9,11 +9,13 @@
 mod debug;
 mod faults;
 mod queues;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 
 pub use debug::{Blocked, Debug, Parked, notify};
 pub use faults::{Failure, Faults};
+pub use sysfs::Sysfs;
 
 use std::collections::VecDeque;
 

@@ -72,6 +72,7 @@ impl Machine {
             }
         }
         self.queue_is_new(QueueKey { pid: call.pid, id });
+        self.sysfs.add(call.pid, id, size, a.queue_type, a.gpu_id);
         let out = reply(&a, call.out_size);
         if !wanted {
             return self.answer(call, out);

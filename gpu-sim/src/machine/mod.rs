@@ -18,7 +18,7 @@ pub use stats::{Counts, ProcessStats, Stats};
 
 use crate::arena::Arena;
 use crate::device::{Model, QueueKey, Time, WorkId};
-use crate::driver::{Blocked, Faults, Parked, Scheduler, Settings};
+use crate::driver::{Blocked, Faults, Parked, Scheduler, Settings, Sysfs};
 use crate::fuse::{Reply, Unique};
 use crate::kernels::{Durations, Effect};
 use crate::space::View;
@@ -110,6 +110,8 @@ pub struct Machine {
     pub notices: Vec<Arc<OwnedFd>>,
     /// How the driver is set up.
     pub settings: Settings,
+    /// Where queues are shown.
+    pub sysfs: Sysfs,
     /// Calls that fail on request.
     pub faults: Option<Faults>,
     /// Calls that wait for a debugger.
@@ -141,6 +143,7 @@ impl Machine {
             answers: Vec::new(),
             notices: Vec::new(),
             settings: Settings::default(),
+            sysfs: Sysfs::default(),
             faults: None,
             blocked: Vec::new(),
             uninterruptible: HashSet::new(),
@@ -199,6 +202,7 @@ impl Machine {
     pub fn forget_queue(&mut self, now: Time, key: QueueKey) {
         let Some(process) = self.processes.get_mut(&key.pid) else { return };
         let Some(queue) = process.queues.remove(&key.id) else { return };
+        self.sysfs.remove(key.pid, key.id);
         process.stats.retire(key.id, self.gpus[queue.gpu].config.gpu_id, &queue);
         self.executions.retain(|_, execution| execution.queue != key);
         self.moves.retain(|m| m.queue != key);
@@ -228,6 +232,7 @@ impl Machine {
         for waiter in self.waiters.extract_if(.., |waiter| waiter.pid() == pid) {
             self.answers.push((waiter.unique(), Err(libc::EINTR)));
         }
+        self.sysfs.forget(pid);
         self.stats.processes.push(std::mem::take(&mut process.stats));
     }
 
