@@ -76,7 +76,7 @@ impl State {
     }
 
     fn trap(&mut self, trap: &mut debug::DbgTrap) -> Result<i32, Errno> {
-        assert_eq!(trap.pid, std::process::id());
+        assert_eq!(trap.pid, std::process::id(), "only the own process is made up");
         self.log.push(0x100 + trap.op);
         if let Some(Some(failure)) = self.failures.pop_front() {
             return Err(Errno(failure.errno));

@@ -5,6 +5,7 @@
 //!   next. Pure.
 //! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
 //! * [`mechanism`]: the two ways of holding, a file each.
+//! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
 //! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
 //!
 //! Structures and numbers of the driver's interface are in [`hip_sys::kfd`] and nowhere else. Nothing here decides
@@ -14,9 +15,11 @@
 mod fake;
 pub mod kernel;
 pub mod mechanism;
+pub mod outside;
 pub mod probe;
 pub mod queue;
 pub mod registry;
+pub mod session;
 
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::Kind;

@@ -2,14 +2,18 @@
 //! options, where it is a client of `/dev/kfd` by itself, without ROCr: memory, queues, packets.
 
 use std::fs::File;
+use std::io::{BufRead as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::sync::Arc;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::probe::{self, Choice, Facts, Refusal, Scheduler};
+use hal_kfd::session::Fate;
 use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
 use hip_sys::kfd::{self, Ioctl};
 
@@ -35,6 +39,8 @@ const CASES: &[Case] = &[
         failures(Kind::DebugTrap);
     }),
     ("a queue that does not come off", &["--stuck-queue", "1", "--preemption-timeout-ms", "50"], stuck),
+    ("another process on HWS", &["--save-us", "50"], outside),
+    ("another process on MES", &["--arch", "gfx1100"], outside),
     ("the probe", &["--save-us", "50"], probed),
     ("the probe without CWSR", &["--no-cwsr"], probed_without_cwsr),
 ];
@@ -44,6 +50,10 @@ fn main() -> ExitCode {
     let first = arguments.next();
     if first.as_deref() == Some("--inside") {
         let name = arguments.next().unwrap_or_default();
+        if name == "target" {
+            target();
+            return ExitCode::SUCCESS;
+        }
         let case = CASES.iter().find(|(other, ..)| *other == name).expect("a case of this name");
         case.2();
         return ExitCode::SUCCESS;
@@ -343,6 +353,83 @@ fn stuck() {
     assert_eq!((again.error, again.requests), (Some(Errno(libc::ETIME)), 0));
     assert!(client.registry.holding().is_empty());
     client.call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 }).expect("a lost queue can go");
+}
+
+/// The other process: says its queue's id, then submits a packet for each line, and says when it is done.
+fn target() {
+    // The registry of this kind has the driver support a debugger, as newer runtimes do.
+    let client = Client::new(Kind::DebugTrap);
+    let queue = client.queue();
+    println!("{}", queue.id);
+    for _ in std::io::stdin().lines() {
+        queue.submit(None);
+        println!("submitted");
+        queue.must_end();
+        println!("done");
+    }
+}
+
+fn outside() {
+    let me = std::env::current_exe().expect("this program");
+    let mut child = Command::new(me)
+        .args(["--inside", "target"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the other process");
+    let (said, lines) = mpsc::channel();
+    let output = child.stdout.take().expect("its output");
+    std::thread::spawn(move || {
+        std::io::BufReader::new(output).lines().map_while(Result::ok).for_each(|line| {
+            let _ = said.send(line);
+        });
+    });
+    let next = || lines.recv_timeout(HANG).expect("a line of the other process");
+    let id: u32 = next().parse().expect("an id");
+    let mut input = child.stdin.take().expect("its input");
+    let mut submit = || {
+        input.write_all(b"go\n").expect("it reads");
+        assert_eq!(next(), "submitted");
+    };
+    let kfd = Arc::new(Kfd::open().expect("/dev/kfd"));
+    let pid = child.id().cast_signed();
+    let attachment = Attachment::new(kfd.clone(), pid).expect("a child can be attached to");
+    assert!(attachment.can_suspend());
+    assert_eq!(Attachment::new(kfd.clone(), pid).map(|_| ()), Err(Problem::Debugged));
+    let queues = attachment.queues().expect("its queues");
+    assert_eq!(
+        queues.iter().map(|queue| (queue.queue_id, queue.ring_size)).collect::<Vec<_>>(),
+        [(id, RING as u32)]
+    );
+    assert_eq!(attachment.suspend(&[id, 99]), Ok(vec![Fate::Done, Fate::Invalid]));
+    submit();
+    assert!(lines.recv_timeout(Duration::from_millis(5)).is_err(), "a suspended queue ran");
+    assert_eq!(attachment.resume(&[id]), Ok(vec![Fate::Done]));
+    assert_eq!(next(), "done");
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    submit();
+    assert_eq!(attachment.resume_all(), Ok(1));
+    assert_eq!(next(), "done");
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    submit();
+    drop(attachment);
+    assert_eq!(next(), "done", "the end of the attachment resumes");
+    let attachment = Attachment::new(kfd.clone(), pid).expect("again");
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    // SAFETY: ends the child that we have started.
+    unsafe { libc::kill(pid, libc::SIGTERM) };
+    let status = child.wait().expect("its end");
+    assert_eq!(status.signal(), Some(libc::SIGTERM));
+    assert_eq!(attachment.queues(), Err(Problem::NoProcess));
+    drop(attachment);
+    assert_eq!(
+        Attachment::new(kfd, std::process::id().cast_signed()).map(|_| ()),
+        Err(Problem::NotTraceable(yama()))
+    );
+}
+
+fn yama() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
 fn facts(client: &Client) -> Facts {
