@@ -167,7 +167,7 @@ impl Client {
         let (ring, shared) = (self.memory(RING), self.memory(PAGE));
         for slot in (0..RING).step_by(64) {
             // SAFETY: inside the ring, which nobody else uses yet.
-            unsafe { ring.add(slot).cast::<u16>().write(INVALID) };
+            unsafe { ring.wrapping_add(slot).cast::<u16>().write(INVALID) };
         }
         let mut create = kfd::CreateQueue {
             ring_base_address: ring as u64,
@@ -207,12 +207,12 @@ impl Client {
 impl Queue {
     fn word(&self, at: usize) -> &AtomicU64 {
         // SAFETY: aligned words of a page that is mapped as long as the process lives.
-        unsafe { AtomicU64::from_ptr(self.shared.add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.shared.wrapping_add(at).cast()) }
     }
 
     fn signal(&self) -> &AtomicI64 {
         // SAFETY: as above.
-        unsafe { AtomicI64::from_ptr(self.shared.add(SIGNAL + 8).cast()) }
+        unsafe { AtomicI64::from_ptr(self.shared.wrapping_add(SIGNAL + 8).cast()) }
     }
 
     /// Submits a packet that completes the signal: a barrier, or a kernel of this many work-items.
@@ -234,7 +234,7 @@ impl Queue {
         };
         packet[56..].copy_from_slice(&(self.shared as u64 + SIGNAL as u64).to_le_bytes());
         // SAFETY: the slot is ours until its header is stored; the ring is not filled here.
-        unsafe { std::ptr::copy_nonoverlapping(packet[2..].as_ptr(), slot.add(2), 62) };
+        unsafe { std::ptr::copy_nonoverlapping(packet[2..].as_ptr(), slot.wrapping_add(2), 62) };
         // SAFETY: an aligned header; the device reads it by an atomic load.
         let header = unsafe { AtomicU16::from_ptr(slot.cast()) };
         header.store(kind, Ordering::Release);

@@ -7,13 +7,15 @@
 //! A caller waits until the queues are off; that they are put back happens behind it.
 
 mod debug;
+mod exceptions;
 mod faults;
 mod queues;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 
-pub use debug::{Blocked, Debug, Parked, notify};
+pub use debug::{Blocked, Debug, Parked};
+pub use exceptions::notify;
 pub use faults::{Failure, Faults};
 pub use sysfs::Sysfs;
 
