@@ -19,6 +19,18 @@ pub struct Setup {
     pub cu_model: Option<String>,
     /// File of kernel times.
     pub durations: Option<PathBuf>,
+    /// Microseconds to save what runs.
+    pub save_us: Option<u64>,
+    /// Microseconds to restore it.
+    pub restore_us: Option<u64>,
+    /// Waves are not saved.
+    pub no_cwsr: Option<bool>,
+    /// Milliseconds until the driver gives queues up.
+    pub preemption_timeout_ms: Option<u64>,
+    /// The compute queue that never comes off.
+    pub stuck_queue: Option<u32>,
+    /// Which ioctls fail.
+    pub fail_ioctls: Option<String>,
 }
 
 impl Setup {
@@ -36,6 +48,15 @@ impl Setup {
             .or_else(|| differ("vram", &self.vram, &wanted.vram))
             .or_else(|| differ("cu-model", &self.cu_model, &wanted.cu_model))
             .or_else(|| differ("durations", &self.durations, &wanted.durations))
+            .or_else(|| differ("save-us", &self.save_us, &wanted.save_us))
+            .or_else(|| differ("restore-us", &self.restore_us, &wanted.restore_us))
+            .or_else(|| differ("no-cwsr", &self.no_cwsr, &wanted.no_cwsr))
+            .or_else(|| {
+                let name = "preemption-timeout-ms";
+                differ(name, &self.preemption_timeout_ms, &wanted.preemption_timeout_ms)
+            })
+            .or_else(|| differ("stuck-queue", &self.stuck_queue, &wanted.stuck_queue))
+            .or_else(|| differ("fail-ioctls", &self.fail_ioctls, &wanted.fail_ioctls))
             .map(|text| text.replace("Some(", "").replace([')', '"'], ""))
     }
 }

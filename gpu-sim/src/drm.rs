@@ -7,7 +7,7 @@
 
 use hip_sys::kfd::Plain;
 
-use crate::fuse::{Connection, Request};
+use crate::fuse::{Connection, Reply, Request};
 use crate::space::client;
 use crate::topology::GpuConfig;
 
@@ -73,7 +73,7 @@ pub fn serve(node: &Connection, gpu: &GpuConfig) {
             match execute(gpu, tid, command, argument) {
                 Ok(mut out) => {
                     out.resize(out_size, 0);
-                    node.ioctl(unique, &out);
+                    node.ioctl(unique, &Reply { result: 0, out });
                 }
                 Err(errno) => node.error(unique, errno),
             }

@@ -65,6 +65,15 @@ wire! {
 /// Identifies a request until it is answered.
 pub type Unique = u64;
 
+/// What a successful ioctl gives back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// What the call returns; not negative.
+    pub result: i32,
+    /// The argument as the driver leaves it.
+    pub out: Vec<u8>,
+}
+
 /// What the kernel asks. Everything else is answered here.
 #[derive(Debug)]
 pub enum Request<'a> {
@@ -281,9 +290,9 @@ impl Connection {
     }
 
     /// Answers an ioctl that succeeded.
-    pub fn ioctl(&self, unique: Unique, out: &[u8]) {
-        let mut body = IoctlOut::default().as_bytes().to_vec();
-        body.extend_from_slice(out);
+    pub fn ioctl(&self, unique: Unique, reply: &Reply) {
+        let mut body = IoctlOut { result: reply.result, ..IoctlOut::default() }.as_bytes().to_vec();
+        body.extend_from_slice(&reply.out);
         self.reply(unique, &body);
     }
 
@@ -360,7 +369,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        connection.ioctl(9, &[4, 5]);
+        connection.ioctl(9, &Reply { result: 0, out: vec![4, 5] });
         let mut answer = [0; 64];
         let n = rustix::io::read(&peer, &mut answer).unwrap();
         assert_eq!((n, &answer[n - 2..n]), (16 + 16 + 2, &[4u8, 5][..]));

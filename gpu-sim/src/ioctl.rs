@@ -1,13 +1,15 @@
 //! The KFD's ioctls as the kernel driver executes them, error codes included.
 //!
-//! Facts and error codes: Linux 6.12 `kfd_chardev.c`, `kfd_process_queue_manager.c`, `kfd_events.c`. Requests that ROCr
-//! 5.2.3 does not use fail with EINVAL, as a driver that does not know them would answer.
+//! Facts and error codes: Linux 6.12 `kfd_chardev.c`, `kfd_process_queue_manager.c`, `kfd_events.c`. Requests that the
+//! tested runtimes do not need fail with EINVAL, as a driver that does not know them would answer. What is about
+//! queues is in `driver/`.
 
 use hip_sys::kfd::{self, Ioctl, Plain};
 
-use crate::device::{QueueKey, Time};
-use crate::fuse::{FILE_SIZE, Unique};
-use crate::machine::{Allocation, Kind, Machine, Process, Queue};
+use crate::device::Time;
+use crate::driver::Failure;
+use crate::fuse::{FILE_SIZE, Reply, Unique};
+use crate::machine::{Allocation, Machine, Process};
 use crate::space::{Backing, Range, client};
 
 /// Distance between the doorbells of two processes or GPUs in the KFD file. The thunk of ROCr 5.2.3 takes the whole
@@ -17,10 +19,10 @@ const DOORBELLS: u64 = 1 << 32;
 pub const MAX_GPUS: u64 = 8;
 /// Offset of the register page in the KFD file.
 const MMIO_OFFSET: u64 = FILE_SIZE / 2;
-/// Queues of a process (`kfd_process_queue_manager.c`).
-const MAX_QUEUES: usize = 127;
 /// Elements of a wait at most; ROCr waits for a few hundred.
 const MAX_WAIT: u32 = 2 * kfd::SIGNAL_EVENT_LIMIT;
+/// The interface's version: that of Linux 6.12.
+const VERSION: (u32, u32) = (1, 17);
 /// Highest GPU virtual address: 47 bits, so that GPU and CPU addresses are the same.
 const GPUVM_LIMIT: u64 = (1 << 47) - 1;
 
@@ -31,6 +33,8 @@ pub struct Call<'a> {
     pub unique: Unique,
     /// The calling process.
     pub pid: i32,
+    /// The calling thread.
+    pub tid: i32,
     /// The ioctl command.
     pub command: u32,
     /// The argument's bytes.
@@ -41,7 +45,44 @@ pub struct Call<'a> {
     pub now: Time,
 }
 
-type Answer<T> = Result<T, i32>;
+/// A call that waits for a lock of the driver's.
+#[derive(Debug)]
+pub struct OwnedCall {
+    /// Its request.
+    pub unique: Unique,
+    pid: i32,
+    tid: i32,
+    command: u32,
+    argument: Vec<u8>,
+    out_size: usize,
+}
+
+impl OwnedCall {
+    /// The call, at `now`.
+    pub fn call(&self, now: Time) -> Call<'_> {
+        let Self { unique, pid, tid, command, out_size, .. } = *self;
+        Call { unique, pid, tid, command, argument: &self.argument, out_size, now }
+    }
+}
+
+/// A result, or the errno of the failure.
+pub type Answer<T> = Result<T, i32>;
+
+/// The process whose lock (`kfd_process.mutex`) a call takes.
+fn domain(nr: u8, call: &Call<'_>) -> Option<i32> {
+    match nr {
+        kfd::GetVersion::NR
+        | kfd::GetClockCounters::NR
+        | kfd::GetTileConfig::NR
+        | kfd::CreateEvent::NR
+        | kfd::DestroyEvent::NR
+        | kfd::SetEvent::NR
+        | kfd::ResetEvent::NR
+        | kfd::WaitEvents::NR => None,
+        kfd::debug::DbgTrap::NR => Some(Machine::target(call)),
+        _ => Some(call.pid),
+    }
+}
 
 impl Machine {
     /// Executes a call; the answer is left in `answers`, now or when a wait ends.
@@ -52,13 +93,93 @@ impl Machine {
         };
         let name = kfd::request_name(nr).map_or_else(|| format!("unknown_{nr:#04x}"), str::to_owned);
         *self.stats.ioctls.entry(name).or_insert(0) += 1;
-        let answer = match nr {
-            kfd::WaitEvents::NR => match self.wait_events(call) {
-                Ok(()) => return,
-                Err(errno) => Err(errno),
-            },
+        if let Some(pid) = domain(nr, call)
+            && let Some(process) = self.processes.get_mut(&pid)
+            && process.locked
+        {
+            self.uninterruptible.insert(call.unique);
+            let Call { unique, pid, tid, command, argument, out_size, .. } = *call;
+            process.parked.push_back(OwnedCall {
+                unique,
+                pid,
+                tid,
+                command,
+                argument: argument.to_vec(),
+                out_size,
+            });
+            return;
+        }
+        // A change made now must find the device as it is now.
+        if self.changes_queues(nr) {
+            self.catch_up(call.now);
+        }
+        self.execute(call);
+    }
+
+    fn changes_queues(&self, nr: u8) -> bool {
+        matches!(
+            nr,
+            kfd::CreateQueue::NR
+                | kfd::DestroyQueue::NR
+                | kfd::UpdateQueue::NR
+                | kfd::SetCuMask::NR
+                | kfd::GetQueueWaveState::NR
+                | kfd::debug::RuntimeEnable::NR
+                | kfd::debug::DbgTrap::NR
+        )
+    }
+
+    /// Executes a call that has the lock that it needs.
+    pub fn execute(&mut self, call: &Call<'_>) {
+        let Some(nr) = kfd::request_number(call.command) else { return };
+        let failure = self.faults.as_mut().and_then(|faults| faults.strike(call.pid, nr));
+        if let Some(Failure { errno, after: false }) = failure {
+            if nr == kfd::UpdateQueue::NR {
+                self.keep_values(call.pid, &kfd::UpdateQueue::from_bytes(call.argument));
+            }
+            self.answers.push((call.unique, Err(errno)));
+            return;
+        }
+        // These answer by themselves, now or later, unless they fail at once.
+        let argument = call.argument;
+        let later = match nr {
+            kfd::WaitEvents::NR => Some(self.wait_events(call)),
+            kfd::CreateQueue::NR => Some(self.create_queue(call, kfd::CreateQueue::from_bytes(argument))),
+            kfd::DestroyQueue::NR => Some(self.destroy_queue(call, kfd::DestroyQueue::from_bytes(argument))),
+            kfd::UpdateQueue::NR => {
+                let errno = failure.map(|failure| failure.errno);
+                Some(self.update_queue(call, kfd::UpdateQueue::from_bytes(argument), errno))
+            }
+            kfd::SetCuMask::NR => Some(self.set_cu_mask(call, kfd::SetCuMask::from_bytes(argument))),
+            kfd::GetQueueWaveState::NR => {
+                Some(self.wave_state(call, kfd::GetQueueWaveState::from_bytes(argument)))
+            }
+            kfd::debug::RuntimeEnable::NR => {
+                Some(self.runtime_enable(call, kfd::debug::RuntimeEnable::from_bytes(argument)))
+            }
+            kfd::debug::DbgTrap::NR => Some(self.debug_trap(call, kfd::debug::DbgTrap::from_bytes(argument))),
+            _ => None,
+        };
+        match later {
+            Some(Ok(())) => {}
+            Some(Err(errno)) => self.answers.push((call.unique, Err(errno))),
+            None => {
+                let answer = self.at_once(nr, call);
+                self.answers.push((call.unique, answer));
+            }
+        }
+    }
+
+    /// Answers a call.
+    pub fn answer(&mut self, call: &Call<'_>, reply: Reply) -> Answer<()> {
+        self.answers.push((call.unique, Ok(reply)));
+        Ok(())
+    }
+
+    fn at_once(&mut self, nr: u8, call: &Call<'_>) -> Answer<Reply> {
+        match nr {
             kfd::GetVersion::NR => run(call, |a: &mut kfd::GetVersion| {
-                (a.major, a.minor) = (1, 14);
+                (a.major, a.minor) = VERSION;
                 Ok(())
             }),
             kfd::GetClockCounters::NR => run(call, |a: &mut kfd::GetClockCounters| {
@@ -109,23 +230,17 @@ impl Machine {
             kfd::ResetEvent::NR => {
                 run(call, |a: &mut kfd::ResetEvent| found(self.process(call.pid)?.events.reset(a.event_id)))
             }
-            kfd::CreateQueue::NR => run(call, |a| self.create_queue(call.pid, a)),
-            kfd::DestroyQueue::NR => run(call, |a: &mut kfd::DestroyQueue| {
-                found(self.destroy_queue(call.now, QueueKey { pid: call.pid, id: a.queue_id }))
-            }),
-            kfd::UpdateQueue::NR => run(call, |a| self.update_queue(call.pid, call.now, a)),
             kfd::AllocQueueGws::NR => run(call, |a: &mut kfd::AllocQueueGws| {
                 // Cooperative launches ask for it. Nothing that is simulated uses the counters.
                 a.first_gws = 0;
                 found(self.process(call.pid)?.queues.contains_key(&a.queue_id))
             }),
-            kfd::SetCuMask::NR => run(call, |a| self.set_cu_mask(call.pid, a)),
             _ => Err(libc::EINVAL),
-        };
-        self.answers.push((call.unique, answer));
+        }
     }
 
-    fn process(&mut self, pid: i32) -> Answer<&mut Process> {
+    /// The process, if it has opened the device.
+    pub fn process(&mut self, pid: i32) -> Answer<&mut Process> {
         self.processes.get_mut(&pid).ok_or(libc::EBADF)
     }
 
@@ -140,16 +255,7 @@ impl Machine {
             return Ok(());
         }
         a.num_of_nodes = a.num_of_nodes.min(capacity as u32);
-        let entries = self.gpus.iter().take(capacity).map(|gpu| kfd::ProcessDeviceApertures {
-            lds_base: 0x1_0000_0000_0000,
-            lds_limit: 0x1_0000_ffff_ffff,
-            scratch_base: 0x2_0000_0000_0000,
-            scratch_limit: 0x2_0000_ffff_ffff,
-            gpuvm_base: 0x4000,
-            gpuvm_limit: GPUVM_LIMIT,
-            gpu_id: gpu.config.gpu_id,
-            pad: 0,
-        });
+        let entries = self.gpus.iter().take(capacity).map(|gpu| apertures(gpu.config.gpu_id));
         let bytes: Vec<u8> = entries.flat_map(|entry| entry.as_bytes().to_vec()).collect();
         client::write(pid, a.apertures_ptr, &bytes).map_err(|_| libc::EFAULT)
     }
@@ -267,84 +373,24 @@ impl Machine {
         self.wake(call.now);
         Ok(())
     }
+}
 
-    fn create_queue(&mut self, pid: i32, a: &mut kfd::CreateQueue) -> Answer<()> {
-        if a.queue_percentage & 0xff > kfd::MAX_QUEUE_PERCENTAGE || a.queue_priority > kfd::MAX_QUEUE_PRIORITY
-        {
-            return Err(libc::EINVAL);
-        }
-        if a.ring_size != 0 && !a.ring_size.is_power_of_two() {
-            return Err(libc::EINVAL);
-        }
-        let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
-        let kind = match a.queue_type {
-            kfd::QUEUE_TYPE_COMPUTE_AQL => Kind::Aql,
-            kfd::QUEUE_TYPE_SDMA | kfd::QUEUE_TYPE_SDMA_XGMI => Kind::Sdma,
-            // PM4 rings are not simulated; nothing that HIP does creates one.
-            _ => return Err(libc::EINVAL),
-        };
-        let process = self.process(pid)?;
-        if process.queues.len() >= MAX_QUEUES {
-            return Err(libc::ENOMEM);
-        }
-        if process.space.find(a.ring_base_address).is_none() {
-            return Err(libc::EFAULT);
-        }
-        let id = process.free_queue_id();
-        let size = a.ring_size.max(kfd::MIN_RING_SIZE);
-        let (write, read) = (a.write_pointer_address, a.read_pointer_address);
-        let mut queue = Queue::new(gpu, kind, a.ring_base_address, size, write, read);
-        (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-        a.queue_id = id;
-        a.doorbell_offset = doorbell_offset(process.doorbell, gpu) + u64::from(id) * 8;
-        process.queues.insert(id, queue);
-        Ok(())
-    }
-
-    fn update_queue(&mut self, pid: i32, now: Time, a: &mut kfd::UpdateQueue) -> Answer<()> {
-        if a.queue_percentage & 0xff > kfd::MAX_QUEUE_PERCENTAGE || a.queue_priority > kfd::MAX_QUEUE_PRIORITY
-        {
-            return Err(libc::EINVAL);
-        }
-        if a.ring_size != 0 && !a.ring_size.is_power_of_two() {
-            return Err(libc::EINVAL);
-        }
-        let key = QueueKey { pid, id: a.queue_id };
-        self.catch_up(now);
-        let process = self.process(pid)?;
-        let mapped = a.ring_base_address == 0 || process.space.find(a.ring_base_address).is_some();
-        let queue = process.queues.get_mut(&a.queue_id).filter(|_| mapped).ok_or(libc::EFAULT)?;
-        let was = queue.active();
-        queue.ring = a.ring_base_address;
-        queue.size = a.ring_size.max(kfd::MIN_RING_SIZE);
-        (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-        let (gpu, is) = (queue.gpu, queue.active());
-        let mut progress = Vec::new();
-        match (was, is) {
-            (true, false) => self.gpus[gpu].model.hold(now, key, &mut progress),
-            (false, true) => {
-                // Packets that arrived meanwhile begin now, not when they came.
-                queue.ready_at = queue.ready_at.max(now);
-                self.gpus[gpu].model.resume(now, key, &mut progress);
-            }
-            _ => {}
-        }
-        self.account_busy(gpu, now);
-        self.apply(now, progress);
-        Ok(())
-    }
-
-    /// Masks are checked as the driver does and otherwise have no effect on the model.
-    fn set_cu_mask(&mut self, pid: i32, a: &mut kfd::SetCuMask) -> Answer<()> {
-        if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
-            return Err(libc::EINVAL);
-        }
-        self.process(pid)?.queues.get(&a.queue_id).map(|_| ()).ok_or(libc::EFAULT)
+/// Where a GPU sees what.
+pub fn apertures(gpu_id: u32) -> kfd::ProcessDeviceApertures {
+    kfd::ProcessDeviceApertures {
+        lds_base: 0x1_0000_0000_0000,
+        lds_limit: 0x1_0000_ffff_ffff,
+        scratch_base: 0x2_0000_0000_0000,
+        scratch_limit: 0x2_0000_ffff_ffff,
+        gpuvm_base: 0x4000,
+        gpuvm_limit: GPUVM_LIMIT,
+        gpu_id,
+        pad: 0,
     }
 }
 
 /// Offset in the KFD file of a process's doorbells on a GPU.
-fn doorbell_offset(process: u64, gpu: usize) -> u64 {
+pub fn doorbell_offset(process: u64, gpu: usize) -> u64 {
     (process * MAX_GPUS + gpu as u64) * DOORBELLS
 }
 
@@ -352,12 +398,16 @@ fn found(done: bool) -> Answer<()> {
     if done { Ok(()) } else { Err(libc::EINVAL) }
 }
 
+/// What goes back to the caller: as much as it passed, whatever ABI version it was built for.
+pub fn reply<A: Plain>(argument: &A, out_size: usize) -> Reply {
+    let mut out = argument.as_bytes().to_vec();
+    out.resize(out_size, 0);
+    Reply { result: 0, out }
+}
+
 /// Decodes the argument, executes, and encodes what goes back.
-fn run<A: Ioctl>(call: &Call<'_>, execute: impl FnOnce(&mut A) -> Answer<()>) -> Answer<Vec<u8>> {
+fn run<A: Ioctl>(call: &Call<'_>, execute: impl FnOnce(&mut A) -> Answer<()>) -> Answer<Reply> {
     let mut argument = A::from_bytes(call.argument);
     execute(&mut argument)?;
-    let mut out = argument.as_bytes().to_vec();
-    // A caller of another ABI version takes back as much as it passed.
-    out.resize(call.out_size, 0);
-    Ok(out)
+    Ok(reply(&argument, call.out_size))
 }

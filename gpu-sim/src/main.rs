@@ -11,6 +11,7 @@
 mod arena;
 mod control;
 mod device;
+mod driver;
 mod drm;
 mod engine;
 mod fuse;
@@ -88,6 +89,24 @@ struct RunArgs {
     /// JSON object: kernel name, or prefix ending in '*', to microseconds
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
+    /// Microseconds that the device takes to save what runs on queues that it takes off [default: 0]
+    #[arg(long, value_name = "N")]
+    save_us: Option<u64>,
+    /// Microseconds that it takes to bring that back [default: 0]
+    #[arg(long, value_name = "N")]
+    restore_us: Option<u64>,
+    /// Waves are not saved: taking a queue off waits until its kernels have ended
+    #[arg(long)]
+    no_cwsr: bool,
+    /// Milliseconds after which queues that do not come off make the driver reset the device [default: 9000]
+    #[arg(long, value_name = "N")]
+    preemption_timeout_ms: Option<u64>,
+    /// The N-th compute queue created never comes off while a kernel of its runs
+    #[arg(long, value_name = "N")]
+    stuck_queue: Option<u32>,
+    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (those that holds are made of), never twice in a row
+    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...]]")]
+    fail_ioctls: Option<String>,
     /// Write statistics of the GPUs so far as JSON when the command ends
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -142,6 +161,18 @@ fn run(args: RunArgs) -> anyhow::Result<u8> {
     // The supervisor has another working directory in its namespace.
     let durations = args.durations.map(std::path::absolute).transpose()?;
     let cu_model = args.cu_model.and_then(|model| Some(model.to_possible_value()?.get_name().to_owned()));
-    let setup = Setup { gpus: args.gpus, arch: args.arch, vram: args.vram, cu_model, durations };
+    let setup = Setup {
+        gpus: args.gpus,
+        arch: args.arch,
+        vram: args.vram,
+        cu_model,
+        durations,
+        save_us: args.save_us,
+        restore_us: args.restore_us,
+        no_cwsr: args.no_cwsr.then_some(true),
+        preemption_timeout_ms: args.preemption_timeout_ms,
+        stuck_queue: args.stuck_queue,
+        fail_ioctls: args.fail_ioctls,
+    };
     launch::run(&launch::Run { name: args.name, setup, stats: args.stats, command: args.command })
 }

@@ -15,8 +15,11 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
 use rustix::thread::UnshareFlags;
 
+use crate::driver::Settings;
 use crate::topology::{self, GpuConfig};
 
+/// Where the driver shows what processes have.
+pub const PROC: &str = "/sys/class/kfd/kfd/proc";
 /// Where programs look for the KFD.
 pub const KFD: &str = "/dev/kfd";
 
@@ -47,6 +50,7 @@ pub fn enter(
     nodes: Vec<OwnedFd>,
     memory: BorrowedFd<'_>,
     gpus: &[GpuConfig],
+    settings: &Settings,
 ) -> anyhow::Result<()> {
     // SAFETY: the caller has no other thread whose file system view could be shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
@@ -81,6 +85,16 @@ pub fn enter(
     shadow("/sys/module", &["amdgpu"])?;
     fs::create_dir("/sys/module/amdgpu")?;
     fs::write("/sys/module/amdgpu/initstate", "live\n")?;
+    // What says how the driver treats queues (0: hardware scheduling).
+    fs::create_dir("/sys/module/amdgpu/parameters")?;
+    let parameters = [
+        ("sched_policy", "0".to_owned()),
+        ("cwsr_enable", u32::from(settings.cwsr).to_string()),
+        ("queue_preemption_timeout_ms", (settings.timeout / 1_000_000).to_string()),
+    ];
+    for (name, value) in parameters {
+        fs::write(format!("/sys/module/amdgpu/parameters/{name}"), value + "\n")?;
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use rustix::thread::CpuSet;
 use crate::arena::{self, Arena};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
+use crate::driver::{self, Faults, Scheduler, Settings, Sysfs};
 use crate::drm;
 use crate::engine::{self, Pace, now};
 use crate::fuse::{Connection, FILE_SIZE, Request};
@@ -89,6 +90,8 @@ struct Launchers {
 struct Plan {
     gpus: Vec<Gpu>,
     durations: Durations,
+    settings: Settings,
+    faults: Option<Faults>,
     setup: Setup,
 }
 
@@ -118,18 +121,36 @@ impl Plan {
                 config: GpuConfig { arch, gpu_id, vram: vram << 30, render_minor },
                 used: 0,
                 model: model(),
+                scheduler: Scheduler::default(),
                 busy_since: None,
                 busy: 0,
             })
             .collect();
+        let micros = |value: Option<u64>| value.unwrap_or(0).saturating_mul(1000);
+        let default = Settings::default();
+        let settings = Settings {
+            save: micros(setup.save_us),
+            restore: micros(setup.restore_us),
+            cwsr: !setup.no_cwsr.unwrap_or(false),
+            timeout: setup.preemption_timeout_ms.map_or(default.timeout, |ms| ms.saturating_mul(1_000_000)),
+            stuck: setup.stuck_queue,
+        };
+        let faults = setup.fail_ioctls.as_deref().map(Faults::parse).transpose();
+        let faults = faults.map_err(|why| anyhow::anyhow!("--fail-ioctls: {why}"))?;
         let setup = Setup {
+            save_us: Some(setup.save_us.unwrap_or(0)),
+            restore_us: Some(setup.restore_us.unwrap_or(0)),
+            no_cwsr: Some(!settings.cwsr),
+            preemption_timeout_ms: Some(settings.timeout / 1_000_000),
+            stuck_queue: settings.stuck,
+            fail_ioctls: setup.fail_ioctls.clone(),
             gpus: Some(count),
             arch: Some(arch.name.into()),
             vram: Some(vram),
             cu_model: Some(cu_model.into()),
             durations: setup.durations.clone(),
         };
-        Ok(Self { gpus, durations, setup })
+        Ok(Self { gpus, durations, settings, faults, setup })
     }
 }
 
@@ -157,7 +178,7 @@ pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
 }
 
 fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListener)> {
-    let Plan { gpus, durations, setup } = Plan::new(setup)?;
+    let Plan { gpus, durations, settings, faults, setup } = Plan::new(setup)?;
     let arena = Arena::new().context("cannot make the device memory")?;
     let (connection, mount) =
         Connection::mount().context("cannot mount the KFD file (needs root and /dev/fuse)")?;
@@ -177,13 +198,16 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
             (Vec::new(), Vec::new())
         }
     };
-    sandbox::enter(mount, mounts, arena.fd(), &configs)?;
+    sandbox::enter(mount, mounts, arena.fd(), &configs, &settings)?;
     let pace = Pace::new()?;
     let memory = arena.fd().try_clone_to_owned()?;
     let (cleaner, freed) = mpsc::channel();
+    let mut machine = Machine::new(arena, gpus, durations);
+    (machine.settings, machine.faults) = (settings, faults);
+    machine.sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
     let shared = Arc::new_cyclic(|me| Shared {
         cleaner,
-        machine: Mutex::new(Machine::new(arena, gpus, durations)),
+        machine: Mutex::new(machine),
         connection,
         nodes,
         pace,
@@ -301,11 +325,12 @@ impl Shared {
         let result = work(&mut machine);
         let (answers, failures) =
             (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
-        let freed = machine.arena.take_freed();
+        let (freed, notices) = (machine.arena.take_freed(), std::mem::take(&mut machine.notices));
         drop(machine);
+        notices.iter().for_each(|descriptor| driver::notify(descriptor));
         for (unique, answer) in answers {
             match answer {
-                Ok(out) => self.connection.ioctl(unique, &out),
+                Ok(reply) => self.connection.ioctl(unique, &reply),
                 Err(errno) => self.connection.error(unique, errno),
             }
         }
@@ -330,7 +355,15 @@ impl Shared {
                     Some(pid) => {
                         // Under the lock: the device may not have gone further than the call's time.
                         self.with_machine(|machine| {
-                            machine.ioctl(&Call { unique, pid, command, argument, out_size, now: now() });
+                            machine.ioctl(&Call {
+                                unique,
+                                pid,
+                                tid,
+                                command,
+                                argument,
+                                out_size,
+                                now: now(),
+                            });
                         });
                         self.pace.ring();
                     }
@@ -534,7 +567,8 @@ fn thread_group(tid: i32) -> Option<i32> {
     status_field(tid, "Tgid:")
 }
 
-fn status_field(pid: i32, field: &str) -> Option<i32> {
+/// A number in a process's `/proc/PID/status`.
+pub fn status_field(pid: i32, field: &str) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use hip_sys::kfd::debug::DeviceEntry;
+
 /// A device model. HIP 5.2 knows the first and the last, HIP 6.4 and 7.2 all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
@@ -33,6 +35,10 @@ pub struct Arch {
     /// `AMDGPU_FAMILY_` of the driver.
     pub family_id: u32,
     kernel_name: &'static str,
+    /// Queues are scheduled by MES (gfx11 and newer) and not by HWS.
+    pub mes: bool,
+    /// `debug_prop` of sysfs: which address bits a watchpoint masks, and whether dispatches are always known.
+    debug_prop: u32,
     /// With the device id, what libdrm knows the product's name by (`amdgpu.ids`).
     pub pci_revision: u32,
     /// Level, KiB, type of each cache of a compute unit or the device.
@@ -62,6 +68,8 @@ pub const ARCHS: &[Arch] = &[
         sdma_firmware: 9,
         family_id: 141,
         kernel_name: "aldebaran",
+        mes: false,
+        debug_prop: 470,
         pci_revision: 0x02,
         caches: &[(1, 16, DATA), (1, 16, INSTRUCTION), (2, 8192, DATA)],
     },
@@ -82,6 +90,8 @@ pub const ARCHS: &[Arch] = &[
         sdma_firmware: 24,
         family_id: 141,
         kernel_name: "ip discovery",
+        mes: false,
+        debug_prop: 1511,
         pci_revision: 0x00,
         caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
     },
@@ -102,6 +112,8 @@ pub const ARCHS: &[Arch] = &[
         sdma_firmware: 20,
         family_id: 145,
         kernel_name: "ip discovery",
+        mes: true,
+        debug_prop: 1495,
         pci_revision: 0xc8,
         caches: &[(1, 32, DATA), (1, 32, INSTRUCTION), (2, 6144, DATA), (3, 98_304, DATA)],
     },
@@ -128,6 +140,9 @@ impl Arch {
         self.wave_front_size
     }
 }
+
+/// AMD's PCI vendor id.
+const VENDOR: u32 = 4098;
 
 /// Local data share of one compute unit, bytes.
 pub const LDS_PER_CU: u32 = 64 << 10;
@@ -274,9 +289,38 @@ fn cpu_properties(gpus: u64) -> String {
     ])
 }
 
-/// `capability` of a real MI210 without the debugger bits (29, 30) and shared virtual memory (27): those ioctls are not
-/// simulated. Without the latter managed memory is host memory that the device reaches, as on older drivers.
-const CAPABILITY: u64 = 746_037_888 & !(1 << 30) & !(1 << 29) & !(1 << 27);
+/// `capability` of a real MI210 without shared virtual memory (27), whose ioctls are not simulated: managed memory is host
+/// memory that the device reaches, as on older drivers. Bit 15 says that a debugger can take queues off, and 29 that the
+/// firmware is new enough for it.
+const CAPABILITY: u64 = 746_037_888 & !(1 << 27);
+
+/// PCI location of a GPU.
+fn location(index: u64) -> u64 {
+    25600 + index * 256
+}
+
+/// A device as DBG_TRAP describes it.
+pub fn debug_entry(index: usize, gpu: &GpuConfig, raised: u64) -> DeviceEntry {
+    let arch = gpu.arch;
+    DeviceEntry {
+        exception_status: raised,
+        gpu_id: gpu.gpu_id,
+        location_id: location(index as u64) as u32,
+        vendor_id: VENDOR,
+        device_id: arch.device_id,
+        revision_id: arch.pci_revision,
+        fw_version: arch.firmware,
+        gfx_target_version: arch.version,
+        simd_count: arch.simd_count,
+        max_waves_per_simd: arch.max_waves_per_simd,
+        array_count: arch.array_count,
+        simd_arrays_per_engine: arch.arrays_per_engine,
+        num_xcc: arch.xcc_count,
+        capability: CAPABILITY as u32,
+        debug_prop: arch.debug_prop,
+        ..DeviceEntry::default()
+    }
+}
 
 fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
     let arch = gpu.arch;
@@ -300,9 +344,9 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("simd_per_cu", arch.simd_per_cu.into()),
         ("max_slots_scratch_cu", 32),
         ("gfx_target_version", arch.version.into()),
-        ("vendor_id", 4098),
+        ("vendor_id", VENDOR.into()),
         ("device_id", arch.device_id.into()),
-        ("location_id", 25600 + index * 256),
+        ("location_id", location(index)),
         ("domain", 0),
         ("drm_render_minor", gpu.render_minor.into()),
         ("hive_id", 0),
@@ -314,7 +358,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("local_mem_size", 0),
         ("fw_version", arch.firmware.into()),
         ("capability", CAPABILITY),
-        ("debug_prop", 470),
+        ("debug_prop", arch.debug_prop.into()),
         ("sdma_fw_version", arch.sdma_firmware.into()),
         ("unique_id", 1_801_979_520_617_338_023 + index),
         ("num_xcc", arch.xcc_count.into()),

@@ -5,7 +5,11 @@
 //! compile time. The driver dispatches on the number alone and zero-fills shorter structures of older callers, so
 //! a size in a request may differ from the one here (`kfd_chardev.c`, `kfd_ioctl`).
 
+pub mod debug;
+
 use core::mem::size_of;
+
+use debug::{DbgTrap, RuntimeEnable};
 
 /// The ioctl type byte of every KFD request. The console uses the same byte, so it never identifies a KFD alone.
 pub const TYPE: u8 = b'K';
@@ -54,18 +58,21 @@ pub const fn request_number(command: u32) -> Option<u8> {
     if (command >> 8) as u8 == TYPE { Some(command as u8) } else { None }
 }
 
+/// Structures of the driver's interface: C layout, integers, the kernel's size, no padding.
 macro_rules! plain {
     ($($(#[$meta:meta])* $name:ident = $size:literal { $($(#[$fmeta:meta])* $field:ident : $ty:ty),* $(,)? })*) => {$(
         $(#[$meta])*
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $($(#[$fmeta])* pub $field: $ty),* }
-        const _: () = assert!(size_of::<$name>() == $size);
-        const _: () = assert!(0 $(+ size_of::<$ty>())* == $size, "padding");
+        const _: () = assert!(core::mem::size_of::<$name>() == $size);
+        const _: () = assert!(0 $(+ core::mem::size_of::<$ty>())* == $size, "padding");
         // SAFETY: repr(C), integers only, and the assertion above rules out padding.
-        unsafe impl Plain for $name {}
+        unsafe impl $crate::kfd::Plain for $name {}
     )*};
 }
+
+use plain;
 
 macro_rules! ioctls {
     ($($name:ident: $label:literal, $nr:literal, $dir:ident;)*) => {
@@ -206,6 +213,11 @@ plain! {
     SetCuMask = 16 {
         #[doc = "In."] queue_id: u32, #[doc = "In: bits, a multiple of 32."] num_cu_mask: u32, #[doc = "In: address."] cu_mask_ptr: u64,
     }
+    /// `GET_QUEUE_WAVE_STATE`: what a queue that is off the hardware has saved (needs CWSR).
+    GetQueueWaveState = 24 {
+        #[doc = "In: address of the queue's save area."] ctl_stack_address: u64, #[doc = "Out: bytes."] ctl_stack_used_size: u32,
+        #[doc = "Out: bytes."] save_area_used_size: u32, #[doc = "In."] queue_id: u32, #[doc = "Unused."] pad: u32,
+    }
     /// `ALLOC_QUEUE_GWS`.
     AllocQueueGws = 16 {
         #[doc = "In."] queue_id: u32, #[doc = "In: 0 gives them back."] num_gws: u32, #[doc = "Out."] first_gws: u32,
@@ -239,9 +251,12 @@ ioctls! {
     MapMemoryToGpu: "map_memory_to_gpu", 0x18, RW;
     UnmapMemoryFromGpu: "unmap_memory_from_gpu", 0x19, RW;
     SetCuMask: "set_cu_mask", 0x1a, W;
+    GetQueueWaveState: "get_queue_wave_state", 0x1b, RW;
     AllocQueueGws: "alloc_queue_gws", 0x1e, RW;
     SetXnackMode: "set_xnack_mode", 0x21, RW;
     GetAvailableMemory: "available_memory", 0x23, RW;
+    RuntimeEnable: "runtime_enable", 0x25, RW;
+    DbgTrap: "dbg_trap", 0x26, RW;
 }
 
 /// PM4 compute queue.
@@ -252,6 +267,8 @@ pub const QUEUE_TYPE_SDMA: u32 = 1;
 pub const QUEUE_TYPE_COMPUTE_AQL: u32 = 2;
 /// Copy engine queue for links between GPUs.
 pub const QUEUE_TYPE_SDMA_XGMI: u32 = 3;
+/// Queue of the copy engine that `sdma_engine_id` names (ABI 1.17).
+pub const QUEUE_TYPE_SDMA_BY_ENG_ID: u32 = 4;
 /// Largest queue percentage (bits 0–7).
 pub const MAX_QUEUE_PERCENTAGE: u32 = 100;
 /// Largest queue priority.
@@ -301,6 +318,10 @@ mod tests {
         assert_eq!(SetCuMask::COMMAND, 0x4010_4b1a);
         assert_eq!(WaitEvents::COMMAND, 0xc018_4b0c);
         assert_eq!(DestroyQueue::COMMAND, 0xc008_4b03);
+        assert_eq!(GetQueueWaveState::COMMAND, 0xc018_4b1b);
+        assert_eq!(AllocQueueGws::COMMAND, 0xc010_4b1e);
+        assert_eq!(RuntimeEnable::COMMAND, 0xc010_4b25);
+        assert_eq!(DbgTrap::COMMAND, 0xc020_4b26);
     }
 
     #[test]

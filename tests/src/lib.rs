@@ -192,6 +192,12 @@ impl Run {
         self
     }
 
+    /// An option of `gpu-sim run` that has no value, such as `--no-cwsr`.
+    pub fn sim_flag(mut self, option: &str) -> Run {
+        self.sim.push(option.to_owned());
+        self
+    }
+
     /// Native, or with the shim.
     pub fn mode(mut self, mode: Mode) -> Run {
         self.mode = mode;
@@ -226,7 +232,9 @@ impl Run {
         if let Some(name) = &self.name {
             command.extend(["--name".into(), name.into()]);
         }
-        command.extend(["--arch".into(), arch().into()]);
+        if !self.sim.iter().any(|option| option == "--arch") {
+            command.extend(["--arch".into(), arch().into()]);
+        }
         command.extend(self.sim.iter().map(PathBuf::from));
         let scratch = tempfile::tempdir().expect("a folder for the statistics");
         let stats = self.stats.then(|| scratch.path().join("stats.json"));

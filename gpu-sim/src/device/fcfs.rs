@@ -58,10 +58,10 @@ impl Model for Fcfs {
         self.place(now, out);
     }
 
-    fn hold(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        self.held.insert(queue);
+    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        self.held.extend(queues);
         if let Some((mut job, end)) = self.running
-            && job.queue == queue
+            && self.held.contains(&job.queue)
         {
             job.left = end.saturating_sub(now);
             self.running = None;
@@ -70,8 +70,8 @@ impl Model for Fcfs {
         self.place(now, out);
     }
 
-    fn resume(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        self.held.remove(&queue);
+    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        self.held.retain(|queue| !queues.contains(queue));
         self.place(now, out);
     }
 
@@ -84,6 +84,10 @@ impl Model for Fcfs {
 
     fn busy(&self) -> bool {
         self.running.is_some()
+    }
+
+    fn runs(&self, queue: QueueKey) -> bool {
+        self.running.is_some_and(|(job, _)| job.queue == queue)
     }
 }
 
@@ -115,9 +119,9 @@ mod tests {
         model.submit(0, work(1, A, 100), &mut out);
         model.submit(0, work(2, B, 10), &mut out);
         model.submit(0, work(3, B, 10), &mut out);
-        model.hold(40, A, &mut out);
+        model.hold(40, &[A], &mut out);
         assert_eq!(model.next(), Some(50));
-        model.resume(45, A, &mut out);
+        model.resume(45, &[A], &mut out);
         model.advance(50, &mut out);
         assert_eq!(model.next(), Some(110), "60 were left at 50");
         model.remove(60, A, &mut out);

@@ -71,14 +71,16 @@ pub trait Model: Send + std::fmt::Debug {
     }
     /// Ends whatever ends at `now`, which is [`Model::next`], and places what waits for its slots.
     fn advance(&mut self, now: Time, out: &mut Vec<Progress>);
-    /// Takes a queue off the hardware: running work-groups are saved with their remaining time.
-    fn hold(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>);
-    /// Puts a held queue back; saved work-groups are placed again first.
-    fn resume(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>);
+    /// Takes queues off the hardware at once: running work-groups are saved with their remaining time.
+    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
+    /// Puts held queues back; saved work-groups are placed again first.
+    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
     /// Forgets a queue and its work.
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>);
     /// Whether any work-group runs.
     fn busy(&self) -> bool;
+    /// Whether any work-group of this queue runs.
+    fn runs(&self, queue: QueueKey) -> bool;
 }
 
 /// Wave slots of a device.

@@ -218,14 +218,19 @@ impl Model for Shared {
         self.place(now, out);
     }
 
-    fn hold(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        if !self.held.insert(queue) {
+    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        let new: Vec<QueueKey> = queues.iter().copied().filter(|queue| self.held.insert(*queue)).collect();
+        if new.is_empty() {
             return;
         }
-        self.turn.retain(|other| *other != queue);
-        let ids: Vec<WorkId> =
-            self.kernels.iter().filter(|(_, k)| k.queue == queue).map(|(id, _)| *id).collect();
-        for id in ids {
+        self.turn.retain(|other| !new.contains(other));
+        let taken: Vec<(WorkId, QueueKey)> = self
+            .kernels
+            .iter()
+            .filter(|(_, k)| new.contains(&k.queue))
+            .map(|(id, k)| (*id, k.queue))
+            .collect();
+        for (id, queue) in taken {
             let Some(kernel) = self.kernels.get_mut(&id) else { continue };
             for (end, groups) in std::mem::take(&mut kernel.running).into_iter().rev() {
                 self.free += kernel.cost * groups as u32;
@@ -236,15 +241,19 @@ impl Model for Shared {
             }
         }
         let kernels = &self.kernels;
-        self.ends.retain(|Reverse((_, id))| kernels.get(id).is_some_and(|k| k.queue != queue));
+        self.ends.retain(|Reverse((_, id))| kernels.get(id).is_some_and(|k| !new.contains(&k.queue)));
         self.place(now, out);
     }
 
-    fn resume(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        if self.held.remove(&queue) {
-            if self.waiting.contains_key(&queue) && !self.turn.contains(&queue) {
-                self.turn.push_back(queue);
+    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        let mut any = false;
+        for queue in queues.iter().filter(|queue| self.held.remove(queue)) {
+            any = true;
+            if self.waiting.contains_key(queue) && !self.turn.contains(queue) {
+                self.turn.push_back(*queue);
             }
+        }
+        if any {
             self.place(now, out);
         }
     }
@@ -269,6 +278,10 @@ impl Model for Shared {
 
     fn busy(&self) -> bool {
         self.free < self.slots
+    }
+
+    fn runs(&self, queue: QueueKey) -> bool {
+        self.kernels.values().any(|kernel| kernel.queue == queue && !kernel.running.is_empty())
     }
 }
 
@@ -318,9 +331,9 @@ mod tests {
     fn a_kernel_that_never_ends_leaves_room_for_others() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(10, work(1, A, 100, 1, Time::MAX), &mut out);
-        model.hold(20, A, &mut out);
+        model.hold(20, &[A], &mut out);
         model.submit(20, work(2, B, 50, 1, 500), &mut out);
-        model.resume(30, A, &mut out);
+        model.resume(30, &[A], &mut out);
         assert_eq!(model.next(), Some(520));
     }
 
@@ -362,13 +375,31 @@ mod tests {
         let (mut model, mut out) = (Shared::new(10), Vec::new());
         model.submit(0, work(1, A, 10, 1, 1000), &mut out);
         model.submit(5, work(2, B, 10, 1, 100), &mut out);
-        model.hold(400, A, &mut out);
+        model.hold(400, &[A], &mut out);
         assert_eq!(model.next(), Some(500), "the other queue got the slots at once");
         model.advance(500, &mut out);
         assert_eq!(model.next(), None);
-        model.resume(5000, A, &mut out);
+        model.resume(5000, &[A], &mut out);
         assert_eq!(finish(&mut model, &mut out), [(2, 400, 500), (1, 0, 5600)]);
         assert!(!model.busy());
+    }
+
+    #[test]
+    fn queues_held_at_once_do_not_get_each_others_slots() {
+        let (mut model, mut out) = (Shared::new(10), Vec::new());
+        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
+        model.submit(0, work(2, B, 10, 1, 100), &mut out);
+        assert!(model.runs(A) && !model.runs(B));
+        let seen = out.len();
+        model.hold(400, &[A, B], &mut out);
+        assert!(!model.busy() && out.len() == seen);
+        model.resume(900, &[A, B], &mut out);
+        // Both are placed again in turn: A with what was left, B for the first time.
+        let starts: Vec<(WorkId, Time)> = finish(&mut model, &mut out).iter().map(|d| (d.0, d.1)).collect();
+        assert!(
+            starts.contains(&(1, 0)) && starts.iter().any(|(id, start)| *id == 2 && *start >= 900),
+            "{starts:?}"
+        );
     }
 
     #[test]
@@ -420,8 +451,8 @@ mod tests {
                 }
                 now = target;
                 match what {
-                    0 => model.hold(now, queue, &mut out),
-                    1 => model.resume(now, queue, &mut out),
+                    0 => model.hold(now, &[queue], &mut out),
+                    1 => model.resume(now, &[queue], &mut out),
                     _ => {
                         let w = work(id as WorkId, queue, groups, cost, time);
                         submitted.insert(w.id, (now, time));
@@ -432,7 +463,7 @@ mod tests {
                 prop_assert_eq!(used + u64::from(model.free), 64);
             }
             for pid in 0..3 {
-                model.resume(now, QueueKey { pid, id: 0 }, &mut out);
+                model.resume(now, &[QueueKey { pid, id: 0 }], &mut out);
             }
             let done = finish(&mut model, &mut out);
             prop_assert_eq!(done.len(), submitted.len());

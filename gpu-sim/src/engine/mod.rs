@@ -48,13 +48,14 @@ impl Machine {
         self.wake(now);
         let (mut watching, mut front) = (false, None);
         for queue in self.processes.values_mut().flat_map(|process| process.queues.values_mut()) {
-            watching |= queue.active() && queue.state == State::Blocked;
+            watching |= queue.mapped && queue.state == State::Blocked;
             front = [front, queue.next()].into_iter().flatten().min();
         }
         let due = self.moves.iter().map(|m| if m.effect.is_done() { m.not_before } else { now });
         let ends = self.gpus.iter().filter_map(|gpu| gpu.model.next_visible());
+        let driver = self.next_driver().map(|(at, _)| at);
         Outlook {
-            next: due.chain(ends).chain(front).chain(self.next_deadline()).min(),
+            next: due.chain(ends).chain(front).chain(self.next_deadline()).chain(driver).min(),
             more,
             watching,
             arrived,
@@ -108,15 +109,28 @@ impl Machine {
                 .filter_map(move |(&id, queue)| Some((queue.next()?, QueueKey { pid, id })))
         });
         let front = fronts.min();
-        match (end, front) {
-            (Some((t, gpu)), front) if t <= now && front.is_none_or(|(at, _)| t <= at) => {
+        let driver = self.next_driver();
+        let first = [end.map(|e| e.0), front.map(|f| f.0), driver.map(|d| d.0)].into_iter().flatten().min();
+        // Nothing happens before what has happened already, whenever it was found out.
+        let at = |t: Time| t.max(self.clock);
+        match (end, front, driver) {
+            _ if first.is_none_or(|first| first > now) => false,
+            // What ends at the moment at which queues come off has ended.
+            (Some((t, gpu)), ..) if first == Some(t) => {
+                self.clock = at(t);
                 let mut progress = Vec::new();
                 self.gpus[gpu].model.advance(t, &mut progress);
                 self.account_busy(gpu, t);
                 self.apply(t, progress);
                 true
             }
-            (_, Some((t, key))) if t <= now => {
+            (_, _, Some((t, gpu))) if first == Some(t) => {
+                self.clock = at(t);
+                self.drive(gpu, self.clock);
+                true
+            }
+            (_, Some((t, key)), _) => {
+                self.clock = at(t);
                 if let Err(why) = self.packet(key, t) {
                     self.stop(now, key, why);
                 }
@@ -273,6 +287,7 @@ mod tests {
     use super::*;
     use crate::arena::Arena;
     use crate::device::Shared;
+    use crate::driver::Scheduler;
     use crate::ioctl::Call;
     use crate::kernels::Durations;
     use crate::machine::{Gpu, Process, Queue};
@@ -281,23 +296,36 @@ mod tests {
 
     const PID: i32 = 1;
     const RINGS: u64 = 0x1_0000;
-    const INDICES: u64 = 0x1_1000;
-    const SIGNALS: u64 = 0x1_2000;
+    const RING: u64 = 0x1000;
+    const INDICES: u64 = 0x1_3000;
+    const SIGNALS: u64 = 0x1_4000;
     /// A kernel that nothing is known about.
     const KERNEL: Time = 5_000;
 
     /// A GPU with two queues of one process; signal `i` is at `SIGNALS + 64 * i` and holds 1.
     fn machine() -> Machine {
         let config = GpuConfig { arch: &ARCHS[0], gpu_id: 1, vram: 1 << 30, render_minor: 128 };
-        let gpu = Gpu { config, used: 0, model: Box::new(Shared::new(3328)), busy_since: None, busy: 0 };
+        let gpu = Gpu {
+            config,
+            used: 0,
+            model: Box::new(Shared::new(3328)),
+            scheduler: Scheduler::default(),
+            busy_since: None,
+            busy: 0,
+        };
         let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x3000).unwrap();
+        let at = arena.alloc(0x5000).unwrap();
         let mut process = Process::new(PID, "test".into(), 1);
-        process.space.insert(RINGS, Range { len: 0x3000, backing: Backing::Arena(at), gpus: 1 });
+        // Each ring is a mapping of its own, as the driver insists.
+        for (at, va, len) in
+            [(at, RINGS, RING), (at + RING, RINGS + RING, RING), (at + 0x2000, INDICES, 0x3000)]
+        {
+            process.space.insert(va, Range { len, backing: Backing::Arena(at), gpus: 1 });
+        }
         for id in 0..2 {
             let indices = INDICES + 16 * u64::from(id);
-            let ring = RINGS + 0x400 * u64::from(id);
-            process.queues.insert(id, Queue::new(0, Kind::Aql, ring, 0x400, indices, indices + 8));
+            let ring = RINGS + RING * u64::from(id);
+            process.queues.insert(id, Queue::new(0, Kind::Aql, ring, 0x1000, indices, indices + 8));
         }
         let mut machine = Machine::new(arena, vec![gpu], Durations::default());
         machine.processes.insert(PID, process);
@@ -319,7 +347,7 @@ mod tests {
         packet[..2].copy_from_slice(&header.to_le_bytes());
         packet[8..16].copy_from_slice(&dependency.to_le_bytes());
         packet[56..].copy_from_slice(&(SIGNALS + 64 * signal).to_le_bytes());
-        view.write(RINGS + 0x400 * id + 64 * slot, &packet).unwrap();
+        view.write(RINGS + RING * id + 64 * slot, &packet).unwrap();
         view.write(index, &(slot + 1).to_le_bytes()).unwrap();
     }
 
@@ -374,7 +402,7 @@ mod tests {
         let update = |machine: &mut Machine, now: Time, queue_percentage: u32| {
             let update = kfd::UpdateQueue {
                 ring_base_address: RINGS,
-                ring_size: 0x400,
+                ring_size: 0x1000,
                 queue_percentage,
                 ..Default::default()
             };
@@ -382,6 +410,7 @@ mod tests {
             machine.ioctl(&Call {
                 unique: 1,
                 pid: PID,
+                tid: PID,
                 command,
                 argument: update.as_bytes(),
                 out_size: 0,

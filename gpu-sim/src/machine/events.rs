@@ -6,7 +6,7 @@ use hip_sys::kfd::{self, EventData, Plain};
 
 use super::Machine;
 use crate::device::Time;
-use crate::fuse::Unique;
+use crate::fuse::{Reply, Unique};
 use crate::ioctl::Call;
 use crate::space::client;
 
@@ -18,7 +18,7 @@ struct Event {
     signaled: bool,
     /// Counts its signals, for callers that say which one they saw last (ABI 1.14; 0 says nothing).
     age: u64,
-    /// What a memory exception event tells.
+    /// What an exception event tells: an address (of a memory exception) and a device.
     exception: Option<(u64, u32)>,
 }
 
@@ -48,6 +48,12 @@ impl Events {
         };
         event.signaled = false;
         true
+    }
+
+    /// Whether the event has come and nobody has taken it.
+    #[cfg(test)]
+    pub fn is_signaled(&self, id: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|event| event.signaled)
     }
 
     /// Whether a program may signal this event.
@@ -166,10 +172,19 @@ impl Machine {
 
     /// Signals every memory exception event of a process with an address; `false` if there is none.
     pub fn memory_exception(&mut self, pid: i32, va: u64, gpu_id: u32) -> bool {
+        self.exception(pid, kfd::EVENT_MEMORY, va, gpu_id)
+    }
+
+    /// Signals every hardware exception event of a process: this device was reset because it hung.
+    pub fn hardware_exception(&mut self, pid: i32, gpu_id: u32) -> bool {
+        self.exception(pid, kfd::EVENT_HW_EXCEPTION, 0, gpu_id)
+    }
+
+    fn exception(&mut self, pid: i32, kind: u32, va: u64, gpu_id: u32) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         let mut ids = Vec::new();
         for (id, event) in &mut process.events.by_id {
-            if event.kind == kfd::EVENT_MEMORY {
+            if event.kind == kind {
                 event.exception = Some((va, gpu_id));
                 ids.push(*id);
             }
@@ -197,6 +212,9 @@ impl Machine {
 
     /// Answers the thread with EINTR: a signal came. `false` if no thread waits under this request.
     pub fn interrupt(&mut self, unique: Unique) -> bool {
+        if self.is_uninterruptible(unique) || self.interrupt_blocked(unique) {
+            return true;
+        }
         let Some(i) = self.waiters.iter().position(|waiter| waiter.unique == unique) else { return false };
         let waiter = self.waiters.swap_remove(i);
         self.answers.push((unique, Err(libc::EINTR)));
@@ -219,7 +237,7 @@ fn elements(waiters: &mut [Waiter], pid: i32, id: u32) -> impl Iterator<Item = &
 }
 
 /// Writes what the caller is told of the events that have come, and encodes the answer.
-fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Vec<u8>, i32> {
+fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Reply, i32> {
     match waiter.arguments.wait_result {
         kfd::WAIT_RESULT_FAIL => return Err(libc::EIO),
         kfd::WAIT_RESULT_COMPLETE => {
@@ -237,7 +255,7 @@ fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Vec<u8>, i32> 
     }
     let mut out = waiter.arguments.as_bytes().to_vec();
     out.truncate(waiter.out_size);
-    Ok(out)
+    Ok(Reply { result: 0, out })
 }
 
 /// Fills in what an event tells beyond its having come; `false` if nothing.
@@ -248,6 +266,8 @@ fn tell(event: &Event, data: &mut EventData) -> bool {
             data.va = va;
             data.gpu_id = gpu_id;
         }
+        // Reset type (whole device), cause (it hung), whether memory is lost (yes), device (`kfd_hsa_hw_exception_data`).
+        (kfd::EVENT_HW_EXCEPTION, Some((_, gpu_id))) => data.failure = [0, 0, 1, gpu_id],
         (kfd::EVENT_SIGNAL, _) if age(data) != 0 => {
             data.failure[0] = event.age as u32;
             data.failure[1] = (event.age >> 32) as u32;
@@ -288,7 +308,7 @@ mod tests {
         data: &mut [EventData],
         all: bool,
     ) -> Result<(), i32> {
-        let call = Call { unique, pid, command: 0, argument: &[], out_size: 24, now: 0 };
+        let call = Call { unique, pid, tid: pid, command: 0, argument: &[], out_size: 24, now: 0 };
         let arguments = kfd::WaitEvents {
             events_ptr: data.as_mut_ptr() as u64,
             num_events: data.len() as u32,
@@ -307,7 +327,7 @@ mod tests {
 
     /// Requests that have been answered since the last call, with their result or errno.
     fn answered(machine: &mut Machine) -> Vec<(Unique, Result<u32, i32>)> {
-        let result = |out: Vec<u8>| kfd::WaitEvents::from_bytes(&out).wait_result;
+        let result = |reply: Reply| kfd::WaitEvents::from_bytes(&reply.out).wait_result;
         machine.answers.drain(..).map(|(unique, answer)| (unique, answer.map(result))).collect()
     }
 

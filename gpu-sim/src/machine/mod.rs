@@ -7,7 +7,9 @@ mod process;
 mod queue;
 mod stats;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 pub use events::{Events, Waiter};
 pub use process::{Allocation, Process, Unusable};
@@ -16,7 +18,8 @@ pub use stats::{Counts, ProcessStats, Stats};
 
 use crate::arena::Arena;
 use crate::device::{Model, QueueKey, Time, WorkId};
-use crate::fuse::Unique;
+use crate::driver::{Blocked, Faults, Parked, Scheduler, Settings, Sysfs};
+use crate::fuse::{Reply, Unique};
 use crate::kernels::{Durations, Effect};
 use crate::space::View;
 use crate::topology::GpuConfig;
@@ -30,6 +33,8 @@ pub struct Gpu {
     pub used: u64,
     /// Its compute units.
     pub model: Box<dyn Model>,
+    /// What the driver is doing with its queues.
+    pub scheduler: Scheduler,
     /// Since when any work-group runs.
     pub busy_since: Option<Time>,
     /// Time with any work-group running, up to `busy_since`.
@@ -100,7 +105,23 @@ pub struct Machine {
     /// Processes to be ended, with the reason.
     pub failures: Vec<(i32, String)>,
     /// Answers to waiting threads that the holder of the lock must send.
-    pub answers: Vec<(Unique, Result<Vec<u8>, i32>)>,
+    pub answers: Vec<(Unique, Result<Reply, i32>)>,
+    /// Descriptors that are to get a byte, outside the lock.
+    pub notices: Vec<Arc<OwnedFd>>,
+    /// How the driver is set up.
+    pub settings: Settings,
+    /// Where queues are shown.
+    pub sysfs: Sysfs,
+    /// Calls that fail on request.
+    pub faults: Option<Faults>,
+    /// Calls that wait for a debugger.
+    pub blocked: Vec<Blocked>,
+    /// Calls that wait and must not be interrupted.
+    pub uninterruptible: HashSet<Unique>,
+    /// Compute queues created so far.
+    pub compute_queues: u32,
+    /// When the last event happened.
+    pub clock: Time,
     next_work: WorkId,
 }
 
@@ -120,6 +141,14 @@ impl Machine {
             stats: Stats::default(),
             failures: Vec::new(),
             answers: Vec::new(),
+            notices: Vec::new(),
+            settings: Settings::default(),
+            sysfs: Sysfs::default(),
+            faults: None,
+            blocked: Vec::new(),
+            uninterruptible: HashSet::new(),
+            compute_queues: 0,
+            clock: 0,
             next_work: 0,
         }
     }
@@ -136,6 +165,19 @@ impl Machine {
     }
 
     /// The queue, if it exists.
+    pub fn queue(&self, key: QueueKey) -> Option<&Queue> {
+        self.processes.get(&key.pid)?.queues.get(&key.id)
+    }
+
+    /// A call takes the lock of a process and keeps it until it is answered.
+    pub fn lock(&mut self, parked: &Parked) {
+        self.uninterruptible.insert(parked.unique);
+        if let Some(process) = self.processes.get_mut(&parked.domain) {
+            process.locked = true;
+        }
+    }
+
+    /// The queue, if it exists, to be changed.
     pub fn queue_mut(&mut self, key: QueueKey) -> Option<&mut Queue> {
         self.processes.get_mut(&key.pid)?.queues.get_mut(&key.id)
     }
@@ -157,10 +199,10 @@ impl Machine {
     }
 
     /// Takes a queue off its device for good and keeps its counts.
-    pub fn destroy_queue(&mut self, now: Time, key: QueueKey) -> bool {
-        self.catch_up(now);
-        let Some(process) = self.processes.get_mut(&key.pid) else { return false };
-        let Some(queue) = process.queues.remove(&key.id) else { return false };
+    pub fn forget_queue(&mut self, now: Time, key: QueueKey) {
+        let Some(process) = self.processes.get_mut(&key.pid) else { return };
+        let Some(queue) = process.queues.remove(&key.id) else { return };
+        self.sysfs.remove(key.pid, key.id);
         process.stats.retire(key.id, self.gpus[queue.gpu].config.gpu_id, &queue);
         self.executions.retain(|_, execution| execution.queue != key);
         self.moves.retain(|m| m.queue != key);
@@ -169,23 +211,28 @@ impl Machine {
         self.account_busy(queue.gpu, now);
         // Its slots may have let others start.
         self.apply(now, progress);
-        true
     }
 
     /// Forgets a process: queues, memory, waiting threads.
     pub fn remove_process(&mut self, now: Time, pid: i32) {
-        let Some(process) = self.processes.get(&pid) else { return };
-        let queues: Vec<u32> = process.queues.keys().copied().collect();
-        for id in queues {
-            self.destroy_queue(now, QueueKey { pid, id });
-        }
+        self.catch_up(now);
+        self.debugger_gone(now, pid);
+        self.forget_queues(now, pid);
         let Some(mut process) = self.processes.remove(&pid) else { return };
+        for call in process.parked.drain(..) {
+            self.uninterruptible.remove(&call.unique);
+            self.answers.push((call.unique, Err(libc::EINTR)));
+        }
+        for blocked in self.blocked.extract_if(.., |blocked| blocked.pid == pid) {
+            self.answers.push((blocked.unique, Err(libc::EINTR)));
+        }
         for allocation in std::mem::take(&mut process.allocations).into_values() {
             self.release(&allocation);
         }
         for waiter in self.waiters.extract_if(.., |waiter| waiter.pid() == pid) {
             self.answers.push((waiter.unique(), Err(libc::EINTR)));
         }
+        self.sysfs.forget(pid);
         self.stats.processes.push(std::mem::take(&mut process.stats));
     }
 
@@ -224,6 +271,7 @@ impl Machine {
                 "vram_bytes": gpu.config.vram,
                 "vram_used_bytes": gpu.used,
                 "busy_us": (gpu.busy + running) as f64 / 1000.0,
+                "driver": gpu.scheduler.report(),
             })
         });
         let mut processes = self.stats.processes.clone();
@@ -234,6 +282,7 @@ impl Machine {
             }
             processes.push(stats);
         }
-        self.stats.report(gpus.collect(), &processes)
+        let failed = self.faults.as_ref().map_or(0, |faults| faults.count);
+        self.stats.report(gpus.collect(), &processes, failed)
     }
 }

@@ -1,9 +1,11 @@
 //! A process that has opened the KFD: its address space, allocations, events and queues.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::{Events, Execution, Machine, Move, ProcessStats, Queue};
 use crate::device::{QueueKey, Time};
+use crate::driver::Debug;
+use crate::ioctl::OwnedCall;
 use crate::kernels::Kernel;
 use crate::space::Space;
 
@@ -41,6 +43,12 @@ pub struct Process {
     pub stats: ProcessStats,
     /// Handle for the next allocation.
     pub next_handle: u64,
+    /// Its debug session.
+    pub debug: Debug,
+    /// A call of its holds the driver's lock of the process (`kfd_process.mutex`).
+    pub locked: bool,
+    /// Calls that wait for that lock.
+    pub parked: VecDeque<OwnedCall>,
 }
 
 impl Process {
@@ -55,6 +63,9 @@ impl Process {
             kernels: HashMap::new(),
             stats: ProcessStats::new(pid, name),
             next_handle: 1,
+            debug: Debug::default(),
+            locked: false,
+            parked: VecDeque::new(),
         }
     }
 

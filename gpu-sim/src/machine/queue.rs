@@ -63,10 +63,32 @@ pub struct Queue {
     pub write_pointer: u64,
     /// Address of the read index.
     pub read_pointer: u64,
-    /// As created or updated; 0 in the low byte means off the hardware.
+    /// As created or updated; 0 in the low byte means that it is to be off the hardware.
     pub percentage: u32,
     /// As created or updated.
     pub priority: u32,
+    /// A debugger keeps it off.
+    pub suspended: bool,
+    /// The driver counts it as active: what is wanted, as of the last operation that succeeded.
+    pub active: bool,
+    /// It is on the hardware.
+    pub mapped: bool,
+    /// Waves of its are saved.
+    pub saved: bool,
+    /// It never comes off the hardware while a kernel of its is there.
+    pub stuck: bool,
+    /// It was lost in a reset.
+    pub reset: bool,
+    /// A program is destroying it.
+    pub being_destroyed: bool,
+    /// A mask of compute units was set.
+    pub cu_masked: bool,
+    /// What a debugger is to be told of it (`EC_` bits).
+    pub exceptions: u64,
+    /// `QUEUE_TYPE_` of its creation.
+    pub kfd_type: u32,
+    /// Address and bytes of the save area, and bytes of its control stack.
+    pub save_area: (u64, u32, u32),
     /// Next packet (AQL) or byte (SDMA) to take.
     pub read: u64,
     /// One past the last packet or byte known to be there.
@@ -94,6 +116,17 @@ impl Queue {
             read_pointer,
             percentage: 100,
             priority: 0,
+            suspended: false,
+            active: true,
+            mapped: true,
+            saved: false,
+            stuck: false,
+            reset: false,
+            being_destroyed: false,
+            cu_masked: false,
+            exceptions: 0,
+            kfd_type: 0,
+            save_area: (0, 0, 0),
             read: 0,
             seen: 0,
             ready_at: 0,
@@ -110,6 +143,8 @@ impl Queue {
             "queue_id": id,
             "type": self.kind.name(),
             "percentage": self.percentage,
+            "suspended": self.suspended,
+            "mapped": self.mapped,
             "state": format!("{:?}", self.state).to_lowercase(),
             "read": self.read,
             "seen": self.seen,
@@ -117,9 +152,9 @@ impl Queue {
         })
     }
 
-    /// Whether it is on the hardware.
-    pub fn active(&self) -> bool {
-        self.percentage & 0xff > 0 && self.ring != 0 && self.state != State::Dead
+    /// Whether it is to be on the hardware (`QUEUE_IS_ACTIVE`).
+    pub fn wanted(&self) -> bool {
+        self.percentage & 0xff > 0 && self.ring != 0 && !self.suspended
     }
 
     /// Looks for packets that have appeared; they count as arrived at `now`. Returns whether there were any.
@@ -148,7 +183,7 @@ impl Queue {
 
     /// When the packet at the head may be taken, if there is one and nothing stands in its way.
     pub fn next(&mut self) -> Option<Time> {
-        if !self.active() || self.state != State::Fetch {
+        if !self.mapped || self.state != State::Fetch {
             return None;
         }
         while self.arrivals.front().is_some_and(|(end, _)| *end <= self.read) {
@@ -214,9 +249,9 @@ mod tests {
         queue.consume(&view).unwrap();
         queue.ready_at = 15;
         assert_eq!(queue.next(), Some(20));
-        queue.percentage = 0;
+        queue.mapped = false;
         assert_eq!(queue.next(), None);
-        queue.percentage = 100;
+        queue.mapped = true;
         queue.consume(&view).unwrap();
         assert_eq!(queue.next(), None);
         assert_eq!(view.load_u64(0x2008), Ok(2));

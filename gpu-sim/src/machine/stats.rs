@@ -94,7 +94,7 @@ impl Stats {
     }
 
     /// The report.
-    pub fn report(&self, gpus: Vec<Value>, processes: &[ProcessStats]) -> Value {
+    pub fn report(&self, gpus: Vec<Value>, processes: &[ProcessStats], failed_ioctls: u64) -> Value {
         let mut total = Counts::default();
         for process in processes {
             total.merge(&process.total);
@@ -109,6 +109,7 @@ impl Stats {
             "commands": total.json(),
             "processes": processes,
             "ioctls": self.ioctls,
+            "failed_ioctls": failed_ioctls,
             "late_us": { "p50": self.late_us(0.5), "p99": p99, "count": self.late.len() },
             "valid": p99 <= LATE_LIMIT_US,
         })
@@ -125,11 +126,11 @@ mod tests {
         for _ in 0..980 {
             stats.completed(1000, 1000);
         }
-        assert_eq!(stats.report(vec![], &[])["valid"], true);
+        assert_eq!(stats.report(vec![], &[], 0)["valid"], true);
         for _ in 0..20 {
             stats.completed(0, 300_000);
         }
-        let report = stats.report(vec![], &[]);
+        let report = stats.report(vec![], &[], 0);
         assert_eq!(report["valid"], false);
         assert!(report["late_us"]["p99"].as_f64().unwrap() > 299.0);
     }

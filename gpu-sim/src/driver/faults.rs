@@ -1,0 +1,122 @@
+//! Failures on request: ioctls that fail now and then although nothing is wrong, by a seed.
+
+use std::collections::HashMap;
+
+use hip_sys::kfd::{self, Ioctl as _};
+
+/// Requests that fail if none are named: those that a hold is made of. A runtime survives them; most others it does not.
+const USUAL: &[u8] =
+    &[kfd::UpdateQueue::NR, kfd::SetCuMask::NR, kfd::debug::RuntimeEnable::NR, kfd::debug::DbgTrap::NR];
+/// How rarely one fails if nothing is said.
+const ONE_IN: u64 = 16;
+
+/// How a call is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The answer.
+    pub errno: i32,
+    /// It takes effect all the same.
+    pub after: bool,
+}
+
+/// Which calls fail.
+#[derive(Debug)]
+pub struct Faults {
+    state: u64,
+    one_in: u64,
+    requests: Vec<u8>,
+    /// Who failed last time: a repetition succeeds.
+    struck: HashMap<(i32, u8), bool>,
+    /// How many have failed.
+    pub count: u64,
+}
+
+impl Faults {
+    /// Parses `SEED[:ONE_IN[:REQUEST,...]]`; requests are the kernel's names in lower case.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.splitn(3, ':');
+        let number = |part: Option<&str>, or: u64| match part {
+            None | Some("") => Ok(or),
+            Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is no number")),
+        };
+        let seed = number(parts.next(), 0)?;
+        let one_in = number(parts.next(), ONE_IN)?;
+        if one_in == 0 {
+            return Err("one in 0 cannot fail".into());
+        }
+        let requests = match parts.next() {
+            None => USUAL.to_vec(),
+            Some(names) => names
+                .split(',')
+                .map(|name| {
+                    (0..=u8::MAX)
+                        .find(|nr| kfd::request_name(*nr) == Some(name))
+                        .ok_or_else(|| format!("{name:?} is no request of the driver"))
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(Self { state: seed, one_in, requests, struck: HashMap::new(), count: 0 })
+    }
+
+    /// Whether this call fails, and how. What failed succeeds the next time that the same process asks.
+    pub fn strike(&mut self, pid: i32, nr: u8) -> Option<Failure> {
+        if !self.requests.contains(&nr) {
+            return None;
+        }
+        let roll = self.next();
+        let struck = self.struck.entry((pid, nr)).or_insert(false);
+        *struck = !*struck && roll.is_multiple_of(self.one_in);
+        if !*struck {
+            return None;
+        }
+        self.count += 1;
+        let kind = self.next();
+        let errno = if kind & 1 == 0 { libc::EIO } else { libc::ENOMEM };
+        // Only there does the caller have a reason to wonder: the driver keeps the value of an update that failed.
+        Some(Failure { errno, after: nr == kfd::UpdateQueue::NR && kind & 2 == 0 })
+    }
+
+    /// SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_fails_the_same_calls_and_no_repetition() {
+        let run = || {
+            let mut faults = Faults::parse("7:3").unwrap();
+            (0..300).map(|_| faults.strike(1, kfd::UpdateQueue::NR)).collect::<Vec<_>>()
+        };
+        let first = run();
+        assert_eq!(first, run());
+        let failed = first.iter().flatten().count();
+        assert!((40..120).contains(&failed), "{failed}");
+        assert!(first.windows(2).all(|pair| pair[0].is_none() || pair[1].is_none()));
+        for after in [false, true] {
+            assert!(first.iter().flatten().any(|failure| failure.after == after));
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_fails() {
+        let mut faults = Faults::parse("1:1:create_event").unwrap();
+        assert_eq!(faults.strike(1, kfd::UpdateQueue::NR), None);
+        assert!(faults.strike(1, kfd::CreateEvent::NR).is_some());
+        assert_eq!(faults.count, 1);
+        for wrong in ["x", "1:0", "1:2:nothing", "1:y"] {
+            assert!(Faults::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A driver for tests: keeps queues as the real one does, logs what it was asked, and fails when told to.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hip_sys::kfd::{self, Ioctl as _, Plain as _, debug, debug::Operation as _};
+use parking_lot::Mutex;
+
+use crate::kernel::{Errno, Kernel};
+use crate::queue::Setting;
+
+/// A queue in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FakeQueue {
+    pub kept: Setting,
+    /// What the hardware has: on or off.
+    pub mapped: bool,
+    pub suspended: bool,
+    pub new: bool,
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    pub errno: i32,
+    /// It took effect all the same.
+    pub after: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub queues: BTreeMap<u32, FakeQueue>,
+    pub runtime: bool,
+    pub session: bool,
+    /// Request numbers; DBG_TRAP's are 0x100 and the operation.
+    pub log: Vec<u32>,
+    /// For the next calls about queues, one each; `None` succeeds.
+    pub failures: VecDeque<Option<Failure>>,
+}
+
+#[derive(Debug, Default)]
+pub struct FakeKernel(pub Mutex<State>);
+
+impl FakeKernel {
+    /// The next calls fail like this.
+    pub fn fail(&self, failures: impl IntoIterator<Item = Option<Failure>>) {
+        self.0.lock().failures = failures.into_iter().collect();
+    }
+
+    pub fn queue(&self, id: u32) -> FakeQueue {
+        self.0.lock().queues[&id]
+    }
+
+    /// Whether work of the queue runs.
+    pub fn runs(&self, id: u32) -> bool {
+        let queue = self.queue(id);
+        queue.mapped && !queue.suspended
+    }
+
+    /// What it was asked since the last time.
+    pub fn asked(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock().log)
+    }
+}
+
+impl State {
+    fn update(&mut self, a: &kfd::UpdateQueue, failure: Option<Failure>) -> Result<i32, Errno> {
+        if a.queue_percentage & 0xff > 100 || a.queue_priority > 15 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let queue = self.queues.get_mut(&a.queue_id).ok_or(Errno(libc::EFAULT))?;
+        queue.kept = Setting::of(a);
+        if failure.is_none_or(|failure| failure.after) {
+            queue.mapped = a.queue_percentage & 0xff > 0;
+        }
+        failure.map_or(Ok(0), |failure| Err(Errno(failure.errno)))
+    }
+
+    fn trap(&mut self, trap: &mut debug::DbgTrap) -> Result<i32, Errno> {
+        assert_eq!(trap.pid, std::process::id(), "only the own process is made up");
+        self.log.push(0x100 + trap.op);
+        if let Some(Some(failure)) = self.failures.pop_front() {
+            return Err(Errno(failure.errno));
+        }
+        if trap.op != debug::Enable::OP && !self.session {
+            return Err(Errno(libc::EINVAL));
+        }
+        if matches!(trap.op, debug::SuspendQueues::OP | debug::ResumeQueues::OP) && !self.runtime {
+            return Err(Errno(libc::EPERM));
+        }
+        match trap.op {
+            debug::Enable::OP if self.session => Err(Errno(libc::EALREADY)),
+            debug::Enable::OP => {
+                self.session = true;
+                Ok(0)
+            }
+            debug::Disable::OP => {
+                self.session = false;
+                self.queues.values_mut().for_each(|queue| queue.suspended = false);
+                Ok(0)
+            }
+            debug::QueueSnapshot::OP => {
+                self.queues.values_mut().for_each(|queue| queue.new = false);
+                Ok(0)
+            }
+            debug::SuspendQueues::OP => {
+                let a: debug::SuspendQueues = trap.get();
+                Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
+                    queue.suspended |= !queue.new;
+                    !queue.new
+                }))
+            }
+            debug::ResumeQueues::OP => {
+                let a: debug::ResumeQueues = trap.get();
+                Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
+                    queue.suspended = false;
+                    true
+                }))
+            }
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+
+    fn each(&mut self, at: u64, count: u32, mut change: impl FnMut(&mut FakeQueue) -> bool) -> i32 {
+        // SAFETY: the caller's array, as the interface says; it waits for us.
+        let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
+        let mut done = 0;
+        for id in ids {
+            if self.queues.get_mut(id).is_some_and(&mut change) {
+                done += 1;
+            } else {
+                *id |= debug::QUEUE_INVALID;
+            }
+        }
+        done
+    }
+}
+
+impl Kernel for FakeKernel {
+    fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut state = self.0.lock();
+        let nr = kfd::request_number(command).expect("a request of the KFD's");
+        if nr == debug::DbgTrap::NR {
+            let mut trap = debug::DbgTrap::from_bytes(argument);
+            return state.trap(&mut trap);
+        }
+        state.log.push(nr.into());
+        if nr == debug::RuntimeEnable::NR {
+            if !state.queues.is_empty() {
+                return Err(Errno(libc::EEXIST));
+            }
+            state.runtime = true;
+            return Ok(0);
+        }
+        let failure = state.failures.pop_front().flatten();
+        match (nr, failure) {
+            (kfd::UpdateQueue::NR, _) => state.update(&kfd::UpdateQueue::from_bytes(argument), failure),
+            (_, Some(failure)) => Err(Errno(failure.errno)),
+            (kfd::CreateQueue::NR, _) => {
+                let mut a = kfd::CreateQueue::from_bytes(argument);
+                a.queue_id = (0..).find(|id| !state.queues.contains_key(id)).unwrap();
+                let kept = Setting::of_creation(&a);
+                let (mapped, new) = (kept.percentage & 0xff > 0, state.session);
+                state.queues.insert(a.queue_id, FakeQueue { kept, mapped, suspended: false, new });
+                let len = argument.len().min(size_of::<kfd::CreateQueue>());
+                argument[..len].copy_from_slice(&a.as_bytes()[..len]);
+                Ok(0)
+            }
+            (kfd::DestroyQueue::NR, _) => {
+                let id = kfd::DestroyQueue::from_bytes(argument).queue_id;
+                let queue = state.queues.remove(&id).ok_or(Errno(libc::EINVAL))?;
+                assert!(!queue.suspended, "the real driver would block now");
+                Ok(0)
+            }
+            _ => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The driver as something that executes ioctls, and the descriptor through which the real one is reached.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use hip_sys::kfd::Ioctl;
+
+/// Where the device is.
+const DEVICE: &CStr = c"/dev/kfd";
+
+/// An errno of the driver's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// The last error of the calling thread.
+    fn last() -> Self {
+        Self(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Errno({self})")
+    }
+}
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.0)
+    }
+}
+
+/// Executes ioctls of the KFD.
+pub trait Kernel: Send + Sync + fmt::Debug {
+    /// Executes `command` with this argument, which the driver may change. Returns what the call returns.
+    ///
+    /// # Errors
+    /// The driver's errno. An interrupted call is repeated and never reported.
+    fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno>;
+}
+
+/// Typed calls.
+pub trait KernelExt: Kernel {
+    /// Executes the request that belongs to the argument.
+    ///
+    /// # Errors
+    /// As [`Kernel::execute`].
+    fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
+        let mut bytes = argument.as_bytes().to_vec();
+        let result = self.execute(A::COMMAND, &mut bytes);
+        *argument = A::from_bytes(&bytes);
+        result
+    }
+}
+
+impl<K: Kernel + ?Sized> KernelExt for K {}
+
+/// The real driver, or a simulated one that stands in its place: a descriptor of `/dev/kfd`.
+#[derive(Debug)]
+pub struct Kfd {
+    descriptor: OwnedFd,
+}
+
+/// What tells one file from another, however it was opened.
+type Identity = (libc::dev_t, libc::ino_t, libc::dev_t, libc::mode_t);
+
+fn identity(stat: &libc::stat) -> Identity {
+    (stat.st_dev, stat.st_ino, stat.st_rdev, stat.st_mode & libc::S_IFMT)
+}
+
+fn device() -> Option<libc::stat> {
+    // SAFETY: plain integers, for which zeros are valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated path and a structure to be filled, both alive through the call.
+    (unsafe { libc::stat(DEVICE.as_ptr(), &raw mut stat) } == 0).then_some(stat)
+}
+
+impl Kfd {
+    /// Whether there is a driver at all.
+    pub fn exists() -> bool {
+        device().is_some()
+    }
+
+    /// Whether it is a simulated one: the real one is a character device, `gpu-sim`'s is a file.
+    pub fn is_simulated() -> bool {
+        device().is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
+    }
+
+    /// Opens the device. In a process that has it open already this is the same context.
+    ///
+    /// # Errors
+    /// There is none, or the process may not use it.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: a terminated path.
+        let fd = unsafe { libc::open(DEVICE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and nobody else knows the number.
+        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// A duplicate of `fd` if that is the KFD, known by what it is: the type byte of its ioctls is the console's as well. The
+    /// duplicate belongs to the same context (from ABI 1.19 on a process can have several), and stays when the program
+    /// closes its own.
+    pub fn recognise(fd: RawFd) -> Option<Self> {
+        // SAFETY: plain integers, for which zeros are valid.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: a structure to be filled, alive through the call; any number may be asked about.
+        let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+        if !known || identity(&stat) != identity(&device()?) {
+            return None;
+        }
+        // SAFETY: any number may be duplicated. Not to one of the three that programs redirect.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: just made, and nobody else knows the number.
+        (copy >= 0).then(|| Self { descriptor: unsafe { OwnedFd::from_raw_fd(copy) } })
+    }
+}
+
+impl Kernel for Kfd {
+    fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let size = (command >> 16 & 0x3fff) as usize;
+        debug_assert!(argument.len() >= size, "{command:#x} takes {size} bytes");
+        if argument.len() < size {
+            return Err(Errno(libc::EINVAL));
+        }
+        loop {
+            // Not by libc's function, which may be our own: this is called from inside it.
+            // SAFETY: the driver reads and writes as many bytes as the command says, and there are.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_ioctl,
+                    libc::c_long::from(self.descriptor.as_raw_fd()),
+                    libc::c_ulong::from(command),
+                    argument.as_mut_ptr(),
+                )
+            };
+            if result >= 0 {
+                return Ok(result as i32);
+            }
+            let errno = Errno::last();
+            if errno != Errno(libc::EINTR) {
+                return Err(errno);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_known_by_what_it_is() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Kfd::recognise(null.as_raw_fd()).is_none());
+        assert!(Kfd::recognise(-1).is_none());
+        if let Ok(kfd) = Kfd::open() {
+            let copy = Kfd::recognise(kfd.descriptor.as_raw_fd()).expect("the device itself");
+            assert_ne!(copy.descriptor.as_raw_fd(), kfd.descriptor.as_raw_fd());
+        }
+    }
+
+    #[test]
+    fn a_short_argument_is_refused() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let kfd = Kfd { descriptor: null.into() };
+        let mut version = hip_sys::kfd::GetVersion::default();
+        assert_eq!(kfd.call(&mut version), Err(Errno(libc::ENOTTY)));
+    }
+}

@@ -1,0 +1,26 @@
+//! Taking a process's queues off the hardware and putting them back through the KFD driver: levels 2 and 3.
+//!
+//! * [`kernel`]: the driver as something that executes ioctls; [`Kfd`] is the real one.
+//! * [`queue`]: what the runtime wants of a queue, what we want, what the driver was told last; says what to tell it
+//!   next. Pure.
+//! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
+//! * [`mechanism`]: the two ways of holding, a file each.
+//! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
+//! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
+//!
+//! Structures and numbers of the driver's interface are in [`hip_sys::kfd`] and nowhere else. Nothing here decides
+//! when to hold, reads the environment, starts a thread or waits for another one.
+
+#[cfg(test)]
+mod fake;
+pub mod kernel;
+pub mod mechanism;
+pub mod outside;
+pub mod probe;
+pub mod queue;
+pub mod registry;
+pub mod session;
+
+pub use kernel::{Errno, Kernel, KernelExt, Kfd};
+pub use mechanism::Kind;
+pub use registry::{Outcome, Registry};

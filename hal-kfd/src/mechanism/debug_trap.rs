@@ -1,0 +1,92 @@
+//! `DBG_TRAP` on the own process: one request for all queues, kept apart from the percentage, so that the runtime's own
+//! updates do not undo it. It needs ABI 1.13, hardware scheduling, an enabled runtime, and that nobody else debugs the
+//! process; a suspended queue cannot be destroyed.
+
+use super::{ATTEMPTS, Kind, Mechanism};
+use crate::kernel::{Errno, Kernel};
+use crate::registry::{Outcome, Queue};
+use crate::session::{self, Fate};
+
+/// The mechanism, with its debug session.
+#[derive(Debug, Default)]
+pub struct DebugTrap {
+    /// There is a session of ours.
+    session: bool,
+}
+
+impl DebugTrap {
+    /// Begins the session if there is none.
+    fn begin(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) -> bool {
+        if !self.session {
+            let result = session::begin(kernel, std::process::id());
+            outcome.request(&result);
+            self.session = result.is_ok();
+        }
+        self.session
+    }
+}
+
+impl Mechanism for DebugTrap {
+    fn kind(&self) -> Kind {
+        Kind::DebugTrap
+    }
+
+    fn merges(&self) -> bool {
+        false
+    }
+
+    fn needs_runtime(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
+        let me = std::process::id();
+        for suspend in [false, true] {
+            for attempt in 0..ATTEMPTS {
+                let due = |queue: &Queue| queue.arbiter.held() == suspend && queue.suspended != Some(suspend);
+                let ids: Vec<u32> = queues.iter().filter(|queue| due(queue)).map(|queue| queue.id).collect();
+                if ids.is_empty() {
+                    break;
+                }
+                if !self.begin(kernel, outcome) {
+                    return;
+                }
+                if suspend && attempt == 0 {
+                    // The driver suspends no queue that it has not told us of.
+                    outcome.request(&session::queues(kernel, me));
+                }
+                let result = if suspend {
+                    session::suspend(kernel, me, &ids)
+                } else {
+                    session::resume(kernel, me, &ids)
+                };
+                outcome.request(&result);
+                for (i, id) in ids.iter().enumerate() {
+                    let Some(queue) = queues.iter_mut().find(|queue| queue.id == *id) else { continue };
+                    queue.suspended = match result.as_ref().map(|fates| fates[i]) {
+                        Ok(Fate::Done) => Some(suspend),
+                        Ok(Fate::Invalid) => queue.suspended,
+                        Ok(Fate::Failed) => {
+                            outcome.error = Some(Errno(libc::EIO));
+                            None
+                        }
+                        Err(_) => None,
+                    };
+                }
+            }
+        }
+    }
+
+    fn state(&self, queue: &Queue) -> Option<bool> {
+        let held = queue.arbiter.held();
+        (queue.suspended == Some(held)).then_some(held)
+    }
+
+    fn end(&mut self, kernel: &dyn Kernel) -> bool {
+        if self.session && session::end(kernel, std::process::id()).is_ok() {
+            self.session = false;
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,39 @@
+//! `UPDATE_QUEUE`: percentage 0 takes a queue off, the percentage that the runtime wants puts it back. Needs no rights and
+//! works with every version of the driver, one request a queue.
+
+use super::{ATTEMPTS, Kind, Mechanism};
+use crate::kernel::{Errno, Kernel, KernelExt as _};
+use crate::registry::{Outcome, Queue};
+
+/// The mechanism; it keeps nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UpdateQueue;
+
+impl Mechanism for UpdateQueue {
+    fn kind(&self) -> Kind {
+        Kind::UpdateQueue
+    }
+
+    fn merges(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
+        for queue in queues {
+            for _ in 0..ATTEMPTS {
+                let Some(next) = queue.arbiter.next() else { break };
+                let result = kernel.call(&mut next.update(queue.id)).map(|_| ());
+                queue.arbiter.answered(next, result);
+                outcome.request(&result);
+                // The device is being reset, or lost to this process: asking again makes it no better.
+                if let Err(Errno(libc::ETIME | libc::EACCES | libc::ENODEV)) = result {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn state(&self, queue: &Queue) -> Option<bool> {
+        queue.arbiter.settled().then(|| queue.arbiter.held())
+    }
+}

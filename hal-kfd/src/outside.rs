@@ -1,0 +1,235 @@
+//! Control of another process's queues, for programs that were not preloaded: what the driver allows a debugger.
+//!
+//! The driver asks that the calling thread traces the target (`ptrace`). A traced thread stops at each signal until its tracer
+//! lets it go on, so that the target is traced only as long as a request takes. The debug session itself stays, and belongs
+//! to the attaching process: when that ends, the driver resumes everything.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use hip_sys::kfd::debug::{self, QueueEntry};
+
+use crate::kernel::{Errno, Kernel};
+use crate::session::{self, Fate};
+
+/// Where Yama says what it forbids.
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// Why a process cannot be controlled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// There is no such process.
+    NoProcess,
+    /// The process must not be traced: another user's, Yama (its setting, if there is one), a container, or a debugger is there.
+    NotTraceable(Option<u32>),
+    /// It has not opened the device.
+    NoDevice,
+    /// Somebody debugs its GPU work already.
+    Debugged,
+    /// Its runtime has not enabled debugging (ROCr before 5.5 never does), or a device cannot (gfx11 with masked queues).
+    NotEnabled,
+    /// The driver is too old, or schedules queues by itself.
+    NotSupported,
+    /// The device did not get a queue off in time, and is being reset.
+    Hung(Errno),
+    /// Anything else.
+    Failed(Errno),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess => f.write_str("there is no such process"),
+            Self::NotTraceable(Some(scope @ 1..)) => write!(
+                f,
+                "the process must not be traced: Yama forbids it ({YAMA} is {scope}), another user owns it, or a debugger is \
+                 attached"
+            ),
+            Self::NotTraceable(_) => f.write_str(
+                "the process must not be traced: another user owns it, a container forbids it (CAP_SYS_PTRACE), or a debugger \
+                 is attached",
+            ),
+            Self::NoDevice => f.write_str("the process has not opened /dev/kfd"),
+            Self::Debugged => f.write_str("the GPU work of the process is being debugged already"),
+            Self::NotEnabled => f.write_str(
+                "the runtime of the process has not enabled debugging, as before ROCm 5.5, or a device of it cannot be debugged",
+            ),
+            Self::NotSupported => {
+                f.write_str("the driver has no debugger: it is older than KFD 1.13, or hardware scheduling is off")
+            }
+            Self::Hung(errno) => write!(f, "a queue did not come off, and the GPU is being reset ({errno})"),
+            Self::Failed(errno) => write!(f, "the driver refused: {errno}"),
+        }
+    }
+}
+
+/// What an error of a session's request means; `begun` if there is a session.
+fn problem(errno: Errno, begun: bool) -> Problem {
+    match errno.0 {
+        libc::ESRCH => Problem::NoDevice,
+        libc::EALREADY => Problem::Debugged,
+        libc::EPERM if begun => Problem::NotEnabled,
+        libc::EPERM => Problem::NotTraceable(yama()),
+        libc::EINVAL | libc::ENOTTY if !begun => Problem::NotSupported,
+        libc::ETIME | libc::EIO => Problem::Hung(errno),
+        _ => Problem::Failed(errno),
+    }
+}
+
+fn yama() -> Option<u32> {
+    std::fs::read_to_string(YAMA).ok()?.trim().parse().ok()
+}
+
+/// The calling thread traces a process as long as this lives.
+#[derive(Debug)]
+struct Trace {
+    pid: libc::pid_t,
+}
+
+impl Trace {
+    /// Begins to trace, without stopping the process.
+    fn new(pid: libc::pid_t) -> Result<Self, Problem> {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: touches no memory of ours; a process that is not there is an error.
+        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) } == 0 {
+            return Ok(Self { pid });
+        }
+        Err(match io::Error::last_os_error().raw_os_error() {
+            Some(libc::ESRCH) => Problem::NoProcess,
+            Some(libc::EPERM) => Problem::NotTraceable(yama()),
+            errno => Problem::Failed(Errno(errno.unwrap_or(libc::EIO))),
+        })
+    }
+}
+
+impl Drop for Trace {
+    /// Lets it go: a process can be let go only while it stands, and what it stands at may be a signal that it must get.
+    fn drop(&mut self) {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: as above.
+        unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, self.pid, none, none) };
+        let mut status = 0;
+        loop {
+            // SAFETY: a status to be filled, alive through the call.
+            let waited = unsafe { libc::waitpid(self.pid, &raw mut status, libc::__WALL) };
+            match waited {
+                _ if waited == self.pid => break,
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+        if !libc::WIFSTOPPED(status) {
+            return;
+        }
+        // A stop without an event of ptrace's is the delivery of a signal.
+        let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
+        let signal = std::ptr::without_provenance_mut::<libc::c_void>(signal as usize);
+        // SAFETY: as above.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, none, signal) };
+    }
+}
+
+/// A hold on another process. When this is dropped, or this process ends, everything of it goes on.
+#[derive(Debug)]
+pub struct Attachment {
+    kernel: Arc<dyn Kernel>,
+    pid: libc::pid_t,
+    info: debug::RuntimeInfo,
+}
+
+impl Attachment {
+    /// Attaches to a process that uses the device.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn new(kernel: Arc<dyn Kernel>, pid: i32) -> Result<Self, Problem> {
+        let trace = Trace::new(pid)?;
+        let begun = session::begin(&*kernel, pid.cast_unsigned());
+        drop(trace);
+        let info = begun.map_err(|errno| problem(errno, false))?;
+        Ok(Self { kernel, pid, info })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether its runtime has enabled debugging, without which queues can be seen and not suspended.
+    pub fn can_suspend(&self) -> bool {
+        self.info.runtime_state == debug::STATE_ENABLED
+    }
+
+    fn traced<T>(&self, request: impl FnOnce(u32) -> Result<T, Errno>) -> Result<T, Problem> {
+        let trace = Trace::new(self.pid)?;
+        let result = request(self.pid.cast_unsigned());
+        drop(trace);
+        result.map_err(|errno| problem(errno, true))
+    }
+
+    /// Its queues, with addresses and sizes.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn queues(&self) -> Result<Vec<QueueEntry>, Problem> {
+        self.traced(|pid| session::queues(&*self.kernel, pid))
+    }
+
+    /// Takes queues off the hardware; the fate of each, in order.
+    ///
+    /// # Errors
+    /// The request as a whole failed.
+    pub fn suspend(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
+        self.traced(|pid| {
+            session::queues(&*self.kernel, pid)?;
+            session::suspend(&*self.kernel, pid, ids)
+        })
+    }
+
+    /// Puts queues back; the fate of each, in order.
+    ///
+    /// # Errors
+    /// The request as a whole failed.
+    pub fn resume(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
+        self.traced(|pid| session::resume(&*self.kernel, pid, ids))
+    }
+
+    /// Puts all back; how many queues there are.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub fn resume_all(&self) -> Result<usize, Problem> {
+        self.traced(|pid| session::resume_all(&*self.kernel, pid))
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // The process may have gone, and with it the session.
+        let _ = self.traced(|pid| session::end(&*self.kernel, pid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeKernel;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        assert_eq!(problem(Errno(libc::EPERM), true), Problem::NotEnabled);
+        assert!(matches!(problem(Errno(libc::EPERM), false), Problem::NotTraceable(_)));
+        assert_eq!(problem(Errno(libc::EALREADY), false), Problem::Debugged);
+        assert_eq!(problem(Errno(libc::ETIME), true), Problem::Hung(Errno(libc::ETIME)));
+        assert_eq!(problem(Errno(libc::EINVAL), false), Problem::NotSupported);
+        assert!(Problem::NotTraceable(Some(2)).to_string().contains("ptrace_scope is 2"));
+        assert!(Problem::NotTraceable(None).to_string().contains("CAP_SYS_PTRACE"));
+    }
+
+    #[test]
+    fn what_is_not_there_cannot_be_attached_to() {
+        let kernel = Arc::new(FakeKernel::default());
+        assert_eq!(Attachment::new(kernel, i32::MAX).map(|_| ()), Err(Problem::NoProcess));
+    }
+}

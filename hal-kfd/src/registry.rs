@@ -1,0 +1,477 @@
+//! The queues of one KFD context, in between the runtime and the driver.
+//!
+//! Whoever interposes `ioctl` hands the runtime's requests about queues to a [`Registry`], which makes them, merged with what
+//! we want. One lock spans deciding and issuing each of them, so that no request of the runtime's can fall between our
+//! decision and our request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
+use parking_lot::Mutex;
+
+use crate::kernel::{Errno, Kernel, KernelExt as _};
+use crate::mechanism::{DebugTrap, Kind, Mechanism, UpdateQueue};
+use crate::queue::{Arbiter, Setting};
+
+/// A queue as the runtime created and changed it.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Within the process.
+    pub id: u32,
+    /// The device's KFD id.
+    pub gpu_id: u32,
+    /// A `QUEUE_TYPE_` constant.
+    pub queue_type: u32,
+    /// Address of the write index.
+    pub write_pointer_address: u64,
+    /// Address of the read index.
+    pub read_pointer_address: u64,
+    /// Address of the area where waves are saved; 0 for none.
+    pub save_area: u64,
+    /// The mask of compute units that the runtime set last, in words of 32; empty for none.
+    pub cu_mask: Vec<u32>,
+    /// What is wanted and what the driver has.
+    pub arbiter: Arbiter,
+    /// The debugger's way: whether we have suspended it, if that is known.
+    pub suspended: Option<bool>,
+    /// The write index up to which everything is known to be complete.
+    pub quiet: u64,
+}
+
+impl Queue {
+    /// Whether kernels run from it. Copy engines are never held.
+    pub fn is_compute(&self) -> bool {
+        matches!(self.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL)
+    }
+
+    /// Whether it has packets that the device has not taken, or that were not proved complete since: equal indices alone
+    /// say that the last kernel was started. `true` where nothing can be seen.
+    ///
+    /// # Safety
+    /// As [`Queue::written`].
+    pub unsafe fn has_work(&self) -> bool {
+        // SAFETY: as the caller promises.
+        let write = unsafe { load(self.write_pointer_address) };
+        // SAFETY: as the caller promises.
+        let read = unsafe { load(self.read_pointer_address) };
+        match (write, read) {
+            (Some(write), Some(read)) => write != read || write != self.quiet,
+            _ => true,
+        }
+    }
+
+    /// One past the last packet; `None` where that cannot be seen.
+    ///
+    /// # Safety
+    /// The process is the one that created the queue, and has not given its indices' memory back (which it does after
+    /// DESTROY_QUEUE).
+    pub unsafe fn written(&self) -> Option<u64> {
+        // SAFETY: as the caller promises.
+        unsafe { load(self.write_pointer_address) }
+    }
+}
+
+/// An index of a queue.
+///
+/// # Safety
+/// The address is null, misaligned, or that of an index of a live queue in this process.
+unsafe fn load(address: u64) -> Option<u64> {
+    let at = address as *mut u64;
+    if at.is_null() || !at.is_aligned() {
+        return None;
+    }
+    // SAFETY: as the caller promises; the device and the runtime change it by atomic stores.
+    let index = unsafe { AtomicU64::from_ptr(at) };
+    Some(index.load(Ordering::Acquire))
+}
+
+/// How far each queue of a device was written at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark(Vec<(u32, u64)>);
+
+/// What became of a hold or a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Queues that are off the hardware now (hold) or wanted by us no more (release), known for sure.
+    pub queues: usize,
+    /// Queues whose state is unknown because a request failed: [`Registry::settle`] goes on.
+    pub unsettled: usize,
+    /// Requests made.
+    pub requests: usize,
+    /// The last error; a time-out of the driver's stays.
+    pub error: Option<Errno>,
+    /// How long the requests took together.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Notes a request and its result.
+    pub fn request<T>(&mut self, result: &Result<T, Errno>) {
+        self.requests += 1;
+        // A time-out is what everything after it comes from.
+        if let Err(errno) = result
+            && self.error != Some(Errno(libc::ETIME))
+        {
+            self.error = Some(*errno);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    queues: BTreeMap<u32, Queue>,
+    mechanism: Box<dyn Mechanism>,
+    /// Devices on which this process is to stand still.
+    holding: BTreeSet<u32>,
+    /// The driver did not get queues off in time: nothing is held any more.
+    given_up: Option<Errno>,
+    /// Whether the runtime (or we) enabled the debugger's support.
+    runtime_enabled: bool,
+}
+
+/// The queues of one KFD context.
+#[derive(Debug)]
+pub struct Registry {
+    kernel: Arc<dyn Kernel>,
+    inner: Mutex<Inner>,
+}
+
+impl Registry {
+    /// No queues yet.
+    pub fn new(kernel: Arc<dyn Kernel>, mechanism: Kind) -> Self {
+        let mechanism: Box<dyn Mechanism> = match mechanism {
+            Kind::UpdateQueue => Box::new(UpdateQueue),
+            Kind::DebugTrap => Box::new(DebugTrap::default()),
+        };
+        let inner = Inner {
+            queues: BTreeMap::new(),
+            mechanism,
+            holding: BTreeSet::new(),
+            given_up: None,
+            runtime_enabled: false,
+        };
+        Self { kernel, inner: Mutex::new(inner) }
+    }
+
+    /// Executes a request of the runtime's, if it is about queues; `None` for all others, which the caller passes on.
+    ///
+    /// `argument` is what the runtime passed, as long as the command says or longer.
+    ///
+    /// # Errors
+    /// The driver's errno.
+    pub fn intercept(&self, command: u32, argument: &mut [u8]) -> Option<Result<i32, Errno>> {
+        // By number: newer callers pass longer structures under the same one.
+        Some(match kfd::request_number(command)? {
+            kfd::CreateQueue::NR => self.create(command, argument),
+            kfd::DestroyQueue::NR => self.destroy(command, argument),
+            kfd::UpdateQueue::NR => self.update(command, argument),
+            kfd::SetCuMask::NR => self.set_cu_mask(command, argument),
+            debug::RuntimeEnable::NR => self.runtime_enable(command, argument),
+            _ => return None,
+        })
+    }
+
+    /// A queue that comes into being while its device is held is born off the hardware.
+    fn create(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.inner.lock();
+        let asked = kfd::CreateQueue::from_bytes(argument);
+        if inner.queues.is_empty() && !inner.runtime_enabled && inner.mechanism.needs_runtime() {
+            inner.runtime_enabled = enable_runtime(&*self.kernel);
+        }
+        let compute = matches!(asked.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL);
+        let held = compute && inner.given_up.is_none() && inner.holding.contains(&asked.gpu_id);
+        let merges = inner.mechanism.merges();
+        let wish = Setting::of_creation(&asked);
+        let mut arbiter = Arbiter::new(wish, held && merges);
+        put_percentage(argument, arbiter.merged(wish).percentage);
+        let result = self.kernel.execute(command, argument);
+        put_percentage(argument, asked.queue_percentage);
+        let id = kfd::CreateQueue::from_bytes(argument).queue_id;
+        result?;
+        arbiter.hold(held);
+        let queue = Queue {
+            id,
+            gpu_id: asked.gpu_id,
+            queue_type: asked.queue_type,
+            write_pointer_address: asked.write_pointer_address,
+            read_pointer_address: asked.read_pointer_address,
+            save_area: asked.ctx_save_restore_address,
+            cu_mask: Vec::new(),
+            arbiter,
+            suspended: Some(false),
+            quiet: 0,
+        };
+        inner.queues.insert(id, queue);
+        if held && !merges {
+            // It has no packets before its creator knows it.
+            let mut outcome = Outcome::default();
+            inner.apply(&*self.kernel, &[id], &mut outcome);
+        }
+        result
+    }
+
+    /// A held queue is released first: whoever destroys it may wait for what is left in it, and the debugger's hold blocks the
+    /// request.
+    fn destroy(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.inner.lock();
+        let id = kfd::DestroyQueue::from_bytes(argument).queue_id;
+        if let Some(queue) = inner.queues.get_mut(&id)
+            && (queue.arbiter.held() || queue.suspended != Some(false))
+        {
+            queue.arbiter.hold(false);
+            let mut outcome = Outcome::default();
+            inner.apply(&*self.kernel, &[id], &mut outcome);
+            if inner.queues.get(&id).is_some_and(|queue| queue.suspended != Some(false)) {
+                // Better no session than a thread that waits for ever.
+                inner.end_session(&*self.kernel);
+            }
+        }
+        let result = self.kernel.execute(command, argument);
+        // After a time-out the driver lets the queue go all the same.
+        if matches!(result, Ok(_) | Err(Errno(libc::ETIME | libc::EIO))) {
+            inner.queues.remove(&id);
+        }
+        result
+    }
+
+    fn update(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.inner.lock();
+        let asked = kfd::UpdateQueue::from_bytes(argument);
+        let merges = inner.mechanism.merges();
+        let Some(queue) = inner.queues.get_mut(&asked.queue_id).filter(|_| merges) else {
+            let result = self.kernel.execute(command, argument);
+            if let (Some(queue), Ok(_)) = (inner.queues.get_mut(&asked.queue_id), result) {
+                queue.arbiter.runtime_answered(Setting::of(&asked), Ok(()));
+            }
+            return result;
+        };
+        let wish = Setting::of(&asked);
+        let merged = queue.arbiter.merged(wish).update(asked.queue_id);
+        let bytes = merged.as_bytes();
+        let mut sent = argument.to_vec();
+        let len = bytes.len().min(sent.len());
+        sent[..len].copy_from_slice(&bytes[..len]);
+        let result = self.kernel.execute(command, &mut sent);
+        queue.arbiter.runtime_answered(wish, result.map(|_| ()));
+        inner.note(result.map(|_| ()));
+        result
+    }
+
+    fn set_cu_mask(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.inner.lock();
+        let asked = kfd::SetCuMask::from_bytes(argument);
+        let result = self.kernel.execute(command, argument);
+        if let Some(queue) = inner.queues.get_mut(&asked.queue_id) {
+            match result {
+                Ok(_) => {
+                    let words = asked.num_cu_mask as usize / 32;
+                    // SAFETY: the driver has just read so many words there on behalf of the caller, who waits for us.
+                    let mask = unsafe { std::slice::from_raw_parts(asked.cu_mask_ptr as *const u32, words) };
+                    queue.cu_mask = mask.to_vec();
+                }
+                Err(errno) if crate::queue::refused(errno) || errno.0 == libc::EBUSY => {}
+                Err(_) => queue.arbiter.shaken(),
+            }
+        }
+        inner.note(result.map(|_| ()));
+        result
+    }
+
+    fn runtime_enable(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.inner.lock();
+        let on = debug::RuntimeEnable::from_bytes(argument).mode_mask & debug::RUNTIME_ENABLE != 0;
+        let result = self.kernel.execute(command, argument);
+        if result.is_ok() {
+            inner.runtime_enabled = on;
+        }
+        result
+    }
+
+    /// How far the queues of a device are written now, for [`Registry::complete`].
+    ///
+    /// # Safety
+    /// As [`Registry::hold`].
+    pub unsafe fn mark(&self, gpu_id: u32) -> Mark {
+        let inner = self.inner.lock();
+        let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
+        // SAFETY: the queues are alive, as their destruction takes the lock that we have; else as the caller promises.
+        Mark(queues.filter_map(|queue| Some((queue.id, unsafe { queue.written() }?))).collect())
+    }
+
+    /// Everything that was written before the mark has completed: a synchronization that began after it has returned. A
+    /// queue into which nothing has been written since has no work.
+    pub fn complete(&self, mark: &Mark) {
+        let mut inner = self.inner.lock();
+        for (id, written) in &mark.0 {
+            if let Some(queue) = inner.queues.get_mut(id) {
+                queue.quiet = queue.quiet.max(*written);
+            }
+        }
+    }
+
+    /// Takes the compute queues with work of a device off the hardware; those that come into being from now on are born
+    /// off it. The caller has stopped launching. Called again, it takes the queues that have got work meanwhile.
+    ///
+    /// # Safety
+    /// This is the process whose queues these are, and it gives the memory of a queue's indices back after DESTROY_QUEUE.
+    pub unsafe fn hold(&self, gpu_id: u32) -> Outcome {
+        let mut inner = self.inner.lock();
+        if let Some(errno) = inner.given_up {
+            return Outcome { error: Some(errno), ..Outcome::default() };
+        }
+        inner.holding.insert(gpu_id);
+        let of = |queue: &&mut Queue| queue.gpu_id == gpu_id && queue.is_compute();
+        let mut ids = Vec::new();
+        for queue in inner.queues.values_mut().filter(of) {
+            // SAFETY: the queue is alive, as its destruction takes the lock that we have; else as the caller promises.
+            if queue.arbiter.held() || unsafe { queue.has_work() } {
+                queue.arbiter.hold(true);
+                ids.push(queue.id);
+            }
+        }
+        let mut outcome = Outcome::default();
+        inner.apply(&*self.kernel, &ids, &mut outcome);
+        outcome
+    }
+
+    /// Puts the queues of a device back.
+    pub fn release(&self, gpu_id: u32) -> Outcome {
+        let mut inner = self.inner.lock();
+        inner.holding.remove(&gpu_id);
+        let of = |queue: &&mut Queue| queue.gpu_id == gpu_id;
+        let mut ids = Vec::new();
+        for queue in inner.queues.values_mut().filter(of) {
+            queue.arbiter.hold(false);
+            ids.push(queue.id);
+        }
+        let mut outcome = Outcome::default();
+        inner.apply(&*self.kernel, &ids, &mut outcome);
+        outcome
+    }
+
+    /// Holds or releases one queue, whatever is in it.
+    pub fn set(&self, id: u32, held: bool) -> Outcome {
+        let mut inner = self.inner.lock();
+        let given_up = inner.given_up;
+        let mut outcome = Outcome::default();
+        match inner.queues.get_mut(&id) {
+            Some(_) if held && given_up.is_some() => outcome.error = given_up,
+            Some(queue) => {
+                queue.arbiter.hold(held);
+                inner.apply(&*self.kernel, &[id], &mut outcome);
+            }
+            None => outcome.error = Some(Errno(libc::EINVAL)),
+        }
+        outcome
+    }
+
+    /// Sends again what has failed. Nothing happens where all is known.
+    pub fn settle(&self) -> Outcome {
+        let mut inner = self.inner.lock();
+        let ids: Vec<u32> = inner.queues.keys().copied().collect();
+        let mut outcome = Outcome::default();
+        inner.apply(&*self.kernel, &ids, &mut outcome);
+        outcome
+    }
+
+    /// Releases everything and ends what the mechanism has begun: before the process ends or starts anew.
+    pub fn shut_down(&self) -> Outcome {
+        let mut inner = self.inner.lock();
+        inner.holding.clear();
+        let ids: Vec<u32> = inner.queues.keys().copied().collect();
+        inner.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
+        let mut outcome = Outcome::default();
+        inner.apply(&*self.kernel, &ids, &mut outcome);
+        inner.end_session(&*self.kernel);
+        outcome
+    }
+
+    /// The queues as they are known.
+    pub fn queues(&self) -> Vec<Queue> {
+        self.inner.lock().queues.values().cloned().collect()
+    }
+
+    /// Devices that are held.
+    pub fn holding(&self) -> Vec<u32> {
+        self.inner.lock().holding.iter().copied().collect()
+    }
+
+    /// Why nothing is held any more, if that is so: the driver did not get queues off in time.
+    pub fn given_up(&self) -> Option<Errno> {
+        self.inner.lock().given_up
+    }
+
+    /// Which mechanism it holds by.
+    pub fn mechanism(&self) -> Kind {
+        self.inner.lock().mechanism.kind()
+    }
+
+    /// Whether the driver supports a debugger for this process.
+    pub fn runtime_enabled(&self) -> bool {
+        self.inner.lock().runtime_enabled
+    }
+}
+
+impl Inner {
+    /// Brings the driver where it is to be for these queues, and counts.
+    fn apply(&mut self, kernel: &dyn Kernel, ids: &[u32], outcome: &mut Outcome) {
+        let begin = Instant::now();
+        let mut queues: Vec<&mut Queue> =
+            self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
+        self.mechanism.apply(kernel, &mut queues, outcome);
+        for queue in queues {
+            match self.mechanism.state(queue) {
+                Some(_) => outcome.queues += 1,
+                None => outcome.unsettled += 1,
+            }
+        }
+        if let Some(errno) = outcome.error {
+            self.note(Err(errno));
+            if self.given_up.is_some() {
+                // Whatever can be released is, once.
+                self.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
+                let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
+                self.mechanism.apply(kernel, &mut queues, outcome);
+            }
+        }
+        outcome.took += begin.elapsed();
+    }
+
+    /// A time-out of the driver's ends holding for good: it resets the device, for everybody on it.
+    fn note(&mut self, result: Result<(), Errno>) {
+        if let Err(errno @ Errno(libc::ETIME)) = result
+            && self.given_up.is_none()
+        {
+            self.given_up = Some(errno);
+            self.holding.clear();
+        }
+    }
+
+    fn end_session(&mut self, kernel: &dyn Kernel) {
+        if self.mechanism.end(kernel) {
+            self.queues.values_mut().for_each(|queue| queue.suspended = Some(false));
+        }
+    }
+}
+
+/// Enables the debugger's support where the runtime does not (ROCr before 5.5): it must be before the first queue.
+fn enable_runtime(kernel: &dyn Kernel) -> bool {
+    let mut enable = debug::RuntimeEnable { mode_mask: debug::RUNTIME_ENABLE, ..Default::default() };
+    // EBUSY: somebody has.
+    matches!(kernel.call(&mut enable), Ok(_) | Err(Errno(libc::EBUSY)))
+}
+
+/// Puts a percentage into CREATE_QUEUE's argument, of whatever length.
+fn put_percentage(argument: &mut [u8], percentage: u32) {
+    let at = std::mem::offset_of!(kfd::CreateQueue, queue_percentage);
+    if let Some(bytes) = argument.get_mut(at..at + size_of::<u32>()) {
+        bytes.copy_from_slice(&percentage.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

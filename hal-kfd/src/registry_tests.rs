@@ -1,0 +1,383 @@
+use super::*;
+use crate::fake::{Failure, FakeKernel};
+use proptest::prelude::*;
+
+const GPU: u32 = 7;
+const EIO: Failure = Failure { errno: libc::EIO, after: false };
+
+/// A registry over a made-up driver, and the indices of its queues.
+struct Bench {
+    kernel: Arc<FakeKernel>,
+    registry: Registry,
+    indices: Vec<Arc<[AtomicU64; 2]>>,
+}
+
+impl Bench {
+    fn new(kind: Kind) -> Self {
+        let kernel = Arc::new(FakeKernel::default());
+        Self { registry: Registry::new(kernel.clone(), kind), kernel, indices: Vec::new() }
+    }
+
+    /// The runtime makes a call.
+    fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
+        let mut bytes = argument.as_bytes().to_vec();
+        let result = self.registry.intercept(A::COMMAND, &mut bytes).expect("about queues");
+        *argument = A::from_bytes(&bytes);
+        result
+    }
+
+    fn create(&mut self, gpu_id: u32, queue_type: u32, work: u64) -> u32 {
+        let indices = Arc::new([AtomicU64::new(work), AtomicU64::new(0)]);
+        let mut create = kfd::CreateQueue {
+            ring_base_address: 0x1000,
+            write_pointer_address: indices[0].as_ptr() as u64,
+            read_pointer_address: indices[1].as_ptr() as u64,
+            ring_size: 4096,
+            gpu_id,
+            queue_type,
+            queue_percentage: 0x0100 | 100,
+            queue_priority: 7,
+            ..Default::default()
+        };
+        self.indices.push(indices);
+        self.call(&mut create).unwrap();
+        assert_eq!(create.queue_percentage, 0x0164, "the runtime sees what it said");
+        create.queue_id
+    }
+
+    fn compute(&mut self, work: u64) -> u32 {
+        self.create(GPU, kfd::QUEUE_TYPE_COMPUTE_AQL, work)
+    }
+
+    fn hold(&self) -> Outcome {
+        // SAFETY: the indices live as long as the bench.
+        unsafe { self.registry.hold(GPU) }
+    }
+
+    fn runtime_update(&self, id: u32, percentage: u32) -> Result<i32, Errno> {
+        let mut update = kfd::UpdateQueue {
+            ring_base_address: 0x1000,
+            queue_id: id,
+            ring_size: 4096,
+            queue_percentage: percentage,
+            queue_priority: 7,
+        };
+        let result = self.call(&mut update);
+        assert_eq!(update.queue_percentage, percentage);
+        result
+    }
+
+    fn destroy(&self, id: u32) -> Result<i32, Errno> {
+        self.call(&mut kfd::DestroyQueue { queue_id: id, pad: 0 })
+    }
+}
+
+const BOTH: [Kind; 2] = [Kind::UpdateQueue, Kind::DebugTrap];
+
+#[test]
+fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        let (busy, idle) = (bench.compute(3), bench.compute(0));
+        let sdma = bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 64);
+        let elsewhere = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 3);
+        let before = bench.kernel.queue(busy);
+        bench.kernel.asked();
+        let outcome = bench.hold();
+        assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (1, 0, None), "{kind:?}");
+        assert_eq!([busy, idle, sdma, elsewhere].map(|id| bench.kernel.runs(id)), [false, true, true, true]);
+        let asked = bench.kernel.asked();
+        match kind {
+            Kind::UpdateQueue => assert_eq!(asked, [0x07]),
+            Kind::DebugTrap => assert_eq!(asked, [0x100, 0x10d, 0x106]),
+        }
+        // What gets work meanwhile is taken the next time.
+        bench.indices[idle as usize][0].store(9, Ordering::Release);
+        assert_eq!(bench.hold().queues, 2);
+        assert!(!bench.kernel.runs(idle));
+        assert_eq!(bench.registry.release(GPU).error, None);
+        let after = bench.kernel.queue(busy);
+        assert_eq!((after.kept, after.mapped, after.suspended), (before.kept, true, false), "{kind:?}");
+        assert!(bench.registry.holding().is_empty());
+    }
+}
+
+/// Equal indices say that the device has taken the last packet; its kernel may be running.
+#[test]
+fn a_queue_is_idle_only_once_that_was_proved() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let id = bench.compute(0);
+    let set =
+        |bench: &Bench, to: u64| bench.indices[0].iter().for_each(|index| index.store(to, Ordering::Release));
+    set(&bench, 5);
+    assert_eq!(bench.hold().queues, 1, "five packets were taken, and nobody has waited for them");
+    bench.registry.release(GPU);
+    // SAFETY: the indices live as long as the bench.
+    let mark = unsafe { bench.registry.mark(GPU) };
+    bench.registry.complete(&mark);
+    assert_eq!(bench.hold().queues, 0);
+    bench.registry.release(GPU);
+    // What is written behind the mark does not count as complete.
+    set(&bench, 6);
+    bench.registry.complete(&mark);
+    assert_eq!(bench.hold().queues, 1);
+    assert!(!bench.kernel.runs(id));
+    // A queue that took the place of another has written nothing that anybody waited for.
+    bench.destroy(id).unwrap();
+    assert_eq!(bench.compute(0), id);
+    bench.registry.release(GPU);
+    bench.indices[1][0].store(1, Ordering::Release);
+    assert_eq!(bench.hold().queues, 1);
+}
+
+#[test]
+fn a_queue_created_meanwhile_is_born_held() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        bench.compute(1);
+        bench.hold();
+        let (born, copies) = (bench.compute(0), bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 0));
+        assert!(!bench.kernel.runs(born) && bench.kernel.runs(copies), "{kind:?}");
+        let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 0);
+        assert!(bench.kernel.runs(other));
+        bench.registry.release(GPU);
+        assert!(bench.kernel.runs(born));
+        assert_eq!(bench.kernel.queue(born).kept.percentage, 0x0164);
+    }
+}
+
+#[test]
+fn the_runtimes_own_updates_do_not_undo_a_hold_and_are_not_lost() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        let id = bench.compute(1);
+        bench.hold();
+        bench.runtime_update(id, 100).unwrap();
+        assert!(!bench.kernel.runs(id), "{kind:?}");
+        bench.registry.release(GPU);
+        assert!(bench.kernel.runs(id) && bench.kernel.queue(id).kept.percentage == 100);
+        // What the runtime itself keeps off stays off.
+        bench.runtime_update(id, 0).unwrap();
+        bench.hold();
+        bench.registry.release(GPU);
+        assert!(!bench.kernel.runs(id), "{kind:?}");
+        assert_eq!(bench.runtime_update(id, 101), Err(Errno(libc::EINVAL)));
+        assert_eq!(bench.runtime_update(99, 100), Err(Errno(libc::EFAULT)));
+    }
+}
+
+#[test]
+fn a_failed_request_is_sent_again_until_it_succeeds() {
+    for after in [false, true] {
+        let mut bench = Bench::new(Kind::UpdateQueue);
+        let id = bench.compute(1);
+        let failure = Some(Failure { errno: libc::ENOMEM, after });
+        bench.kernel.fail([failure, failure]);
+        let outcome = bench.hold();
+        assert_eq!((outcome.queues, outcome.unsettled, outcome.requests), (1, 0, 3));
+        bench.kernel.fail([failure; 3]);
+        let outcome = bench.registry.release(GPU);
+        assert_eq!((outcome.queues, outcome.unsettled), (0, 1));
+        assert_eq!(outcome.error, Some(Errno(libc::ENOMEM)));
+        assert_eq!(bench.registry.settle().unsettled, 0);
+        assert!(bench.kernel.runs(id));
+        assert_eq!(bench.registry.settle().requests, 0, "all is known");
+        // An update or a mask of the runtime's that fails leaves the same doubt.
+        bench.kernel.fail([failure]);
+        assert!(bench.runtime_update(id, 100).is_err());
+        assert_eq!(bench.registry.settle().requests, 1);
+        bench.kernel.fail([failure]);
+        let mask = u32::MAX;
+        let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: 32, cu_mask_ptr: (&raw const mask) as u64 };
+        assert!(bench.call(&mut set).is_err());
+        assert_eq!(bench.registry.settle().requests, 1);
+        bench.call(&mut set).unwrap();
+        assert_eq!(bench.registry.queues()[0].cu_mask, [u32::MAX]);
+    }
+}
+
+#[test]
+fn a_time_out_ends_holding_for_good() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let (first, second) = (bench.compute(1), bench.compute(1));
+    // What comes of it is not what it came from.
+    let failure = |errno: i32| Some(Failure { errno, after: false });
+    bench.kernel.fail([None, failure(libc::ETIME), failure(libc::EIO)]);
+    let outcome = bench.hold();
+    assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
+    assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
+    assert!(bench.kernel.runs(first) && bench.kernel.runs(second), "what was taken is put back");
+    bench.kernel.asked();
+    assert_eq!(bench.hold().error, Some(Errno(libc::ETIME)));
+    assert!(bench.registry.set(first, true).error.is_some());
+    assert!(bench.kernel.asked().is_empty() && bench.registry.holding().is_empty());
+    assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
+}
+
+#[test]
+fn a_held_queue_is_released_before_it_is_destroyed() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        let (first, second) = (bench.compute(1), bench.compute(1));
+        bench.hold();
+        bench.kernel.asked();
+        bench.destroy(first).unwrap();
+        let released = if kind == Kind::UpdateQueue { 0x07 } else { 0x107 };
+        assert_eq!(bench.kernel.asked(), [released, 0x03], "{kind:?}");
+        assert!(!bench.kernel.runs(second));
+        assert_eq!(bench.registry.queues().len(), 1);
+        assert_eq!(bench.destroy(99), Err(Errno(libc::EINVAL)));
+    }
+    // If the resume fails, the session's end is what keeps the destroy from blocking.
+    let mut bench = Bench::new(Kind::DebugTrap);
+    let (id, other) = (bench.compute(1), bench.compute(1));
+    bench.hold();
+    bench.kernel.fail([Some(EIO); 3]);
+    bench.destroy(id).unwrap();
+    assert!(bench.kernel.runs(other));
+    // The other one is known to be back, and a new hold begins a new session.
+    bench.hold();
+    assert!(!bench.kernel.runs(other));
+}
+
+#[test]
+fn the_debuggers_way_enables_the_runtime_before_the_first_queue_if_nobody_has() {
+    let mut bench = Bench::new(Kind::DebugTrap);
+    bench.compute(1);
+    bench.compute(1);
+    assert_eq!(bench.kernel.asked(), [0x25, 0x02, 0x02]);
+    let mut bench = Bench::new(Kind::DebugTrap);
+    bench.call(&mut debug::RuntimeEnable { mode_mask: 1, ..Default::default() }).unwrap();
+    bench.compute(1);
+    assert_eq!(bench.kernel.asked(), [0x25, 0x02]);
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    bench.compute(1);
+    assert_eq!(bench.kernel.asked(), [0x02]);
+}
+
+#[test]
+fn whoever_debugs_already_keeps_us_out() {
+    let mut bench = Bench::new(Kind::DebugTrap);
+    let id = bench.compute(1);
+    bench.kernel.0.lock().session = true;
+    let outcome = bench.hold();
+    assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (0, 1, Some(Errno(libc::EALREADY))));
+    assert!(bench.kernel.runs(id));
+    bench.registry.release(GPU);
+    assert!(bench.kernel.0.lock().session, "it is not ours to end");
+}
+
+#[test]
+fn shutting_down_leaves_nothing_held() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        let ids = [bench.compute(1), bench.compute(2)];
+        bench.hold();
+        bench.registry.shut_down();
+        assert!(ids.iter().all(|id| bench.kernel.runs(*id)) && !bench.kernel.0.lock().session);
+    }
+}
+
+#[test]
+fn callers_of_older_versions_pass_shorter_structures() {
+    let bench = Bench::new(Kind::UpdateQueue);
+    let create =
+        kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ring_size: 4096, ..Default::default() };
+    let mut old = create.as_bytes()[..88].to_vec();
+    bench.registry.intercept(0xc058_4b02, &mut old).unwrap().unwrap();
+    assert_eq!(bench.registry.queues().len(), 1);
+    assert!(bench.registry.intercept(kfd::GetVersion::COMMAND, &mut [0; 8]).is_none());
+    assert!(bench.registry.intercept(0x5401, &mut [0; 8]).is_none());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hold,
+    Release,
+    Settle,
+    Create(bool),
+    Destroy(usize),
+    Update(usize, u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::Hold),
+        Just(Step::Release),
+        Just(Step::Settle),
+        any::<bool>().prop_map(Step::Create),
+        (0usize..4).prop_map(Step::Destroy),
+        (0usize..4, prop_oneof![Just(0u32), Just(100), Just(0x0232)]).prop_map(|(i, p)| Step::Update(i, p)),
+    ]
+}
+
+proptest! {
+    /// Whatever happens and fails, the registry knows the driver's queues, believes nothing of them that is not so, and in
+    /// the end all of them are as the runtime wants them.
+    #[test]
+    fn in_the_end_every_queue_is_as_the_runtime_wants_it(
+        debugger in any::<bool>(),
+        steps in proptest::collection::vec((step(), proptest::collection::vec(any::<Option<bool>>(), 0..4)), 0..40),
+    ) {
+        let mut bench = Bench::new(if debugger { Kind::DebugTrap } else { Kind::UpdateQueue });
+        let mut wants: BTreeMap<u32, u32> = BTreeMap::new();
+        for (step, failures) in steps {
+            let failures: Vec<_> = failures
+                .into_iter()
+                .map(|f| f.map(|after| Failure { errno: libc::ENOMEM, after }))
+                .collect();
+            let nth = |wants: &BTreeMap<u32, u32>, i: usize| wants.keys().nth(i).copied();
+            match step {
+                Step::Hold => {
+                    bench.kernel.fail(failures);
+                    bench.hold();
+                }
+                Step::Release => {
+                    bench.kernel.fail(failures);
+                    bench.registry.release(GPU);
+                }
+                Step::Settle => {
+                    bench.kernel.fail(failures);
+                    bench.registry.settle();
+                }
+                Step::Create(work) => {
+                    wants.insert(bench.compute(work.into()), 0x0164);
+                }
+                Step::Destroy(i) => if let Some(id) = nth(&wants, i) {
+                    // The driver's own failures of this request are not the point here.
+                    bench.kernel.fail([]);
+                    bench.destroy(id).unwrap();
+                    wants.remove(&id);
+                },
+                Step::Update(i, percentage) => if let Some(id) = nth(&wants, i) {
+                    bench.kernel.fail(failures);
+                    // The value is kept even if the request fails.
+                    let _ = bench.runtime_update(id, percentage);
+                    wants.insert(id, percentage);
+                },
+            }
+            bench.kernel.fail([]);
+            for queue in bench.registry.queues() {
+                let real = bench.kernel.queue(queue.id);
+                if let Some(suspended) = queue.suspended {
+                    prop_assert_eq!(real.suspended, suspended);
+                }
+                if !debugger && queue.arbiter.is_off() {
+                    prop_assert!(!real.mapped);
+                }
+            }
+        }
+        let known: Vec<u32> = bench.registry.queues().iter().map(|queue| queue.id).collect();
+        prop_assert_eq!(known, wants.keys().copied().collect::<Vec<_>>());
+        bench.registry.release(GPU);
+        prop_assert_eq!(bench.registry.settle().unsettled, 0);
+        for (id, percentage) in wants {
+            let real = bench.kernel.queue(id);
+            prop_assert!(!real.suspended);
+            prop_assert_eq!(real.kept.percentage, percentage);
+            if !debugger {
+                prop_assert_eq!(real.mapped, percentage & 0xff > 0);
+            }
+        }
+    }
+}
