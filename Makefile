@@ -41,7 +41,7 @@ random-programs-broken: deps ## See that they find each of five broken orders wi
 test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
 	@scripts/test-rocm "$(ROCM)" $(ARGS)
 
-test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under the shim on HIP 7.2, 5 GB under ~/.cache
+test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
 
 test-races: deps ## ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)

@@ -16,10 +16,12 @@ def main():
     for _ in range(10):
         cupy.multiply(a, 2, out=out)
         cupy.add(out, a, out=out)
+    hip.step("elementwise")
     print("elementwise", hip.digest(cupy.asnumpy(out)))
     product = cupy.asarray(numpy.zeros((512, 512), numpy.float32))
     for _ in range(5):
         cupy.matmul(a, a, out=product)
+    hip.step("matrix product")
     print("matrix product", hip.digest(cupy.asnumpy(product)))
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
     event = cupy.cuda.Event()
@@ -31,9 +33,10 @@ def main():
         cupy.add(out, 1, out=out)
     for stream in streams:
         stream.synchronize()
+    hip.step("two streams")
     print("two streams", hip.digest(cupy.asnumpy(out)))
-    cupy.cuda.Device().synchronize()
     print("last error", hip.last_error())
+    hip.step("results")
 
 
 main()

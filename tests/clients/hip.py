@@ -1,7 +1,10 @@
-"""Memory of the device for clients that bring none, by ctypes on the HIP runtime; and one way of printing memory."""
+"""What the clients share: steps, which whoever watches looks at; memory of the device for clients that bring none, by ctypes on
+the HIP runtime; and one way of printing memory. By hand a client is run with `</dev/null`.
+"""
 
 import ctypes
 import hashlib
+import sys
 
 import numpy
 
@@ -38,6 +41,13 @@ class Array:
 
 def synchronize():
     check(_hip.hipDeviceSynchronize(), "hipDeviceSynchronize")
+
+
+def step(name):
+    """The end of a step: when the device is done with it, whoever watches looks, and says so by a line of input."""
+    synchronize()
+    print("step", name, flush=True)
+    sys.stdin.readline()
 
 
 def last_error():

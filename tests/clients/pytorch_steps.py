@@ -1,6 +1,6 @@
 """The five steps of a user with PyTorch for ROCm: a tensor operation, a matrix product, a convolution (MIOpen), a small model,
 ResNet-18 with random weights. NOT RUN: no build of PyTorch for ROCm is to be had where this project is built; on a machine
-that has one, run it with and without `xcli launch --` in front and compare what it prints.
+that has one, run it with and without `xcli run --` in front and compare what it prints.
 """
 
 import hashlib

@@ -44,12 +44,13 @@ def main():
         kernel = add[(triton.cdiv(size, 1024),)](a, b, c, size, block=1024)
         # Its launches look at the last error at once.
         assert hip.last_error() == 0
-    hip.synchronize()
+    hip.step("add")
     print("compiled for", kernel.metadata.target.arch)
     print("operands", hip.digest(a.numpy()), hip.digest(b.numpy()))
     # The sum, or on the simulated device, which executes no kernel it does not know, what was there before.
     print("result", hip.digest(c.numpy()))
     print("last error", hip.last_error())
+    hip.step("results")
 
 
 main()

@@ -13,6 +13,7 @@
 //!
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
+pub mod clients;
 pub mod conformance;
 mod daemon;
 pub mod faults;

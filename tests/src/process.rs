@@ -1,7 +1,7 @@
 //! A started program: its output as it comes, its end, and the end of everything it started.
 
 use std::fmt::Write as _;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -170,6 +170,12 @@ impl Running {
         let report = self.report();
         let lines: Vec<&str> = report.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// Gives the program a line of input.
+    pub fn answer(&mut self) {
+        // A program that has ended, or reads no more, needs none.
+        let _ = self.input.as_mut().map(|input| input.write_all(b"\n"));
     }
 
     /// Closes the program's input: what waits for that goes on.
