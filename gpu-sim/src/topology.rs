@@ -9,7 +9,7 @@ use std::path::Path;
 
 use hip_sys::kfd::debug::DeviceEntry;
 
-/// A device model. HIP 5.2 knows the first and the last, HIP 6.4 and 7.2 all of them.
+/// A device model. HIP 5.2 knows the first, HIP 6.4 and 7.2 all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
     /// The compiler's name, as `--arch` takes it.
