@@ -1,5 +1,6 @@
 //! Several processes on one simulated GPU: shared memory size, processes that are killed, signals, queue updates.
 
+use std::process::Command;
 use std::time::Duration;
 
 use tests::Gpu;
@@ -118,4 +119,29 @@ fn signals() {
 #[test]
 fn update_queue() {
     Gpu::take().run("update_queue").finish().expect_success();
+}
+
+/// `xcli queues` shows from outside what a program has on the device, though it was not preloaded and the device is simulated.
+#[test]
+fn queues_are_seen_from_outside() {
+    let gpu = Gpu::take();
+    let mut program = gpu.run("stay").sim("--vram", 64).arg("8").start();
+    assert_eq!(program.line(), "ready");
+    let pid = program.program().expect("it runs").as_raw_nonzero().to_string();
+    let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
+    let ask = |pid: &str| Command::new(&xcli).args(["queues", pid, "--json"]).output().expect("xcli");
+    let answer = ask(&pid);
+    assert!(answer.status.success(), "{answer:?}");
+    let seen: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let queues = seen["queues"].as_array().expect("queues");
+    let compute = queues.iter().filter(|queue| queue["type"] == "compute").count();
+    assert!(compute >= 2, "three streams have {compute} compute queues: {seen}");
+    assert!(
+        queues.iter().all(|queue| queue["size"].as_u64() > Some(0) && queue["pci"].is_string()),
+        "{seen}"
+    );
+    program.kill_program();
+    program.finish();
+    let refused = ask(&std::process::id().to_string());
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }

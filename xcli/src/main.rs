@@ -1,13 +1,14 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
 //! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
-//! what the library does with HIP's functions;
+//! what the library does with HIP's functions; `queues` what the driver shows of a process;
 //! `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
 mod ask;
 mod hooks;
 mod list;
 mod place;
+mod queues;
 mod run;
 mod server;
 mod table;
@@ -80,6 +81,18 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show the hardware queues of a process, preloaded or not, as the driver shows them
+    ///
+    /// QUEUE: its number within the process. GPU: the driver's number of the device. PCI: where that is; partitions of one device
+    /// share a place. SIZE: of the ring that takes the commands. The process may run in a container or on a simulated GPU. Exit
+    /// code 1 if there is no such process or it does not use the driver.
+    Queues {
+        /// The process
+        pid: u32,
+        /// Print JSON: `pid`, `name`, and of each of the `queues` `id`, `gpu_id`, `pci`, `type` and `size` in bytes
+        #[arg(long)]
+        json: bool,
+    },
     /// Start a server where none runs, and wait until it accepts; `run` starts this
     #[command(hide = true)]
     StartServer {
@@ -121,6 +134,7 @@ fn main() -> ExitCode {
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Hooks { conservative, json } => hooks(conservative, json),
+            Command::Queues { pid, json } => queues(pid, json),
             Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
         });
     result.unwrap_or_else(|error| {
@@ -151,6 +165,15 @@ fn hooks(conservative: bool, json: bool) -> anyhow::Result<ExitCode> {
     say(&match json {
         true => serde_json::to_string_pretty(&hooks::json(conservative))? + "\n",
         false => hooks::text(conservative, table::terminal_width(io::stdout())),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn queues(pid: u32, json: bool) -> anyhow::Result<ExitCode> {
+    let queues = queues::Queues::of(pid)?;
+    say(&match json {
+        true => serde_json::to_string_pretty(&queues)? + "\n",
+        false => queues.text(table::terminal_width(io::stdout())),
     })?;
     Ok(ExitCode::SUCCESS)
 }
