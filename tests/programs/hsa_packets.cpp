@@ -52,9 +52,11 @@ static void wait_for(hsa_signal_t signal) {
   REQUIRE(value == 0, "a signal of 1 became %ld", (long)value);
 }
 
-static void submit(hsa_queue_t *queue, const hsa_barrier_or_packet_t &packet, int type) {
+/* The device may look at the slot as soon as the index is taken: it has a header that is no packet until the rest is there. */
+static void submit(hsa_queue_t *queue, hsa_barrier_or_packet_t packet, int type) {
   uint64_t index = hsa_queue_add_write_index_screlease(queue, 1);
   auto *slot = (hsa_barrier_or_packet_t *)queue->base_address + index % queue->size;
+  packet.header = HSA_PACKET_TYPE_INVALID << HSA_PACKET_HEADER_TYPE;
   *slot = packet;
   uint16_t header = (uint16_t)(type << HSA_PACKET_HEADER_TYPE |
                                HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE |
