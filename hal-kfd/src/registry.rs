@@ -16,6 +16,9 @@ use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::{DebugTrap, Kind, Mechanism, UpdateQueue};
 use crate::queue::{Arbiter, Setting};
 
+/// Bits of a mask of compute units that the driver reads at most (`max_num_cus` of `kfd_ioctl_set_cu_mask`).
+const MAX_CU_MASK: u32 = 1024;
+
 /// A queue as the runtime created and changed it.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -267,10 +270,19 @@ impl Registry {
         if let Some(queue) = inner.queues.get_mut(&asked.queue_id) {
             match result {
                 Ok(_) => {
-                    let words = asked.num_cu_mask as usize / 32;
-                    // SAFETY: the driver has just read so many words there on behalf of the caller, who waits for us.
-                    let mask = unsafe { std::slice::from_raw_parts(asked.cu_mask_ptr as *const u32, words) };
-                    queue.cu_mask = mask.to_vec();
+                    // As much as the driver takes; it drops the rest unread, and asks for no alignment.
+                    let mut mask = vec![0u32; asked.num_cu_mask.min(MAX_CU_MASK) as usize / 32];
+                    let bytes = size_of_val(mask.as_slice());
+                    // SAFETY: the driver has just read so many bytes there on behalf of the caller, who waits for us; the
+                    // words are ours and as long.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(
+                            asked.cu_mask_ptr as *const u8,
+                            mask.as_mut_ptr().cast::<u8>(),
+                            bytes,
+                        );
+                    }
+                    queue.cu_mask = mask;
                 }
                 Err(errno) if crate::queue::refused(errno) || errno.0 == libc::EBUSY => {}
                 Err(_) => queue.arbiter.shaken(),

@@ -197,6 +197,55 @@ fn a_failed_request_is_sent_again_until_it_succeeds() {
 }
 
 #[test]
+fn of_a_mask_as_much_is_read_as_the_driver_reads() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let id = bench.compute(0);
+    // At an odd address, and behind what the driver takes is a page that nobody may read.
+    let page = 4096;
+    let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let pages = unsafe { libc::mmap(std::ptr::null_mut(), 2 * page, protection, kind, -1, 0) };
+    assert_ne!(pages, libc::MAP_FAILED);
+    let pages = pages.cast::<u8>();
+    // SAFETY: the second page of that mapping.
+    let guarded = unsafe { libc::mprotect(pages.wrapping_add(page).cast(), page, libc::PROT_NONE) };
+    assert_eq!(guarded, 0);
+    for (bits, back, words) in [(1 << 20, 128, 32), (64, 9, 2)] {
+        let at = pages.wrapping_add(page - back);
+        // SAFETY: the bytes before the guarded page.
+        unsafe { std::ptr::write_bytes(at, 0xa5, back) };
+        let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: bits, cu_mask_ptr: at as u64 };
+        bench.call(&mut set).unwrap();
+        assert_eq!(bench.registry.queues()[0].cu_mask, vec![0xa5a5_a5a5u32; words]);
+    }
+    // SAFETY: the mapping made above; nothing refers to it any more.
+    unsafe { libc::munmap(pages.cast(), 2 * page) };
+}
+
+/// ROCr's core dump and `rocgdb` end sessions of a process as well.
+#[test]
+fn a_session_that_somebody_else_has_ended_is_begun_anew() {
+    let mut bench = Bench::new(Kind::DebugTrap);
+    let (first, second) = (bench.compute(1), bench.compute(1));
+    let end = |bench: &Bench| {
+        let mut state = bench.kernel.0.lock();
+        state.session = false;
+        state.queues.values_mut().for_each(|queue| queue.suspended = false);
+    };
+    bench.hold();
+    end(&bench);
+    assert_eq!(bench.registry.release(GPU).unsettled, 0);
+    let outcome = bench.hold();
+    assert_eq!((outcome.queues, outcome.unsettled), (2, 0));
+    assert!(!bench.kernel.runs(first) && !bench.kernel.runs(second));
+    end(&bench);
+    bench.registry.shut_down();
+    assert!(bench.kernel.runs(first) && !bench.kernel.0.lock().session);
+    assert_eq!(bench.hold().unsettled, 0);
+    assert!(!bench.kernel.runs(second));
+}
+
+#[test]
 fn a_time_out_ends_holding_for_good() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let (first, second) = (bench.compute(1), bench.compute(1));

@@ -101,7 +101,7 @@ static hsa_status_t see_agent(hsa_agent_t agent, void *) {
 struct Line {
   hsa_queue_t *queue;
   hsa_signal_t signal;
-  kfd_create_queue kfd;
+  kfd_create_queue kfd = {};
 
   Line() {
     HSA(hsa_queue_create(gpu, 1024, HSA_QUEUE_TYPE_MULTI, nullptr, nullptr, 0, 0, &queue));

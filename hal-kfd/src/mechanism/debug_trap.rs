@@ -48,10 +48,11 @@ impl Mechanism for DebugTrap {
                 if ids.is_empty() {
                     break;
                 }
+                let begun = !self.session;
                 if !self.begin(kernel, outcome) {
                     return;
                 }
-                if suspend && attempt == 0 {
+                if suspend && (attempt == 0 || begun) {
                     // The driver suspends no queue that it has not told us of.
                     outcome.request(&session::queues(kernel, me));
                 }
@@ -61,6 +62,10 @@ impl Mechanism for DebugTrap {
                     session::resume(kernel, me, &ids)
                 };
                 outcome.request(&result);
+                if matches!(result, Err(Errno(libc::EINVAL))) {
+                    // Somebody else has ended the session: the next attempt begins one.
+                    self.session = false;
+                }
                 for (i, id) in ids.iter().enumerate() {
                     let Some(queue) = queues.iter_mut().find(|queue| queue.id == *id) else { continue };
                     queue.suspended = match result.as_ref().map(|fates| fates[i]) {
@@ -83,10 +88,10 @@ impl Mechanism for DebugTrap {
     }
 
     fn end(&mut self, kernel: &dyn Kernel) -> bool {
-        if self.session && session::end(kernel, std::process::id()).is_ok() {
-            self.session = false;
-            return true;
-        }
-        false
+        // EINVAL: somebody else has ended it.
+        let ended = self.session
+            && matches!(session::end(kernel, std::process::id()), Ok(()) | Err(Errno(libc::EINVAL)));
+        self.session &= !ended;
+        ended
     }
 }
