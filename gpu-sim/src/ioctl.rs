@@ -58,6 +58,12 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
+    /// A copy of the call, to be executed later.
+    pub fn of(call: &Call<'_>) -> Self {
+        let Call { unique, pid, tid, command, argument, out_size, .. } = *call;
+        Self { unique, pid, tid, command, argument: argument.to_vec(), out_size }
+    }
+
     /// The call, at `now`.
     pub fn call(&self, now: Time) -> Call<'_> {
         let Self { unique, pid, tid, command, out_size, .. } = *self;
@@ -98,15 +104,7 @@ impl Machine {
             && process.locked
         {
             self.uninterruptible.insert(call.unique);
-            let Call { unique, pid, tid, command, argument, out_size, .. } = *call;
-            process.parked.push_back(OwnedCall {
-                unique,
-                pid,
-                tid,
-                command,
-                argument: argument.to_vec(),
-                out_size,
-            });
+            process.parked.push_back(OwnedCall::of(call));
             return;
         }
         // A change made now must find the device as it is now.

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use super::{Change, Follow, Operation, queues};
 use crate::device::{QueueKey, Time};
 use crate::fuse::{Reply, Unique};
-use crate::ioctl::{Answer, Call, reply};
+use crate::ioctl::{Answer, Call, OwnedCall, reply};
 use crate::machine::{Machine, Process};
 use crate::space::client;
 
@@ -41,10 +41,17 @@ pub struct Blocked {
     pub unique: Unique,
     /// The process that waits.
     pub pid: i32,
-    /// The queue that is to be destroyed once it is resumed; without one, an answer of the debugger's.
-    pub queue: Option<u32>,
-    /// What the caller gets.
-    out: Reply,
+    /// What for.
+    awaited: Awaited,
+}
+
+/// What a blocked call waits for.
+#[derive(Debug)]
+enum Awaited {
+    /// That this queue is resumed, to be destroyed by this call then.
+    Resume(u32, OwnedCall),
+    /// An answer of the debugger's; the caller gets this then.
+    Debugger(Reply),
 }
 
 /// A process's debug session.
@@ -128,7 +135,8 @@ impl Machine {
         if enabled {
             let debug = &mut self.process(call.pid)?.debug;
             if debug.answers == 0 {
-                self.blocked.push(Blocked { unique: call.unique, pid: call.pid, queue: None, out });
+                let awaited = Awaited::Debugger(out);
+                self.blocked.push(Blocked { unique: call.unique, pid: call.pid, awaited });
                 return Ok(());
             }
             debug.answers -= 1;
@@ -425,34 +433,37 @@ impl Machine {
 
     /// A destroy that waits until the queue is let go.
     pub(super) fn block_destroy(&mut self, call: &Call<'_>, key: QueueKey) {
-        let out = reply(&kfd::DestroyQueue { queue_id: key.id, pad: 0 }, call.out_size);
-        self.blocked.push(Blocked { unique: call.unique, pid: key.pid, queue: Some(key.id), out });
+        let awaited = Awaited::Resume(key.id, OwnedCall::of(call));
+        self.blocked.push(Blocked { unique: call.unique, pid: key.pid, awaited });
     }
 
-    /// Lets destroys go on whose queue is suspended no more.
-    fn unblock(&mut self, t: Time, pid: i32) {
-        let process = self.processes.get(&pid);
-        let free = |id: u32| {
-            process.and_then(|process| process.queues.get(&id)).is_none_or(|queue| !queue.suspended)
-        };
-        let ready: Vec<Blocked> = self
-            .blocked
-            .extract_if(.., |blocked| blocked.pid == pid && blocked.queue.is_some_and(free))
-            .collect();
-        for Blocked { unique, queue, out, .. } in ready {
-            if let Some(id) = queue {
-                self.destroy(t, Parked { unique, domain: pid }, QueueKey { pid, id }, out);
+    /// Lets destroys go on whose queue is suspended no more, once they have the lock of their process again.
+    pub(super) fn unblock(&mut self, t: Time, pid: i32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let queues = &process.queues;
+        let free = |id: &u32| queues.get(id).is_none_or(|queue| !queue.suspended);
+        let ready = self.blocked.extract_if(.., |blocked| {
+            blocked.pid == pid && matches!(&blocked.awaited, Awaited::Resume(id, _) if free(id))
+        });
+        for blocked in ready {
+            if let Awaited::Resume(_, call) = blocked.awaited {
+                self.uninterruptible.insert(call.unique);
+                process.parked.push_back(call);
             }
         }
+        self.unlock(t, pid);
     }
 
     /// The debugger has seen that the runtime was enabled.
     fn runtime_answered(&mut self, pid: i32) {
-        if let Some(at) = self.blocked.iter().position(|b| b.pid == pid && b.queue.is_none()) {
-            let blocked = self.blocked.swap_remove(at);
-            self.answers.push((blocked.unique, Ok(blocked.out)));
-        } else if let Some(process) = self.processes.get_mut(&pid) {
-            process.debug.answers += 1;
+        let waits = |b: &mut Blocked| b.pid == pid && matches!(b.awaited, Awaited::Debugger(_));
+        let blocked = self.blocked.extract_if(.., waits).next();
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if let Some(Blocked { unique, awaited: Awaited::Debugger(out), .. }) = blocked {
+            process.debug.retry = false;
+            self.answers.push((unique, Ok(out)));
+        } else {
+            process.debug.answers = process.debug.answers.saturating_add(1);
         }
     }
 
@@ -460,7 +471,7 @@ impl Machine {
     pub fn interrupt_blocked(&mut self, unique: Unique) -> bool {
         let Some(at) = self.blocked.iter().position(|blocked| blocked.unique == unique) else { return false };
         let blocked = self.blocked.swap_remove(at);
-        if blocked.queue.is_none()
+        if matches!(blocked.awaited, Awaited::Debugger(_))
             && let Some(process) = self.processes.get_mut(&blocked.pid)
         {
             process.debug.retry = true;

@@ -243,7 +243,7 @@ impl Machine {
         } else if !self.settings.cwsr {
             Stage::Draining(t.saturating_add(self.settings.timeout))
         } else {
-            Stage::Saving(t + self.save(gpu, &off, t))
+            Stage::Saving(t.saturating_add(self.save(gpu, &off, t)))
         };
         let scheduler = &mut self.gpus[gpu].scheduler;
         scheduler.unmaps += u64::from(!off.is_empty());
@@ -269,13 +269,13 @@ impl Machine {
         let cost = self.cost(gpu, self.settings.save, saved);
         let scheduler = &mut self.gpus[gpu].scheduler;
         scheduler.saves += u64::from(saved > 0);
-        scheduler.spent += cost;
+        scheduler.spent = scheduler.spent.saturating_add(cost);
         cost
     }
 
     /// HWS saves or restores everything at once, MES one queue after the other.
     fn cost(&self, gpu: usize, each: Time, queues: u64) -> Time {
-        if self.gpus[gpu].config.arch.mes { each * queues } else { each * queues.min(1) }
+        if self.gpus[gpu].config.arch.mes { each.saturating_mul(queues) } else { each * queues.min(1) }
     }
 
     /// The queues are off: the change takes effect, the caller goes on, and what is wanted is put back.
@@ -313,9 +313,10 @@ impl Machine {
             }
         }
         let cost = self.cost(gpu, self.settings.restore, saved);
-        self.gpus[gpu].scheduler.spent += cost;
+        let scheduler = &mut self.gpus[gpu].scheduler;
+        scheduler.spent = scheduler.spent.saturating_add(cost);
         work.back = back;
-        work.stage = Stage::Restoring(t + cost);
+        work.stage = Stage::Restoring(t.saturating_add(cost));
         self.gpus[gpu].scheduler.work = Some(work);
         self.finish(t, operation, Ok(()));
     }
@@ -383,8 +384,22 @@ impl Machine {
             // The driver lets it go even so (`pqm_destroy_queue`).
             self.forget_queue(t, *key);
         }
+        if let (Change::Resume(keys), Err(_)) = (&operation.change, result) {
+            // To the driver they are suspended no more even so (`resume_single_queue`).
+            for key in keys {
+                if let Some(queue) = self.queue_mut(*key) {
+                    queue.suspended = false;
+                }
+            }
+        }
         match operation.follow {
-            Follow::Nothing => {}
+            Follow::Nothing => {
+                if let Change::Resume(keys) = &operation.change
+                    && let Some(pid) = keys.first().map(|key| key.pid)
+                {
+                    self.unblock(t, pid);
+                }
+            }
             Follow::Answer(parked, answer) => self.settle(t, parked, result.and(answer)),
             Follow::Batch(batch) => self.batch_done(t, *batch, operation.change.queues(), result),
         }
@@ -402,12 +417,19 @@ impl Machine {
 
     /// Lets the calls that wait for a process's lock go on, at `t`.
     fn unlock(&mut self, t: Time, pid: i32) {
+        // One of them may be answered at once and come here again: the loop that is under way goes on with the next, or
+        // many of them would be nested deeper than the stack is.
+        let Some(process) = self.processes.get_mut(&pid).filter(|process| !process.unlocking) else { return };
+        process.unlocking = true;
         while let Some(process) = self.processes.get_mut(&pid)
             && !process.locked
             && let Some(call) = process.parked.pop_front()
         {
             self.uninterruptible.remove(&call.unique);
             self.execute(&call.call(t));
+        }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.unlocking = false;
         }
     }
 

@@ -3,6 +3,8 @@
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, QUEUE_ERROR, QUEUE_INVALID};
 use hip_sys::kfd::{self, Ioctl, Plain as _};
 
+mod blocked;
+
 use super::{Faults, RESET, Scheduler, Settings};
 use crate::arena::Arena;
 use crate::device::{Shared, Time};

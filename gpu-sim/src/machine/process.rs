@@ -49,6 +49,8 @@ pub struct Process {
     pub locked: bool,
     /// Calls that wait for that lock.
     pub parked: VecDeque<OwnedCall>,
+    /// They are being let go on, one after the other.
+    pub unlocking: bool,
 }
 
 impl Process {
@@ -66,6 +68,7 @@ impl Process {
             debug: Debug::default(),
             locked: false,
             parked: VecDeque::new(),
+            unlocking: false,
         }
     }
 
