@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak, mpsc};
@@ -36,6 +36,8 @@ const SERVERS: usize = 4;
 const STUCK: Duration = Duration::from_millis(5);
 /// How long a thread that does so stays without requests.
 const STAND_IN: Duration = Duration::from_millis(100);
+/// Bytes for debuggers that wait to be written at most.
+const UNTOLD: usize = 1024;
 /// How long a new set waits for its first launcher.
 const FIRST_JOIN: Duration = Duration::from_secs(10);
 /// How long a process that is to end has for it (it may write a core file) before it is killed.
@@ -47,6 +49,9 @@ pub struct Shared {
     machine: Mutex<Machine>,
     /// Takes memory that has been given back, to be cleared outside the lock.
     cleaner: mpsc::Sender<Vec<(u64, u64)>>,
+    /// Takes descriptors of debuggers' that are to get a byte. They may be anything, which a thread that serves the file
+    /// must not wait for; the KFD file itself among them.
+    teller: mpsc::SyncSender<Arc<OwnedFd>>,
     /// The KFD file.
     pub connection: Connection,
     /// The render nodes, in the order of the GPUs; none where the kernel cannot serve them.
@@ -202,11 +207,14 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     let pace = Pace::new()?;
     let memory = arena.fd().try_clone_to_owned()?;
     let (cleaner, freed) = mpsc::channel();
+    let (teller, told) = mpsc::sync_channel::<Arc<OwnedFd>>(UNTOLD);
+    std::thread::spawn(move || told.iter().for_each(|descriptor| driver::notify(&descriptor)));
     let mut machine = Machine::new(arena, gpus, durations);
     (machine.settings, machine.faults) = (settings, faults);
     machine.sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
     let shared = Arc::new_cyclic(|me| Shared {
         cleaner,
+        teller,
         machine: Mutex::new(machine),
         connection,
         nodes,
@@ -327,7 +335,10 @@ impl Shared {
             (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
         let (freed, notices) = (machine.arena.take_freed(), std::mem::take(&mut machine.notices));
         drop(machine);
-        notices.iter().for_each(|descriptor| driver::notify(descriptor));
+        for descriptor in notices {
+            // One too many is lost: nobody reads them.
+            let _ = self.teller.try_send(descriptor);
+        }
         for (unique, answer) in answers {
             match answer {
                 Ok(reply) => self.connection.ioctl(unique, &reply),

@@ -193,6 +193,7 @@ impl Registry {
         let result = self.kernel.execute(command, argument);
         put_percentage(argument, asked.queue_percentage);
         let id = kfd::CreateQueue::from_bytes(argument).queue_id;
+        inner.answered(&*self.kernel, result);
         result?;
         arbiter.hold(held);
         let queue = Queue {
@@ -237,6 +238,7 @@ impl Registry {
         if matches!(result, Ok(_) | Err(Errno(libc::ETIME | libc::EIO))) {
             inner.queues.remove(&id);
         }
+        inner.answered(&*self.kernel, result);
         result
     }
 
@@ -259,7 +261,7 @@ impl Registry {
         sent[..len].copy_from_slice(&bytes[..len]);
         let result = self.kernel.execute(command, &mut sent);
         queue.arbiter.runtime_answered(wish, result.map(|_| ()));
-        inner.note(result.map(|_| ()));
+        inner.answered(&*self.kernel, result);
         result
     }
 
@@ -288,7 +290,7 @@ impl Registry {
                 Err(_) => queue.arbiter.shaken(),
             }
         }
-        inner.note(result.map(|_| ()));
+        inner.answered(&*self.kernel, result);
         result
     }
 
@@ -443,13 +445,26 @@ impl Inner {
         if let Some(errno) = outcome.error {
             self.note(Err(errno));
             if self.given_up.is_some() {
-                // Whatever can be released is, once.
-                self.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
-                let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
-                self.mechanism.apply(kernel, &mut queues, outcome);
+                self.release_all(kernel, outcome);
             }
         }
         outcome.took += begin.elapsed();
+    }
+
+    /// The answer to a request of the runtime's: its time-out ends holding as that of ours does.
+    fn answered(&mut self, kernel: &dyn Kernel, result: Result<i32, Errno>) {
+        let before = self.given_up;
+        self.note(result.map(|_| ()));
+        if self.given_up != before {
+            self.release_all(kernel, &mut Outcome::default());
+        }
+    }
+
+    /// Whatever can be released is, once.
+    fn release_all(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) {
+        self.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
+        let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
+        self.mechanism.apply(kernel, &mut queues, outcome);
     }
 
     /// A time-out of the driver's ends holding for good: it resets the device, for everybody on it.

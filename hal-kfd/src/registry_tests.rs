@@ -264,6 +264,37 @@ fn a_time_out_ends_holding_for_good() {
 }
 
 #[test]
+fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
+    let time_out = Some(Failure { errno: libc::ETIME, after: false });
+    let requests: [fn(&mut Bench, u32) -> Result<i32, Errno>; 4] = [
+        |bench, _| {
+            bench.call(&mut kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ..Default::default() })
+        },
+        |bench, id| bench.runtime_update(id, 50),
+        |bench, id| {
+            let mask = u32::MAX;
+            bench.call(&mut kfd::SetCuMask {
+                queue_id: id,
+                num_cu_mask: 32,
+                cu_mask_ptr: (&raw const mask) as u64,
+            })
+        },
+        |bench, _| bench.destroy(2),
+    ];
+    for request in requests {
+        let mut bench = Bench::new(Kind::UpdateQueue);
+        let (first, second) = (bench.compute(1), bench.compute(1));
+        let idle = bench.compute(0);
+        assert_eq!((bench.hold().queues, idle), (2, 2));
+        bench.kernel.fail([time_out]);
+        assert_eq!(request(&mut bench, first), Err(Errno(libc::ETIME)));
+        assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
+        assert!(bench.kernel.runs(first) && bench.kernel.runs(second));
+        assert!(bench.registry.holding().is_empty());
+    }
+}
+
+#[test]
 fn a_held_queue_is_released_before_it_is_destroyed() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);

@@ -4,8 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use hip_sys::kfd::Plain;
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, exception_bit};
-use hip_sys::kfd::{self, Plain};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::{Change, Follow, Operation, queues};
