@@ -265,8 +265,9 @@ fn a_time_out_ends_holding_for_good() {
 
 #[test]
 fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
+    type Request = fn(&mut Bench, u32) -> Result<i32, Errno>;
     let time_out = Some(Failure { errno: libc::ETIME, after: false });
-    let requests: [fn(&mut Bench, u32) -> Result<i32, Errno>; 4] = [
+    let requests: [Request; 4] = [
         |bench, _| {
             bench.call(&mut kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ..Default::default() })
         },
