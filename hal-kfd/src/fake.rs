@@ -111,6 +111,10 @@ impl State {
             }
             debug::ResumeQueues::OP => {
                 let a: debug::ResumeQueues = trap.get();
+                if a.queue_array_ptr == 0 {
+                    self.queues.values_mut().for_each(|queue| queue.suspended = false);
+                    return Ok(self.queues.len() as i32);
+                }
                 Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
                     queue.suspended = false;
                     true

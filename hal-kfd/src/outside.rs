@@ -162,10 +162,17 @@ impl Attachment {
     }
 
     fn traced<T>(&self, request: impl FnOnce(u32) -> Result<T, Errno>) -> Result<T, Problem> {
-        let trace = Trace::new(self.pid)?;
+        let trace = match Trace::new(self.pid) {
+            // Somebody else traces it by now. The driver may know us all the same, as who has the session; what is held must
+            // not stay so for want of a question.
+            Err(why @ Problem::NotTraceable(_)) => Err(why),
+            other => Ok(other?),
+        };
         let result = request(self.pid.cast_unsigned());
-        drop(trace);
-        result.map_err(|errno| problem(errno, true))
+        match (result, trace) {
+            (Err(Errno(libc::EPERM)), Err(why)) => Err(why),
+            (result, _) => result.map_err(|errno| problem(errno, true)),
+        }
     }
 
     /// Its queues, with addresses and sizes.
@@ -225,6 +232,22 @@ mod tests {
         assert_eq!(problem(Errno(libc::EINVAL), false), Problem::NotSupported);
         assert!(Problem::NotTraceable(Some(2)).to_string().contains("ptrace_scope is 2"));
         assert!(Problem::NotTraceable(None).to_string().contains("CAP_SYS_PTRACE"));
+    }
+
+    /// No process can trace itself, which stands for one that another debugger traces.
+    #[test]
+    fn what_is_held_is_let_go_although_the_process_cannot_be_traced_any_more() {
+        let kernel = Arc::new(FakeKernel::default());
+        kernel.0.lock().session = true;
+        let pid = std::process::id().cast_signed();
+        let info = debug::RuntimeInfo::default();
+        let attachment = Attachment { kernel: kernel.clone(), pid, info };
+        // The runtime is not enabled: EPERM, for which there are two reasons then.
+        assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
+        kernel.0.lock().runtime = true;
+        assert_eq!(attachment.resume_all(), Ok(0));
+        drop(attachment);
+        assert!(!kernel.0.lock().session);
     }
 
     #[test]
