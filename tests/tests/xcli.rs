@@ -40,6 +40,16 @@ impl Place {
         use std::os::unix::process::CommandExt as _;
         let mut command = self.xcli();
         command.args(["run", "--", "cat"]).process_group(0);
+        // Whoever starts the tests in the background of a shell has them ignore the terminal's signals.
+        let heed = || {
+            for signal in [libc::SIGINT, libc::SIGHUP] {
+                // SAFETY: a call that is allowed between fork and exec, with a disposition that needs no function.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes only that call.
+        unsafe { command.pre_exec(heed) };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("xcli")
     }
 
