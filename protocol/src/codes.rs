@@ -87,6 +87,37 @@ impl PreemptLevel {
     pub const RANGE: RangeInclusive<i64> = 1..=3;
 }
 
+#[expect(clippy::derivable_impls, reason = "the rows of the macro take no attributes of that kind")]
+impl Default for PreemptLevel {
+    fn default() -> Self {
+        Self::Block
+    }
+}
+
+/// A level as its number, for `#[serde(with)]`.
+pub mod level_number {
+    use super::PreemptLevel;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    /// Writes the number.
+    ///
+    /// # Errors
+    /// The format's.
+    pub fn serialize<S: Serializer>(level: &PreemptLevel, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i32(level.number())
+    }
+
+    /// Reads a number.
+    ///
+    /// # Errors
+    /// The format's, or there is no such level.
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<PreemptLevel, D::Error> {
+        let number = i64::deserialize(from)?;
+        PreemptLevel::from_number(number)
+            .ok_or_else(|| de::Error::custom(format!("there is no level {number}")))
+    }
+}
+
 impl fmt::Display for PreemptLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number().fmt(f)

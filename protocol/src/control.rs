@@ -1,6 +1,7 @@
 //! What a person asks a server for, through `xcli`: requests and replies, as JSON in frames of the kinds
 //! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may ask several times, one after the other.
 
+use crate::codes::PreemptLevel;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::operation::Permit;
 use crate::status::QueueStatus;
@@ -74,8 +75,37 @@ pub struct Client {
     pub yielded: bool,
     /// Whether its numbers are up to date; a stopped process does not answer.
     pub fresh: bool,
+    /// How deep a suspension reaches.
+    pub preemption: Preemption,
     /// Its queues.
     pub queues: Vec<Queue>,
+}
+
+/// How deep a suspension of a process reaches, and what became of those so far. Times are in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Preemption {
+    /// The level in force: 1 launches no more, 3 takes its queues off the hardware, running kernels included.
+    #[serde(with = "crate::codes::level_number")]
+    pub in_force: PreemptLevel,
+    /// By what, or why it is only 1 although more is asked for; empty if nobody asks for more.
+    pub how: String,
+    /// Suspensions in which its queues were taken off the hardware.
+    pub holds: u64,
+    /// Suspensions in which waiting was expected to cost less.
+    pub waits: u64,
+    /// Holds that failed and were taken back.
+    pub failures: u64,
+    /// For how long what was in flight at the last suspension was expected to run; nothing if that is unknown, or there was
+    /// none.
+    pub expected_ns: Option<u64>,
+    /// What a hold costs, as measured lately; nothing if none was made.
+    pub hold_ns: Option<u64>,
+    /// What a release costs.
+    pub release_ns: Option<u64>,
+    /// When the last request of the last hold was made, on the server's `CLOCK_MONOTONIC`.
+    pub asked_at: Option<u64>,
+    /// When its queues stood.
+    pub stood_at: Option<u64>,
 }
 
 /// A queue of a client.
@@ -84,6 +114,9 @@ pub struct Queue {
     /// What the server knows of it.
     #[serde(flatten)]
     pub status: QueueStatus,
+    /// The preemption level in force on it; `level` is the one asked for.
+    #[serde(with = "crate::codes::level_number")]
+    pub in_force: PreemptLevel,
     /// What it does at the moment.
     pub state: QueueState,
 }

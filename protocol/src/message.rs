@@ -30,6 +30,8 @@ const HELLO: u16 = 1;
 const QUEUE_CREATED: u16 = 2;
 const QUEUE_DESTROYED: u16 = 3;
 const PRIORITY: u16 = 4;
+const LEVEL: u16 = 5;
+const PREEMPTION: u16 = 6;
 const WELCOME: u16 = 0x101;
 const REFUSED: u16 = 0x102;
 
@@ -53,7 +55,7 @@ pub enum ToServer {
         device: DeviceId,
         /// How urgent it is at first.
         priority: Priority,
-        /// The preemption level in force on it.
+        /// The preemption level that is asked for on it.
         level: PreemptLevel,
     },
     /// A queue is gone, and its slot is free.
@@ -67,6 +69,20 @@ pub enum ToServer {
         queue: QueueId,
         /// Its new priority.
         priority: Priority,
+    },
+    /// The preemption level that is asked for on a queue from now on.
+    Level {
+        /// Which one.
+        queue: QueueId,
+        /// Its new level.
+        level: PreemptLevel,
+    },
+    /// How deep a suspension of the whole process reaches from now on. Until it is said: [`PreemptLevel::Block`].
+    Preemption {
+        /// The level in force.
+        in_force: PreemptLevel,
+        /// By what, if that is more than [`PreemptLevel::Block`], or why it is not, for people; empty if nobody asks for more.
+        how: String,
     },
 }
 
@@ -131,6 +147,16 @@ impl ToServer {
                 to.extend_from_slice(&priority.get().to_le_bytes());
                 PRIORITY
             }
+            Self::Level { queue, level } => {
+                to.extend_from_slice(&queue.0.to_le_bytes());
+                to.extend_from_slice(&level.number().to_le_bytes());
+                LEVEL
+            }
+            Self::Preemption { in_force, how } => {
+                to.extend_from_slice(&in_force.number().to_le_bytes());
+                put_text(&mut to, how);
+                PREEMPTION
+            }
         };
         Frame::encode(kind, &to)
     }
@@ -151,10 +177,12 @@ impl ToServer {
                 slot: from.u32()?,
                 device: DeviceId(from.u32()?),
                 priority: from.priority()?,
-                level: PreemptLevel::from_number(i64::from(from.i32()?))?,
+                level: from.level()?,
             },
             QUEUE_DESTROYED => Self::QueueDestroyed { queue: QueueId(from.u64()?) },
             PRIORITY => Self::Priority { queue: QueueId(from.u64()?), priority: from.priority()? },
+            LEVEL => Self::Level { queue: QueueId(from.u64()?), level: from.level()? },
+            PREEMPTION => Self::Preemption { in_force: from.level()?, how: from.text()? },
             _ => return None,
         })
     }
@@ -237,6 +265,10 @@ impl Reader<'_> {
 
     fn priority(&mut self) -> Option<Priority> {
         Priority::try_from(i64::from(self.i32()?)).ok()
+    }
+
+    fn level(&mut self) -> Option<PreemptLevel> {
+        PreemptLevel::from_number(i64::from(self.i32()?))
     }
 
     fn text(&mut self) -> Option<String> {

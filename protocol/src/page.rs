@@ -21,8 +21,10 @@ use std::time::Duration;
 pub const SERVER_BYTES: usize = 4096;
 /// Bytes of the client's page. Memory that nobody touches costs nothing.
 pub const CLIENT_BYTES: usize = 256 * 1024;
+/// The head of the client's page is as long as so many slots.
+pub const HEAD_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
 /// Queues that a client can tell the server of at a time.
-pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - 1;
+pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEAD_SLOTS;
 /// For how long a permission holds after the server's last word.
 pub const LEASE: Duration = Duration::from_millis(500);
 /// How often the server renews every lease.
@@ -61,7 +63,35 @@ pub struct ClientHeader {
     pub busy_until: AtomicU64,
     /// The last [`ServerPage::report`] that was answered.
     pub reported: AtomicU32,
+    /// What taking its queues off the hardware came to.
+    pub holds: HoldWords,
 }
+
+/// What came of taking a client's queues off the hardware so far, for people and measurements.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct HoldWords {
+    /// Suspensions in which its queues were taken off the hardware. Written after the others.
+    pub holds: AtomicU64,
+    /// Suspensions in which waiting for what was in flight was expected to cost less.
+    pub waits: AtomicU64,
+    /// Until when what was in flight at the last suspension was expected to run, in nanoseconds from then; [`UNKNOWN`] if
+    /// nothing was known of it.
+    pub expected_ns: AtomicU64,
+    /// What taking its queues off the hardware costs, in nanoseconds, as measured lately.
+    pub hold_ns: AtomicU64,
+    /// What putting them back costs, likewise.
+    pub release_ns: AtomicU64,
+    /// When the last request of the last hold was made, by the server's clock.
+    pub asked_at: AtomicU64,
+    /// When that had been answered, so that all its queues stood.
+    pub stood_at: AtomicU64,
+    /// Holds that failed and were taken back.
+    pub failures: AtomicU64,
+}
+
+/// [`HoldWords::expected_ns`]: nothing is known.
+pub const UNKNOWN: u64 = u64::MAX;
 
 /// One queue on the client's page.
 #[derive(Debug)]
@@ -85,9 +115,9 @@ pub struct Slot {
 
 const _: () = {
     assert!(size_of::<ServerPage>() <= SERVER_BYTES);
-    assert!(size_of::<ClientHeader>() == size_of::<Slot>());
+    assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));
     assert!(size_of::<Slot>() == 64);
-    assert!((SLOTS + 1) * size_of::<Slot>() == CLIENT_BYTES);
+    assert!((SLOTS + HEAD_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);
 };
 
 /// The word for an activity: 0 for a queue that was never used, else the time, in its place above bit 0, which says

@@ -47,7 +47,8 @@ pub struct QueueStatus {
     pub device: DeviceId,
     /// How urgent it is.
     pub priority: Priority,
-    /// The preemption level in force.
+    /// The preemption level that is asked for.
+    #[serde(with = "crate::codes::level_number")]
     pub level: PreemptLevel,
     /// Whether it has work.
     pub activity: Activity,
@@ -160,6 +161,15 @@ impl Queues {
     /// There is no such queue.
     pub fn set_activity(&mut self, queue: QueueId, activity: Activity) -> Result<(), StatusError> {
         self.queue_mut(queue)?.activity = activity;
+        Ok(())
+    }
+
+    /// Says which level is asked for on a queue.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) -> Result<(), StatusError> {
+        self.queue_mut(queue)?.level = level;
         Ok(())
     }
 

@@ -26,10 +26,10 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn to_server() -> impl Strategy<Value = ToServer> {
-    let level = prop::sample::select(PreemptLevel::ALL);
+    let level = || prop::sample::select(PreemptLevel::ALL);
     prop_oneof![
         (any::<u32>(), text()).prop_map(|(pid, name)| ToServer::Hello { pid, name }),
-        (any::<u64>(), any::<u32>(), any::<u32>(), priority(), level).prop_map(
+        (any::<u64>(), any::<u32>(), any::<u32>(), priority(), level()).prop_map(
             |(queue, slot, device, priority, level)| ToServer::QueueCreated {
                 queue: QueueId(queue),
                 slot,
@@ -41,6 +41,8 @@ fn to_server() -> impl Strategy<Value = ToServer> {
         any::<u64>().prop_map(|queue| ToServer::QueueDestroyed { queue: QueueId(queue) }),
         (any::<u64>(), priority())
             .prop_map(|(queue, priority)| ToServer::Priority { queue: QueueId(queue), priority }),
+        (any::<u64>(), level()).prop_map(|(queue, level)| ToServer::Level { queue: QueueId(queue), level }),
+        (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! What the server knows, as a table for people.
 
 use crate::table::{self, Column, Line, plain};
-use protocol::control::{Client, List, Queue, QueueState, Server};
+use protocol::codes::PreemptLevel;
+use protocol::control::{Client, List, Preemption, Queue, QueueState, Server};
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
@@ -57,12 +58,44 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     if on && !client.permit.run {
         lines.push(Line::Remark(format!("suspended: {}", plain(&client.reason))));
     }
+    lines.extend(preemption(client).map(Line::Remark));
     if client.yielded {
         lines.push(Line::Remark("the process is stopped or traced, and keeps nobody waiting".to_owned()));
     } else if !client.fresh {
         lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
     }
     lines
+}
+
+/// How deep suspensions of the process reach, where that is more than level 1 or less than what is asked for.
+fn preemption(client: &Client) -> Option<String> {
+    let Preemption { how, holds, waits, failures, expected_ns, hold_ns, release_ns, .. } = &client.preemption;
+    let asked = client.queues.iter().map(|queue| queue.status.level).max()?;
+    if asked == PreemptLevel::Block {
+        return None;
+    }
+    let in_force = client.preemption.in_force;
+    let how = plain(how);
+    if in_force == PreemptLevel::Block {
+        return Some(format!("level {asked} is asked for and level 1 in force: {how}"));
+    }
+    let time =
+        |name: &str, ns: &Option<u64>| ns.map(|ns| format!(", {name} {}", micros(ns))).unwrap_or_default();
+    let failed = if *failures == 0 { String::new() } else { format!(", failed {failures} times") };
+    Some(format!(
+        "level {in_force} by {how}: held {holds} times, waited {waits} times because that cost less{failed}{}{}{}",
+        time("hold", hold_ns),
+        time("release", release_ns),
+        time("in flight last", expected_ns)
+    ))
+}
+
+/// "85 µs", "1.25 ms".
+fn micros(ns: u64) -> String {
+    match ns / 1000 {
+        us @ 0..1000 => format!("{us} µs"),
+        _ => format!("{:.2} ms", Duration::from_nanos(ns).as_secs_f64() * 1e3),
+    }
 }
 
 fn row(pid: &str, name: &str, queue: &Queue) -> Vec<String> {
@@ -78,7 +111,7 @@ fn row(pid: &str, name: &str, queue: &Queue) -> Vec<String> {
         queue.id().to_string(),
         queue.device().to_string(),
         status.priority.to_string(),
-        status.level.to_string(),
+        queue.in_force.to_string(),
         state.to_owned(),
         counts.pending.to_string(),
         counts.in_flight.to_string(),
@@ -113,7 +146,6 @@ fn uptime(span: Duration) -> String {
 mod tests {
     use super::*;
     use protocol::bounds::Priority;
-    use protocol::codes::PreemptLevel;
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::status::{Activity, Counts, QueueStatus};
@@ -127,7 +159,7 @@ mod tests {
             activity: Activity::Idle { since: None },
             counts,
         };
-        Queue { status, state }
+        Queue { status, in_force: PreemptLevel::Block, state }
     }
 
     fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
@@ -141,6 +173,7 @@ mod tests {
             reason,
             yielded: false,
             fresh: true,
+            preemption: Preemption::default(),
             queues,
         }
     }
@@ -206,6 +239,40 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         assert!(!said.contains("suspended:"), "{said}");
         list.clients.clear();
         assert!(text(&list, None).ends_with("\nno program is connected\n"));
+    }
+
+    #[test]
+    fn levels_are_explained_where_more_than_one_is_asked_for() {
+        let mut list = example();
+        let train = &mut list.clients[1];
+        train.queues[0].status.level = PreemptLevel::Deactivate;
+        train.preemption.how = "the driver does not save running waves".to_owned();
+        let said = text(&list, None);
+        assert!(
+            said.contains(
+                "level 2 is asked for and level 1 in force: the driver does not save running waves"
+            ),
+            "{said}"
+        );
+        let train = &mut list.clients[1];
+        train.queues[0].in_force = PreemptLevel::Interrupt;
+        train.preemption = Preemption {
+            in_force: PreemptLevel::Interrupt,
+            how: "update-queue".to_owned(),
+            holds: 12,
+            waits: 3,
+            hold_ns: Some(91_000),
+            release_ns: Some(1_250_000),
+            ..Preemption::default()
+        };
+        let said = text(&list, None);
+        assert!(
+            said.contains(
+                "level 3 by update-queue: held 12 times, waited 3 times because that cost less, hold 91 µs, release 1.25 ms"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("      3  suspended"), "{said}");
     }
 
     #[test]

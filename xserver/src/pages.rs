@@ -5,8 +5,11 @@
 //! load is atomic: what lies there may change at any time and says only what the client likes it to say.
 
 use crate::core::Peer;
+use protocol::control::Preemption;
 use protocol::ids::Pid;
-use protocol::page::{CLIENT_BYTES, ClientHeader, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot};
+use protocol::page::{
+    CLIENT_BYTES, ClientHeader, HEAD_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
+};
 use protocol::status::Counts;
 use protocol::time::Time;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
@@ -79,10 +82,10 @@ impl Pages {
     /// A slot; all of those that the core asks for exist.
     fn slot(&self, index: u32) -> Option<&Slot> {
         let index = usize::try_from(index).ok().filter(|index| *index < SLOTS)?;
-        // Slots follow the head, which is as large as one of them.
+        // Slots follow the head.
         let slots = self.client.address.cast::<Slot>();
         // SAFETY: the mapping holds the head and `SLOTS` slots, and lives as long as `self`.
-        let slot = unsafe { slots.add(1 + index) };
+        let slot = unsafe { slots.add(HEAD_SLOTS + index) };
         // SAFETY: as above; a page's start is aligned enough, and every word of a slot is an atomic.
         Some(unsafe { slot.as_ref() })
     }
@@ -110,6 +113,25 @@ impl Peer for Pages {
 
     fn busy_until(&self) -> Time {
         Time(self.client.head().busy_until.load(SeqCst))
+    }
+
+    fn preemption(&self) -> Preemption {
+        let words = &self.client.head().holds;
+        let holds = words.holds.load(SeqCst);
+        let some = |word: u64| Some(word).filter(|_| holds != 0);
+        let expected = words.expected_ns.load(Relaxed);
+        let suspended = holds + words.waits.load(Relaxed) != 0;
+        Preemption {
+            holds,
+            waits: words.waits.load(Relaxed),
+            failures: words.failures.load(Relaxed),
+            expected_ns: Some(expected).filter(|expected| suspended && *expected != UNKNOWN),
+            hold_ns: Some(words.hold_ns.load(Relaxed)).filter(|cost| *cost != 0),
+            release_ns: Some(words.release_ns.load(Relaxed)).filter(|cost| *cost != 0),
+            asked_at: some(words.asked_at.load(Relaxed)),
+            stood_at: some(words.stood_at.load(Relaxed)),
+            ..Preemption::default()
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -240,7 +262,7 @@ mod tests {
         let mut word = [0; 8];
         rustix::io::pread(&descriptors.server, &mut word, 0).unwrap();
         assert_eq!(u64::from_ne_bytes(word), 7);
-        let at = (64 * 3) as u64;
+        let at = (64 * (HEAD_SLOTS + 2)) as u64;
         rustix::io::pwrite(&descriptors.client, &9u64.to_ne_bytes(), at).unwrap();
         assert_eq!(pages.activity(2), 9);
         assert_eq!((pages.activity(3), pages.activity(u32::MAX)), (0, 0));

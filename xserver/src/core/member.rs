@@ -48,6 +48,9 @@ pub(super) struct Member<P> {
     pub progress: Option<Progress>,
     /// Its process is stopped, so its work counts as none.
     pub yielded: bool,
+    /// The preemption level in force for it, and by what or why not.
+    pub in_force: PreemptLevel,
+    pub how: String,
     /// When the process was last looked up.
     pub looked_up: Time,
 }
@@ -70,6 +73,8 @@ impl<P: Peer> Member<P> {
             awaited_since: None,
             progress: None,
             yielded: false,
+            in_force: PreemptLevel::Block,
+            how: String::new(),
             looked_up: Time::default(),
         }
     }
@@ -82,6 +87,12 @@ impl<P: Peer> Member<P> {
         let place = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
         self.slots.insert(place, Slot { queue, index, level, word: None, activity });
+    }
+
+    pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
+            slot.level = level;
+        }
     }
 
     pub fn remove(&mut self, queue: QueueId) {

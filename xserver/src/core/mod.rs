@@ -24,7 +24,8 @@ use member::Member;
 use policies::registry::Row;
 use policies::{DeviceUse, Engine, Unit, Units};
 use progress::Guard;
-use protocol::control::{Client, Queue, QueueState};
+use protocol::codes::PreemptLevel;
+use protocol::control::{Client, Preemption, Queue, QueueState};
 use protocol::event::Event;
 use protocol::hint::Hint;
 use protocol::ids::{ClientId, Pid};
@@ -51,6 +52,8 @@ pub trait Peer {
     fn completed(&self) -> u64;
     /// Until when a command of known length runs, as the client says.
     fn busy_until(&self) -> Time;
+    /// What became of taking its queues off the hardware, as the client says; not what is in force.
+    fn preemption(&self) -> Preemption;
     /// Whether the process is stopped or traced, and so cannot make progress.
     fn is_stopped(&self) -> bool;
     /// Stores what the client shall tell. Sequentially consistent with [`Peer::activity`].
@@ -181,6 +184,15 @@ impl<P: Peer> Core<P> {
                 let event = Event::Hint(Hint::Priority { queue, priority });
                 gang.queues.apply(&event).map_err(Fault::Queue)
             }
+            ToServer::Level { queue, level } => {
+                gang.queues.set_level(queue, level).map_err(Fault::Queue)?;
+                member.set_level(queue, level);
+                Ok(())
+            }
+            ToServer::Preemption { in_force, ref how } => {
+                (member.in_force, member.how) = (in_force, how.clone());
+                Ok(())
+            }
         }
     }
 
@@ -263,6 +275,11 @@ impl<P: Peer> Core<P> {
             reason: member.permit.reason.to_string(),
             yielded: member.yielded,
             fresh: false,
+            preemption: Preemption {
+                in_force: member.in_force,
+                how: member.how.clone(),
+                ..member.peer.preemption()
+            },
             queues: member
                 .slots
                 .iter()
@@ -276,7 +293,12 @@ impl<P: Peer> Core<P> {
                     };
                     let counts = member.peer.counts(slot.index);
                     let status = protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
-                    Queue { status, state }
+                    // In force is what was asked for, or more: without draining, level 2 is 3.
+                    let in_force = match status.level {
+                        PreemptLevel::Block => PreemptLevel::Block,
+                        _ => member.in_force,
+                    };
+                    Queue { status, in_force, state }
                 })
                 .collect(),
         })

@@ -5,7 +5,6 @@ use policies::registry;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
-use protocol::codes::PreemptLevel;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::page::{WANTS_IDLE, WANTS_READY, activity_word};
 use std::cell::{Cell, RefCell};
@@ -115,6 +114,10 @@ impl Peer for Seen {
 
     fn busy_until(&self) -> Time {
         Time(self.board.busy_until.get())
+    }
+
+    fn preemption(&self) -> Preemption {
+        Preemption { holds: 5, ..Preemption::default() }
     }
 
     fn is_stopped(&self) -> bool {
@@ -233,6 +236,31 @@ fn a_word_counts_its_writes() {
     assert_eq!(words(&stage), [2 << 32 | 1 << 8 | 2, 1 << 32 | 1 << 8 | 1]);
     assert_eq!(stage.board(0).wakes.get(), 2, "its first permission, and this one");
     assert_eq!(stage.board(1).wakes.get(), 1);
+}
+
+#[test]
+fn the_deepest_level_that_is_asked_for_stands_in_the_word_and_what_is_in_force_in_the_list() {
+    let mut stage = two();
+    let (low, level) = (stage.clients[0], |level| ToServer::Level { queue: QueueId(1), level });
+    let word = |stage: &Stage| stage.board(0).permission.get() >> 8 & 0xff;
+    stage.core.apply(low, &level(PreemptLevel::Deactivate)).unwrap();
+    stage.step();
+    assert_eq!(word(&stage), 2);
+    let in_force = |stage: &Stage| {
+        let client = stage.core.clients().next().unwrap();
+        (client.queues[0].status.level, client.queues[0].in_force, client.preemption)
+    };
+    assert_eq!(in_force(&stage).1, PreemptLevel::Block, "it has not said that it can");
+    let how = "update-queue".to_owned();
+    let said = ToServer::Preemption { in_force: PreemptLevel::Interrupt, how: how.clone() };
+    stage.core.apply(low, &said).unwrap();
+    let want = Preemption { in_force: PreemptLevel::Interrupt, how, holds: 5, ..Preemption::default() };
+    assert_eq!(in_force(&stage), (PreemptLevel::Deactivate, PreemptLevel::Interrupt, want));
+    stage.core.apply(low, &level(PreemptLevel::Block)).unwrap();
+    stage.step();
+    assert_eq!((word(&stage), in_force(&stage).1), (1, PreemptLevel::Block));
+    let unknown = ToServer::Level { queue: QueueId(9), level: PreemptLevel::Block };
+    assert!(matches!(stage.core.apply(low, &unknown), Err(Fault::Queue(_))));
 }
 
 #[test]

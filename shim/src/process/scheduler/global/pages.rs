@@ -8,7 +8,7 @@
 //!
 //! A forked child does not inherit them (`MADV_DONTFORK`): it could only write into its parent's affairs.
 
-use protocol::page::{CLIENT_BYTES, ClientHeader, SERVER_BYTES, SLOTS, ServerPage, Slot};
+use protocol::page::{CLIENT_BYTES, ClientHeader, HEAD_SLOTS, SERVER_BYTES, SLOTS, ServerPage, Slot};
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -58,8 +58,8 @@ impl Pages {
     /// A slot, counted from 0 to [`SLOTS`].
     pub(super) fn slot(&self, index: usize) -> &'static Slot {
         assert!(index < SLOTS);
-        // SAFETY: the slots follow the head, which is as long as one, and the last one ends with the page.
-        let slot = unsafe { self.client.cast::<Slot>().add(index + 1) };
+        // SAFETY: the slots follow the head, and the last one ends with the page.
+        let slot = unsafe { self.client.cast::<Slot>().add(index + HEAD_SLOTS) };
         // SAFETY: mapped for ever and aligned; any bytes are valid atomics.
         unsafe { slot.as_ref() }
     }

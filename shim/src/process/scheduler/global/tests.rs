@@ -199,8 +199,8 @@ impl Shared {
 
     fn slot(&self, index: usize) -> &Slot {
         let slots = ptr::from_ref(self.client).cast::<Slot>();
-        // SAFETY: the slots follow the head, which is as long as one.
-        let slot = unsafe { slots.add(index + 1) };
+        // SAFETY: the slots follow the head.
+        let slot = unsafe { slots.add(index + protocol::page::HEAD_SLOTS) };
         // SAFETY: the page is mapped for ever, and the slot lies in it.
         unsafe { &*slot }
     }
