@@ -109,15 +109,20 @@ impl Kfd {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// A duplicate of `fd` if that is the KFD, known by what it is: the type byte of its ioctls is the console's as well. The
-    /// duplicate belongs to the same context (from ABI 1.19 on a process can have several), and stays when the program
-    /// closes its own.
-    pub fn recognise(fd: RawFd) -> Option<Self> {
+    /// Whether `fd` is the KFD, known by what it is.
+    pub fn is(fd: RawFd) -> bool {
         // SAFETY: plain integers, for which zeros are valid.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: a structure to be filled, alive through the call; any number may be asked about.
         let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-        if !known || identity(&stat) != identity(&device()?) {
+        known && device().is_some_and(|device| identity(&stat) == identity(&device))
+    }
+
+    /// A duplicate of `fd` if that is the KFD, known by what it is: the type byte of its ioctls is the console's as well. The
+    /// duplicate belongs to the same context (from ABI 1.19 on a process can have several), and stays when the program
+    /// closes its own.
+    pub fn recognise(fd: RawFd) -> Option<Self> {
+        if !Self::is(fd) {
             return None;
         }
         // SAFETY: any number may be duplicated. Not to one of the three that programs redirect.

@@ -33,22 +33,6 @@ pub enum Choice {
     Off,
 }
 
-impl Choice {
-    /// Reads the value of [`VARIABLE`].
-    ///
-    /// # Errors
-    /// What was expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "" | "auto" => Ok(Self::Auto),
-            "update-queue" => Ok(Self::Only(Kind::UpdateQueue)),
-            "debug-trap" => Ok(Self::Only(Kind::DebugTrap)),
-            "off" => Ok(Self::Off),
-            _ => Err(format!("{VARIABLE}={text:?}: expected auto, update-queue, debug-trap or off")),
-        }
-    }
-}
-
 /// Who decides on the device which queues run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
@@ -279,15 +263,6 @@ mod tests {
         debugger: true,
         simulated: false,
     };
-
-    #[test]
-    fn the_variable_is_read() {
-        assert_eq!(Choice::parse("AUTO"), Ok(Choice::Auto));
-        assert_eq!(Choice::parse("update-queue"), Ok(Choice::Only(Kind::UpdateQueue)));
-        assert_eq!(Choice::parse("debug-trap"), Ok(Choice::Only(Kind::DebugTrap)));
-        assert_eq!(Choice::parse("off"), Ok(Choice::Off));
-        assert!(Choice::parse("on").unwrap_err().contains("expected auto"));
-    }
 
     #[test]
     fn a_real_device_that_does_not_save_waves_is_refused_whatever_is_asked() {

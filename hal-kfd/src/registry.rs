@@ -106,20 +106,27 @@ pub struct Outcome {
     pub requests: usize,
     /// The last error; a time-out of the driver's stays.
     pub error: Option<Errno>,
+    /// When the last one was made.
+    pub asked_at: Option<Instant>,
     /// How long the requests took together.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// Notes a request and its result.
-    pub fn request<T>(&mut self, result: &Result<T, Errno>) {
+    /// Makes a request and notes its result.
+    pub fn request<T>(&mut self, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let begin = Instant::now();
+        let result = make();
+        self.took += begin.elapsed();
         self.requests += 1;
+        self.asked_at = Some(begin);
         // A time-out is what everything after it comes from.
-        if let Err(errno) = result
+        if let Err(errno) = &result
             && self.error != Some(Errno(libc::ETIME))
         {
             self.error = Some(*errno);
         }
+        result
     }
 }
 
@@ -408,9 +415,15 @@ impl Registry {
         self.inner.lock().queues.values().cloned().collect()
     }
 
+    /// Devices on which there are compute queues.
+    pub fn devices(&self) -> BTreeSet<u32> {
+        let inner = self.inner.lock();
+        inner.queues.values().filter(|queue| queue.is_compute()).map(|queue| queue.gpu_id).collect()
+    }
+
     /// Devices that are held.
-    pub fn holding(&self) -> Vec<u32> {
-        self.inner.lock().holding.iter().copied().collect()
+    pub fn holding(&self) -> BTreeSet<u32> {
+        self.inner.lock().holding.clone()
     }
 
     /// Why nothing is held any more, if that is so: the driver did not get queues off in time.
@@ -432,7 +445,6 @@ impl Registry {
 impl Inner {
     /// Brings the driver where it is to be for these queues, and counts.
     fn apply(&mut self, kernel: &dyn Kernel, ids: &[u32], outcome: &mut Outcome) {
-        let begin = Instant::now();
         let mut queues: Vec<&mut Queue> =
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
         self.mechanism.apply(kernel, &mut queues, outcome);
@@ -448,7 +460,6 @@ impl Inner {
                 self.release_all(kernel, outcome);
             }
         }
-        outcome.took += begin.elapsed();
     }
 
     /// The answer to a request of the runtime's: its time-out ends holding as that of ours does.

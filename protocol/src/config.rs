@@ -111,6 +111,20 @@ pub struct SuspendFlags {
     pub wait_idle: bool,
 }
 
+/// How queues are taken off the hardware, at preemption levels above 1 (`XSCHED_KFD_MECHANISM`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KfdMechanism {
+    /// Whatever works.
+    #[default]
+    Auto,
+    /// `AMDKFD_IOC_UPDATE_QUEUE`, or not at all.
+    UpdateQueue,
+    /// `KFD_IOC_DBG_TRAP_SUSPEND_QUEUES`, or not at all.
+    DebugTrap,
+    /// Not at all.
+    Off,
+}
+
 /// Everything the environment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -126,6 +140,8 @@ pub struct Config {
     pub suspend: SuspendFlags,
     /// The real HIP runtime, if not to be searched for.
     pub hip_lib: Option<PathBuf>,
+    /// How queues are taken off the hardware.
+    pub kfd_mechanism: KfdMechanism,
     /// The daemon's socket, if not at its default place.
     pub socket: Option<PathBuf>,
     /// How much is said.
@@ -156,6 +172,7 @@ impl Default for Config {
             },
             suspend: SuspendFlags::default(),
             hip_lib: None,
+            kfd_mechanism: KfdMechanism::Auto,
             socket: None,
             log_level: LogLevel::Warn,
             log_file: None,

@@ -3,11 +3,11 @@
 //! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
 //! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
 
-use crate::lifecycle;
 use crate::process::scheduler::Decider;
 use crate::process::streams::Stream;
 use crate::process::{self, Process};
 use crate::thread::Thread;
+use crate::{kfd, lifecycle};
 use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
@@ -181,10 +181,13 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
             return Err(XResult::ErrorInvalidValue);
         }
         let (process, stream) = hardware_queue(hwq)?;
-        if level > 1 || flags != 0 {
+        let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
+        if flags != 0 || !kfd::ask(level) {
             return Err(XResult::ErrorNotSupported);
         }
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
+        stream.set_level(level);
+        process.scheduler.changed(process);
         // SAFETY: the caller's place.
         unsafe { put(xq, handle) }
     })
@@ -217,11 +220,14 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
 
 unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
     run(|| {
-        if !PreemptLevel::RANGE.contains(&i64::from(level)) {
-            return Err(XResult::ErrorInvalidValue);
+        let level = PreemptLevel::from_number(i64::from(level)).ok_or(XResult::ErrorInvalidValue)?;
+        let (process, stream, _) = queue(xq)?;
+        if !kfd::ask(level) {
+            return Err(XResult::ErrorNotSupported);
         }
-        queue(xq)?;
-        if level == PreemptLevel::Block.number() { Ok(()) } else { Err(XResult::ErrorNotSupported) }
+        stream.set_level(level);
+        process.scheduler.changed(process);
+        Ok(())
     })
 }
 

@@ -4,7 +4,7 @@
 //! depth ([`thread`]), the [`lifecycle`] and the real function ([`runtime`]), and runs the handler of [`hooks`]. What
 //! concerns a stream goes to its XQueue. Calls through function pointers arrive here as well, because [`dlsym`] and the look-up
 //! functions of HIP hand out the same exported functions. Queues, streams and events of the process are [`process`]'s, the C
-//! interface is [`capi`].
+//! interface is [`capi`]. What the runtime asks the driver about its hardware queues passes through [`kfd`].
 //!
 //! This is the only room that exports symbols into a program. It never ends the program, writes nothing to standard
 //! output, and does nothing in a process that makes no HIP call except remember its variables ([`environment`]).
@@ -23,6 +23,7 @@ mod elf;
 mod environment;
 mod errno;
 mod hooks;
+mod kfd;
 mod lifecycle;
 mod loader;
 mod log;

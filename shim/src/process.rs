@@ -17,7 +17,7 @@ pub(crate) mod streams;
 
 use crate::table::Entry;
 use crate::thread::Thread;
-use crate::{environment, lifecycle, runtime};
+use crate::{environment, kfd, lifecycle, runtime};
 use captures::Captures;
 use devices::Devices;
 use events::Events;
@@ -95,6 +95,7 @@ const LAST_CALL: Duration = Duration::from_millis(500);
 /// A process begins, before its first call is handled.
 pub(crate) fn begin(config: Config) {
     let wanted = config.auto.enabled;
+    kfd::begin(if wanted { config.auto.level } else { 1 });
     let streams = HandleMap::new();
     let (kernels, real, making) = (Kernels::new(), OnceLock::new(), Mutex::new(()));
     let base =
@@ -153,9 +154,18 @@ pub(crate) fn start() -> Option<&'static Process> {
     Some(process)
 }
 
+/// What is in force of the levels above 1 may be something else from now on.
+pub(crate) fn level_changed() {
+    if let Some(process) = get() {
+        process.scheduler.changed(process);
+    }
+}
+
 /// The end of the process: no thread of ours calls HIP any more when this returns, if that can be had in time.
 pub(crate) fn end() {
     let Some(process) = get() else { return };
+    // Before the runtime waits for what it has running.
+    process.scheduler.end_holds();
     let totals = process.totals();
     tracing::debug!(
         "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} pending={}",
@@ -420,10 +430,10 @@ impl Process {
 
 /// Says what the configuration asks for and this build does not do.
 pub(crate) fn warn_of_settings(config: &Config) {
-    if config.auto.level > 1 {
+    let level = config.auto.level;
+    if level > 1 && config.scheduler_in_force() != SchedulerKind::Global && config.test.is_none() {
         tracing::warn!(
-            "XSCHED_AUTO_XQUEUE_LEVEL={}: this build has level 1 only, which is in force",
-            config.auto.level
+            "XSCHED_AUTO_XQUEUE_LEVEL={level}: without xserver level 1 is in force, since the hardware holds the whole process"
         );
     }
     let suspend = config.suspend;

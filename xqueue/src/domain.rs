@@ -151,6 +151,17 @@ impl fmt::Debug for Device {
     }
 }
 
+/// What a process has on its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Commands launched and not known to have completed.
+    pub commands: u64,
+    /// A thread has the right to launch on some queue: what it launches may not be counted yet.
+    pub launching: bool,
+    /// How long the commands will probably take, one after the other; nothing where one is unknown.
+    pub remaining: Option<Duration>,
+}
+
 /// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
 /// discarded, the threads are joined.
 pub struct Domain {
@@ -300,6 +311,32 @@ impl Domain {
                 true
             });
         }
+    }
+
+    /// What the process has on its devices at this moment. Reads words and short locks, no hardware.
+    pub fn outstanding(&self) -> Outstanding {
+        let mut all = Outstanding { commands: 0, launching: false, remaining: Some(Duration::ZERO) };
+        self.core.each_queue(Scope::Process, |queue| {
+            // First: who has counted its launch by the time of the other look has let go of it.
+            all.launching |= queue.hot.submit.is_held();
+            let commands = queue.hot.flight.in_flight();
+            if commands != 0 {
+                all.commands += commands;
+                let remaining = queue.hot.flight.expectation().and_then(|expected| expected.remaining());
+                all.remaining = all.remaining.zip(remaining).map(|(sum, (_, this))| sum + this);
+            }
+            true
+        });
+        all
+    }
+
+    /// The process's queues are being taken off the hardware, or put back: what was seen of times until now teaches and
+    /// foretells nothing.
+    pub fn forget_times(&self) {
+        self.core.each_queue(Scope::Process, |queue| {
+            queue.hot.flight.forget_times();
+            true
+        });
     }
 
     /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a

@@ -385,6 +385,11 @@ impl Flight {
         self.spans.lock().expectation()
     }
 
+    /// See [`Spans::forget_times`].
+    pub(crate) fn forget_times(&self) {
+        self.spans.lock().forget_times();
+    }
+
     /// Whether a mark is recorded and not given back.
     pub(crate) fn has_marks(&self) -> bool {
         !self.spans.lock().queue.is_empty()

@@ -6,8 +6,8 @@ use std::ptr;
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// The value of a permission word: generation (bits 32–63), level (bits 8–15), run (bit 0) and
-/// limit (bit 1).
+/// The value of a permission word: generation (bits 32–63), bystanders (bits 16–23), level (bits
+/// 8–15), run (bit 0) and limit (bit 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission(u64);
 
@@ -53,6 +53,12 @@ impl Permission {
     /// The preemption level in force.
     pub fn level(self) -> u8 {
         (self.0 >> 8) as u8
+    }
+
+    /// How many others than the one that this process makes way for run on its devices, and stop for a moment
+    /// where the device cannot take off one queue alone.
+    pub fn bystanders(self) -> u8 {
+        (self.0 >> 16) as u8
     }
 
     /// Whether launches are permitted at all.

@@ -136,6 +136,17 @@ impl Spans {
         (ran > 2 * Duration::from_nanos(keys.expected)).then_some(keys)
     }
 
+    /// The device stood for a while, or will: what was seen of times until now teaches and foretells nothing.
+    pub(crate) fn forget_times(&mut self) {
+        self.unstarted = None;
+        self.running_since = None;
+        for span in &mut self.queue {
+            span.recorded = None;
+            span.unstarted = None;
+            span.seen_running = None;
+        }
+    }
+
     /// What can be foreseen, if a mark is behind the first command.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
         let first = self.queue.front()?;
@@ -178,6 +189,25 @@ impl Expectation {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_the_device_stood_nothing_is_overdue() {
+        let mut keys = Keys::default();
+        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        let begun = now();
+        let (recorded, unstarted, seen_running) = (Some(begun), Some(begun), None);
+        let (mark, start, upto) = (Mark(1), 0, 1);
+        let span =
+            Span { mark, start, upto, strays_upto: 0, cost_upto: 0, recorded, unstarted, seen_running, keys };
+        let mut spans = Spans { running_since: Some(begun), ..Spans::default() };
+        spans.queue.push_back(span);
+        let later = begun + Duration::from_secs(1);
+        assert!(spans.expectation().is_some());
+        assert!(spans.still_running(later).is_some(), "far longer than foretold");
+        spans.forget_times();
+        assert!(spans.expectation().is_none());
+        assert!(spans.still_running(later).is_none());
+    }
 
     #[test]
     fn what_is_overdue_counts_as_nothing_and_what_is_behind_it_in_full() {

@@ -18,8 +18,7 @@ impl DebugTrap {
     /// Begins the session if there is none.
     fn begin(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) -> bool {
         if !self.session {
-            let result = session::begin(kernel, std::process::id());
-            outcome.request(&result);
+            let result = outcome.request(|| session::begin(kernel, std::process::id()));
             self.session = result.is_ok();
         }
         self.session
@@ -54,14 +53,15 @@ impl Mechanism for DebugTrap {
                 }
                 if suspend && (attempt == 0 || begun) {
                     // The driver suspends no queue that it has not told us of.
-                    outcome.request(&session::queues(kernel, me));
+                    let _ = outcome.request(|| session::queues(kernel, me));
                 }
-                let result = if suspend {
-                    session::suspend(kernel, me, &ids)
-                } else {
-                    session::resume(kernel, me, &ids)
-                };
-                outcome.request(&result);
+                let result = outcome.request(|| {
+                    if suspend {
+                        session::suspend(kernel, me, &ids)
+                    } else {
+                        session::resume(kernel, me, &ids)
+                    }
+                });
                 if matches!(result, Err(Errno(libc::EINVAL))) {
                     // Somebody else has ended the session: the next attempt begins one.
                     self.session = false;

@@ -22,9 +22,8 @@ impl Mechanism for UpdateQueue {
         for queue in queues {
             for _ in 0..ATTEMPTS {
                 let Some(next) = queue.arbiter.next() else { break };
-                let result = kernel.call(&mut next.update(queue.id)).map(|_| ());
+                let result = outcome.request(|| kernel.call(&mut next.update(queue.id))).map(|_| ());
                 queue.arbiter.answered(next, result);
-                outcome.request(&result);
                 // The device is being reset, or lost to this process: asking again makes it no better.
                 if let Err(Errno(libc::ETIME | libc::EACCES | libc::ENODEV)) = result {
                     return;

@@ -1,6 +1,6 @@
 //! How single values are read: pure functions from what is written to what is meant. They know no variable.
 
-use super::{LogLevel, SchedulerKind, TestMode};
+use super::{KfdMechanism, LogLevel, SchedulerKind, TestMode};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -17,6 +17,18 @@ pub(super) fn switch(value: &OsStr) -> Option<bool> {
 
 pub(super) fn scheduler(value: &OsStr) -> Option<SchedulerKind> {
     word(value, &[("APP", SchedulerKind::App), ("LCL", SchedulerKind::Local), ("GLB", SchedulerKind::Global)])
+}
+
+pub(super) fn kfd_mechanism(value: &OsStr) -> Option<KfdMechanism> {
+    word(
+        value,
+        &[
+            ("auto", KfdMechanism::Auto),
+            ("update-queue", KfdMechanism::UpdateQueue),
+            ("debug-trap", KfdMechanism::DebugTrap),
+            ("off", KfdMechanism::Off),
+        ],
+    )
 }
 
 pub(super) fn log_level(value: &OsStr) -> Option<LogLevel> {

@@ -1,6 +1,6 @@
 //! The table of variables, one row each. A new variable is one row and one field of [`Config`].
 
-use super::parse::{count, log_level, number, path, scheduler, switch, test_mode};
+use super::parse::{count, kfd_mechanism, log_level, number, path, scheduler, switch, test_mode};
 use super::{AutoXQueue, Config};
 use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
@@ -83,7 +83,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "XSCHED_AUTO_XQUEUE_LEVEL",
         values: "1..3",
         default: "1",
-        meaning: "Preemption level of these queues.",
+        meaning: "Preemption level of these queues under `xserver`: 1 launches no more, 2 and 3 take the process's \
+                  queues off the hardware, which needs a driver that saves running waves (docs/levels.md).",
         read: |config, value, _| set(number(value, PreemptLevel::RANGE), |level| config.auto.level = level),
     },
     Variable {
@@ -176,6 +177,14 @@ pub const VARIABLES: &[Variable] = &[
         default: "the loaded libamdhip64, else the library search path",
         meaning: "The real HIP runtime.",
         read: |config, value, _| set(path(value), |path| config.hip_lib = Some(path)),
+    },
+    Variable {
+        name: "XSCHED_KFD_MECHANISM",
+        values: "auto, update-queue, debug-trap, off",
+        default: "auto",
+        meaning: "How levels 2 and 3 take queues off the hardware; with `off` level 1 is in force whatever is \
+                  asked for.",
+        read: |config, value, _| set(kfd_mechanism(value), |mechanism| config.kfd_mechanism = mechanism),
     },
     Variable {
         name: "XSCHED_SOCKET",

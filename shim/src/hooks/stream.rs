@@ -49,9 +49,12 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         if let (Some((_, gone)), Some(process)) = (gone, process::get()) {
             gone.end(process);
         }
+        let process = process::get().filter(|_| own);
+        // The runtime may wait for what runs, and takes hardware queues apart.
+        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
         // SAFETY: the caller's own argument.
         let invoke = || unsafe { real(stream) };
-        let code = match process::get().filter(|_| gone.is_some()) {
+        let code = match process.filter(|_| gone.is_some()) {
             Some(process) => process.captures.destroy(process.real, stream, invoke),
             None => invoke(),
         };
@@ -102,6 +105,8 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
             }
             base.kernels.remove_modules();
         }
+        let process = process::get().filter(|_| own);
+        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
         // SAFETY: it takes no argument.
         let code = unsafe { real() };
         if let Some(base) = base {

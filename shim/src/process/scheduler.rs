@@ -8,13 +8,16 @@
 
 pub(crate) mod desk;
 mod global;
+mod hold;
 mod local;
 
 use super::{Process, get, warn_of_settings};
 use crate::thread::Thread;
 use desk::{Desk, Line};
+use hold::{Holder, Pause};
 use parking_lot::{Condvar, Mutex};
 use policies::registry::{self, Row};
+use protocol::codes::PreemptLevel;
 use protocol::config::SchedulerKind;
 use protocol::time::Time;
 use std::ptr;
@@ -55,6 +58,8 @@ pub(crate) struct Board {
     told: AtomicU8,
     /// To the server.
     line: Line,
+    /// Takes queues off the hardware.
+    hold: Holder,
     state: Mutex<Wanted>,
     changed: Condvar,
 }
@@ -73,6 +78,7 @@ impl Board {
         Self {
             told: AtomicU8::new(NOBODY),
             line: Line::new(),
+            hold: Holder::new(),
             state: Mutex::new(Wanted::default()),
             changed: Condvar::new(),
         }
@@ -177,7 +183,17 @@ impl Scheduler {
         }
     }
 
-    /// A queue came, went, or got another priority.
+    /// For a call of the program's that must find no queue off the hardware; until the answer is dropped.
+    pub(crate) fn pause_holds<'a>(&'a self, process: &'a Process) -> Option<Pause<'a>> {
+        self.board.hold.pause(&process.domain, &self.board.line)
+    }
+
+    /// The process ends: no queue stays off the hardware.
+    pub(crate) fn end_holds(&self) {
+        self.board.hold.end();
+    }
+
+    /// A queue came, went, or got another priority or level.
     pub(crate) fn changed(&self, _: &'static Process) {
         if self.board.told.load(Ordering::Acquire) != NOBODY {
             self.board.wake();
@@ -244,6 +260,7 @@ struct Member {
     handle: u64,
     /// The device's KFD id.
     device: u32,
+    level: PreemptLevel,
     queue: Arc<xqueue::XQueue>,
     desk: &'static Desk,
 }
@@ -254,7 +271,8 @@ fn members(process: &Process) -> Vec<Member> {
     for stream in process.queued.lock().iter() {
         if let (handle @ 1.., Some(queue)) = (stream.handle(), stream.queue()) {
             let device = process.devices.id(stream.hw.device());
-            members.push(Member { handle, device, queue: queue.clone(), desk: stream.desk() });
+            let (level, queue, desk) = (stream.level(), queue.clone(), stream.desk());
+            members.push(Member { handle, device, level, queue, desk });
         }
     }
     members

@@ -10,9 +10,10 @@ use crate::thread::Thread;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
+use protocol::codes::PreemptLevel;
 use std::cell::RefCell;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, XQueue};
 
@@ -24,6 +25,8 @@ pub(crate) struct Stream {
     queue: OnceLock<Option<Arc<XQueue>>>,
     /// The number of its XQueue as the program and schedulers know it; 0: it has none, and is never held.
     handle: AtomicU64,
+    /// The preemption level that is asked for.
+    level: AtomicI32,
     /// What a server is told of its queue.
     desk: Desk,
 }
@@ -35,8 +38,8 @@ impl Stream {
     /// A stream of the program.
     fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
-        let handle = AtomicU64::new(0);
-        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle, desk: Desk::new() }))
+        let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
+        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle, level, desk: Desk::new() }))
     }
 
     /// The default stream of a device.
@@ -79,6 +82,8 @@ impl Stream {
     fn has_queue(&'static self, process: &'static Process) {
         process.made.fetch_add(1, Ordering::AcqRel);
         process.queued.lock().push(self);
+        let auto = PreemptLevel::from_number(process.base.config.auto.level.into()).unwrap_or_default();
+        self.set_level(auto);
         if process.base.config.auto.enabled {
             self.give_handle(process);
         }
@@ -92,6 +97,16 @@ impl Stream {
     /// The number of its XQueue; 0 if it has none.
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Ordering::Acquire)
+    }
+
+    /// The preemption level that is asked for.
+    pub(crate) fn level(&self) -> PreemptLevel {
+        PreemptLevel::from_number(i64::from(self.level.load(Ordering::Acquire))).unwrap_or_default()
+    }
+
+    /// Asks for a level.
+    pub(crate) fn set_level(&self, level: PreemptLevel) {
+        self.level.store(level.number(), Ordering::Release);
     }
 
     /// What a server is told of its queue.

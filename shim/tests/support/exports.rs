@@ -9,7 +9,7 @@ use std::process::Command;
 pub(crate) const VERSION: &str = "XSCHED_1.0";
 
 /// The names of libc that the library interposes.
-pub(crate) const LIBC: [&str; 3] = ["dlsym", "dlvsym", "dlopen"];
+pub(crate) const LIBC: [&str; 4] = ["dlsym", "dlvsym", "dlopen", "ioctl"];
 
 /// A defined dynamic symbol, as readelf writes it: `name`, `name@@VERSION` or `name@VERSION`.
 #[derive(Debug, Clone, PartialEq, Eq)]

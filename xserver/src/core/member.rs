@@ -164,8 +164,9 @@ impl<P: Peer> Member<P> {
         self.awaited_since.filter(|_| self.progress.is_none()).map(|since| since.after(PATIENCE))
     }
 
-    /// Stores a permission if it is another than before; says whether it was.
-    pub fn permit(&mut self, permit: Permit) -> bool {
+    /// Stores a permission if it is another than before; says whether it was. That there are other `bystanders` is no change
+    /// by itself.
+    pub fn permit(&mut self, permit: Permit, bystanders: usize) -> bool {
         self.permit = permit;
         let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
         // 1 to 3.
@@ -176,7 +177,8 @@ impl<P: Peer> Member<P> {
         }
         self.stored = Some(word);
         self.generation = self.generation.wrapping_add(1);
-        self.peer.set_permission(u64::from(self.generation) << 32 | word);
+        let bystanders = if permit.run { 0 } else { bystanders.min(0xff) as u64 };
+        self.peer.set_permission(u64::from(self.generation) << 32 | bystanders << 16 | word);
         true
     }
 }

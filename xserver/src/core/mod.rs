@@ -258,7 +258,7 @@ impl<P: Peer> Core<P> {
     pub fn release_all(&mut self) {
         for member in &mut self.members {
             let permit = Permit { run: true, limit: true, reason: Reason::Off };
-            if member.permit(permit) {
+            if member.permit(permit, 0) {
                 member.peer.wake();
             }
         }
@@ -380,7 +380,8 @@ impl<P: Peer> Core<P> {
 
     fn publish_permissions(&mut self) {
         let together = self.guard.is_active();
-        for member in &mut self.members {
+        let units = self.engine.units();
+        for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let decided = member.decided;
             let permit = if !self.on {
                 Permit { run: true, limit: false, reason: Reason::Off }
@@ -389,7 +390,9 @@ impl<P: Peer> Core<P> {
             } else {
                 decided
             };
-            member.to_wake |= member.permit(permit);
+            // One of those who run there is whom it makes way for.
+            let running = units.uses(unit).iter().map(|used| self.devices[used.device].running).max();
+            member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1));
         }
         // After all words are stored: a wake-up takes its time.
         for member in self.members.iter_mut().filter(|member| member.to_wake) {

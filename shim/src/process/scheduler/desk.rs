@@ -86,6 +86,11 @@ impl Line {
         }
     }
 
+    /// The pages, if a server was ever meant to decide.
+    pub(super) fn pages_in_use(&self) -> Option<&Pages> {
+        self.pages.get()
+    }
+
     /// Sets how the server's clock differs.
     pub(super) fn set_offset(&self, offset: u64) {
         self.offset.store(offset, Ordering::Release);

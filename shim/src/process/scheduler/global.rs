@@ -16,11 +16,14 @@ mod seats;
 mod tests;
 
 use super::{Board, Member, block_signals, members, now};
+use crate::kfd;
 use crate::process::Process;
 use crate::thread::Thread;
 use bell::Kept;
 use connection::{Failure, Welcome};
 use pages::Pages;
+use protocol::codes::PreemptLevel;
+use protocol::message::ToServer;
 use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
 use protocol::socket;
 use protocol::time::Time;
@@ -56,6 +59,8 @@ pub(super) struct Client {
     seats: Seats,
     /// Whether the numbers are kept up to date at present.
     counts: bool,
+    /// What the server knows of levels.
+    told: (PreemptLevel, String),
 }
 
 /// Why a connection ended.
@@ -90,7 +95,15 @@ impl Client {
         path: PathBuf,
         members: impl Fn() -> Vec<Member> + 'static,
     ) -> Self {
-        Self { domain, board, members: Box::new(members), path, seats: Seats::default(), counts: false }
+        Self {
+            domain,
+            board,
+            members: Box::new(members),
+            path,
+            seats: Seats::default(),
+            counts: false,
+            told: Default::default(),
+        }
     }
 
     /// Lets the server decide as long as it is this turn.
@@ -164,6 +177,7 @@ impl Client {
             .map(|()| line.set_offset(connection::difference(offset)));
         drop((server_page, client_page, eventfd));
         self.seats.forget_announcements();
+        self.told = Default::default();
         let stop = Arc::new(AtomicBool::new(false));
         let listener = begun.and_then(|()| {
             let (domain, board, stop) = (self.domain, self.board.clone(), stop.clone());
@@ -183,6 +197,7 @@ impl Client {
             self.domain.store_permission(Permission::limited());
             self.seats.set_words(false);
         });
+        let _ = self.board.hold.step(self.domain, &self.board.line);
         self.domain.show_progress(false);
         self.board.line.bell.mute();
         if let Ok(listener) = listener {
@@ -207,6 +222,12 @@ impl Client {
             let changes = board.state.lock().changes;
             if seen != Some(changes) {
                 self.seats.update((self.members)(), line, pages, |message| unsent.extend(message.encode()));
+                let found = kfd::in_force();
+                if self.told != found {
+                    let (in_force, how) = found.clone();
+                    unsent.extend(ToServer::Preemption { in_force, how }.encode());
+                    self.told = found;
+                }
                 let told = board.in_turn(turn, || {
                     if seen.is_none() {
                         self.domain.follow_permission(&page.word);
@@ -292,21 +313,28 @@ fn listen(
         if stop.load(Ordering::SeqCst) {
             return;
         }
+        // First of all: whoever waits for the device waits for this.
+        let again = board.hold.step(domain, &board.line);
         domain.permission_changed();
         let reports = page.report.load(Ordering::SeqCst) != header.reported.load(Ordering::SeqCst);
         let waits = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
         if reports || waits && !board.line.counts.load(Ordering::SeqCst) {
             board.line.alarm.ring();
         }
-        futex_wait(&page.changes, seen);
+        futex_wait(&page.changes, seen, again);
     }
 }
 
-/// Sleeps until somebody wakes who has changed the word; not at all if it is not `seen` any more.
-fn futex_wait(word: &AtomicU32, seen: u32) {
-    let forever = ptr::null::<libc::timespec>();
-    // SAFETY: the word is valid; the kernel only reads it. Not private: the server wakes.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, forever) };
+/// Sleeps until somebody wakes who has changed the word, or for so long; not at all if it is not `seen` any more.
+fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
+    let limit = limit.map(timespec);
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the word and the time are valid; the kernel only reads them. Not private: the server wakes.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, limit) };
+}
+
+fn timespec(span: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: span.as_secs().try_into().unwrap_or(1), tv_nsec: span.subsec_nanos().into() }
 }
 
 fn futex_wake(word: &AtomicU32) {
@@ -332,10 +360,7 @@ fn wait(socket: Option<(c_int, bool)>, board: &Board, limit: Duration) -> bool {
     ];
     // Nothing is waited for longer than a lease.
     let limit = limit.min(LEASE);
-    let limit = libc::timespec {
-        tv_sec: limit.as_secs().try_into().unwrap_or(1),
-        tv_nsec: limit.subsec_nanos().into(),
-    };
+    let limit = timespec(limit);
     // SAFETY: two structures, as it says, and a time. All signals are blocked already.
     unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, ptr::null()) };
     let [socket, alarm] = polled.map(|polled| polled.revents);

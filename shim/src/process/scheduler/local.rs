@@ -5,7 +5,6 @@ use crate::process::Process;
 use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
-use protocol::codes::PreemptLevel;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
@@ -62,7 +61,7 @@ fn decide(
             queue: QueueId(handle),
             device: DeviceId(member.device),
             priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
-            level: PreemptLevel::Block,
+            level: member.level,
             activity,
             counts: Counts::default(),
         });

@@ -50,7 +50,7 @@ impl Pages {
     }
 
     /// The head of the client's page.
-    pub(super) fn header(&self) -> &'static ClientHeader {
+    pub(in super::super) fn header(&self) -> &'static ClientHeader {
         // SAFETY: as above.
         unsafe { self.client.cast().as_ref() }
     }

@@ -22,6 +22,7 @@ struct Seat {
     slot: usize,
     device: u32,
     priority: i32,
+    level: PreemptLevel,
     queue: Arc<XQueue>,
     desk: &'static Desk,
     announced: bool,
@@ -57,7 +58,15 @@ impl Seats {
         let mut come = Vec::new();
         for member in members {
             match left.remove(&member.handle) {
-                Some(seat) => drop(self.seats.insert(member.handle, seat)),
+                Some(mut seat) => {
+                    if seat.level != member.level {
+                        seat.level = member.level;
+                        if seat.announced {
+                            tell(&ToServer::Level { queue: QueueId(member.handle), level: seat.level });
+                        }
+                    }
+                    self.seats.insert(member.handle, seat);
+                }
                 None => come.push(member),
             }
         }
@@ -71,13 +80,13 @@ impl Seats {
                 tell(&ToServer::QueueDestroyed { queue: QueueId(handle) });
             }
         }
-        for Member { handle, device, queue, desk } in come {
+        for Member { handle, device, level, queue, desk } in come {
             // A queue for which there is no room runs when its process may; only nobody hears of it.
             let Some(slot) = self.take_slot() else { break };
             clear(pages.slot(slot));
             desk.set_slot(Some(pages.slot(slot)));
             let priority = queue.priority();
-            self.seats.insert(handle, Seat { slot, device, priority, queue, desk, announced: false });
+            self.seats.insert(handle, Seat { slot, device, priority, level, queue, desk, announced: false });
         }
         for (&handle, seat) in &mut self.seats {
             let current = seat.queue.priority();
@@ -91,7 +100,7 @@ impl Seats {
                     slot: u32::try_from(seat.slot).unwrap_or(u32::MAX),
                     device: DeviceId(seat.device),
                     priority: priority(current),
-                    level: PreemptLevel::Block,
+                    level: seat.level,
                 });
             } else if current != seat.priority {
                 seat.priority = current;

@@ -348,6 +348,7 @@ impl Bed {
                 let member = |(handle, queue, desk): &(u64, Arc<XQueue>, &'static Desk)| Member {
                     handle: *handle,
                     device: 42,
+                    level: PreemptLevel::Block,
                     queue: queue.clone(),
                     desk,
                 };

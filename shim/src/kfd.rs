@@ -1,0 +1,424 @@
+//! The runtime's requests to the KFD: `ioctl`, exported, and the queues that are known by it.
+//!
+//! Everything that is no request about queues goes straight on to whoever comes next, as if nobody were between. A request
+//! about queues is known by its number *and* by its descriptor (the type byte `K` is the console's as well), and made by
+//! [`Registry::intercept`], under the lock that holds and releases take too. In a forked child nobody looks: the parent's
+//! registry is never used there, and a child that starts HIP itself begins with none.
+//!
+//! What the driver can do is measured on the first queue of each device, before its creator knows it, and only where more
+//! than level 1 is asked for ([`ask`]).
+
+use crate::{elf, errno, lifecycle, process};
+use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
+use hal_kfd::{Kernel, Kfd, Kind, Registry};
+use hip_sys::kfd::{self, CreateQueue, Ioctl as _, Plain as _, debug};
+use parking_lot::Mutex;
+use protocol::codes::PreemptLevel;
+use protocol::config::KfdMechanism;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_ulong, c_void};
+use std::path::Path;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::time::Duration;
+
+/// The longest that a hold or a release of an idle queue may take: beyond that something is wrong with the machine.
+const LIMIT: Duration = Duration::from_millis(10);
+
+/// The next `ioctl` in the order of look-up.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// The queues of this process; null until the first one is made.
+static CONTEXT: AtomicPtr<Context> = AtomicPtr::new(ptr::null_mut());
+/// Held by whoever makes the context.
+static MAKING: Mutex<()> = Mutex::new(());
+/// The deepest level that anybody has asked for.
+static ASKED: AtomicI32 = AtomicI32::new(PreemptLevel::Block.number());
+
+type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
+
+/// `ioctl`, as libc declares it: its further argument, if there is one, is a word in the third register.
+///
+/// # Safety
+///
+/// That of libc's function.
+#[cfg_attr(not(any(test, races)), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let command = request as u32;
+    if is_about_queues(command)
+        && lifecycle::is_ready()
+        // SAFETY: the caller's promise: the argument belongs to the request.
+        && let Some(answer) = unsafe { intercept(descriptor, command, argument) }
+    {
+        return answer;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { pass_on(descriptor, request, argument) }
+}
+
+/// # Safety
+///
+/// That of libc's function.
+unsafe fn pass_on(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let mut next = NEXT.load(Ordering::Acquire);
+    if next.is_null() {
+        next = elf::find_after_us(c"ioctl").map_or(ptr::null_mut(), ptr::NonNull::as_ptr);
+        NEXT.store(next, Ordering::Release);
+    }
+    if next.is_null() {
+        // SAFETY: as the caller promises; the kernel takes the same three words.
+        return unsafe { libc::syscall(libc::SYS_ioctl, libc::c_long::from(descriptor), request, argument) }
+            as c_int;
+    }
+    // SAFETY: a definition of `ioctl` in an object that is never unloaded has this type, its third argument apart, which
+    // is a word in any case.
+    let next = unsafe { std::mem::transmute::<*mut c_void, Real>(next) };
+    // SAFETY: as the caller promises.
+    unsafe { next(descriptor, request, argument) }
+}
+
+/// Whether a request may be one about the KFD's queues.
+fn is_about_queues(command: u32) -> bool {
+    matches!(
+        kfd::request_number(command),
+        Some(
+            CreateQueue::NR
+                | kfd::DestroyQueue::NR
+                | kfd::UpdateQueue::NR
+                | kfd::SetCuMask::NR
+                | debug::RuntimeEnable::NR
+        )
+    )
+}
+
+/// Makes the request, if it is one of this process about its queues.
+///
+/// # Safety
+///
+/// The argument is what the program passed to `ioctl` with this command.
+#[cold]
+unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
+    let before = errno::get();
+    let size = (command >> 16 & 0x3fff) as usize;
+    let first = kfd::request_number(command) == Some(CreateQueue::NR);
+    let context = match context() {
+        Some(context) => context.is_for(descriptor).then_some(context),
+        // Whatever comes before the first queue is not about one that could be held.
+        None if first => {
+            // SAFETY: the caller's promise.
+            let creation = unsafe { copy_of::<CreateQueue>(argument, size) };
+            creation.and_then(|creation| make_context(descriptor, &creation))
+        }
+        None => None,
+    };
+    errno::set(before);
+    let context = context.filter(|_| !argument.is_null() && size != 0)?;
+    // SAFETY: the caller's promise: so many bytes are there, to be read and written, and nobody else uses them meanwhile.
+    let bytes = unsafe { slice::from_raw_parts_mut(argument.cast::<u8>(), size) };
+    let result = context.registry.intercept(command, bytes)?;
+    if first && result.is_ok() {
+        context.created(&CreateQueue::from_bytes(bytes));
+    }
+    Some(match result {
+        Ok(value) => {
+            errno::set(before);
+            value
+        }
+        Err(error) => {
+            errno::set(error.0);
+            -1
+        }
+    })
+}
+
+/// # Safety
+///
+/// `size` bytes are there to be read, or the address is null.
+unsafe fn copy_of<A: kfd::Plain>(argument: *mut c_void, size: usize) -> Option<A> {
+    if argument.is_null() || size == 0 {
+        return None;
+    }
+    // Older callers' structures are shorter, and what they lack is zero.
+    // SAFETY: the caller's promise.
+    Some(A::from_bytes(unsafe { slice::from_raw_parts(argument.cast::<u8>(), size) }))
+}
+
+/// The queues of this process. Only for calls that count as the program's own, and threads of ours.
+pub(crate) fn context() -> Option<&'static Context> {
+    // SAFETY: null, or leaked by `make_context`.
+    unsafe { CONTEXT.load(Ordering::Acquire).as_ref() }
+}
+
+/// A process begins: the queues of the one that it was forked from are none of its own.
+pub(crate) fn begin(level: u8) {
+    CONTEXT.store(ptr::null_mut(), Ordering::Release);
+    ASKED.store(i32::from(level), Ordering::Release);
+}
+
+/// The deepest level that anybody has asked for.
+fn asked() -> PreemptLevel {
+    PreemptLevel::from_number(i64::from(ASKED.load(Ordering::Acquire))).unwrap_or_default()
+}
+
+/// Somebody asks for a level. Measures what has not been measured yet, on queues that are idle. False: it is known that
+/// level 1 stays in force.
+pub(crate) fn ask(level: PreemptLevel) -> bool {
+    ASKED.fetch_max(level.number(), Ordering::AcqRel);
+    if level == PreemptLevel::Block {
+        return true;
+    }
+    if process::base().is_none_or(|base| base.config.kfd_mechanism == KfdMechanism::Off) {
+        return false;
+    }
+    context().is_none_or(|context| {
+        context.measure_idle();
+        !context.is_refused()
+    })
+}
+
+/// The level in force, and by what, or why it is not the one that is asked for.
+pub(crate) fn in_force() -> (PreemptLevel, String) {
+    if asked() == PreemptLevel::Block {
+        return (PreemptLevel::Block, String::new());
+    }
+    match context() {
+        Some(context) => match context.in_force() {
+            Ok(found) => found,
+            Err(why) => (PreemptLevel::Block, why),
+        },
+        None if process::base().is_some_and(|base| base.config.kfd_mechanism == KfdMechanism::Off) => {
+            (PreemptLevel::Block, Refusal::Off.to_string())
+        }
+        None => {
+            (PreemptLevel::Block, "the program has no hardware queue yet, or makes them unseen".to_owned())
+        }
+    }
+}
+
+#[cold]
+fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Context> {
+    let _making = MAKING.lock();
+    if let Some(context) = context() {
+        return context.is_for(descriptor).then_some(context);
+    }
+    let choice = choice(process::base()?.config.kfd_mechanism);
+    let kernel = Arc::new(Kfd::recognise(descriptor)?);
+    let mut never = None;
+    let kind = match choice {
+        Choice::Off => return None,
+        // Only this mechanism has to be chosen before there is a queue.
+        Choice::Only(Kind::DebugTrap) => match facts(&*kernel, creation.gpu_id)
+            .and_then(|facts| probe::choose(choice, &facts, drains(&facts)))
+        {
+            Ok(kind) => kind,
+            Err(refusal) => {
+                never = Some(refusal);
+                Kind::UpdateQueue
+            }
+        },
+        _ => Kind::UpdateQueue,
+    };
+    let registry = Registry::new(kernel.clone(), kind);
+    let devices = Mutex::new(BTreeMap::new());
+    let context = Box::leak(Box::new(Context { registry, kernel, choice, never, devices }));
+    CONTEXT.store(context, Ordering::Release);
+    Some(context)
+}
+
+fn choice(mechanism: KfdMechanism) -> Choice {
+    match mechanism {
+        KfdMechanism::Auto => Choice::Auto,
+        KfdMechanism::UpdateQueue => Choice::Only(Kind::UpdateQueue),
+        KfdMechanism::DebugTrap => Choice::Only(Kind::DebugTrap),
+        KfdMechanism::Off => Choice::Off,
+    }
+}
+
+fn facts(kernel: &dyn Kernel, gpu_id: u32) -> Result<Facts, Refusal> {
+    Facts::read(kernel, Path::new("/sys"), gpu_id, Kfd::is_simulated()).map_err(Refusal::Failed)
+}
+
+/// Whether a hold may wait for running kernels: on a simulated device, if exactly that is asked for.
+fn drains(facts: &Facts) -> bool {
+    facts.simulated && asked() == PreemptLevel::Deactivate
+}
+
+/// What was found out about a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ability {
+    pub(crate) facts: Facts,
+    pub(crate) cost: Cost,
+}
+
+/// The queues of this process, and what holding them takes.
+pub(crate) struct Context {
+    pub(crate) registry: Registry,
+    kernel: Arc<Kfd>,
+    choice: Choice,
+    /// Why nothing is ever held, if that was known from the beginning.
+    never: Option<Refusal>,
+    /// By the devices' KFD ids.
+    devices: Mutex<BTreeMap<u32, Result<Ability, Refusal>>>,
+}
+
+impl Context {
+    /// Whether a descriptor of the program's is the device that the queues are of.
+    fn is_for(&self, descriptor: c_int) -> bool {
+        Kfd::is(descriptor)
+    }
+
+    /// A queue has come into being, and its creator does not know it yet: it is idle.
+    fn created(&self, creation: &CreateQueue) {
+        let queues = self.registry.queues();
+        let Some(queue) = queues.iter().find(|queue| queue.id == creation.queue_id) else { return };
+        if !queue.is_compute() {
+            return;
+        }
+        if asked() != PreemptLevel::Block && !queue.arbiter.held() {
+            self.measure(queue.id, queue.gpu_id);
+        }
+        process::level_changed();
+    }
+
+    /// Measures what a hold costs, once for a device.
+    fn measure(&self, queue: u32, gpu_id: u32) {
+        if self.never.is_some() || self.devices.lock().contains_key(&gpu_id) {
+            return;
+        }
+        let ability = facts(&*self.kernel, gpu_id).and_then(|facts| {
+            probe::choose(self.choice, &facts, drains(&facts))?;
+            let cost = probe::measure(&self.registry, &*self.kernel, queue, LIMIT, facts.cwsr == Some(true))?;
+            Ok(Ability { facts, cost })
+        });
+        match &ability {
+            Ok(ability) => tracing::debug!(
+                gpu_id,
+                hold_us = ability.cost.hold.as_micros(),
+                release_us = ability.cost.release.as_micros(),
+                "holds by {} ({})",
+                self.registry.mechanism().name(),
+                ability.facts.scheduler
+            ),
+            Err(refusal) => {
+                tracing::warn!(
+                    "GPU {gpu_id}: level {} is asked for and level 1 in force: {refusal}",
+                    asked()
+                );
+            }
+        }
+        self.devices.lock().insert(gpu_id, ability);
+    }
+
+    /// Measures devices that have not been, where a queue is idle at the moment.
+    fn measure_idle(&self) {
+        for queue in self.registry.queues() {
+            // SAFETY: this is the process whose queues these are; the runtime gives an index's memory back after it has
+            // destroyed the queue, and one that it destroys right now was idle long before.
+            let idle = queue.is_compute() && !queue.arbiter.held() && !unsafe { queue.has_work() };
+            if idle {
+                self.measure(queue.id, queue.gpu_id);
+            }
+        }
+        process::level_changed();
+    }
+
+    /// Whether it is known that nothing is ever held.
+    fn is_refused(&self) -> bool {
+        self.never.is_some()
+            || self.registry.given_up().is_some()
+            || self.devices.lock().values().any(Result::is_err)
+    }
+
+    /// What was found out about the devices on which there are queues: all or nothing.
+    fn abilities(&self) -> Result<Vec<Ability>, String> {
+        if let Some(refusal) = self.never {
+            return Err(refusal.to_string());
+        }
+        if let Some(errno) = self.registry.given_up() {
+            return Err(format!("the driver did not get a queue off in time ({errno}): level 1 for good"));
+        }
+        let devices = self.registry.devices();
+        let known = self.devices.lock();
+        if devices.is_empty() {
+            return Err("the program has no hardware queue yet".to_owned());
+        }
+        devices
+            .iter()
+            .map(|gpu_id| match known.get(gpu_id) {
+                Some(Ok(ability)) => Ok(*ability),
+                Some(Err(refusal)) => Err(refusal.to_string()),
+                None => Err(format!(
+                    "no queue of GPU {gpu_id} has been idle yet, so that a hold could be measured"
+                )),
+            })
+            .collect()
+    }
+
+    /// The level in force and by what.
+    ///
+    /// # Errors
+    /// Why it is level 1.
+    fn in_force(&self) -> Result<(PreemptLevel, String), String> {
+        let abilities = self.abilities()?;
+        // What saves waves interrupts them, whatever was asked for.
+        let saves = abilities.iter().all(|ability| ability.facts.cwsr == Some(true));
+        let level = if saves { PreemptLevel::Interrupt } else { PreemptLevel::Deactivate };
+        Ok((level, self.registry.mechanism().name().to_owned()))
+    }
+
+    /// What the probe measured for all devices together, and whether an update stops everybody's queues for a moment;
+    /// nothing while level 1 is in force.
+    pub(crate) fn cost(&self) -> Option<(Cost, bool)> {
+        let abilities = self.abilities().ok()?;
+        let mut sum = Cost::default();
+        for ability in &abilities {
+            sum.hold += ability.cost.hold;
+            sum.hold_max += ability.cost.hold_max;
+            sum.release += ability.cost.release;
+            sum.release_max += ability.cost.release_max;
+        }
+        Some((sum, abilities.iter().any(|ability| ability.facts.scheduler == Scheduler::Hws)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
+    /// By the exported function.
+    fn call(descriptor: c_int, request: u32, argument: *mut c_void) -> c_int {
+        // SAFETY: each caller passes what its request takes.
+        unsafe { ioctl(descriptor, c_ulong::from(request), argument) }
+    }
+
+    #[test]
+    fn what_is_not_about_queues_is_passed_on_with_its_errno() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"12345").unwrap();
+        let mut waiting: c_int = 0;
+        errno::set(0);
+        let asked = call(reader.as_raw_fd(), libc::FIONREAD as u32, ptr::from_mut(&mut waiting).cast());
+        assert_eq!((asked, waiting, errno::get()), (0, 5, 0));
+        assert_eq!((call(-1, libc::FIONREAD as u32, ptr::null_mut()), errno::get()), (-1, libc::EBADF));
+    }
+
+    #[test]
+    fn a_request_of_the_same_number_for_another_device_is_passed_on() {
+        assert!(lifecycle::ready_for(hip_sys::table::Class::Resolve));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        for command in [CreateQueue::COMMAND, kfd::DestroyQueue::COMMAND, kfd::UpdateQueue::COMMAND] {
+            assert!(is_about_queues(command));
+            let mut argument = [0u8; 256];
+            let answer = call(null.as_raw_fd(), command, argument.as_mut_ptr().cast());
+            assert_eq!((answer, errno::get()), (-1, libc::ENOTTY));
+            // A null argument is the kernel's to refuse.
+            assert_eq!(call(null.as_raw_fd(), command, ptr::null_mut()), -1);
+        }
+        assert!(context().is_none());
+        // The console's, with the same letter.
+        assert!(!is_about_queues(0x4b46));
+    }
+}

@@ -1,0 +1,361 @@
+//! Levels 2 and 3: whether a suspension takes the process's queues off the hardware, and doing so.
+//!
+//! A suspension has stopped the launches by its word before anybody comes here. What is in flight then ends by itself, or
+//! its queues are held until the process may run again: whichever is expected to cost less ([`Costs::pays`]). Who saw the
+//! permission change calls [`Holder::step`], and calls it again when it says so. All of them may: each step looks at the
+//! permission anew, under the lock, so that the last one to look does what is right then. None calls HIP.
+//!
+//! A hold covers all devices of the process or none.
+
+use super::desk::Line;
+use crate::kfd::{self, Context};
+use hal_kfd::Outcome;
+use parking_lot::Mutex;
+use protocol::page::{HoldWords, UNKNOWN};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use xqueue::{Domain, Outstanding, Permission};
+
+/// First pause until a held process is looked at again: a launch that was decided before the suspension may have come to
+/// a queue that had no work. Doubled each time.
+const FIRST_LOOK: Duration = Duration::from_micros(50);
+/// Longest such pause.
+const LAST_LOOK: Duration = Duration::from_millis(20);
+/// A failed request is made again after this.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// What a hold and a release take, as measured lately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Costs {
+    hold: Duration,
+    release: Duration,
+    /// Both stop the queues of all processes on the device for as long.
+    everybody: bool,
+}
+
+impl Costs {
+    /// Whether a hold costs less than waiting for what is expected to run for so long. While the queues are saved and restored
+    /// the device does nothing for this process, which it would have done instead of waiting; and where an update stops
+    /// everybody, nothing for the bystanders either. Nobody knows for how long what is unknown runs.
+    fn pays(&self, expected: Option<Duration>, bystanders: u8) -> bool {
+        let stopped = 1 + if self.everybody { u32::from(bystanders) } else { 0 };
+        expected.is_none_or(|expected| expected > self.both() * stopped)
+    }
+
+    /// A release returns before the device has restored what it saved, which is as much again.
+    fn both(&self) -> Duration {
+        self.hold + self.release.max(self.hold)
+    }
+
+    /// Takes what a request cost into account.
+    fn learn(cost: &mut Duration, took: Duration) {
+        *cost = if cost.is_zero() { took } else { (*cost * 3 + took) / 4 };
+    }
+
+    /// A hold was found too costly: what made it so may have passed, and only another try shows that.
+    fn fade(&mut self) {
+        self.hold -= self.hold / 256;
+        self.release -= self.release / 256;
+    }
+}
+
+/// What becomes of a suspension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// There is none, or it is one of level 1.
+    Running,
+    /// What is in flight is waited for, until it is certain that this was the wrong choice.
+    Waiting { until: Option<Instant> },
+    /// The queues with work are off the hardware; looked at again after this pause.
+    Held { look: Duration },
+    /// A hold failed; what is in flight is waited for.
+    Failed,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    costs: Option<Costs>,
+    /// Some queue's state is not known.
+    unsettled: bool,
+    report: Report,
+}
+
+/// What there is to tell.
+#[derive(Debug, Clone, Copy, Default)]
+struct Report {
+    holds: u64,
+    waits: u64,
+    failures: u64,
+    expected: Option<Duration>,
+    /// When the last request of the last hold was made, and answered.
+    stood: Option<(Instant, Instant)>,
+}
+
+/// Takes the queues of the process off the hardware, and puts them back.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    state: Mutex<State>,
+    /// Calls under way beside which nothing is held.
+    pauses: AtomicU32,
+    ended: AtomicBool,
+}
+
+/// Nothing is held while this lives.
+pub(crate) struct Pause<'a> {
+    holder: &'a Holder,
+    domain: &'a Domain,
+    line: &'a Line,
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.holder.pauses.fetch_sub(1, Ordering::SeqCst);
+        let _ = self.holder.step(self.domain, self.line);
+    }
+}
+
+impl Holder {
+    pub(super) fn new() -> Self {
+        let phase = Phase::Running;
+        let state = State { phase, costs: None, unsettled: false, report: Report::default() };
+        Self { state: Mutex::new(state), pauses: AtomicU32::new(0), ended: AtomicBool::new(false) }
+    }
+
+    /// Does what the permission in force says. Returns after what time to do that again although nothing changed.
+    pub(super) fn step(&self, domain: &Domain, line: &Line) -> Option<Duration> {
+        let context = kfd::context()?;
+        let mut state = self.state.lock();
+        // Under the lock: see above.
+        let permission = domain.permission();
+        let free = self.pauses.load(Ordering::SeqCst) != 0 || self.ended.load(Ordering::SeqCst);
+        let again = if permission.run() || permission.level() < 2 || free {
+            state.run(context, domain)
+        } else {
+            state.suspend(context, domain, permission, Instant::now())
+        };
+        if let Some(pages) = line.pages_in_use() {
+            state.report.write(state.costs, &pages.header().holds, line);
+        }
+        let given_up = context.registry.given_up().is_some() && state.phase == Phase::Failed;
+        drop(state);
+        if given_up {
+            crate::process::level_changed();
+        }
+        again
+    }
+
+    /// For a call that must find no queue held: releases, and holds nothing until this is dropped.
+    pub(super) fn pause<'a>(&'a self, domain: &'a Domain, line: &'a Line) -> Option<Pause<'a>> {
+        kfd::context()?;
+        self.pauses.fetch_add(1, Ordering::SeqCst);
+        let pause = Pause { holder: self, domain, line };
+        let _ = self.step(domain, line);
+        Some(pause)
+    }
+
+    /// The process ends: everything is released, and nothing held any more.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(context) = kfd::context() {
+            let _state = self.state.lock();
+            let _ = context.registry.shut_down();
+        }
+    }
+}
+
+impl State {
+    /// The process may run.
+    fn run(&mut self, context: &Context, domain: &Domain) -> Option<Duration> {
+        if let Phase::Held { .. } = self.phase {
+            let outcome = each(&context.registry.holding(), |gpu_id| context.registry.release(gpu_id));
+            domain.forget_times();
+            if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
+                Costs::learn(&mut costs.release, outcome.took);
+            }
+            self.unsettled |= outcome.unsettled != 0;
+            if let Some(errno) = outcome.error {
+                tracing::warn!("queues were not put back at once ({errno}): trying until they are");
+            }
+        }
+        self.phase = Phase::Running;
+        self.settle(context)
+    }
+
+    /// The process is suspended.
+    fn suspend(
+        &mut self,
+        context: &Context,
+        domain: &Domain,
+        permission: Permission,
+        now: Instant,
+    ) -> Option<Duration> {
+        let outstanding = domain.outstanding();
+        if self.phase == Phase::Running {
+            let Some((cost, everybody)) = context.cost() else {
+                self.phase = Phase::Failed;
+                return self.settle(context);
+            };
+            let costs = self.costs.get_or_insert(Costs { hold: cost.hold, release: cost.release, everybody });
+            self.phase = Phase::Waiting { until: None };
+            if outstanding.commands != 0 {
+                self.report.expected = outstanding.remaining;
+                if !costs.pays(outstanding.remaining, permission.bystanders()) {
+                    self.report.waits += 1;
+                    // If it still runs when the hold would have paid for itself, what was expected was wrong.
+                    let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
+                    costs.fade();
+                    self.phase = Phase::Waiting { until: Some(until) };
+                }
+            }
+        }
+        match self.phase {
+            Phase::Running | Phase::Failed => self.settle(context),
+            Phase::Waiting { until: Some(until) } if now < until => Some(until - now),
+            // Nothing to hold, or not yet.
+            Phase::Waiting { .. } if outstanding.commands == 0 => outstanding.launching.then_some(FIRST_LOOK),
+            Phase::Waiting { .. } => {
+                self.hold(context, domain, FIRST_LOOK);
+                self.look(outstanding)
+            }
+            Phase::Held { look } => {
+                self.hold(context, domain, (look * 2).min(LAST_LOOK));
+                self.look(outstanding)
+            }
+        }
+    }
+
+    /// When to look again at what was held.
+    fn look(&self, outstanding: Outstanding) -> Option<Duration> {
+        match self.phase {
+            Phase::Held { look } => (outstanding.commands != 0 || outstanding.launching).then_some(look),
+            _ if self.unsettled => Some(RETRY),
+            _ => None,
+        }
+    }
+
+    /// Takes the queues that have work, and are not held yet, off the hardware.
+    fn hold(&mut self, context: &Context, domain: &Domain, look: Duration) {
+        let first = !matches!(self.phase, Phase::Held { .. });
+        // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
+        // after it has destroyed the queue, which takes the registry's lock.
+        let outcome = each(&context.registry.devices(), |gpu_id| unsafe { context.registry.hold(gpu_id) });
+        let failed = outcome.error.is_some() || outcome.unsettled != 0;
+        if outcome.requests != 0 && !failed {
+            domain.forget_times();
+            self.report.stood = outcome.asked_at.map(|asked| (asked, Instant::now()));
+            self.report.holds += u64::from(first || self.report.holds == 0);
+            if let Some(costs) = self.costs.as_mut().filter(|_| first) {
+                Costs::learn(&mut costs.hold, outcome.took);
+            }
+        }
+        self.phase = Phase::Held { look };
+        if failed {
+            self.back_out(context, domain, &outcome);
+        }
+    }
+
+    /// All or nothing: what was held is released, and this suspension is one of level 1.
+    fn back_out(&mut self, context: &Context, domain: &Domain, outcome: &Outcome) {
+        let said = outcome.error.map_or_else(|| "its state is unknown".to_owned(), |errno| errno.to_string());
+        match context.registry.given_up() {
+            Some(_) => tracing::error!(
+                "a queue did not come off the hardware in time ({said}), for which the driver resets the GPU: level 1 from now on"
+            ),
+            None => tracing::warn!(
+                "a queue could not be taken off the hardware ({said}): waiting for what it runs"
+            ),
+        }
+        self.report.failures += 1;
+        let _ = self.run(context, domain);
+        self.phase = Phase::Failed;
+    }
+
+    /// Makes failed requests again.
+    fn settle(&mut self, context: &Context) -> Option<Duration> {
+        if !self.unsettled {
+            return None;
+        }
+        let outcome = context.registry.settle();
+        self.unsettled = outcome.unsettled != 0;
+        self.unsettled.then_some(RETRY)
+    }
+}
+
+/// The outcomes of all devices together.
+fn each(devices: &BTreeSet<u32>, mut act: impl FnMut(u32) -> Outcome) -> Outcome {
+    let mut all = Outcome::default();
+    for &gpu_id in devices {
+        let one = act(gpu_id);
+        all.queues += one.queues;
+        all.unsettled += one.unsettled;
+        all.requests += one.requests;
+        all.took += one.took;
+        all.error = all.error.or(one.error);
+        all.asked_at = one.asked_at.or(all.asked_at);
+    }
+    all
+}
+
+impl Report {
+    fn write(&self, costs: Option<Costs>, words: &HoldWords, line: &Line) {
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(UNKNOWN);
+        let costs = costs.unwrap_or_default();
+        words.waits.store(self.waits, Ordering::Relaxed);
+        words.failures.store(self.failures, Ordering::Relaxed);
+        words.expected_ns.store(self.expected.map_or(UNKNOWN, nanos), Ordering::Relaxed);
+        words.hold_ns.store(nanos(costs.hold), Ordering::Relaxed);
+        words.release_ns.store(nanos(costs.release), Ordering::Relaxed);
+        if let Some((asked, stood)) = self.stood {
+            // Both clocks are the same one; the server's may be set off from it.
+            let (here, there) = (Instant::now(), line.now());
+            let at =
+                |instant: Instant| there.0.saturating_sub(nanos(here.saturating_duration_since(instant)));
+            words.asked_at.store(at(asked), Ordering::Relaxed);
+            words.stood_at.store(at(stood), Ordering::Relaxed);
+        }
+        words.holds.store(self.holds, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    const COSTS: Costs = Costs { hold: micros(60), release: micros(40), everybody: false };
+
+    #[test]
+    fn a_hold_pays_where_waiting_would_take_longer() {
+        assert!(COSTS.pays(Some(micros(121)), 0));
+        assert!(!COSTS.pays(Some(micros(120)), 0));
+        assert!(COSTS.pays(None, 9), "who knows");
+        assert!(COSTS.pays(Some(micros(121)), 9), "they are not stopped");
+        let costs = Costs { everybody: true, ..COSTS };
+        assert!(costs.pays(Some(micros(121)), 0));
+        assert!(!costs.pays(Some(micros(360)), 2), "two others stand still for as long");
+        assert!(costs.pays(Some(micros(361)), 2));
+        let costs = Costs { release: micros(90), ..COSTS };
+        assert!(!costs.pays(Some(micros(150)), 0), "the longer one of both counts for what is restored");
+    }
+
+    #[test]
+    fn costs_follow_what_is_measured_and_fade_where_they_forbid() {
+        let mut cost = Duration::ZERO;
+        Costs::learn(&mut cost, micros(100));
+        assert_eq!(cost, micros(100));
+        Costs::learn(&mut cost, micros(500));
+        assert_eq!(cost, micros(200));
+        let mut costs = Costs { hold: micros(5_000), release: micros(5_000), everybody: false };
+        let mut tries = 0;
+        while !costs.pays(Some(micros(6_000)), 0) {
+            costs.fade();
+            tries += 1;
+        }
+        assert!((50..400).contains(&tries), "{tries}");
+    }
+}
