@@ -1,9 +1,11 @@
 //! The driver as something that executes ioctls, and the descriptor through which the real one is reached.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use hip_sys::kfd::Ioctl;
 
@@ -100,8 +102,20 @@ impl Kfd {
     /// # Errors
     /// There is none, or the process may not use it.
     pub fn open() -> io::Result<Self> {
+        Self::open_c(DEVICE)
+    }
+
+    /// Opens the device where another root has it, for example a container's, to ask what it is.
+    ///
+    /// # Errors
+    /// As [`Kfd::open`].
+    pub fn open_at(path: &Path) -> io::Result<Self> {
+        Self::open_c(&CString::new(path.as_os_str().as_bytes())?)
+    }
+
+    fn open_c(path: &CStr) -> io::Result<Self> {
         // SAFETY: a terminated path.
-        let fd = unsafe { libc::open(DEVICE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

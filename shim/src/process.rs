@@ -165,10 +165,10 @@ pub(crate) fn level_changed() {
 pub(crate) fn end() {
     let Some(process) = get() else { return };
     // Before the runtime waits for what it has running.
-    process.scheduler.end_holds();
+    let holds = process.scheduler.end_holds();
     let totals = process.totals();
     tracing::debug!(
-        "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} pending={}",
+        "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} holds={holds} pending={}",
         totals.queues,
         totals.direct,
         totals.deferred,

@@ -2,9 +2,11 @@
 //!
 //! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
 //! what the library does with HIP's functions; `queues` what the driver shows of a process;
-//! `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! `doctor` what
+//! the machine offers and why a process is scheduled or is not; `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
 mod ask;
+mod doctor;
 mod hooks;
 mod list;
 mod place;
@@ -93,6 +95,17 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Say what this machine offers, and why a process is scheduled or is not
+    ///
+    /// One line for each thing that was found: `ok`, `note`, or `BAD` for what keeps something from working. With PID the device is
+    /// looked at as that process sees it. Exit code 1 if anything is bad.
+    Doctor {
+        /// The process
+        pid: Option<u32>,
+        /// Print JSON: `ok`, and the `findings` with `verdict` (good, note, bad), `about` and `text`
+        #[arg(long)]
+        json: bool,
+    },
     /// Start a server where none runs, and wait until it accepts; `run` starts this
     #[command(hide = true)]
     StartServer {
@@ -135,6 +148,7 @@ fn main() -> ExitCode {
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Hooks { conservative, json } => hooks(conservative, json),
             Command::Queues { pid, json } => queues(pid, json),
+            Command::Doctor { pid, json } => doctor(&place, pid, json),
             Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
         });
     result.unwrap_or_else(|error| {
@@ -176,6 +190,15 @@ fn queues(pid: u32, json: bool) -> anyhow::Result<ExitCode> {
         false => queues.text(table::terminal_width(io::stdout())),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn doctor(place: &Place, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCode> {
+    let report = doctor::look(place, pid);
+    say(&match json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => report.text(),
+    })?;
+    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn switch(place: &Place, request: &Request, done: &str) -> anyhow::Result<ExitCode> {

@@ -161,7 +161,7 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<Variables> {
 }
 
 /// The library to preload, as an absolute path that the loader can be told.
-fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let folder = this.parent().context("this program's own file lies nowhere")?;
     let found = match option {

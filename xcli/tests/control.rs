@@ -73,7 +73,7 @@ fn a_server_that_does_not_answer() {
 fn a_server_that_answers_nonsense() {
     let answers: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 400 Bad Request", "no frames of giveway"),
-        (b"GIVW\x09\0\x02\x02\0\0\0\0", "speaks version 9 of the protocol, this one 1"),
+        (b"GIVW\x09\0\x02\x02\0\0\0\0", "speaks version 9 of the protocol, this one 2"),
         (&Frame::encode(REPLY, b"{}"), "makes no sense"),
         (&Frame::encode(REPLY, br#"{"error":"out of\nmemory"}"#), "says: out of?memory"),
         (&Frame::encode(77, b""), "a frame of kind 0x4d"),

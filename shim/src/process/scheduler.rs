@@ -6,6 +6,7 @@
 //! changed; the agent sets a word only while it holds `state` and is still meant to, so that nothing that it had in mind
 //! outlives a change of mind.
 
+mod chaos;
 pub(crate) mod desk;
 mod global;
 mod hold;
@@ -18,7 +19,7 @@ use hold::{Holder, Pause};
 use parking_lot::{Condvar, Mutex};
 use policies::registry::{self, Row};
 use protocol::codes::PreemptLevel;
-use protocol::config::SchedulerKind;
+use protocol::config::{SchedulerKind, TestMode};
 use protocol::time::Time;
 use std::ptr;
 use std::sync::Arc;
@@ -104,6 +105,7 @@ impl Board {
 
 impl Observer for Board {
     fn turned_ready(&self, _: xqueue::QueueId, tag: usize) {
+        self.hold.turned_ready();
         match self.told.load(Ordering::Acquire) {
             LOCAL => self.wake(),
             // SAFETY: every queue of this domain is made with the address of its stream's desk as its tag, and streams
@@ -114,6 +116,7 @@ impl Observer for Board {
     }
 
     fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
+        self.hold.turned_idle();
         match self.told.load(Ordering::Acquire) {
             LOCAL => self.wake(),
             // SAFETY: as above.
@@ -144,7 +147,13 @@ impl Scheduler {
             warn_of_settings(config);
         }
         match config.scheduler_in_force() {
-            SchedulerKind::App => {}
+            SchedulerKind::App => {
+                if let Some(TestMode::Chaos(seed)) = config.test
+                    && config.auto.level > 1
+                {
+                    chaos::start(process, &self.board, seed);
+                }
+            }
             SchedulerKind::Local => {
                 let row = config.policy.and_then(registry::find).unwrap_or(registry::DEFAULT);
                 self.decide_by(process, Decider::Policy(row));
@@ -188,9 +197,9 @@ impl Scheduler {
         self.board.hold.pause(&process.domain, &self.board.line)
     }
 
-    /// The process ends: no queue stays off the hardware.
-    pub(crate) fn end_holds(&self) {
-        self.board.hold.end();
+    /// The process ends: no queue stays off the hardware. Returns how often some were off it.
+    pub(crate) fn end_holds(&self) -> u64 {
+        self.board.hold.end()
     }
 
     /// A queue came, went, or got another priority or level.

@@ -67,6 +67,15 @@ pub const MODES: &[Mode] = &[
         warns: true,
         of_all: true,
     },
+    // The whole process off the hardware at random, kernels and all.
+    Mode {
+        name: "hold",
+        env: &[QUEUES, ("XSCHED_TEST", "chaos:2"), ("XSCHED_AUTO_XQUEUE_LEVEL", "3")],
+        counts: &["holds"],
+        of_work: true,
+        warns: true,
+        of_all: true,
+    },
     Mode {
         name: "local",
         env: &[QUEUES, ("XSCHED_POLICY", "HPF")],

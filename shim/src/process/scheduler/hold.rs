@@ -13,7 +13,7 @@ use hal_kfd::Outcome;
 use parking_lot::Mutex;
 use protocol::page::{HoldWords, UNKNOWN};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use xqueue::{Domain, Outstanding, Permission};
 
@@ -100,6 +100,10 @@ pub(crate) struct Holder {
     /// Calls under way beside which nothing is held.
     pauses: AtomicU32,
     ended: AtomicBool,
+    /// A test: every suspension holds, whatever it costs.
+    always: AtomicBool,
+    /// Queues that have work, in the lower half; how often one turned ready, in the upper one.
+    ready: AtomicU64,
 }
 
 /// Nothing is held while this lives.
@@ -120,7 +124,37 @@ impl Holder {
     pub(super) fn new() -> Self {
         let phase = Phase::Running;
         let state = State { phase, costs: None, unsettled: false, report: Report::default() };
-        Self { state: Mutex::new(state), pauses: AtomicU32::new(0), ended: AtomicBool::new(false) }
+        Self {
+            state: Mutex::new(state),
+            pauses: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
+            always: AtomicBool::new(false),
+            ready: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on every suspension holds.
+    pub(super) fn hold_always(&self) {
+        self.always.store(true, Ordering::SeqCst);
+    }
+
+    /// A queue has its first unfinished command, which is not launched yet.
+    pub(super) fn turned_ready(&self) {
+        self.ready.fetch_add(1 << 32 | 1, Ordering::SeqCst);
+    }
+
+    /// A queue has nothing left. With the last one that has, the hardware queues have nothing left: they are not worth a
+    /// hold until something is written again. Waits for nobody.
+    pub(super) fn turned_idle(&self) {
+        let now = self.ready.fetch_sub(1, Ordering::SeqCst) - 1;
+        if now & u64::from(u32::MAX) == 0
+            && kfd::is_asked_for()
+            && let Some(context) = kfd::context()
+        {
+            let still = || self.ready.load(Ordering::SeqCst) == now;
+            // SAFETY: as for a hold, below.
+            unsafe { context.registry.try_all_complete(still) };
+        }
     }
 
     /// Does what the permission in force says. Returns after what time to do that again although nothing changed.
@@ -133,7 +167,8 @@ impl Holder {
         let again = if permission.run() || permission.level() < 2 || free {
             state.run(context, domain)
         } else {
-            state.suspend(context, domain, permission, Instant::now())
+            let always = self.always.load(Ordering::SeqCst);
+            state.suspend(context, domain, permission, always)
         };
         if let Some(pages) = line.pages_in_use() {
             state.report.write(state.costs, &pages.header().holds, line);
@@ -155,13 +190,18 @@ impl Holder {
         Some(pause)
     }
 
-    /// The process ends: everything is released, and nothing held any more.
-    pub(super) fn end(&self) {
+    /// The process ends: everything is released, and nothing held any more. Returns how often something was.
+    pub(super) fn end(&self) -> u64 {
         self.ended.store(true, Ordering::SeqCst);
+        let state = self.state.lock();
         if let Some(context) = kfd::context() {
-            let _state = self.state.lock();
             let _ = context.registry.shut_down();
         }
+        state.report.holds
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 }
 
@@ -189,8 +229,9 @@ impl State {
         context: &Context,
         domain: &Domain,
         permission: Permission,
-        now: Instant,
+        always: bool,
     ) -> Option<Duration> {
+        let now = Instant::now();
         let outstanding = domain.outstanding();
         if self.phase == Phase::Running {
             let Some((cost, everybody)) = context.cost() else {
@@ -201,7 +242,7 @@ impl State {
             self.phase = Phase::Waiting { until: None };
             if outstanding.commands != 0 {
                 self.report.expected = outstanding.remaining;
-                if !costs.pays(outstanding.remaining, permission.bystanders()) {
+                if !always && !costs.pays(outstanding.remaining, permission.bystanders()) {
                     self.report.waits += 1;
                     // If it still runs when the hold would have paid for itself, what was expected was wrong.
                     let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
@@ -214,7 +255,9 @@ impl State {
             Phase::Running | Phase::Failed => self.settle(context),
             Phase::Waiting { until: Some(until) } if now < until => Some(until - now),
             // Nothing to hold, or not yet.
-            Phase::Waiting { .. } if outstanding.commands == 0 => outstanding.launching.then_some(FIRST_LOOK),
+            Phase::Waiting { .. } if outstanding.commands == 0 && !always => {
+                outstanding.launching.then_some(FIRST_LOOK)
+            }
             Phase::Waiting { .. } => {
                 self.hold(context, domain, FIRST_LOOK);
                 self.look(outstanding)

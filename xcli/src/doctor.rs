@@ -1,0 +1,146 @@
+//! `xcli doctor`: what this machine offers, and why a process is scheduled or is not, in sentences that are true.
+//!
+//! What there is to see is collected first ([`machine`], [`process`]), and judged by functions that look at nothing else.
+
+mod machine;
+mod process;
+
+use crate::ask::{self, Failure};
+use crate::place::Place;
+use crate::table::plain;
+use protocol::control::{List, Reply, Request};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// How good a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Note,
+    /// Something does not work because of it.
+    Bad,
+}
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    verdict: Verdict,
+    /// What it is about, one word.
+    about: &'static str,
+    text: String,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Report {
+    /// Whether nothing is bad.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    fn add(&mut self, verdict: Verdict, about: &'static str, text: impl Into<String>) {
+        // Names and paths come from outside.
+        let text = plain(&text.into());
+        self.findings.push(Finding { verdict, about, text });
+        self.ok = self.findings.iter().all(|finding| finding.verdict != Verdict::Bad);
+    }
+
+    /// Whether nothing is bad.
+    pub fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    /// One line for each finding.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for finding in &self.findings {
+            let mark = match finding.verdict {
+                Verdict::Good => "ok  ",
+                Verdict::Note => "note",
+                Verdict::Bad => "BAD ",
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{mark}  {:9} {}", finding.about, finding.text);
+        }
+        text
+    }
+}
+
+/// Looks at the machine, and at a process if one is named.
+pub fn look(place: &Place, pid: Option<u32>) -> Report {
+    let answer = ask::ask(place, &Request::List).map(|reply| match reply {
+        Reply::List(list) => Some(list),
+        _ => None,
+    });
+    let answer = match answer {
+        Ok(Some(list)) => Ok(list),
+        Ok(None) => Err(None),
+        Err(failure) => Err(Some(failure)),
+    };
+    let mut report = Report { ok: true, findings: Vec::new() };
+    machine::judge(&machine::Machine::look(pid), &mut report);
+    server(place, &answer, pid.is_some(), &mut report);
+    if let Some(pid) = pid {
+        let client =
+            answer.as_ref().ok().and_then(|list| list.clients.iter().find(|client| client.pid.0 == pid));
+        let server = process::Server {
+            socket: place.socket.clone(),
+            is_there: answer.is_ok(),
+            is_on: answer.as_ref().is_ok_and(|list| list.server.on),
+        };
+        match process::View::look(pid) {
+            Ok(view) => process::judge(&view, &server, client, &mut report),
+            Err(why) => report.add(Verdict::Bad, "process", why),
+        }
+    }
+    report
+}
+
+fn server(place: &Place, answer: &Result<List, Option<Failure>>, asked: bool, report: &mut Report) {
+    match answer {
+        Ok(list) => report.add(
+            Verdict::Good,
+            "server",
+            format!(
+                "xserver {} at {} answers: policy {}, {}, {} connected",
+                list.server.pid,
+                place.socket.display(),
+                list.server.policy,
+                if list.server.on { "on" } else { "switched off, so that everybody runs (`xcli on`)" },
+                list.clients.len()
+            ),
+        ),
+        Err(Some(failure)) => {
+            let absent = matches!(failure.cause, ask::Cause::Absent);
+            // Without a process in question there need be none.
+            let verdict = if absent && !asked { Verdict::Note } else { Verdict::Bad };
+            report.add(verdict, "server", failure.to_string());
+        }
+        Err(None) => report.add(Verdict::Bad, "server", "the server answers something else than a list"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_bad_if_anything_is() {
+        let mut report = Report { ok: true, ..Report::default() };
+        report.add(Verdict::Good, "device", "there");
+        report.add(Verdict::Note, "server", "none");
+        assert!(report.is_ok());
+        report.add(Verdict::Bad, "process", "gone\x1b[2J");
+        assert!(!report.is_ok());
+        let text = report.text();
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.starts_with("ok    device    there\n"), "{text}");
+        assert!(!text.contains('\x1b'), "nothing that a name holds does anything to the terminal");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["ok"], &json["findings"][2]["verdict"]), (&false.into(), &"bad".into()));
+    }
+}

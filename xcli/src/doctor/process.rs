@@ -1,0 +1,454 @@
+//! One process: whether the library is in it, whether its calls pass there, and why it is scheduled or is not.
+
+use super::{Report, Verdict};
+use protocol::codes::PreemptLevel;
+use protocol::config::{Config, SchedulerKind};
+use protocol::control::{Client, QueueState};
+use protocol::socket;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+const LIBRARY: &str = "libshimhip.so";
+const RUNTIME: &str = "libamdhip64.so";
+
+/// What there is to see of a process.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    pid: u32,
+    name: String,
+    uid: u32,
+    /// It is stopped or traced.
+    stopped: bool,
+    /// The files that it has mapped, each once; nothing if that may not be seen.
+    maps: Option<Vec<String>>,
+    /// Its environment when it started; nothing if that may not be seen.
+    environment: Option<HashMap<OsString, OsString>>,
+    /// How many compute queues the driver shows; nothing if it does not use the driver.
+    hardware_queues: Option<usize>,
+}
+
+/// The server that is asked.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub socket: PathBuf,
+    pub is_there: bool,
+    pub is_on: bool,
+}
+
+impl View {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn look(pid: u32) -> Result<Self, String> {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let Ok(stat) = fs::read(folder.join("stat")) else {
+            return Err(format!("there is no process {pid}"));
+        };
+        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned();
+        let uid = fs::metadata(&folder).map(|metadata| metadata.uid()).unwrap_or_default();
+        let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 2);
+        let stopped = matches!(stat.get(after), Some(b'T' | b't'));
+        let maps = fs::read_to_string(folder.join("maps")).ok().map(|text| mapped(&text));
+        let environment = fs::read(folder.join("environ")).ok().map(|bytes| variables(&bytes));
+        let seen = [folder.join("root/sys/class/kfd/kfd/proc"), PathBuf::from("/sys/class/kfd/kfd/proc")];
+        let hardware_queues = seen.iter().find_map(|sys| queues(&sys.join(pid.to_string())));
+        Ok(Self { pid, name, uid, stopped, maps, environment, hardware_queues })
+    }
+
+    fn mapped(&self, name: &str) -> Vec<&str> {
+        let maps = self.maps.iter().flatten();
+        maps.filter(|path| {
+            Path::new(path).file_name().is_some_and(|file| file.as_bytes().starts_with(name.as_bytes()))
+        })
+        .map(String::as_str)
+        .collect()
+    }
+
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.environment.as_ref()?.get(OsStr::new(name)).filter(|value| !value.is_empty()).cloned()
+    }
+}
+
+/// The files that a process has mapped.
+fn mapped(maps: &str) -> Vec<String> {
+    let mut files: Vec<String> = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| line[at..].trim_end_matches(" (deleted)").to_owned()))
+        .collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+fn variables(bytes: &[u8]) -> HashMap<OsString, OsString> {
+    let pair = |entry: &[u8]| {
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        Some((OsStr::from_bytes(&entry[..at]).to_owned(), OsStr::from_bytes(&entry[at + 1..]).to_owned()))
+    };
+    bytes.split(|byte| *byte == 0).filter_map(pair).collect()
+}
+
+/// Compute queues in the driver's folder of a process.
+fn queues(folder: &Path) -> Option<usize> {
+    if !folder.is_dir() {
+        return None;
+    }
+    let queues = fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
+    let is_compute = |path: &Path| fs::read_to_string(path.join("type")).is_ok_and(|kind| kind.trim() == "0");
+    Some(queues.filter(|queue| is_compute(&queue.path())).count())
+}
+
+/// Says what is so, in the order in which one thing needs the one before.
+pub fn judge(view: &View, server: &Server, client: Option<&Client>, report: &mut Report) {
+    let View { pid, name, .. } = view;
+    if view.stopped {
+        report.add(
+            Verdict::Note,
+            "process",
+            format!("{pid} ({name}) is stopped or traced: it launches nothing, and keeps nobody waiting"),
+        );
+    } else {
+        report.add(Verdict::Good, "process", format!("{pid} ({name}) is there"));
+    }
+    let config = Config::read(|name| view.variable(name), policies::registry::BUILT).0;
+    let loaded = library(view, &config, report);
+    runtime(view, report);
+    match client {
+        Some(client) => connected(view, server, client, report),
+        None if loaded => not_connected(view, server, &config, report),
+        None => report.add(Verdict::Bad, "schedule", "it is not scheduled: nothing of it passes the library"),
+    }
+}
+
+/// Whether the library is in the process, and does anything.
+fn library(view: &View, config: &Config, report: &mut Report) -> bool {
+    if view.maps.is_none() {
+        report.add(
+            Verdict::Note,
+            "library",
+            format!("what process {} has loaded may not be seen: ask as user {} or root", view.pid, view.uid),
+        );
+        return true;
+    }
+    let Some(path) = view.mapped(LIBRARY).first().copied() else {
+        let preload = view.variable("LD_PRELOAD").unwrap_or_default();
+        let text = if preload.as_bytes().windows(LIBRARY.len()).any(|part| part == LIBRARY.as_bytes()) {
+            format!(
+                "{LIBRARY} is not loaded although LD_PRELOAD names it: the file cannot be opened where the process is, or \
+                 the program is statically linked or runs with other rights than whoever started it"
+            )
+        } else {
+            format!("{LIBRARY} is not loaded: start the program by `xcli run`, or with LD_PRELOAD")
+        };
+        report.add(Verdict::Bad, "library", text);
+        return false;
+    };
+    if config.disable {
+        report.add(Verdict::Bad, "library", format!("{path} is loaded, and inert by XSCHED_DISABLE"));
+        return false;
+    }
+    report.add(Verdict::Good, "library", format!("{path} is loaded"));
+    true
+}
+
+fn runtime(view: &View, report: &mut Report) {
+    let hip = view.mapped(RUNTIME);
+    match hip.as_slice() {
+        _ if view.maps.is_none() => {}
+        [] if view.hardware_queues.is_some() => report.add(
+            Verdict::Note,
+            "runtime",
+            "no libamdhip64.so is loaded, and the driver is used all the same: through HSA alone, or by a program with HIP \
+             linked into it, which the library cannot see",
+        ),
+        [] => report.add(Verdict::Note, "runtime", "no libamdhip64.so is loaded (yet): it has not used HIP"),
+        [one] => report.add(Verdict::Good, "runtime", format!("{one} is loaded")),
+        [first, ..] => report.add(
+            Verdict::Note,
+            "runtime",
+            format!("{} runtimes are loaded ({first} first): what uses another than the first is not scheduled", hip.len()),
+        ),
+    }
+    match view.hardware_queues {
+        Some(count) => {
+            report.add(Verdict::Good, "driver", format!("it has {count} compute queues on the hardware"))
+        }
+        None => report.add(Verdict::Note, "driver", "it does not use the KFD (yet)"),
+    }
+}
+
+/// The server knows it.
+fn connected(view: &View, server: &Server, client: &Client, report: &mut Report) {
+    let sum = |count: fn(&protocol::status::Counts) -> u64| -> u64 {
+        client.queues.iter().map(|queue| count(&queue.status.counts)).sum()
+    };
+    let (launched, pending) = (sum(|counts| counts.direct + counts.deferred), sum(|counts| counts.pending));
+    match (launched + pending, view.hardware_queues) {
+        (0, Some(1..)) => report.add(
+            Verdict::Bad,
+            "hooks",
+            "it has queues on the hardware, and none of its launches has passed the library: they are bound past it, as by \
+             RTLD_DEEPBIND in a release that cannot be corrected, or by static linking",
+        ),
+        (0, _) => report.add(Verdict::Note, "hooks", "it has not launched anything yet"),
+        _ => report.add(
+            Verdict::Good,
+            "hooks",
+            format!("{launched} launches have passed the library, on {} queues", client.queues.len()),
+        ),
+    }
+    let any = |state| client.queues.iter().any(|queue| queue.state == state);
+    let (verdict, text) = if !server.is_on {
+        (
+            Verdict::Note,
+            "it runs unscheduled, as everybody does: scheduling is switched off (`xcli on`)".to_owned(),
+        )
+    } else if client.yielded {
+        (Verdict::Note, "it is stopped or traced, and counts as idle until it does something".to_owned())
+    } else if !client.permit.run {
+        (Verdict::Note, format!("it is suspended: {}", client.reason))
+    } else if any(QueueState::Suspended) {
+        (Verdict::Note, "it runs, but for queues whose priority is never to run".to_owned())
+    } else if any(QueueState::Running) {
+        (Verdict::Good, format!("it runs: {}", client.reason))
+    } else {
+        (Verdict::Good, format!("it may run, and has no work at the moment: {}", client.reason))
+    };
+    report.add(verdict, "schedule", text);
+    level(client, report);
+}
+
+fn level(client: &Client, report: &mut Report) {
+    let asked = client.queues.iter().map(|queue| queue.status.level).max().unwrap_or_default();
+    let preemption = &client.preemption;
+    match (asked, preemption.in_force) {
+        (PreemptLevel::Block, _) => report.add(Verdict::Good, "level", "level 1 is in force, as asked"),
+        (asked, PreemptLevel::Block) => report.add(
+            Verdict::Bad,
+            "level",
+            format!("level {asked} is asked for and level 1 in force: {}", preemption.how),
+        ),
+        (asked, in_force) => report.add(
+            Verdict::Good,
+            "level",
+            format!(
+                "level {asked} is asked for and level {in_force} in force by {}: {} holds, {} times waiting cost less",
+                preemption.how, preemption.holds, preemption.waits
+            ),
+        ),
+    }
+}
+
+/// The library is there, and the server does not know the process.
+fn not_connected(view: &View, server: &Server, config: &Config, report: &mut Report) {
+    let used = view.hardware_queues.is_some() || !view.mapped(RUNTIME).is_empty();
+    let (verdict, text) = if view.environment.is_none() {
+        (
+            Verdict::Bad,
+            format!(
+                "the server does not know it; its variables may not be seen: ask as user {} or root",
+                view.uid
+            ),
+        )
+    } else if !config.auto.enabled {
+        (
+            Verdict::Bad,
+            "it is not scheduled: XSCHED_AUTO_XQUEUE was not ON when it started, so that the library only forwards, but for \
+             queues that the program makes itself by the C interface"
+                .to_owned(),
+        )
+    } else {
+        match config.scheduler_in_force() {
+            SchedulerKind::Local => {
+                let policy = config.policy.map_or("HPF", |policy| policy.name());
+                (Verdict::Note, format!("it decides for itself by the policy {policy}, among its own queues, without a server"))
+            }
+            SchedulerKind::App => (
+                Verdict::Bad,
+                "it is not scheduled: neither XSCHED_SCHEDULER nor XSCHED_POLICY says who decides, so that its queues run until \
+                 the program suspends them"
+                    .to_owned(),
+            ),
+            SchedulerKind::Global => global(view, server, config, used),
+        }
+    };
+    report.add(verdict, "schedule", text);
+}
+
+/// It wants a server.
+fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict, String) {
+    let theirs = config
+        .socket
+        .clone()
+        .unwrap_or_else(|| socket::default_path(view.uid, socket::INSTANCE, |path| path.is_dir()));
+    if theirs != server.socket {
+        return (
+            Verdict::Bad,
+            format!(
+                "its server is at {}, and this asks the one at {}: name that one by -a",
+                theirs.display(),
+                server.socket.display()
+            ),
+        );
+    }
+    if !server.is_there {
+        return (Verdict::Bad, "it runs unscheduled: no xserver answers where it looks for one".to_owned());
+    }
+    if !used {
+        return (Verdict::Note, "it has not used HIP yet, with which it would come to the server".to_owned());
+    }
+    (
+        Verdict::Bad,
+        "it uses the GPU, and has not come to the server: the server refuses other users' processes and other versions (its \
+         own log says which), or no call of the program has passed the library"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::bounds::Priority;
+    use protocol::control::{Preemption, Queue};
+    use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+    use protocol::operation::{Permit, Reason};
+    use protocol::status::{Activity, Counts, QueueStatus};
+
+    fn view(maps: &[&str], environment: &[(&str, &str)], hardware_queues: Option<usize>) -> View {
+        let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        View {
+            pid: 42,
+            name: "train".to_owned(),
+            uid: 1000,
+            stopped: false,
+            maps: Some(maps.iter().map(|&path| path.to_owned()).collect()),
+            environment: Some(environment),
+            hardware_queues,
+        }
+    }
+
+    fn server() -> Server {
+        Server { socket: "/s".into(), is_there: true, is_on: true }
+    }
+
+    fn said(view: &View, server: &Server, client: Option<&Client>) -> (bool, String) {
+        let mut report = Report { ok: true, ..Report::default() };
+        judge(view, server, client, &mut report);
+        (report.is_ok(), report.text())
+    }
+
+    const LOADED: [&str; 2] = ["/x/libshimhip.so", "/y/libamdhip64.so.5.2.2"];
+    const GLOBAL: [(&str, &str); 3] =
+        [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_SCHEDULER", "GLB"), ("XSCHED_SOCKET", "/s")];
+
+    fn client(run: bool, launched: u64, state: QueueState) -> Client {
+        let status = QueueStatus {
+            queue: QueueId(1),
+            device: DeviceId(7),
+            priority: Priority::DEFAULT,
+            level: PreemptLevel::Interrupt,
+            activity: Activity::Idle { since: None },
+            counts: Counts { direct: launched, ..Counts::default() },
+        };
+        let (in_force, how) = (PreemptLevel::Interrupt, "update-queue".to_owned());
+        Client {
+            client: ClientId(1),
+            pid: Pid(42),
+            name: "train".to_owned(),
+            permit: Permit { run, limit: true, reason: Reason::Unrivalled },
+            reason: "queue 7 of pid 4 has priority 10 > 1".to_owned(),
+            yielded: false,
+            fresh: true,
+            preemption: Preemption { in_force, how, holds: 3, ..Preemption::default() },
+            queues: vec![Queue { status, in_force, state }],
+        }
+    }
+
+    #[test]
+    fn what_is_not_loaded_is_not_scheduled_and_says_why() {
+        let (ok, text) = said(&view(&[], &[], None), &server(), None);
+        assert!(!ok && text.contains("start the program by `xcli run`"), "{text}");
+        let named = view(&[], &[("LD_PRELOAD", "/x/libshimhip.so")], None);
+        let (ok, text) = said(&named, &server(), None);
+        assert!(!ok && text.contains("although LD_PRELOAD names it"), "{text}");
+        let inert = view(&LOADED, &[("XSCHED_DISABLE", "1")], None);
+        let (ok, text) = said(&inert, &server(), None);
+        assert!(!ok && text.contains("inert by XSCHED_DISABLE"), "{text}");
+    }
+
+    #[test]
+    fn each_reason_for_not_being_known_has_its_sentence() {
+        let case = |variables: &[(&str, &str)], server: &Server, queues| {
+            said(&view(&LOADED, variables, queues), server, None)
+        };
+        let (ok, text) = case(&[], &server(), Some(1));
+        assert!(!ok && text.contains("XSCHED_AUTO_XQUEUE was not ON"), "{text}");
+        let (ok, text) = case(&GLOBAL[..1], &server(), Some(1));
+        assert!(!ok && text.contains("says who decides"), "{text}");
+        let (ok, text) = case(&[GLOBAL[0], ("XSCHED_POLICY", "HPF")], &server(), Some(1));
+        assert!(ok && text.contains("for itself by the policy HPF"), "{text}");
+        let other = Server { socket: "/other".into(), ..server() };
+        let (ok, text) = case(&GLOBAL, &other, Some(1));
+        assert!(!ok && text.contains("its server is at /s"), "{text}");
+        let gone = Server { is_there: false, ..server() };
+        let (ok, text) = case(&GLOBAL, &gone, Some(1));
+        assert!(!ok && text.contains("no xserver answers"), "{text}");
+        let (ok, text) = case(&GLOBAL, &server(), Some(1));
+        assert!(!ok && text.contains("has not come to the server"), "{text}");
+        let early = View { maps: Some(vec![LOADED[0].to_owned()]), ..view(&[], &GLOBAL, None) };
+        let (ok, text) = said(&early, &server(), None);
+        assert!(ok && text.contains("has not used HIP yet"), "{text}");
+    }
+
+    #[test]
+    fn what_the_server_knows_is_told() {
+        let view = view(&LOADED, &GLOBAL, Some(2));
+        let (ok, text) = said(&view, &server(), Some(&client(false, 9, QueueState::Suspended)));
+        assert!(ok && text.contains("it is suspended: queue 7 of pid 4 has priority 10 > 1"), "{text}");
+        assert!(text.contains("level 3 in force by update-queue: 3 holds"), "{text}");
+        let (ok, text) = said(&view, &server(), Some(&client(true, 9, QueueState::Running)));
+        assert!(ok && text.contains("it runs: ") && text.contains("9 launches have passed"), "{text}");
+        let (ok, text) = said(&view, &server(), Some(&client(true, 0, QueueState::Idle)));
+        assert!(!ok && text.contains("bound past it"), "{text}");
+        let off = Server { is_on: false, ..server() };
+        let (ok, text) = said(&view, &off, Some(&client(true, 9, QueueState::Running)));
+        assert!(ok && text.contains("switched off"), "{text}");
+        let mut refused = client(true, 9, QueueState::Running);
+        refused.preemption.in_force = PreemptLevel::Block;
+        refused.preemption.how = "XSCHED_KFD_MECHANISM is off".to_owned();
+        let (ok, text) = said(&view, &server(), Some(&refused));
+        assert!(!ok && text.contains("level 1 in force: XSCHED_KFD_MECHANISM is off"), "{text}");
+    }
+
+    #[test]
+    fn what_proc_shows_is_read() {
+        let maps = "7f00-7f01 r-xp 00000000 08:01 42    /x/libshimhip.so\n\
+                    7f01-7f02 r--p 00001000 08:01 42    /x/libshimhip.so\n\
+                    7f03-7f04 rw-p 00000000 00:00 0 \n\
+                    7f05-7f06 r-xp 00000000 08:01 43    /y/lib amdhip.so (deleted)\n";
+        assert_eq!(mapped(maps), ["/x/libshimhip.so", "/y/lib amdhip.so"]);
+        let variables = variables(b"A=b=c\0B=\0bad\0");
+        assert_eq!(variables.get(OsStr::new("A")).map(|value| value.as_bytes()), Some(&b"b=c"[..]));
+        assert_eq!(variables.len(), 2);
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(queues(&folder.path().join("42")), None);
+        for (id, kind) in [("0", "0"), ("1", "1"), ("2", "0")] {
+            let queue = folder.path().join("42/queues").join(id);
+            fs::create_dir_all(&queue).unwrap();
+            fs::write(queue.join("type"), format!("{kind}\n")).unwrap();
+        }
+        assert_eq!(queues(&folder.path().join("42")), Some(2));
+    }
+
+    #[test]
+    fn this_process_can_be_looked_at() {
+        let view = View::look(std::process::id()).unwrap();
+        assert!(!view.stopped && view.maps.is_some_and(|maps| !maps.is_empty()));
+        assert!(View::look(u32::MAX).is_err());
+    }
+}
