@@ -10,10 +10,13 @@
 
 use crate::elf::{self, Reference};
 use crate::loader::{self, Object};
-use crate::{errno, runtime, table};
+use crate::{errno, kfd, runtime, table};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Who makes requests to the driver; from ROCm 6.3 on the second one alone.
+const DRIVERS: [&str; 2] = ["libhsakmt.so", "libhsa-runtime64.so"];
 
 /// Whether there is anything to look for.
 static EXPECTED: AtomicBool = AtomicBool::new(false);
@@ -79,6 +82,14 @@ pub(crate) fn set_right(object: &Object) {
     }
     // The handle also keeps it loaded meanwhile.
     object.with_handle(|handle| {
+        if object.is_named(&DRIVERS) {
+            let ours = kfd::ioctl as *const () as *const c_void;
+            elf::for_each_reference(object.map, |reference| {
+                if reference.name == c"ioctl" && reference.value() != ours {
+                    reference.set(ours);
+                }
+            });
+        }
         let is_runtime = runtime::is_one(object, handle);
         if is_runtime && runtime::contains(object.base) || object.is_named(&runtime::TOOLS) {
             return;

@@ -1,4 +1,4 @@
-// run: every-mode
+// run: every-mode | holds
 /* Taking queues off the hardware and putting them back with AMDKFD_IOC_UPDATE_QUEUE, as hal-kfd will: an own
  * `ioctl` notes every queue at its creation; percentage 0 stops a running kernel, 100 lets it go on with the
  * time that it had left. (On the simulated device: a real `busy` kernel watches a clock that a hold does not

@@ -19,6 +19,7 @@
 //! | `exit CODE` | ends with this code (128 + signal for a killed one) instead of 0 and "ok" |
 //! | `killed` | says "ready" and is killed then |
 //! | `no-work` | submits nothing to a stream, so that nothing can be deferred |
+//! | `holds` | takes queues off the hardware itself, and is not compared in the mode that does so |
 //! | `from-hip MAJOR` | left out where the runtime is older |
 //! | `every-mode` | compared in the [modes](crate::conformance::MODES) that only some programs are run in, too |
 //! | `logs TEXT` | the library writes a line with this text when it defers everything |
@@ -76,6 +77,8 @@ pub struct Directions {
     pub end: End,
     /// Nothing is ever submitted to a stream.
     pub no_work: bool,
+    /// It takes queues off the hardware itself.
+    pub holds: bool,
     /// The first major version of HIP that it is for; 0 if all.
     pub from_hip: u32,
     /// Compared in all modes.
@@ -96,6 +99,7 @@ impl Directions {
             unlinked: false,
             end: End::Ok,
             no_work: false,
+            holds: false,
             from_hip: 0,
             every_mode: false,
             logs: None,
@@ -163,6 +167,7 @@ impl Directions {
             }
             "unlinked" => self.unlinked = alone()?,
             "no-work" => self.no_work = alone()?,
+            "holds" => self.holds = alone()?,
             "from-hip" => {
                 let major = (rest.len() == 1).then(|| rest[0].parse().ok()).flatten();
                 self.from_hip = major.ok_or("a number")?;
