@@ -4,13 +4,17 @@
 //! lets it go on, so that the target is traced only as long as a request takes. The debug session itself stays, and belongs
 //! to the attaching process: when that ends, the driver resumes everything.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use hip_sys::kfd::debug::{self, QueueEntry};
 
-use crate::kernel::{Errno, Kernel};
+use crate::kernel::{Errno, Kernel, Kfd};
+use crate::mechanism::Kind;
+use crate::probe::{self, Choice, Facts, Refusal};
 use crate::session::{self, Fate};
 
 /// Where Yama says what it forbids.
@@ -31,6 +35,8 @@ pub enum Problem {
     NotEnabled,
     /// The driver is too old, or schedules queues by itself.
     NotSupported,
+    /// The driver must not take the queues off: what it would do is worse.
+    Unsafe(Refusal),
     /// The device did not get a queue off in time, and is being reset.
     Hung(Errno),
     /// Anything else.
@@ -58,6 +64,7 @@ impl fmt::Display for Problem {
             Self::NotSupported => {
                 f.write_str("the driver has no debugger: it is older than KFD 1.13, or hardware scheduling is off")
             }
+            Self::Unsafe(refusal) => refusal.fmt(f),
             Self::Hung(errno) => write!(f, "a queue did not come off, and the GPU is being reset ({errno})"),
             Self::Failed(errno) => write!(f, "the driver refused: {errno}"),
         }
@@ -188,10 +195,23 @@ impl Attachment {
     /// # Errors
     /// The request as a whole failed.
     pub fn suspend(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
-        self.traced(|pid| {
-            session::queues(&*self.kernel, pid)?;
-            session::suspend(&*self.kernel, pid, ids)
-        })
+        // Also tells the driver that new queues are known here, or it would leave them alone.
+        let queues = self.queues()?;
+        let devices: BTreeSet<u32> =
+            queues.iter().filter(|queue| ids.contains(&queue.queue_id)).map(|queue| queue.gpu_id).collect();
+        for gpu_id in devices {
+            self.check(gpu_id)?;
+        }
+        self.traced(|pid| session::suspend(&*self.kernel, pid, ids))
+    }
+
+    /// Refuses a device that would wait for running kernels, unless it is simulated: see [`probe`].
+    fn check(&self, gpu_id: u32) -> Result<(), Problem> {
+        let simulated = Kfd::is_simulated();
+        let facts =
+            Facts::read(&*self.kernel, Path::new("/sys"), gpu_id, simulated).map_err(Problem::Failed)?;
+        let chosen = probe::choose(Choice::Only(Kind::DebugTrap), &facts, true);
+        chosen.map(|_| ()).map_err(Problem::Unsafe)
     }
 
     /// Puts queues back; the fate of each, in order.

@@ -75,17 +75,28 @@ pub enum Known {
     Unknown,
 }
 
+/// Who holds a queue. It is held as long as either does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Whoever suspends the process.
+    Scheduler = 1,
+    /// Whoever named this queue.
+    User = 2,
+}
+
 /// One queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arbiter {
     wish: Setting,
-    held: bool,
+    /// Bits of [`By`].
+    held: u8,
     known: Known,
 }
 
 impl Arbiter {
-    /// A queue that the runtime has created with this setting; we may have had it created held.
+    /// A queue that the runtime has created with this setting; we may have had it created held, as [`By::Scheduler`].
     pub fn new(wish: Setting, held: bool) -> Self {
+        let held = if held { By::Scheduler as u8 } else { 0 };
         let mut arbiter = Self { wish, held, known: Known::Unknown };
         arbiter.known = Known::Is(arbiter.target());
         arbiter
@@ -98,7 +109,12 @@ impl Arbiter {
 
     /// Whether we hold it.
     pub fn held(&self) -> bool {
-        self.held
+        self.held != 0
+    }
+
+    /// Whether this one holds it.
+    pub fn held_by(&self, by: By) -> bool {
+        self.held & by as u8 != 0
     }
 
     /// Whether the driver is known to have what it is to have.
@@ -111,14 +127,19 @@ impl Arbiter {
         matches!(self.known, Known::Is(setting) if setting.percentage & SHARE == 0)
     }
 
-    /// From now on we hold it, or do not.
-    pub fn hold(&mut self, held: bool) {
-        self.held = held;
+    /// From now on it is held by this one, or not by it.
+    pub fn hold(&mut self, by: By, held: bool) {
+        self.held = if held { self.held | by as u8 } else { self.held & !(by as u8) };
+    }
+
+    /// From now on nobody holds it.
+    pub fn let_go(&mut self) {
+        self.held = 0;
     }
 
     /// What the driver is to have.
     fn target(&self) -> Setting {
-        Setting { percentage: merge(self.wish.percentage, self.held), ..self.wish }
+        Setting { percentage: merge(self.wish.percentage, self.held()), ..self.wish }
     }
 
     /// What is to be sent, if anything.
@@ -128,7 +149,7 @@ impl Arbiter {
 
     /// What is to be sent for an update of the runtime's.
     pub fn merged(&self, wish: Setting) -> Setting {
-        Setting { percentage: merge(wish.percentage, self.held), ..wish }
+        Setting { percentage: merge(wish.percentage, self.held()), ..wish }
     }
 
     /// The answer to an update of the runtime's, which was sent merged.
@@ -190,7 +211,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Hold(bool),
+        Hold(By, bool),
         Runtime { percentage: u32, priority: u32 },
         Mask,
         Send,
@@ -198,7 +219,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            any::<bool>().prop_map(Step::Hold),
+            (any::<bool>(), any::<bool>())
+                .prop_map(|(user, on)| Step::Hold(if user { By::User } else { By::Scheduler }, on)),
             (0u32..0x400, 0u32..18).prop_map(|(percentage, priority)| Step::Runtime { percentage, priority }),
             Just(Step::Mask),
             Just(Step::Send),
@@ -217,12 +239,12 @@ mod tests {
             let mut arbiter = Arbiter::new(wish, born);
             let first = arbiter.merged(wish);
             let mut driver = Driver { kept: first, on: first.percentage & 0xff > 0 };
-            let (mut want, mut held) = (wish, born);
+            let (mut want, mut by) = (wish, [born, false]);
             for (step, fails) in steps {
                 match step {
-                    Step::Hold(on) => {
-                        held = on;
-                        arbiter.hold(on);
+                    Step::Hold(who, on) => {
+                        by[usize::from(who == By::User)] = on;
+                        arbiter.hold(who, on);
                     }
                     Step::Runtime { percentage, priority } => {
                         let new = Setting { percentage, priority, ..want };
@@ -241,6 +263,8 @@ mod tests {
                     },
                 }
                 prop_assert_eq!(arbiter.wish(), want);
+                let held = by[0] || by[1];
+                prop_assert_eq!(arbiter.held(), held);
                 if arbiter.settled() {
                     prop_assert_eq!(driver.kept, Setting { percentage: merge(want.percentage, held), ..want });
                     prop_assert_eq!(driver.on, driver.kept.percentage & 0xff > 0);
@@ -254,7 +278,7 @@ mod tests {
             }
             prop_assert!(arbiter.settled());
             prop_assert_eq!(arbiter.next(), None);
-            prop_assert_eq!(driver.on, !held && want.percentage & 0xff > 0);
+            prop_assert_eq!(driver.on, !(by[0] || by[1]) && want.percentage & 0xff > 0);
         }
     }
 }

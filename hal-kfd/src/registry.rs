@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::{DebugTrap, Kind, Mechanism, UpdateQueue};
-use crate::queue::{Arbiter, Setting};
+use crate::queue::{Arbiter, By, Setting};
 
 /// Bits of a mask of compute units that the driver reads at most (`max_num_cus` of `kfd_ioctl_set_cu_mask`).
 const MAX_CU_MASK: u32 = 1024;
@@ -202,7 +202,7 @@ impl Registry {
         let id = kfd::CreateQueue::from_bytes(argument).queue_id;
         inner.answered(&*self.kernel, result);
         result?;
-        arbiter.hold(held);
+        arbiter.hold(By::Scheduler, held);
         let queue = Queue {
             id,
             gpu_id: asked.gpu_id,
@@ -232,7 +232,7 @@ impl Registry {
         if let Some(queue) = inner.queues.get_mut(&id)
             && (queue.arbiter.held() || queue.suspended != Some(false))
         {
-            queue.arbiter.hold(false);
+            queue.arbiter.let_go();
             let mut outcome = Outcome::default();
             inner.apply(&*self.kernel, &[id], &mut outcome);
             if inner.queues.get(&id).is_some_and(|queue| queue.suspended != Some(false)) {
@@ -373,7 +373,7 @@ impl Registry {
         for queue in inner.queues.values_mut().filter(of) {
             // SAFETY: the queue is alive, as its destruction takes the lock that we have; else as the caller promises.
             if queue.arbiter.held() || unsafe { queue.has_work() } {
-                queue.arbiter.hold(true);
+                queue.arbiter.hold(By::Scheduler, true);
                 ids.push(queue.id);
             }
         }
@@ -389,7 +389,7 @@ impl Registry {
         let of = |queue: &&mut Queue| queue.gpu_id == gpu_id;
         let mut ids = Vec::new();
         for queue in inner.queues.values_mut().filter(of) {
-            queue.arbiter.hold(false);
+            queue.arbiter.hold(By::Scheduler, false);
             ids.push(queue.id);
         }
         let mut outcome = Outcome::default();
@@ -397,7 +397,8 @@ impl Registry {
         outcome
     }
 
-    /// Holds or releases one queue, whatever is in it.
+    /// Holds or releases one queue, whatever is in it. That stays beside [`Registry::hold`] and [`Registry::release`]: a queue
+    /// runs when neither holds it.
     pub fn set(&self, id: u32, held: bool) -> Outcome {
         let mut inner = self.inner.lock();
         let given_up = inner.given_up;
@@ -405,7 +406,7 @@ impl Registry {
         match inner.queues.get_mut(&id) {
             Some(_) if held && given_up.is_some() => outcome.error = given_up,
             Some(queue) => {
-                queue.arbiter.hold(held);
+                queue.arbiter.hold(By::User, held);
                 inner.apply(&*self.kernel, &[id], &mut outcome);
             }
             None => outcome.error = Some(Errno(libc::EINVAL)),
@@ -427,7 +428,7 @@ impl Registry {
         let mut inner = self.inner.lock();
         inner.holding.clear();
         let ids: Vec<u32> = inner.queues.keys().copied().collect();
-        inner.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
+        inner.queues.values_mut().for_each(|queue| queue.arbiter.let_go());
         let mut outcome = Outcome::default();
         inner.apply(&*self.kernel, &ids, &mut outcome);
         inner.end_session(&*self.kernel);
@@ -497,7 +498,7 @@ impl Inner {
 
     /// Whatever can be released is, once.
     fn release_all(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) {
-        self.queues.values_mut().for_each(|queue| queue.arbiter.hold(false));
+        self.queues.values_mut().for_each(|queue| queue.arbiter.let_go());
         let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
         self.mechanism.apply(kernel, &mut queues, outcome);
     }

@@ -18,13 +18,14 @@ extern "C" {
 
 /** Puts an XQueue in front of a hardware queue and writes its handle to *xq.
  *
- * level: a number of XPreemptLevel. Only kPreemptLevelBlock is built.
+ * level: a number of XPreemptLevel. Levels above 1 count under xserver, which suspends the whole process; with them it
+ *   is taken off the hardware, where the driver saves running waves (docs/levels.md). XQueueSuspend suspends at level 1.
  * flags: bits of XQueueCreateFlag. Only kQueueCreateFlagNone is built.
  *
  * kXSchedErrorInvalidValue: xq is null, level is not 1, 2 or 3, or flags has a bit that is not a flag.
  * kXSchedErrorNotFound: there is no such hardware queue.
  * kXSchedErrorNotAllowed: it has an XQueue already; XQueueGet tells which.
- * kXSchedErrorNotSupported: the level is above 1, or a flag is not built. */
+ * kXSchedErrorNotSupported: it is known that only level 1 can be in force here, or a flag is not built. */
 XResult XQueueCreate(XQueueHandle *xq, HwQueueHandle hwq, int64_t level, int64_t flags);
 
 /** Takes the XQueue away. Everything submitted is launched first, and this waits for that: suspensions of this queue
@@ -40,11 +41,11 @@ XResult XQueueDestroy(XQueueHandle xq);
  * kXSchedErrorNotFound: there is no such hardware queue, or it has no XQueue. */
 XResult XQueueGet(XQueueHandle *xq, HwQueueHandle hwq);
 
-/** Chooses how deep a suspension of this XQueue reaches, from the next one on.
+/** Chooses how deep a suspension of this XQueue reaches, from the next one on; for levels above 1 see XQueueCreate.
  *
  * kXSchedErrorInvalidValue: level is not 1, 2 or 3.
  * kXSchedErrorNotFound: there is no such XQueue.
- * kXSchedErrorNotSupported: the level is above 1; the one in force stays. */
+ * kXSchedErrorNotSupported: it is known that only level 1 can be in force here; the one that was asked for before stays. */
 XResult XQueueSetPreemptLevel(XQueueHandle xq, XPreemptLevel level);
 
 /** Chooses how much of this XQueue may be in flight, from the next launch on.

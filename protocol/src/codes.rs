@@ -71,6 +71,40 @@ numbered! {
         Interrupt = 3,
     }
 
+    /// What a function of `xsched/kfd.h` returns (`XKfdResult`).
+    KfdResult "kXKfd" {
+        /// Done.
+        Success = 0,
+        /// An argument is out of its range, or a pointer is null.
+        ErrorInvalidValue = 1,
+        /// No such session, process or queue.
+        ErrorNotFound = 2,
+        /// The process may not be debugged.
+        ErrorNoPermission = 3,
+        /// The driver or the device cannot, or must not.
+        ErrorNotSupported = 4,
+        /// The queue is new, or being destroyed.
+        ErrorInvalidState = 5,
+        /// The queue did not come off in time.
+        ErrorTimeout = 6,
+        /// The device did not save or restore.
+        ErrorSaveFailed = 7,
+        /// The GPU is or was reset.
+        ErrorGpuHung = 8,
+        /// Anything else.
+        ErrorUnknown = 999,
+    }
+
+    /// Where a hardware queue is (`XKfdQueueState`).
+    KfdQueueState "kXKfdQueueState" {
+        /// Not known.
+        Unknown = 0,
+        /// It may be on the hardware.
+        Mapped = 1,
+        /// It is off.
+        Suspended = 2,
+    }
+
     /// Whether a queue has work (`XQueueState`).
     QueueState "kQueueState" {
         /// Not known.

@@ -2,7 +2,9 @@
 //! the one that the library uses.
 
 use protocol::bounds::{Priority, Timeslice, Utilization};
-use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag, resume_flag, suspend_flag};
+use protocol::codes::{
+    KfdQueueState, KfdResult, PreemptLevel, QueueState, XResult, create_flag, resume_flag, suspend_flag,
+};
 use protocol::config::SchedulerKind;
 use protocol::policy::PolicyKind;
 use std::collections::BTreeSet;
@@ -11,13 +13,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 7] = [
     "xsched/types.h",
     "xsched/xqueue.h",
     "xsched/hint.h",
     "xsched/hip/hal.h",
     "xsched/hip/hal/hal.h",
     "xsched/xsched.h",
+    "xsched/kfd.h",
 ];
 
 /// The functions that are built, as pointers: name, result, arguments.
@@ -36,7 +39,18 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XHintSetScheduler", "XSchedulerType, XPolicyType"),
     ("XHintPriority", "XQueueHandle, Priority"),
     ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
+    ("XKfdOpen", "XKfdSession *, int32_t"),
+    ("XKfdClose", "XKfdSession"),
+    ("XKfdListQueues", "XKfdSession, XKfdQueue *, uint32_t *"),
+    ("XKfdSuspend", "XKfdSession, const uint32_t *, uint32_t"),
+    ("XKfdResume", "XKfdSession, const uint32_t *, uint32_t"),
+    ("XKfdStatus", "XKfdSession, uint32_t, XKfdQueueState *"),
 ];
+
+/// What a function returns.
+fn result(name: &str) -> &'static str {
+    if name.starts_with("XKfd") { "XKfdResult" } else { "XResult" }
+}
 
 fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../include")
@@ -72,7 +86,7 @@ fn in_both(what: &str, program: &str) {
 
 /// A program whose translation fails unless each of these constants has its number. Nothing newer than C99.
 fn comparison(constants: &[(String, i64)]) -> String {
-    let mut program = String::from("#include <xsched/xsched.h>\n");
+    let mut program = String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n");
     for (name, number) in constants {
         writeln!(
             program,
@@ -113,6 +127,9 @@ fn constants() -> Vec<(String, i64)> {
         ("kQueueSuspendFlagWaitIdle", suspend_flag::WAIT_IDLE),
         ("kQueueResumeFlagNone", 0),
         ("kQueueResumeFlagDropCommands", resume_flag::DROP_COMMANDS),
+        ("kXKfdQueueCompute", 0),
+        ("kXKfdQueueSdma", 1),
+        ("kXKfdQueueOther", 2),
         ("kPlatformUnknown", 0),
         ("kPlatformHIP", 4),
         ("kDeviceTypeUnknown", 0),
@@ -123,6 +140,8 @@ fn constants() -> Vec<(String, i64)> {
         ("kDeviceTypeASIC", 5),
         ("kDeviceTypeMCA", 6),
     ];
+    all.extend(KfdResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(KfdQueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(XResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PreemptLevel::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(QueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
@@ -152,11 +171,13 @@ fn each_header_stands_alone_and_twice() {
 
 #[test]
 fn exactly_the_built_functions_are_declared_with_their_types() {
-    let mut program = String::from("#include <xsched/xsched.h>\n#include <xsched/hip/hal.h>\n");
+    let mut program =
+        String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n#include <xsched/hip/hal.h>\n");
     for (name, arguments) in FUNCTIONS {
-        writeln!(program, "extern XResult (*const type_of_{name})({arguments});")
+        let result = result(name);
+        writeln!(program, "extern {result} (*const type_of_{name})({arguments});")
             .expect("a String takes all");
-        writeln!(program, "XResult (*const type_of_{name})({arguments}) = {name};")
+        writeln!(program, "{result} (*const type_of_{name})({arguments}) = {name};")
             .expect("a String takes all");
     }
     in_both("the functions", &program);

@@ -3,11 +3,12 @@
 //! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
 //! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
 
+use crate::kfd as driver;
+use crate::lifecycle;
 use crate::process::scheduler::Decider;
 use crate::process::streams::Stream;
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use crate::{kfd, lifecycle};
 use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
@@ -22,6 +23,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
+
+mod kfd;
 
 /// Gives each function its name of the interface.
 macro_rules! exported {
@@ -56,6 +59,12 @@ exported! {
     XQueueQuery => queue_query;
     XHintSetScheduler => hint_set_scheduler;
     XHintPriority => hint_priority;
+    XKfdOpen => kfd::open;
+    XKfdClose => kfd::close;
+    XKfdListQueues => kfd::list_queues;
+    XKfdSuspend => kfd::suspend;
+    XKfdResume => kfd::resume;
+    XKfdStatus => kfd::status;
 }
 
 /// Numbers of hardware queues; none is used twice.
@@ -182,7 +191,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         }
         let (process, stream) = hardware_queue(hwq)?;
         let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
-        if flags != 0 || !kfd::ask(level) {
+        if flags != 0 || !driver::ask(level) {
             return Err(XResult::ErrorNotSupported);
         }
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
@@ -222,7 +231,7 @@ unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
     run(|| {
         let level = PreemptLevel::from_number(i64::from(level)).ok_or(XResult::ErrorInvalidValue)?;
         let (process, stream, _) = queue(xq)?;
-        if !kfd::ask(level) {
+        if !driver::ask(level) {
             return Err(XResult::ErrorNotSupported);
         }
         stream.set_level(level);

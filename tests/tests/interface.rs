@@ -37,6 +37,24 @@ fn a_library_that_is_switched_off_says_so() {
     run.expect_success();
 }
 
+/// Hardware queues of the own process, by both mechanisms.
+#[test]
+fn hardware_queues_are_taken_off_and_put_back() {
+    for mechanism in ["update-queue", "debug-trap"] {
+        run("tests/interface", "kfd_interface", |run| run.env("XSCHED_KFD_MECHANISM", mechanism))
+            .expect_success();
+    }
+}
+
+/// Where the driver would wait for running kernels, and where it is switched off, nothing is taken off.
+#[test]
+fn hardware_queues_stay_where_holds_are_refused() {
+    let refused = |run: tests::Run| run.arg("--refused");
+    run("tests/interface", "kfd_interface", |run| refused(run).sim_flag("--no-cwsr")).expect_success();
+    run("tests/interface", "kfd_interface", |run| refused(run).env("XSCHED_KFD_MECHANISM", "off"))
+        .expect_success();
+}
+
 #[test]
 fn the_example_shows_what_its_text_says() {
     let run = run("examples/4_manual_sched", "manual", |run| run);
