@@ -136,6 +136,8 @@ pub struct Attachment {
     kernel: Arc<dyn Kernel>,
     pid: libc::pid_t,
     info: debug::RuntimeInfo,
+    /// The session has ended.
+    ended: bool,
 }
 
 impl Attachment {
@@ -148,7 +150,7 @@ impl Attachment {
         let begun = session::begin(&*kernel, pid.cast_unsigned());
         drop(trace);
         let info = begun.map_err(|errno| problem(errno, false))?;
-        Ok(Self { kernel, pid, info })
+        Ok(Self { kernel, pid, info, ended: false })
     }
 
     /// The process.
@@ -209,10 +211,28 @@ impl Attachment {
     pub fn resume_all(&self) -> Result<usize, Problem> {
         self.traced(|pid| session::resume_all(&*self.kernel, pid))
     }
+
+    /// Ends the hold and says how that went.
+    ///
+    /// # Errors
+    /// Why not. It is not tried again.
+    pub fn end(mut self) -> Result<(), Problem> {
+        self.ended = true;
+        self.traced(|pid| session::end(&*self.kernel, pid))
+    }
+
+    /// For a process that has gone, and its session with it: nothing is asked of it any more, because its number may be
+    /// another process's by now.
+    pub fn forget(mut self) {
+        self.ended = true;
+    }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         // The process may have gone, and with it the session.
         let _ = self.traced(|pid| session::end(&*self.kernel, pid));
     }
@@ -241,13 +261,29 @@ mod tests {
         kernel.0.lock().session = true;
         let pid = std::process::id().cast_signed();
         let info = debug::RuntimeInfo::default();
-        let attachment = Attachment { kernel: kernel.clone(), pid, info };
+        let attachment = Attachment { kernel: kernel.clone(), pid, info, ended: false };
         // The runtime is not enabled: EPERM, for which there are two reasons then.
         assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
         kernel.0.lock().runtime = true;
         assert_eq!(attachment.resume_all(), Ok(0));
         drop(attachment);
         assert!(!kernel.0.lock().session);
+    }
+
+    #[test]
+    fn an_end_is_asked_for_once_and_not_at_all_of_a_process_that_has_gone() {
+        let kernel = Arc::new(FakeKernel::default());
+        let pid = std::process::id().cast_signed();
+        let attachment =
+            || Attachment { kernel: kernel.clone(), pid, info: debug::RuntimeInfo::default(), ended: false };
+        kernel.0.lock().session = true;
+        attachment().forget();
+        assert_eq!(kernel.asked(), []);
+        assert_eq!(attachment().end(), Ok(()));
+        assert_eq!(kernel.asked(), [0x101]);
+        // There is no session any more.
+        assert_eq!(attachment().end(), Err(Problem::Failed(Errno(libc::EINVAL))));
+        assert_eq!(kernel.asked(), [0x101]);
     }
 
     #[test]
