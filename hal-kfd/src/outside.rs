@@ -27,6 +27,9 @@ pub enum Problem {
     NoDevice,
     /// Somebody debugs its GPU work already.
     Debugged,
+    /// The session has ended without our doing, and what was held goes on: so it happens when somebody else who tried to debug the
+    /// process, in vain, ends (`kfd_ioctl_set_debug_trap` notes the last who tried as the debugger).
+    Lost,
     /// Its runtime has not enabled debugging (ROCr before 5.5 never does), or a device cannot (gfx11 with masked queues).
     NotEnabled,
     /// The driver is too old, or schedules queues by itself.
@@ -52,6 +55,7 @@ impl fmt::Display for Problem {
             ),
             Self::NoDevice => f.write_str("the process has not opened /dev/kfd"),
             Self::Debugged => f.write_str("the GPU work of the process is being debugged already"),
+            Self::Lost => f.write_str("the hold was lost to another debugger, and the process goes on"),
             Self::NotEnabled => f.write_str(
                 "the runtime of the process has not enabled debugging, as before ROCm 5.5, or a device of it cannot be debugged",
             ),
@@ -69,6 +73,7 @@ fn problem(errno: Errno, begun: bool) -> Problem {
     match errno.0 {
         libc::ESRCH => Problem::NoDevice,
         libc::EALREADY => Problem::Debugged,
+        libc::EINVAL if begun => Problem::Lost,
         libc::EPERM if begun => Problem::NotEnabled,
         libc::EPERM => Problem::NotTraceable(yama()),
         libc::EINVAL | libc::ENOTTY if !begun => Problem::NotSupported,
@@ -250,6 +255,7 @@ mod tests {
         assert_eq!(problem(Errno(libc::EALREADY), false), Problem::Debugged);
         assert_eq!(problem(Errno(libc::ETIME), true), Problem::Hung(Errno(libc::ETIME)));
         assert_eq!(problem(Errno(libc::EINVAL), false), Problem::NotSupported);
+        assert_eq!(problem(Errno(libc::EINVAL), true), Problem::Lost);
         assert!(Problem::NotTraceable(Some(2)).to_string().contains("ptrace_scope is 2"));
         assert!(Problem::NotTraceable(None).to_string().contains("CAP_SYS_PTRACE"));
     }
@@ -282,7 +288,7 @@ mod tests {
         assert_eq!(attachment().end(), Ok(()));
         assert_eq!(kernel.asked(), [0x101]);
         // There is no session any more.
-        assert_eq!(attachment().end(), Err(Problem::Failed(Errno(libc::EINVAL))));
+        assert_eq!(attachment().end(), Err(Problem::Lost));
         assert_eq!(kernel.asked(), [0x101]);
     }
 

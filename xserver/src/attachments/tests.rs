@@ -281,6 +281,27 @@ fn who_ends_is_forgotten_and_the_end_of_all_lets_go() {
     assert!(driver.suspended().is_empty());
 }
 
+/// As when a debugger that came in vain ends (`Problem::Lost`).
+#[test]
+fn a_hold_that_was_lost_is_not_taken_for_one() {
+    let (driver, victim) = (Driver::new(true), Victim::new());
+    let mut all = attachments(&driver);
+    assert!(matches!(ask(&mut all, victim.pid(), Work::Hold(vec![1]), 0), Reply::Fates(_)));
+    driver.change(|state| *state = State::default());
+    let Reply::Error(lost) = ask(&mut all, victim.pid(), Work::Release(vec![]), 0) else {
+        panic!("it was held")
+    };
+    assert!(lost.ends_with("was lost to another debugger, and the process goes on"), "{lost}");
+    assert!(all.is_empty());
+
+    assert!(matches!(ask(&mut all, victim.pid(), Work::Hold(vec![1]), 0), Reply::Fates(_)));
+    driver.change(|state| *state = State::default());
+    let Reply::Fates(anew) = ask(&mut all, victim.pid(), Work::Hold(vec![2]), 0) else {
+        panic!("it is not held")
+    };
+    assert_eq!((anew.held, driver.suspended()), (vec![2], vec![2]));
+}
+
 #[test]
 fn what_cannot_be_says_why() {
     let driver = Driver::new(false);

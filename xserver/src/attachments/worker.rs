@@ -110,6 +110,18 @@ impl Worker {
         }
     }
 
+    /// What a problem with the attachment means for it, and why.
+    fn failed(&mut self, problem: Problem) -> String {
+        if matches!(problem, Problem::Lost | Problem::NoDevice | Problem::NoProcess) {
+            // There is nothing left to be ended.
+            self.held.clear();
+            if let Some(attachment) = self.attachment.take() {
+                attachment.forget();
+            }
+        }
+        self.sentence(problem)
+    }
+
     fn sentence(&self, problem: Problem) -> String {
         let Target { pid, name, .. } = &self.target;
         format!("process {pid} ({name}): {problem}")
@@ -136,7 +148,14 @@ impl Worker {
 
     fn hold(&mut self, wanted: &[u32]) -> Result<Fates, String> {
         let pid = self.target.pid;
-        let entries = self.attach()?.queues().map_err(|problem| self.sentence(problem))?;
+        let entries = match self.attach()?.queues() {
+            Err(problem @ Problem::Lost) => {
+                self.failed(problem);
+                self.attach()?.queues()
+            }
+            entries => entries,
+        };
+        let entries = entries.map_err(|problem| self.failed(problem))?;
         if let Some(copies) =
             entries.iter().find(|entry| wanted.contains(&entry.queue_id) && !is_compute(entry))
         {
@@ -153,7 +172,7 @@ impl Worker {
             return Err(format!("process {pid} ({}) has no queue for kernels", self.target.name));
         }
         let ids: Vec<u32> = ids.into_iter().collect();
-        let fates = self.attach()?.suspend(&ids).map_err(|problem| self.sentence(problem))?;
+        let fates = self.attach()?.suspend(&ids).map_err(|problem| self.failed(problem))?;
         self.held.extend(
             ids.iter().zip(&fates).filter(|(_, fate)| **fate == session::Fate::Done).map(|(id, _)| *id),
         );
@@ -174,12 +193,12 @@ impl Worker {
             // Nothing is held any more: the end of the session puts everything back in one request.
             self.held.clear();
             let end = self.attachment.take().map_or(Ok(()), Attachment::end);
-            end.map_err(|problem| self.sentence(problem))?;
+            end.map_err(|problem| self.failed(problem))?;
             let fate = |id: &u32| if all.contains(id) { session::Fate::Done } else { session::Fate::Invalid };
             let fates: Vec<_> = ids.iter().map(fate).collect();
             return Ok(self.fates(&ids, &fates));
         }
-        let fates = self.attach()?.resume(&ids).map_err(|problem| self.sentence(problem))?;
+        let fates = self.attach()?.resume(&ids).map_err(|problem| self.failed(problem))?;
         for (id, fate) in ids.iter().zip(&fates) {
             if *fate != session::Fate::Failed {
                 self.held.remove(id);
@@ -203,10 +222,11 @@ impl Worker {
         }
     }
 
-    fn snapshot(&self) -> Result<Snapshot, String> {
+    fn snapshot(&mut self) -> Result<Snapshot, String> {
         let pid = self.target.pid;
         let Some(attachment) = &self.attachment else { return Ok(Snapshot { pid, queues: None }) };
-        let entries = attachment.queues().map_err(|problem| self.sentence(problem))?;
+        let entries = attachment.queues();
+        let entries = entries.map_err(|problem| self.failed(problem))?;
         let memory = File::open(format!("/proc/{pid}/mem")).ok();
         let word = |address: u64| -> Option<u64> {
             let mut bytes = [0; 8];
