@@ -100,7 +100,7 @@ pub struct Client {
     pub permit: Permit,
     /// Why, in words: "nobody of higher priority runs on its devices".
     pub reason: String,
-    /// Whether it has yielded: it is stopped or traced, and counts as idle.
+    /// Whether it has yielded: it is stopped, traced or held from outside, and counts as idle.
     pub yielded: bool,
     /// Whether its numbers are up to date; a stopped process does not answer.
     pub fresh: bool,

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::{Gpu, Running};
+use tests::{Gpu, Mode, Run, Running};
 
 /// What must happen happens within this time, or counts as hung.
 const HANG: Duration = Duration::from_secs(60);
@@ -85,6 +85,23 @@ impl Stage {
         for (name, value) in env {
             run = run.env(name, value);
         }
+        Self::started(run)
+    }
+
+    /// The same, preloaded and under the server.
+    fn client(&self, priority: &str) -> (Running, String) {
+        let socket = self.socket().display().to_string();
+        let env = [
+            ("XSCHED_SOCKET", socket.as_str()),
+            ("XSCHED_SCHEDULER", "GLB"),
+            ("XSCHED_AUTO_XQUEUE", "ON"),
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", priority),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Self::started(self.gpu.shared("held_outside").mode(Mode::Shimmed { env }))
+    }
+
+    fn started(run: Run) -> (Running, String) {
         let mut running = run.start();
         assert_eq!(running.line(), "ready");
         let pid = running.program().expect("it runs").as_raw_nonzero().to_string();
@@ -333,4 +350,31 @@ fn a_server_that_ends_lets_go() {
     complete(&mut program);
     assert_eq!(server.finish().code, 0);
     program.finish().expect_success();
+}
+
+/// A client that is held has work and does not get on; those that it is more urgent than do.
+#[test]
+fn a_client_that_is_held_keeps_nobody_waiting() {
+    let stage = Stage::new();
+    let _server = stage.server();
+    let (mut urgent, pid) = stage.client("10");
+    let (mut batch, _) = stage.client("1");
+    let clients = || stage.list().expect("a server")["clients"].as_array().expect("clients").clone();
+    until("both are clients", || (clients().len() == 2).then_some(()));
+    stage.json(&["suspend", &pid, "--json"]);
+    assert_eq!(tell(&mut urgent), "submitted");
+    // Else it could be done with its step before the server has heard of the other's.
+    until("the other one has to wait", || {
+        clients().iter().any(|client| client["permit"]["run"] == false).then_some(())
+    });
+    assert_eq!(tell(&mut batch), "submitted");
+    until("it yields", || clients().iter().any(|client| client["yielded"] == true).then_some(()));
+    let yielded: Vec<Value> = clients().into_iter().filter(|client| client["yielded"] == true).collect();
+    assert_eq!((yielded.len(), yielded[0]["pid"].to_string()), (1, pid.clone()));
+    complete(&mut batch);
+    assert_eq!(tell(&mut urgent), "pending");
+    assert_eq!(stage.xcli(&["resume", &pid]).status.code(), Some(0));
+    complete(&mut urgent);
+    urgent.finish().expect_success();
+    batch.finish().expect_success();
 }

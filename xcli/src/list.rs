@@ -62,7 +62,9 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     }
     lines.extend(preemption(client).map(Line::Remark));
     if client.yielded {
-        lines.push(Line::Remark("the process is stopped or traced, and keeps nobody waiting".to_owned()));
+        lines.push(Line::Remark(
+            "the process is stopped, traced or held from outside, and keeps nobody waiting".to_owned(),
+        ));
     } else if !client.fresh {
         lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
     }
@@ -233,7 +235,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         list.clients[0].yielded = true;
         list.clients[2].fresh = false;
         let said = text(&list, None);
-        assert!(said.contains("the process is stopped or traced"), "{said}");
+        assert!(said.contains("the process is stopped, traced or held"), "{said}");
         assert!(said.contains("has not answered"), "{said}");
         list.server.on = false;
         let said = text(&list, None);

@@ -230,6 +230,11 @@ impl Attachments {
         }
     }
 
+    /// Whether queues of this process are held.
+    pub fn holds(&self, pid: Pid) -> bool {
+        self.processes.get(&pid.0).is_some_and(|process| !process.held.is_empty())
+    }
+
     /// What is held.
     pub fn held(&self, now: Time) -> Vec<Held> {
         let held = |(pid, process): (&u32, &Process)| {

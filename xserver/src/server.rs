@@ -369,6 +369,7 @@ impl Server {
         info!(pid = connection.pid, own_pid = pid, name, "a client has come");
         let now = crate::now();
         pages.renew(now);
+        pages.set_held(self.attachments.holds(pages.pid()));
         let client = self.core.join(Pid(connection.pid), name, pages);
         // It has a permission before it sees its page.
         self.step = self.core.step(now);
@@ -488,6 +489,10 @@ impl Server {
     fn hear_attachments(&mut self) {
         for (number, reply) in self.attachments.hear(crate::now()) {
             self.give(number, &reply);
+        }
+        // Whoever cannot get on keeps nobody waiting.
+        for (_, pages) in self.core.peers() {
+            pages.set_held(self.attachments.holds(pages.pid()));
         }
         self.note_use();
     }
