@@ -31,6 +31,9 @@ pub enum Problem {
     NoDevice,
     /// Somebody debugs its GPU work already.
     Debugged,
+    /// The session has ended without our doing, and what was held goes on: so it happens when somebody else who tried to debug the
+    /// process, in vain, ends (`kfd_ioctl_set_debug_trap` notes the last who tried as the debugger).
+    Lost,
     /// Its runtime has not enabled debugging (ROCr before 5.5 never does), or a device cannot (gfx11 with masked queues).
     NotEnabled,
     /// The driver is too old, or schedules queues by itself.
@@ -58,6 +61,7 @@ impl fmt::Display for Problem {
             ),
             Self::NoDevice => f.write_str("the process has not opened /dev/kfd"),
             Self::Debugged => f.write_str("the GPU work of the process is being debugged already"),
+            Self::Lost => f.write_str("the hold was lost to another debugger, and the process goes on"),
             Self::NotEnabled => f.write_str(
                 "the runtime of the process has not enabled debugging, as before ROCm 5.5, or a device of it cannot be debugged",
             ),
@@ -76,6 +80,7 @@ fn problem(errno: Errno, begun: bool) -> Problem {
     match errno.0 {
         libc::ESRCH => Problem::NoDevice,
         libc::EALREADY => Problem::Debugged,
+        libc::EINVAL if begun => Problem::Lost,
         libc::EPERM if begun => Problem::NotEnabled,
         libc::EPERM => Problem::NotTraceable(yama()),
         libc::EINVAL | libc::ENOTTY if !begun => Problem::NotSupported,
@@ -143,6 +148,8 @@ pub struct Attachment {
     kernel: Arc<dyn Kernel>,
     pid: libc::pid_t,
     info: debug::RuntimeInfo,
+    /// The session has ended.
+    ended: bool,
 }
 
 impl Attachment {
@@ -155,7 +162,7 @@ impl Attachment {
         let begun = session::begin(&*kernel, pid.cast_unsigned());
         drop(trace);
         let info = begun.map_err(|errno| problem(errno, false))?;
-        Ok(Self { kernel, pid, info })
+        Ok(Self { kernel, pid, info, ended: false })
     }
 
     /// The process.
@@ -229,10 +236,28 @@ impl Attachment {
     pub fn resume_all(&self) -> Result<usize, Problem> {
         self.traced(|pid| session::resume_all(&*self.kernel, pid))
     }
+
+    /// Ends the hold and says how that went.
+    ///
+    /// # Errors
+    /// Why not. It is not tried again.
+    pub fn end(mut self) -> Result<(), Problem> {
+        self.ended = true;
+        self.traced(|pid| session::end(&*self.kernel, pid))
+    }
+
+    /// For a process that has gone, and its session with it: nothing is asked of it any more, because its number may be
+    /// another process's by now.
+    pub fn forget(mut self) {
+        self.ended = true;
+    }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         // The process may have gone, and with it the session.
         let _ = self.traced(|pid| session::end(&*self.kernel, pid));
     }
@@ -250,6 +275,7 @@ mod tests {
         assert_eq!(problem(Errno(libc::EALREADY), false), Problem::Debugged);
         assert_eq!(problem(Errno(libc::ETIME), true), Problem::Hung(Errno(libc::ETIME)));
         assert_eq!(problem(Errno(libc::EINVAL), false), Problem::NotSupported);
+        assert_eq!(problem(Errno(libc::EINVAL), true), Problem::Lost);
         assert!(Problem::NotTraceable(Some(2)).to_string().contains("ptrace_scope is 2"));
         assert!(Problem::NotTraceable(None).to_string().contains("CAP_SYS_PTRACE"));
     }
@@ -261,13 +287,29 @@ mod tests {
         kernel.0.lock().session = true;
         let pid = std::process::id().cast_signed();
         let info = debug::RuntimeInfo::default();
-        let attachment = Attachment { kernel: kernel.clone(), pid, info };
+        let attachment = Attachment { kernel: kernel.clone(), pid, info, ended: false };
         // The runtime is not enabled: EPERM, for which there are two reasons then.
         assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
         kernel.0.lock().runtime = true;
         assert_eq!(attachment.resume_all(), Ok(0));
         drop(attachment);
         assert!(!kernel.0.lock().session);
+    }
+
+    #[test]
+    fn an_end_is_asked_for_once_and_not_at_all_of_a_process_that_has_gone() {
+        let kernel = Arc::new(FakeKernel::default());
+        let pid = std::process::id().cast_signed();
+        let attachment =
+            || Attachment { kernel: kernel.clone(), pid, info: debug::RuntimeInfo::default(), ended: false };
+        kernel.0.lock().session = true;
+        attachment().forget();
+        assert_eq!(kernel.asked(), []);
+        assert_eq!(attachment().end(), Ok(()));
+        assert_eq!(kernel.asked(), [0x101]);
+        // There is no session any more.
+        assert_eq!(attachment().end(), Err(Problem::Lost));
+        assert_eq!(kernel.asked(), [0x101]);
     }
 
     #[test]

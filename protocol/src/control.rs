@@ -4,6 +4,7 @@
 use crate::codes::PreemptLevel;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::operation::Permit;
+use crate::outside::{Fates, Held, Snapshot};
 use crate::status::QueueStatus;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,27 @@ pub enum Request {
     /// The asking process is, or becomes, a program that will connect as a client sooner or later: until it ends, the
     /// server counts as used, also when this connection is closed. Answered by [`Reply::Done`].
     Expect,
+    /// Takes queues of a process off the hardware, client or not, until [`Request::Release`] or the server's end. Answered by
+    /// [`Reply::Fates`], which can take as long as the driver waits for a queue (seconds).
+    Hold {
+        /// The process, as the server sees it.
+        pid: Pid,
+        /// The driver's numbers of at most [`crate::outside::QUEUES`] queues; if there are none, all compute queues that the
+        /// process has.
+        queues: Vec<u32>,
+    },
+    /// Puts back what was held. Answered by [`Reply::Fates`].
+    Release {
+        /// The process, as the server sees it.
+        pid: Pid,
+        /// As in [`Request::Hold`]; if there are none, all that are held, and the process is not debugged any more.
+        queues: Vec<u32>,
+    },
+    /// What a server that holds queues of a process sees of all its queues. Answered by [`Reply::Snapshot`].
+    Snapshot {
+        /// The process, as the server sees it.
+        pid: Pid,
+    },
 }
 
 /// An answer.
@@ -28,6 +50,10 @@ pub enum Request {
 pub enum Reply {
     /// To [`Request::List`].
     List(List),
+    /// To [`Request::Hold`] and [`Request::Release`].
+    Fates(Fates),
+    /// To [`Request::Snapshot`].
+    Snapshot(Snapshot),
     /// It is done.
     Done,
     /// It cannot be done; why, one line.
@@ -41,6 +67,9 @@ pub struct List {
     pub server: Server,
     /// Its clients, in the order of their coming.
     pub clients: Vec<Client>,
+    /// The processes of which it holds queues, clients or not, by their numbers. An older server says nothing of them.
+    #[serde(default)]
+    pub held: Vec<Held>,
 }
 
 /// A server.
@@ -71,7 +100,7 @@ pub struct Client {
     pub permit: Permit,
     /// Why, in words: "nobody of higher priority runs on its devices".
     pub reason: String,
-    /// Whether it has yielded: it is stopped or traced, and counts as idle.
+    /// Whether it has yielded: it is stopped, traced or held from outside, and counts as idle.
     pub yielded: bool,
     /// Whether its numbers are up to date; a stopped process does not answer.
     pub fresh: bool,

@@ -12,6 +12,7 @@ pub mod hint;
 pub mod ids;
 pub mod message;
 pub mod operation;
+pub mod outside;
 pub mod page;
 pub mod policy;
 pub mod socket;

@@ -129,6 +129,12 @@ impl Gpu {
         run.sim("--vram", 64)
     }
 
+    /// A run of one of the workspace's own binaries on the GPU that all shared runs of this `Gpu` use.
+    pub fn shared_product(&self, name: &str) -> Run {
+        let command = product(name).unwrap_or_else(|reason| panic!("{reason}"));
+        Run { command: Some(command), ..self.shared(name) }
+    }
+
     /// Keeps the shared GPUs in being until the returned run is let go: with none in it, a name is forgotten.
     pub fn keep(&self) -> Running {
         let cat = Run { command: Some("cat".into()), ..self.shared("cat") };

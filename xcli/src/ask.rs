@@ -23,6 +23,8 @@ pub struct Failure {
     path: PathBuf,
     /// The server's process, if it is known.
     pid: Option<i32>,
+    /// How long it had.
+    limit: Duration,
     /// What went wrong.
     pub cause: Cause,
 }
@@ -72,7 +74,7 @@ impl fmt::Display for Failure {
                 let own = rustix::process::geteuid();
                 write!(f, " belongs to uid {uid}, neither to you (uid {own}) nor to root: it is not asked")
             }
-            Cause::Silent => write!(f, " does not answer within {} s: is it stopped?", LIMIT.as_secs()),
+            Cause::Silent => write!(f, " does not answer within {} s: is it stopped?", self.limit.as_secs()),
             Cause::Closed => f.write_str(" closed the connection without an answer"),
             Cause::Refused(why) => write!(f, " says: {}", plain(why)),
             Cause::Nonsense(why) => write!(f, " gives an answer that makes no sense: {why}"),
@@ -100,7 +102,15 @@ impl From<io::Error> for Cause {
 /// # Errors
 /// There is no reply, or a [`Reply::Error`].
 pub fn ask(place: &Place, request: &Request) -> Result<Reply, Failure> {
-    let until = Instant::now() + LIMIT;
+    ask_within(place, request, LIMIT)
+}
+
+/// Asks the server something that it may have to wait for itself. To take the question it has 2 s all the same.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_within(place: &Place, request: &Request, limit: Duration) -> Result<Reply, Failure> {
+    let until = Instant::now() + limit;
     let mut pid = None;
     let mut work = || -> Result<Reply, Cause> {
         let stream = connect_to(&place.socket)?;
@@ -111,7 +121,7 @@ pub fn ask(place: &Place, request: &Request) -> Result<Reply, Failure> {
         }
     };
     let result = work();
-    result.map_err(|cause| Failure { path: place.socket.clone(), pid, cause })
+    result.map_err(|cause| Failure { path: place.socket.clone(), pid, limit, cause })
 }
 
 /// Connects; a server whose backlog is full keeps nobody waiting longer than [`LIMIT`].

@@ -1,5 +1,6 @@
 //! What the server knows, as a table for people.
 
+use crate::outside;
 use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, List, Preemption, Queue, QueueState, Server};
@@ -27,12 +28,13 @@ const fn number(title: &'static str) -> Column {
 /// One line about the server, then a row for each queue, and remarks on what needs an explanation.
 pub fn text(list: &List, terminal: Option<usize>) -> String {
     let head = server(&list.server);
+    let held = outside::held(&list.held, terminal);
     if list.clients.is_empty() {
-        return format!("{head}\nno program is connected\n");
+        return format!("{head}\nno program is connected\n{held}");
     }
     let lines: Vec<Line> =
         list.clients.iter().flat_map(|client| client_lines(client, list.server.on)).collect();
-    format!("{head}\n{}", table::text(COLUMNS, &lines, terminal))
+    format!("{head}\n{}{held}", table::text(COLUMNS, &lines, terminal))
 }
 
 fn server(server: &Server) -> String {
@@ -60,7 +62,9 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     }
     lines.extend(preemption(client).map(Line::Remark));
     if client.yielded {
-        lines.push(Line::Remark("the process is stopped or traced, and keeps nobody waiting".to_owned()));
+        lines.push(Line::Remark(
+            "the process is stopped, traced or held from outside, and keeps nobody waiting".to_owned(),
+        ));
     } else if !client.fresh {
         lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
     }
@@ -122,7 +126,7 @@ fn row(pid: &str, name: &str, queue: &Queue) -> Vec<String> {
 }
 
 /// A span with three or four digits: "0 ms", "12 ms", "3.25 s", "812 s".
-fn span(span: Duration) -> String {
+pub fn span(span: Duration) -> String {
     match span.as_millis() {
         ms @ 0..1000 => format!("{ms} ms"),
         1000..100_000 => format!("{:.2} s", span.as_secs_f64()),
@@ -207,7 +211,7 @@ mod tests {
         let train = vec![queue(1, -255, QueueState::Suspended, counts(4096, 0, 99, 1_234_567, 812_345))];
         let train = client(31_337, "train.py", false, "queue 7 of pid 4242 has priority 10 > -255", train);
         let fresh = client(5, "fresh", true, "nobody of higher priority runs on its devices", vec![]);
-        List { server, clients: vec![infer, train, fresh] }
+        List { server, clients: vec![infer, train, fresh], held: vec![] }
     }
 
     #[test]
@@ -231,7 +235,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         list.clients[0].yielded = true;
         list.clients[2].fresh = false;
         let said = text(&list, None);
-        assert!(said.contains("the process is stopped or traced"), "{said}");
+        assert!(said.contains("the process is stopped, traced or held"), "{said}");
         assert!(said.contains("has not answered"), "{said}");
         list.server.on = false;
         let said = text(&list, None);

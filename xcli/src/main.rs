@@ -1,14 +1,16 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
 //! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
-//! what the library does with HIP's functions; `queues` what the driver shows of a process;
-//! `doctor` what
-//! the machine offers and why a process is scheduled or is not; `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
+//! log tells of them; `outside` queues of any process suspended and resumed; `doctor` what the machine offers and why a process
+//! is scheduled or is not; `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
+mod amd_log;
 mod ask;
 mod doctor;
 mod hooks;
 mod list;
+mod outside;
 mod place;
 mod queues;
 mod run;
@@ -19,9 +21,10 @@ use clap::{Parser, Subcommand};
 use protocol::control::{Reply, Request};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use outside::Order;
 use place::Place;
 
 /// Exit code of wrong usage.
@@ -48,6 +51,21 @@ struct PlaceArgs {
     /// The server by its address: the path of its socket, or this machine's name (localhost)
     #[arg(short = 'a', long, global = true, value_name = "ADDR", value_parser = place::address)]
     address: Option<place::Address>,
+}
+
+/// What is suspended or resumed.
+#[derive(clap::Args)]
+struct OutsideArgs {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: u32,
+    /// Only this queue of it, by its number in `xcli queues`; may be given several times [default: all that take kernels]
+    #[arg(long = "queue", value_name = "ID")]
+    queues: Vec<u32>,
+    /// Print JSON: `pid`, `name`, of each of the `queues` its `queue` and `fate` (done, invalid, failed), and `held`, the queues
+    /// that are held now
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -91,7 +109,14 @@ enum Command {
     Queues {
         /// The process
         pid: u32,
-        /// Print JSON: `pid`, `name`, and of each of the `queues` `id`, `gpu_id`, `pci`, `type` and `size` in bytes
+        /// A log of the program, made by HIP with AMD_LOG_LEVEL=3 or more: adds the queues that the runtime has by it, with
+        /// their addresses. This needs no rights and no server
+        #[arg(long, value_name = "FILE")]
+        amd_log: Option<PathBuf>,
+        /// Print JSON: `pid`, `name`, `held_from_outside`; of each of the `queues` `id`, `gpu_id`, `pci`, `type`, `size` in bytes,
+        /// `ring_address`, `write_pointer_address`, `read_pointer_address`, `write_pointer`, `read_pointer` and
+        /// `held_from_outside`; of each queue in the `log` `hsa_queue`, `ring_address`, `size`, `priority`, `cooperative` and
+        /// `queue`, its `id`. What is not known is null
         #[arg(long)]
         json: bool,
     },
@@ -105,6 +130,24 @@ enum Command {
         /// Print JSON: `ok`, and the `findings` with `verdict` (good, note, bad), `about` and `text`
         #[arg(long)]
         json: bool,
+    },
+    /// Suspend a process that was not preloaded: take its queues off the GPU, until `xcli resume`
+    ///
+    /// xserver does it through the driver's debugger (Linux 6.5, KFD 1.13), and one is started where none runs: when it ends,
+    /// however it ends, all that it holds goes on. The server needs the right to trace the process: its own user's, and where
+    /// Yama's ptrace_scope is 1 or 2 CAP_SYS_PTRACE; in containers that has to be given. The process's runtime must have enabled
+    /// debugging, as ROCm 5.5 and later do. Queues that the process makes later run; one that is held cannot be destroyed, and
+    /// the process waits if it tries. Exit code 1 if it is refused, or not done for each queue.
+    Suspend {
+        #[command(flatten)]
+        outside: OutsideArgs,
+    },
+    /// Let a process go on that `xcli suspend` has suspended
+    ///
+    /// Without --queue, or when none is left, the process is not debugged any more. Exit code 1 if the server holds nothing of it.
+    Resume {
+        #[command(flatten)]
+        outside: OutsideArgs,
     },
     /// Start a server where none runs, and wait until it accepts; `run` starts this
     #[command(hide = true)]
@@ -147,8 +190,10 @@ fn main() -> ExitCode {
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Hooks { conservative, json } => hooks(conservative, json),
-            Command::Queues { pid, json } => queues(pid, json),
             Command::Doctor { pid, json } => doctor(&place, pid, json),
+            Command::Queues { pid, amd_log, json } => queues(&place, pid, amd_log.as_deref(), json),
+            Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
+            Command::Resume { outside } => order(Order::Resume, &place, &outside),
             Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
         });
     result.unwrap_or_else(|error| {
@@ -183,8 +228,14 @@ fn hooks(conservative: bool, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn queues(pid: u32, json: bool) -> anyhow::Result<ExitCode> {
-    let queues = queues::Queues::of(pid)?;
+fn queues(place: &Place, pid: u32, log: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut queues = queues::Queues::of(pid)?;
+    if let Some(snapshot) = outside::look(place, pid) {
+        queues.see(&snapshot);
+    }
+    if let Some(log) = log {
+        queues.read_log(log)?;
+    }
     say(&match json {
         true => serde_json::to_string_pretty(&queues)? + "\n",
         false => queues.text(table::terminal_width(io::stdout())),
@@ -199,6 +250,20 @@ fn doctor(place: &Place, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCod
         false => report.text(),
     })?;
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn order(order: Order, place: &Place, args: &OutsideArgs) -> anyhow::Result<ExitCode> {
+    let fates = outside::order(order, place, args.pid, &args.queues)?;
+    let faults = outside::faults(&fates);
+    if args.json {
+        say(&(serde_json::to_string_pretty(&fates)? + "\n"))?;
+    } else if let Some(text) = outside::text(order, &fates) {
+        say(&text)?;
+    }
+    for fault in &faults {
+        eprintln!("xcli: {fault}");
+    }
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn switch(place: &Place, request: &Request, done: &str) -> anyhow::Result<ExitCode> {

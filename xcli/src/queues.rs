@@ -1,16 +1,40 @@
 //! The hardware queues of a process, as the driver shows them in sysfs: also of one that was never preloaded.
 //!
 //! Sources: `kfd_process.c` and `kfd_topology.c` of Linux. Paths below `/sys/class/kfd/kfd`: `proc/PID/queues/ID/{size,type,gpuid}`,
-//! and of each device `topology/nodes/N/{gpu_id,properties}`.
+//! and of each device `topology/nodes/N/{gpu_id,properties}`. Where a server holds queues of the process, what a debugger sees
+//! of them is added, and what the runtime's own log tells if there is one.
 
+use crate::amd_log::{self, LogQueue, hex_or_null};
 use crate::table::{self, Column, Line};
 use anyhow::{Context as _, bail};
+use protocol::outside::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const COLUMNS: &[Column] = &[number("QUEUE"), number("GPU"), words("PCI"), words("TYPE"), number("SIZE")];
+/// The last four only where a server sees the queues.
+const COLUMNS: &[Column] = &[
+    number("QUEUE"),
+    number("GPU"),
+    words("PCI"),
+    words("TYPE"),
+    number("SIZE"),
+    words("RING"),
+    number("WRITE"),
+    number("READ"),
+    words("STATE"),
+];
+const UNSEEN: usize = COLUMNS.len() - 4;
+
+const LOG_COLUMNS: &[Column] = &[
+    words("HSA QUEUE"),
+    words("RING"),
+    number("SIZE"),
+    words("PRIORITY"),
+    words("COOPERATIVE"),
+    number("QUEUE"),
+];
 
 const fn words(title: &'static str) -> Column {
     Column { title, words: true, gives_way: false }
@@ -25,7 +49,11 @@ const fn number(title: &'static str) -> Column {
 pub struct Queues {
     pid: u32,
     name: String,
+    /// Whether a server holds queues of it; nothing if there is no server that could say.
+    held_from_outside: Option<bool>,
     queues: Vec<Queue>,
+    /// The runtime's queues by its log; nothing if none was read.
+    log: Option<Vec<LogQueue>>,
 }
 
 /// A hardware queue.
@@ -40,6 +68,24 @@ struct Queue {
     kind: Kind,
     /// Bytes of its ring.
     size: u64,
+    #[serde(flatten)]
+    seen: Seen,
+}
+
+/// What a debugger sees of a queue, null for one that is not seen. Addresses are the process's.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Seen {
+    #[serde(serialize_with = "hex_or_null")]
+    ring_address: Option<u64>,
+    #[serde(serialize_with = "hex_or_null")]
+    write_pointer_address: Option<u64>,
+    #[serde(serialize_with = "hex_or_null")]
+    read_pointer_address: Option<u64>,
+    /// Packets of a compute queue, else bytes; also unknown where the memory cannot be read.
+    write_pointer: Option<u64>,
+    read_pointer: Option<u64>,
+    /// Whether the server holds it.
+    held_from_outside: Option<bool>,
 }
 
 /// What takes commands from the queue: the driver's own numbers (`enum kfd_queue_type`), not those of its requests.
@@ -121,33 +167,125 @@ impl Queues {
                 continue;
             };
             let Ok(gpu_id) = u32::try_from(gpu) else { continue };
-            queues.push(Queue { id, gpu_id, pci: places.get(&gpu_id).cloned(), kind: Kind::of(kind), size });
+            let pci = places.get(&gpu_id).cloned();
+            queues.push(Queue { id, gpu_id, pci, kind: Kind::of(kind), size, seen: Seen::default() });
         }
         queues.sort_by_key(|queue| (queue.gpu_id, queue.id));
-        Ok(Self { pid, name: name.to_owned(), queues })
+        Ok(Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None })
+    }
+
+    /// Adds what a server sees.
+    pub fn see(&mut self, snapshot: &Snapshot) {
+        let seen = snapshot.queues.as_deref();
+        self.held_from_outside = Some(seen.is_some_and(|queues| queues.iter().any(|queue| queue.held)));
+        for queue in &mut self.queues {
+            let found = seen.and_then(|queues| queues.iter().find(|other| other.queue == queue.id));
+            queue.seen = Seen {
+                ring_address: found.map(|seen| seen.ring_address),
+                write_pointer_address: found.map(|seen| seen.write_pointer_address),
+                read_pointer_address: found.map(|seen| seen.read_pointer_address),
+                write_pointer: found.and_then(|seen| seen.write_pointer),
+                read_pointer: found.and_then(|seen| seen.read_pointer),
+                held_from_outside: Some(found.is_some_and(|seen| seen.held)),
+            };
+        }
+    }
+
+    /// Adds what the runtime's log tells. Which of the driver's queues each of its is shows in the addresses, where they
+    /// are known.
+    ///
+    /// # Errors
+    /// The log cannot be read, or is none of this process's.
+    pub fn read_log(&mut self, path: &Path) -> anyhow::Result<()> {
+        let mut log = amd_log::read(path, &numbers(self.pid))?;
+        for queue in &mut log {
+            let is_it = |seen: &Seen| {
+                let write_pointer = queue.hsa_queue.checked_add(amd_log::WRITE_POINTER);
+                seen.ring_address.is_some()
+                    && (seen.ring_address == queue.ring_address
+                        || seen.write_pointer_address == write_pointer)
+            };
+            queue.queue = self.queues.iter().find(|other| is_it(&other.seen)).map(|other| other.id);
+        }
+        self.log = Some(log);
+        Ok(())
     }
 
     /// For people.
     pub fn text(&self, terminal: Option<usize>) -> String {
+        let is_seen = self.queues.iter().any(|queue| queue.seen.ring_address.is_some());
+        let columns = if is_seen { COLUMNS } else { &COLUMNS[..UNSEEN] };
         let row = |queue: &Queue| {
-            Line::Row(vec![
+            let seen = &queue.seen;
+            let mut cells = vec![
                 queue.id.to_string(),
                 queue.gpu_id.to_string(),
                 queue.pci.clone().unwrap_or_else(|| "-".to_owned()),
                 queue.kind.text(),
                 size(queue.size),
-            ])
+                address(seen.ring_address),
+                or_dash(seen.write_pointer),
+                or_dash(seen.read_pointer),
+                if seen.held_from_outside == Some(true) { "held from outside" } else { "not held" }
+                    .to_owned(),
+            ];
+            cells.truncate(columns.len());
+            Line::Row(cells)
         };
         let lines: Vec<Line> = self.queues.iter().map(row).collect();
         let compute = self.queues.iter().filter(|queue| queue.kind == Kind::Compute).count();
         format!(
-            "{}process {} ({}): {} hardware queues, {compute} of them for kernels\n",
-            if lines.is_empty() { String::new() } else { table::text(COLUMNS, &lines, terminal) },
+            "{}process {} ({}): {} hardware queues, {compute} of them for kernels\n{}",
+            if lines.is_empty() { String::new() } else { table::text(columns, &lines, terminal) },
             self.pid,
             self.name,
             self.queues.len(),
+            self.log.as_deref().map_or_else(String::new, |log| log_text(log, terminal)),
         )
     }
+}
+
+fn log_text(log: &[LogQueue], terminal: Option<usize>) -> String {
+    let row = |queue: &LogQueue| {
+        Line::Row(vec![
+            address(Some(queue.hsa_queue)),
+            address(queue.ring_address),
+            size(queue.size),
+            match queue.priority {
+                0 => "low".to_owned(),
+                1 => "normal".to_owned(),
+                2 => "high".to_owned(),
+                other => other.to_string(),
+            },
+            if queue.cooperative { "yes" } else { "no" }.to_owned(),
+            or_dash(queue.queue),
+        ])
+    };
+    let lines: Vec<Line> = log.iter().map(row).collect();
+    match lines.len() {
+        0 => "by its log the runtime has no hardware queue left\n".to_owned(),
+        many => format!(
+            "{}by its log the runtime has {many} of them\n",
+            table::text(LOG_COLUMNS, &lines, terminal)
+        ),
+    }
+}
+
+fn address(address: Option<u64>) -> String {
+    address.map_or_else(|| "-".to_owned(), |address| format!("{address:#x}"))
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// All numbers of a process: in a container it knows itself by another one, and so does its log.
+fn numbers(pid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let mut numbers: Vec<u32> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.push(pid);
+    numbers
 }
 
 /// Where the devices are on the PCI bus, by their numbers.
@@ -228,6 +366,59 @@ mod tests {
         assert_eq!(json["queues"][1]["size"], 65536);
         assert_eq!(json["queues"][0]["type"], 9);
         assert_eq!(json["queues"][0]["pci"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn what_a_server_sees_and_what_the_log_tells_are_added() {
+        let folder = kfd();
+        let mut queues = Queues::read(folder.path(), 7, "batch").unwrap();
+        let plain = queues.text(None);
+        let json = serde_json::to_value(&queues).unwrap();
+        for name in ["ring_address", "write_pointer", "read_pointer_address", "held_from_outside"] {
+            assert_eq!(json["queues"][1].get(name), Some(&serde_json::Value::Null), "{name}");
+        }
+        assert_eq!(json.get("log"), Some(&serde_json::Value::Null));
+
+        queues.see(&Snapshot { pid: protocol::ids::Pid(7), queues: None });
+        assert_eq!(queues.text(None), plain);
+        assert_eq!(serde_json::to_value(&queues).unwrap()["held_from_outside"], false);
+
+        let seen = protocol::outside::SeenQueue {
+            queue: 2,
+            ring_address: 0x7f00_0000_0000,
+            write_pointer_address: 0x1038,
+            read_pointer_address: 0x1080,
+            write_pointer: Some(17),
+            read_pointer: None,
+            held: true,
+        };
+        queues.see(&Snapshot { pid: protocol::ids::Pid(7), queues: Some(vec![seen]) });
+        let log = folder.path().join("log");
+        let line = "rocdevice.cpp :1: 1 us: created hardware queue";
+        let lines = format!(
+            "{line} 0x1000 with size 1024 with priority 2, cooperative: 0\n{line} 0x3000 with size 64\n"
+        );
+        fs::write(&log, lines).unwrap();
+        queues.read_log(&log).unwrap();
+        let lines = [
+            "QUEUE   GPU  PCI           TYPE           SIZE  RING            WRITE  READ  STATE",
+            "    3     1  -             type 9         12 B  -                   -     -  not held",
+            "    2  4660  0001:c3:10.1  compute      64 KiB  0x7f0000000000     17     -  held from outside",
+            "   10  4660  0001:c3:10.1  copy (SDMA)   1 MiB  -                   -     -  not held",
+            "process 7 (batch): 3 hardware queues, 1 of them for kernels",
+            "HSA QUEUE  RING    SIZE  PRIORITY  COOPERATIVE  QUEUE",
+            "0x1000     -     64 KiB  high      no               2",
+            "0x3000     -      4 KiB  normal    no               -",
+            "by its log the runtime has 2 of them",
+        ];
+        assert_eq!(queues.text(None).lines().collect::<Vec<_>>(), lines);
+        let json = serde_json::to_value(&queues).unwrap();
+        assert_eq!(json["held_from_outside"], true);
+        assert_eq!(json["queues"][1]["ring_address"], "0x7f0000000000");
+        assert_eq!(json["queues"][1]["write_pointer"], 17);
+        assert_eq!(json["queues"][1]["held_from_outside"], true);
+        assert_eq!((&json["log"][0]["hsa_queue"], &json["log"][0]["queue"]), (&"0x1000".into(), &2.into()));
+        assert_eq!(json["log"][1].get("ring_address"), Some(&serde_json::Value::Null));
     }
 
     #[test]

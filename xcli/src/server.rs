@@ -46,6 +46,27 @@ pub fn ensure(place: &Place) -> anyhow::Result<()> {
         Look::Absent => {}
         Look::Foreign(failure) => return Err(failure.into()),
     }
+    match launch(place)? {
+        true => Ok(()),
+        false => bail!("there is no xserver to schedule the program; --policy HPF does without one"),
+    }
+}
+
+/// Sees to it that a server answers at this place and stays at least until this process has ended; starts one if none does.
+///
+/// # Errors
+/// There is none that answers and none can be started.
+pub fn present(place: &Place) -> anyhow::Result<()> {
+    match look(place, &Request::Expect) {
+        Look::Answers => Ok(()),
+        Look::Unwell(failure) | Look::Foreign(failure) => Err(failure.into()),
+        Look::Absent if launch(place)? => Ok(()),
+        Look::Absent => bail!("there is no xserver, which is what could hold queues of another process"),
+    }
+}
+
+/// Starts one by a process between; whether it answers.
+fn launch(place: &Place) -> anyhow::Result<bool> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let status = Command::new(this)
         .arg("start-server")
@@ -54,10 +75,7 @@ pub fn ensure(place: &Place) -> anyhow::Result<()> {
         .stdout(Stdio::null())
         .status()
         .context("cannot start this program again")?;
-    match status.success().then(|| look(place, &Request::Expect)) {
-        Some(Look::Answers) => Ok(()),
-        _ => bail!("there is no xserver to schedule the program; --policy HPF does without one"),
-    }
+    Ok(matches!(status.success().then(|| look(place, &Request::Expect)), Some(Look::Answers)))
 }
 
 /// Whether a server is there.

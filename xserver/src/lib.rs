@@ -1,15 +1,16 @@
 //! The daemon that schedules across processes.
 //!
-//! One thread does everything: it hears of clients that come, go, turn ready or idle, asks the policy, and stores each
+//! One thread decides everything: it hears of clients that come, go, turn ready or idle, asks the policy, and stores each
 //! client's permission on the page that it shares with it. It waits for nobody: every descriptor is non-blocking, what
 //! a client can make it keep is bounded, and whatever breaks a rule loses its own connection and nothing else.
 //!
 //! # Rooms
 //! `core` decides, from what it sees on the pages and from the time that it is told; it knows no socket and reads no
 //! clock · `place` where the server listens, and that it is the only one there · `peer` who has connected ·
-//! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `server` the
-//! loop · `log` lines that never make it wait.
+//! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `attachments`
+//! processes of which queues are held from outside, a thread each · `server` the loop · `log` lines that never make it wait.
 
+mod attachments;
 mod connection;
 pub mod core;
 mod list;

@@ -6,6 +6,7 @@ use protocol::control::{List, Reply, Server};
 use protocol::frame::{Frame, REPLY_LIMIT};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::REPLY;
+use protocol::outside::Held;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl Question {
     }
 
     /// The answer.
-    pub fn answer(&self, core: &Core<Pages>, started: Time, now: Time) -> Reply {
+    pub fn answer(&self, core: &Core<Pages>, held: Vec<Held>, started: Time, now: Time) -> Reply {
         let mut clients: Vec<_> = core.clients().collect();
         for client in &mut clients {
             let asked = self.asked.iter().find(|(asked, _)| *asked == client.client);
@@ -54,7 +55,7 @@ impl Question {
             uptime_ms: u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
             guard_runs: core.guard_runs(),
         };
-        Reply::List(List { server, clients })
+        Reply::List(List { server, clients, held })
     }
 }
 

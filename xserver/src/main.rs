@@ -20,6 +20,9 @@ use xserver::{Options, Place, Server, Unused, log};
 /// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or xsched/INSTANCE.sock in /run
 /// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (info if it is not set) says how much it tells on standard
 /// error. It runs at normal CPU priority; where the CPUs are busy, `chrt -f 1 xserver` lets it decide in time.
+///
+/// It also holds queues of programs that were not preloaded (`xcli suspend`), with its own rights to trace them; when it ends,
+/// they go on.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -29,7 +32,7 @@ struct Cli {
     /// Which server this is, where there are several
     #[arg(default_value = INSTANCE)]
     instance: OsString,
-    /// End when the last connection has gone, or if there was none within 10 seconds
+    /// End when the last connection has gone and nothing is held, or if there was none within 10 seconds
     #[arg(long)]
     exit_when_unused: bool,
 }

@@ -16,6 +16,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate
 use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
+use std::cell::Cell;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,6 +30,8 @@ pub(crate) struct Pages {
     client: Mapping<ClientHeader, CLIENT_BYTES>,
     /// The process behind them, 0 if it has no name here.
     pid: Pid,
+    /// Whether queues of it are held from outside.
+    held: Cell<bool>,
 }
 
 /// What the client gets.
@@ -58,7 +61,20 @@ impl Pages {
         fcntl_add_seals(&file, sizes)?;
         // SAFETY: the file's size is sealed.
         let client = unsafe { Mapping::new(&file, ProtFlags::READ)? };
-        Ok((Self { server, client, pid }, Descriptors { server: reading, client: file }))
+        Ok((
+            Self { server, client, pid, held: Cell::new(false) },
+            Descriptors { server: reading, client: file },
+        ))
+    }
+
+    /// The process behind them, 0 if it has no name here.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Notes whether queues of the process are held from outside.
+    pub fn set_held(&self, held: bool) {
+        self.held.set(held);
     }
 
     /// Lets the permission hold for another lease.
@@ -136,9 +152,10 @@ impl Peer for Pages {
 
     fn is_stopped(&self) -> bool {
         // A process of another namespace cannot be looked up: then only the guard remains.
-        self.pid.0 != 0
-            && fs::read(format!("/proc/{}/stat", self.pid))
-                .is_ok_and(|stat| matches!(state(&stat), Some(b'T' | b't')))
+        self.held.get()
+            || self.pid.0 != 0
+                && fs::read(format!("/proc/{}/stat", self.pid))
+                    .is_ok_and(|stat| matches!(state(&stat), Some(b'T' | b't')))
     }
 
     fn set_wants(&self, wants: u32) {

@@ -28,6 +28,17 @@ pub(crate) fn is_welcome(own: u32, theirs: u32) -> bool {
     theirs == own || theirs == 0
 }
 
+/// Whether this process, by its name here, gives processes the same numbers as we do. One that cannot be looked up does not.
+pub(crate) fn counts_as_we_do(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
+}
+
+/// The kernel lists a process's numbers from our namespace down to its own; without namespaces it lists none.
+fn has_one_number(status: &str) -> bool {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_none_or(|numbers| numbers.split_whitespace().count() == 1)
+}
+
 /// A descriptor that becomes readable when the process that connected ends, whoever holds its socket then. Nothing if
 /// the kernel is too old and the process has no name here; then its socket must do.
 ///
@@ -76,6 +87,14 @@ mod tests {
     fn only_the_own_user_and_root_are_welcome() {
         assert!(is_welcome(1000, 1000) && is_welcome(1000, 0) && is_welcome(0, 0));
         assert!(!is_welcome(1000, 1001) && !is_welcome(0, 1000));
+    }
+
+    #[test]
+    fn whoever_counts_otherwise_is_known() {
+        assert!(counts_as_we_do(std::process::id()));
+        assert!(!counts_as_we_do(0) && !counts_as_we_do(u32::MAX));
+        assert!(has_one_number("Name:\tx\nNSpid:\t42\n") && has_one_number("Name:\tx\n"));
+        assert!(!has_one_number("Name:\tx\nNSpid:\t42\t7\n"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The loop: one thread that hears everything and decides.
 
+use crate::attachments::{Attachments, Work};
 use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Settings};
 use crate::list::{self, Question};
@@ -43,6 +44,7 @@ const KINDS: u64 = 4;
 /// Below the first connection.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
+const OUTSIDE: u64 = 2;
 
 /// How a server runs.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +58,7 @@ pub struct Options {
 }
 
 /// When a server that nobody uses ends. Every connection is a use, a person's as well, and so is a program that is
-/// expected.
+/// expected, and one of which queues are held.
 #[derive(Debug, Clone, Copy)]
 pub struct Unused {
     /// So long after its start, if nobody has come.
@@ -83,6 +85,8 @@ pub struct Server {
     /// The number of the last connection.
     connected: u64,
     questions: Vec<Question>,
+    /// Processes of which queues are held from outside.
+    attachments: Attachments,
     options: Options,
     started: Time,
     beat: Time,
@@ -90,7 +94,7 @@ pub struct Server {
     step: Option<Time>,
     /// No connection has a deadline before.
     deadline: Option<Time>,
-    /// Since when nobody is connected or expected.
+    /// Since when nobody is connected or expected, and nothing held.
     unused_since: Option<Time>,
     /// Whether no descriptor was left for somebody who came: then nobody is accepted until the next heartbeat.
     exhausted: bool,
@@ -110,6 +114,8 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for events")?;
         watch(&epoll, listener.socket.as_fd(), LISTENER, EventFlags::IN)?;
         watch(&epoll, stop.as_fd(), STOP, EventFlags::IN)?;
+        let attachments = Attachments::new().context("cannot wait for events")?;
+        watch(&epoll, attachments.descriptor(), OUTSIDE, EventFlags::IN)?;
         let now = crate::now();
         Ok(Self {
             listener,
@@ -119,6 +125,7 @@ impl Server {
             expected: HashMap::new(),
             connected: 0,
             questions: Vec::new(),
+            attachments,
             options,
             started: now,
             beat: now,
@@ -209,6 +216,7 @@ impl Server {
         match token {
             LISTENER => self.accept(),
             STOP => self.stopping = true,
+            OUTSIDE => self.hear_attachments(),
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
@@ -361,6 +369,7 @@ impl Server {
         info!(pid = connection.pid, own_pid = pid, name, "a client has come");
         let now = crate::now();
         pages.renew(now);
+        pages.set_held(self.attachments.holds(pages.pid()));
         let client = self.core.join(Pid(connection.pid), name, pages);
         // It has a permission before it sees its page.
         self.step = self.core.step(now);
@@ -406,6 +415,13 @@ impl Server {
                 }
                 self.answer(connection, &Reply::Done)
             }
+            Ok(Request::Hold { pid, queues }) => {
+                self.ask_outside(number, connection, pid, Work::Hold(queues))
+            }
+            Ok(Request::Release { pid, queues }) => {
+                self.ask_outside(number, connection, pid, Work::Release(queues))
+            }
+            Ok(Request::Snapshot { pid }) => self.ask_outside(number, connection, pid, Work::Snapshot),
             Err(error) => {
                 self.answer(connection, &Reply::Error(format!("no request of this server: {error}")))
             }
@@ -431,15 +447,54 @@ impl Server {
         }
         self.step = self.core.step(now);
         for question in due {
-            let Some(mut connection) = self.connections.remove(&question.connection) else { continue };
-            connection.waits = false;
-            let reply = question.answer(&self.core, self.started, now);
-            let result = self
-                .answer(&mut connection, &reply)
-                // What had come together with the question.
-                .and_then(|()| self.receive(question.connection, &mut connection));
-            self.settle(question.connection, connection, result);
+            let reply = question.answer(&self.core, self.attachments.held(now), self.started, now);
+            self.give(question.connection, &reply);
         }
+    }
+
+    /// Gives an answer that was waited for.
+    fn give(&mut self, number: u64, reply: &Reply) {
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        connection.waits = false;
+        let result = self
+            .answer(&mut connection, reply)
+            // What had come together with the question.
+            .and_then(|()| self.receive(number, &mut connection));
+        self.settle(number, connection, result);
+    }
+
+    /// A person asks for something of a process, client or not; who may is asked already: the server's user, and root.
+    fn ask_outside(
+        &mut self,
+        number: u64,
+        connection: &mut Connection,
+        pid: Pid,
+        work: Work,
+    ) -> Result<(), End> {
+        if !peer::counts_as_we_do(connection.pid) {
+            let reason =
+                "you are in another pid namespace: the same number is another process here".to_owned();
+            return self.answer(connection, &Reply::Error(reason));
+        }
+        match self.attachments.ask(number, pid, work) {
+            Ok(None) => {
+                connection.waits = true;
+                Ok(())
+            }
+            Ok(Some(reply)) => self.answer(connection, &reply),
+            Err(reason) => self.answer(connection, &Reply::Error(reason)),
+        }
+    }
+
+    fn hear_attachments(&mut self) {
+        for (number, reply) in self.attachments.hear(crate::now()) {
+            self.give(number, &reply);
+        }
+        // Whoever cannot get on keeps nobody waiting.
+        for (_, pages) in self.core.peers() {
+            pages.set_held(self.attachments.holds(pages.pid()));
+        }
+        self.note_use();
     }
 
     /// Puts a connection back, or ends it.
@@ -489,7 +544,7 @@ impl Server {
 
     /// Looks whether anybody uses the server.
     fn note_use(&mut self) {
-        let used = !self.connections.is_empty() || !self.expected.is_empty();
+        let used = !self.connections.is_empty() || !self.expected.is_empty() || !self.attachments.is_empty();
         self.unused_since = if used { None } else { self.unused_since.or_else(|| Some(crate::now())) };
     }
 

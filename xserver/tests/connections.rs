@@ -216,3 +216,20 @@ fn a_server_that_nobody_uses_ends() {
     drop(client);
     wait_for("its last client has gone", || server.has_ended());
 }
+
+/// The rest needs a driver: `tests/tests/outside.rs`.
+#[test]
+fn what_is_asked_of_processes_that_are_no_clients_is_answered() {
+    let server = Running::new();
+    let mut socket = UnixStream::connect(&server.path).unwrap();
+    let pid = protocol::ids::Pid(i32::MAX.cast_unsigned());
+    let nobody = Reply::Error("there is no process 2147483647".to_owned());
+    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: vec![] }), nobody);
+    let many = vec![u32::MAX; protocol::outside::QUEUES];
+    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: many }), nobody);
+    let nothing = Reply::Error("this server holds no queue of process 2147483647".to_owned());
+    assert_eq!(ask_on(&mut socket, &Request::Release { pid, queues: vec![1] }), nothing);
+    let unseen = Reply::Snapshot(protocol::outside::Snapshot { pid, queues: None });
+    assert_eq!(ask_on(&mut socket, &Request::Snapshot { pid }), unseen);
+    assert!(server.list().held.is_empty());
+}

@@ -101,7 +101,7 @@ fn first_frame(stream: &mut UnixStream) -> Option<Frame> {
 pub fn empty_list() -> List {
     let server =
         Server { pid: Pid(4711), policy: "HPF".to_owned(), on: true, uptime_ms: 65_000, guard_runs: 0 };
-    List { server, clients: Vec::new() }
+    List { server, clients: Vec::new(), held: Vec::new() }
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -54,7 +54,7 @@ pub trait Peer {
     fn busy_until(&self) -> Time;
     /// What became of taking its queues off the hardware, as the client says; not what is in force.
     fn preemption(&self) -> Preemption;
-    /// Whether the process is stopped or traced, and so cannot make progress.
+    /// Whether the process is stopped, traced or held from outside, and so cannot make progress.
     fn is_stopped(&self) -> bool;
     /// Stores what the client shall tell. Sequentially consistent with [`Peer::activity`].
     fn set_wants(&self, wants: u32);
