@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
-	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual clean
+	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual example-gpreempt clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -82,6 +82,17 @@ example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip
 	ln -sf libshimhip.so target/release/libshimhip.so.1
 	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I include -I examples/kernels examples/4_manual_sched/manual.hip \
 		-L target/release -Wl,--no-as-needed -lshimhip -Wl,-rpath,$(CURDIR)/target/release -o target/examples/manual
+
+example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so and what measures it
+	cargo build --release --package shim
+	mkdir -p target/examples
+	ln -sf libshimhip.so target/release/libshimhip.so.1
+	cc -std=c99 -O2 -Wall -Wextra -Werror -shared -fPIC -D_POSIX_C_SOURCE=200809L -I include \
+		examples/5_gpreempt_poc/gpreempt_poc.c -L target/release -lshimhip -lpthread \
+		-Wl,-rpath,$(CURDIR)/target/release -o target/examples/libgpreempt_poc.so
+	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I examples/kernels -I examples/5_gpreempt_poc \
+		examples/5_gpreempt_poc/measure.hip -L target/examples -lgpreempt_poc -L target/release -Wl,--no-as-needed \
+		-lshimhip -Wl,-rpath,$(CURDIR)/target/examples -Wl,-rpath,$(CURDIR)/target/release -o target/examples/measure
 
 demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
 	@$${CARGO_TARGET_DIR:-target}/release/demo-faults

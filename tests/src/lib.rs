@@ -26,7 +26,9 @@ mod slots;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Running, Stats};
-pub use runtime::{Installed, Runtime, Sanitized, arch, hip_major, linked_program, program};
+pub use runtime::{
+    Installed, Runtime, Sanitized, arch, gpreempt_example, hip_major, linked_program, program,
+};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -151,6 +151,23 @@ pub(crate) fn random_program(sanitized: Option<&Sanitized>) -> Result<PathBuf, S
 
 /// The executable of `FOLDER/NAME.hip`, linked against this build's `libshimhip.so`, before the runtime.
 pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
+    linked_with(folder, name, &[])
+}
+
+/// The measuring program of the example that is a library of its own, with that library.
+pub fn gpreempt_example() -> Result<PathBuf, String> {
+    let folder = "examples/5_gpreempt_poc";
+    let mut step = Step::host("cc", &["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-shared", "-fPIC"]);
+    step.add(&["-I", "include"]);
+    step.source(&Path::new(folder).join("gpreempt_poc.c"));
+    let library = step.built("libgpreempt_poc")?;
+    let (there, name) = (library.parent().unwrap_or(Path::new("/")).display(), library.file_name());
+    let name = name.unwrap_or_default().display();
+    let (at, found, named) = (format!("-L{there}"), format!("-Wl,-rpath,{there}"), format!("-l:{name}"));
+    linked_with(folder, "measure", &["-I", folder, "-Wl,--no-as-needed", &at, &found, &named])
+}
+
+fn linked_with(folder: &str, name: &str, more: &[&str]) -> Result<PathBuf, String> {
     let library = crate::product("libshimhip.so")?;
     // Installed it has its own name, and the name that programs ask for.
     let lib = output_dir().join(if cfg!(debug_assertions) { "lib-debug" } else { "lib-release" });
@@ -164,6 +181,7 @@ pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
     step.add(&["-I", "examples/kernels", "-I", FOLDER, "-I", "include"]);
     step.source(&Path::new(folder).join(name).with_extension("hip"));
     step.add(EXECUTABLE);
+    step.add(more);
     step.add(&["-L", &lib, "-Wl,--no-as-needed", "-lshimhip", &path]);
     step.built(name)
 }

@@ -55,6 +55,17 @@ fn hardware_queues_stay_where_holds_are_refused() {
         .expect_success();
 }
 
+/// Whether it meets its limits is the machine's affair, but that each queue came off and went back is not.
+#[test]
+fn the_proof_of_concepts_functions_do_what_they_did() {
+    let program = tests::gpreempt_example().unwrap_or_else(|reason| panic!("{reason}"));
+    let gpu = Gpu::take();
+    let run = gpu.run_executable(&program).arg("5").sim("--save-us", 50).sim("--restore-us", 50).finish();
+    assert!(matches!(run.code, 0 | 1) && run.stderr.is_empty(), "{run:?}");
+    let said: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(said, ["suspend", "resume", "online"], "{run:?}");
+}
+
 #[test]
 fn the_example_shows_what_its_text_says() {
     let run = run("examples/4_manual_sched", "manual", |run| run);

@@ -95,6 +95,7 @@ fn of_problem(problem: Problem) -> KfdResult {
         Problem::NoProcess | Problem::NoDevice => KfdResult::ErrorNotFound,
         Problem::NotTraceable(_) | Problem::Debugged => KfdResult::ErrorNoPermission,
         Problem::NotEnabled | Problem::NotSupported | Problem::Unsafe(_) => KfdResult::ErrorNotSupported,
+        Problem::Lost => KfdResult::ErrorInvalidState,
         Problem::Hung(errno) | Problem::Failed(errno) => of_errno(errno),
     }
 }

@@ -1,0 +1,142 @@
+/* Measures suspension, resumption and an online request by libgpreempt_poc.so, against the limits of the proof of concept:
+ * 5 ms, 10 ms, 50 ms.
+ *
+ * usage: measure [ROUNDS]
+ *
+ * The offline program is a child of this process that keeps the GPU busy with kernels of 20 ms and suspends itself when it is
+ * asked to. (From outside it works the same way with its process number; that needs a runtime that has enabled the
+ * driver's debugging support, as ROCm does from 5.5 on.) The online request is a kernel of 1 ms in this process: from the
+ * decision to preempt until its result is there. */
+#include <hip/hip_runtime.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "giveway_kernels.h"
+#include "gpreempt_poc.h"
+
+#define CHECK(call)                                                             \
+  do {                                                                          \
+    hipError_t error = (call);                                                  \
+    if (error != hipSuccess) {                                                  \
+      fprintf(stderr, "%s: %s\n", #call, hipGetErrorString(error));             \
+      exit(1);                                                                  \
+    }                                                                           \
+  } while (0)
+
+static double now_ms() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+/* Fills the device for at least so many nanoseconds. */
+static void work(hipStream_t stream, gw_u64 nanoseconds) {
+  gw_u32 rounds = 1;
+  void *arguments[] = {&nanoseconds, &rounds};
+  CHECK(hipLaunchKernel((const void *)busy, dim3(4096), dim3(256), arguments, 0, stream));
+}
+
+struct Answer {
+  int code;
+  double ms;
+};
+
+/* The offline program: keeps a few kernels ahead, and obeys: 's' suspends, 'r' resumes, the end of its input ends it. */
+static int offline(int orders, int answers) {
+  hipStream_t stream;
+  if (gpreempt_poc_init(0) != 0) return 1;
+  CHECK(hipStreamCreate(&stream));
+  for (;;) {
+    for (int i = 0; i < 64; i++) work(stream, 20000000ull);
+    Answer ready = {0, 0};
+    if (write(answers, &ready, sizeof ready) != (ssize_t)sizeof ready) return 1;
+    char order;
+    while (read(orders, &order, 1) == 1) {
+      const double begin = now_ms();
+      Answer answer;
+      answer.code = order == 's' ? gpreempt_suspend_queues(0, nullptr, 0) : gpreempt_resume_queues(0, nullptr, 0);
+      answer.ms = now_ms() - begin;
+      if (write(answers, &answer, sizeof answer) != (ssize_t)sizeof answer) return 1;
+      /* 64 kernels are more than a second of work: enough for all rounds of a measurement is kept ahead. */
+      if (order == 'r') work(stream, 20000000ull);
+    }
+    _exit(0);
+  }
+}
+
+static double median(std::vector<double> &times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+static int verdict(const char *what, std::vector<double> &times, double limit) {
+  const double middle = median(times), worst = times.back();
+  printf("%-10s median %7.3f ms  longest %7.3f ms  limit %4.0f ms: %s\n", what, middle, worst, limit,
+         worst <= limit ? "met" : "missed");
+  return worst <= limit ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  const int rounds = argc > 1 ? atoi(argv[1]) : 20;
+  if (rounds < 1) {
+    fprintf(stderr, "usage: measure [ROUNDS]\n");
+    return 2;
+  }
+  int orders[2], answers[2];
+  if (pipe(orders) != 0 || pipe(answers) != 0) return 1;
+  const pid_t child = fork(); /* before either process uses HIP */
+  if (child == 0) {
+    close(orders[1]);
+    close(answers[0]);
+    return offline(orders[0], answers[1]);
+  }
+  close(orders[0]);
+  close(answers[1]);
+  signal(SIGPIPE, SIG_IGN);
+
+  hipStream_t stream;
+  CHECK(hipStreamCreate(&stream));
+  work(stream, 1000000ull);
+  CHECK(hipStreamSynchronize(stream));
+
+  Answer answer;
+  if (read(answers[0], &answer, sizeof answer) != (ssize_t)sizeof answer) {
+    fprintf(stderr, "the offline program has ended\n");
+    return 1;
+  }
+  std::vector<double> suspend, resume, online;
+  auto order = [&](char what) {
+    if (write(orders[1], &what, 1) != 1 || read(answers[0], &answer, sizeof answer) != (ssize_t)sizeof answer) {
+      fprintf(stderr, "the offline program has ended\n");
+      exit(1);
+    }
+    if (answer.code != 0) {
+      fprintf(stderr, "%s: %d\n", what == 's' ? "gpreempt_suspend_queues" : "gpreempt_resume_queues", answer.code);
+      exit(1);
+    }
+  };
+  for (int round = 0; round < rounds; round++) {
+    const double begin = now_ms();
+    order('s');
+    suspend.push_back(answer.ms);
+    work(stream, 1000000ull);
+    CHECK(hipStreamSynchronize(stream));
+    online.push_back(now_ms() - begin);
+    order('r');
+    resume.push_back(answer.ms);
+    usleep(3000); /* the offline program works on */
+  }
+  close(orders[1]);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const int missed = verdict("suspend", suspend, 5) + verdict("resume", resume, 10) + verdict("online", online, 50);
+  return missed == 0 ? 0 : 1;
+}
