@@ -246,6 +246,49 @@ fn a_program_that_waits_on_the_host_for_a_suspended_one_finishes() {
     assert_eq!(high.suspensions, 0, "{high:?}");
 }
 
+/// How far the graph of `graph_long` is.
+fn kernels_done(low: &mut Started) -> u32 {
+    low.running.answer();
+    low.running.line().parse().expect("a number")
+}
+
+/// A launch of a graph is one command, and level 3 interrupts it all the same.
+#[test]
+fn a_graph_stands_still_in_the_middle() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let long = gpu.shared("graph_long").arg("steps").sim("--save-us", 50).sim("--restore-us", 50);
+    let level = [("XSCHED_AUTO_XQUEUE_LEVEL", "3")];
+    let mut low = Part::with(&daemon, "low", 0, long, &level).start(&daemon, "ready");
+    daemon.until("the graph runs", || (kernels_done(&mut low) > 0).then_some(()));
+    let urgent = gpu.shared("graph_long").arg("steps");
+    let mut high = Part::new(&daemon, "high", 10, urgent).start(&daemon, "ready");
+    let held = || {
+        let client = daemon.clients().into_iter().find(|client| client["preemption"]["in_force"] == 3)?;
+        let holds = client["preemption"]["holds"].as_u64().filter(|holds| *holds > 0)?;
+        let suspensions: u64 =
+            queues(&client).iter().map(|queue| queue["counts"]["suspensions"].as_u64().unwrap()).sum();
+        (client["permit"]["run"] == false).then_some((holds, suspensions))
+    };
+    // While the other graph gets on, and this one is held without a break, not a kernel of it ends.
+    let done = daemon.until("a hold in the middle of the graph", || {
+        let others = kernels_done(&mut high);
+        let before = held()?;
+        let done = kernels_done(&mut low);
+        daemon.until("the other graph's progress", || (kernels_done(&mut high) >= others + 20).then_some(()));
+        let later = kernels_done(&mut low);
+        // It may have been let go meanwhile, where the machine kept the other one from launching.
+        (held() == Some(before)).then(|| assert_eq!(done, later, "kernels that ended while it was held"))?;
+        Some(done)
+    });
+    assert!((1..500).contains(&done), "{done}");
+    high.running.let_go();
+    let (_, high) = high.finish();
+    assert_eq!(high.suspensions, 0, "{high:?}");
+    low.running.let_go();
+    low.finish();
+}
+
 #[test]
 fn without_the_guard_they_hang() {
     let gpu = Gpu::take();

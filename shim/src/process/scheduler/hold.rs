@@ -89,7 +89,7 @@ struct Report {
     waits: u64,
     failures: u64,
     expected: Option<Duration>,
-    /// When the last request of the last hold was made, and answered.
+    /// When the last request of the last hold was made, and answered, until it is told.
     stood: Option<(Instant, Instant)>,
 }
 
@@ -171,7 +171,8 @@ impl Holder {
             state.suspend(context, domain, permission, always)
         };
         if let Some(pages) = line.pages_in_use() {
-            state.report.write(state.costs, &pages.header().holds, line);
+            let costs = state.costs;
+            state.report.write(costs, &pages.header().holds, line);
         }
         let given_up = context.registry.given_up().is_some() && state.phase == Phase::Failed;
         drop(state);
@@ -249,15 +250,17 @@ impl State {
                     costs.fade();
                     self.phase = Phase::Waiting { until: Some(until) };
                 }
+            } else if outstanding.launching {
+                // As a rule that is over at once, and in flight then. A launch that takes long, as some of graphs do, has work
+                // on the hardware before it is counted.
+                self.phase = Phase::Waiting { until: Some(now + FIRST_LOOK) };
             }
         }
         match self.phase {
             Phase::Running | Phase::Failed => self.settle(context),
             Phase::Waiting { until: Some(until) } if now < until => Some(until - now),
-            // Nothing to hold, or not yet.
-            Phase::Waiting { .. } if outstanding.commands == 0 && !always => {
-                outstanding.launching.then_some(FIRST_LOOK)
-            }
+            // Nothing to hold.
+            Phase::Waiting { .. } if outstanding.commands == 0 && !outstanding.launching && !always => None,
             Phase::Waiting { .. } => {
                 self.hold(context, domain, FIRST_LOOK);
                 self.look(outstanding)
@@ -342,7 +345,7 @@ fn each(devices: &BTreeSet<u32>, mut act: impl FnMut(u32) -> Outcome) -> Outcome
 }
 
 impl Report {
-    fn write(&self, costs: Option<Costs>, words: &HoldWords, line: &Line) {
+    fn write(&mut self, costs: Option<Costs>, words: &HoldWords, line: &Line) {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(UNKNOWN);
         let costs = costs.unwrap_or_default();
         words.waits.store(self.waits, Ordering::Relaxed);
@@ -350,7 +353,7 @@ impl Report {
         words.expected_ns.store(self.expected.map_or(UNKNOWN, nanos), Ordering::Relaxed);
         words.hold_ns.store(nanos(costs.hold), Ordering::Relaxed);
         words.release_ns.store(nanos(costs.release), Ordering::Relaxed);
-        if let Some((asked, stood)) = self.stood {
+        if let Some((asked, stood)) = self.stood.take() {
             // Both clocks are the same one; the server's may be set off from it.
             let (here, there) = (Instant::now(), line.now());
             let at =
