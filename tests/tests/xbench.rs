@@ -82,3 +82,25 @@ fn a_session_serves_every_request_while_the_batch_model_runs() {
     assert!(low > 0);
     assert!(low_end > high_end, "the batch model stopped before the last request was served");
 }
+
+#[test]
+fn urgent_launches_are_followed_until_the_low_program_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["preempt-part", "session", "--level=1", "--kernel-us=2000", "--samples=4", "--seed=1"];
+    let run = words
+        .into_iter()
+        .fold(Gpu::take().product("xbench"), |run, word| run.arg(word))
+        .arg(format!("--dir={}", folder.path().display()))
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let record = json(&folder.path().join("record.json"));
+    assert_eq!((&record["in_force"], &record["how"]), (&Value::from(1), &Value::from("")));
+    let samples = record["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 4);
+    for sample in samples {
+        assert_eq!((&sample["held"], &sample["waited"]), (&Value::Bool(false), &Value::Bool(false)));
+        assert_eq!(sample["software_us"], Value::Null);
+        assert!(sample["to_started_us"].as_f64().unwrap() > 0.0, "{sample}");
+        assert!(sample["to_stopped_us"].is_number(), "{sample}");
+    }
+}
