@@ -50,7 +50,7 @@ pub struct Row {
     pub to_stopped_us: Quantiles,
     /// Until the urgent kernel ran.
     pub to_started_us: Quantiles,
-    /// Until the last hold request, over the arrivals with a hold; `null` without any.
+    /// Until the last hold request, over the arrivals with a hold that did not wait first; `null` without any.
     pub software_us: Option<Quantiles>,
     /// Arrivals, all runs together.
     pub samples: usize,
@@ -58,8 +58,12 @@ pub struct Row {
     pub held: usize,
     /// Those for which waiting was expected to cost less.
     pub waited: usize,
+    /// Those that are among both: a hold came after all, because waiting took longer than was expected.
+    pub waited_then_held: usize,
     /// 99th percentile of the simulated device's lateness, the most of all runs; `null` on a real one.
     pub device_late_p99_us: Option<f64>,
+    /// Whether the simulated device kept up with its own time in all runs; figures of one that did not say little.
+    pub device_valid: bool,
     /// What the server says of the level.
     #[serde(skip)]
     how: String,
@@ -117,7 +121,7 @@ impl Figures {
         );
         let _ = writeln!(
             text,
-            "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6}",
+            "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6} {:>6}",
             "level",
             "in force",
             "mechanism",
@@ -128,6 +132,7 @@ impl Figures {
             "software",
             "held",
             "waited",
+            "both",
             "late"
         );
         let both = |q: &Quantiles| format!("{:.0} / {:.0}", q.p50, q.p99);
@@ -135,7 +140,7 @@ impl Figures {
         for row in &self.rows {
             let _ = writeln!(
                 text,
-                "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6}",
+                "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6} {:>6}",
                 row.level,
                 row.in_force,
                 row.mechanism,
@@ -146,8 +151,15 @@ impl Figures {
                 row.software_us.as_ref().map_or_else(dash, both),
                 row.held,
                 row.waited,
-                row.device_late_p99_us.map_or_else(dash, |late| format!("{late:.0}")),
+                row.waited_then_held,
+                row.device_late_p99_us.map_or_else(dash, |late| format!(
+                    "{late:.0}{}",
+                    if row.device_valid { "" } else { "!" }
+                )),
             );
+        }
+        if self.rows.iter().any(|row| !row.device_valid) {
+            text.push_str("\n! the simulated GPU was late: the row says little\n");
         }
         if !self.checks.figures().is_empty() {
             let _ = write!(text, "\n{}", self.checks);
@@ -164,6 +176,7 @@ fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
     let count = |of: fn(&Sample) -> bool| {
         runs.iter().flat_map(|run| &run.record.samples).filter(|sample| of(sample)).count()
     };
+    let devices = || runs.iter().filter_map(|run| run.device);
     let least = runs.iter().map(|run| &run.record).min_by_key(|record| record.in_force)?;
     Some(Row {
         level: setting.level,
@@ -177,7 +190,9 @@ fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
         samples: count(|_| true),
         held: count(|sample| sample.held),
         waited: count(|sample| sample.waited),
-        device_late_p99_us: runs.iter().filter_map(|run| run.late_us).reduce(f64::max),
+        waited_then_held: count(|sample| sample.held && sample.waited),
+        device_late_p99_us: devices().map(|device| device.late_us.p99).reduce(f64::max),
+        device_valid: devices().all(|device| device.valid),
         how: least.how.clone(),
     })
 }
@@ -279,7 +294,7 @@ fn length(report: &mut Report, rows: Vec<&Row>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Record;
+    use super::super::{DeviceStats, Late, Record};
     use super::*;
 
     fn sample(started: f64, software: Option<f64>) -> Sample {
@@ -294,7 +309,8 @@ pub(super) mod tests {
 
     fn outcome(in_force: i32, how: &str, samples: &[Sample]) -> Outcome {
         let record = Record { in_force, how: how.to_owned(), samples: samples.to_vec() };
-        Outcome { record, late_us: Some(30.0) }
+        let device = DeviceStats { valid: true, late_us: Late { p99: 30.0 } };
+        Outcome { record, device: Some(device) }
     }
 
     /// Levels 1 and 3, kernels of 100 µs and of 10 ms, save costs of 50 µs and 5 ms.

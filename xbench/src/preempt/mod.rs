@@ -104,7 +104,7 @@ pub(crate) struct Record {
 pub(crate) struct Sample {
     to_started_us: f64,
     to_stopped_us: f64,
-    /// Nothing without a hold.
+    /// Nothing without a hold, or if waiting came first.
     software_us: Option<f64>,
     /// Whether the low program's queues were taken off for it.
     held: bool,
@@ -116,20 +116,21 @@ pub(crate) struct Sample {
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     record: Record,
-    /// 99th percentile of the simulated device's lateness, microseconds; nothing on a real GPU.
-    late_us: Option<f64>,
+    /// What the simulated device says of itself; nothing on a real GPU.
+    device: Option<DeviceStats>,
 }
 
 /// The part of gpu-sim's statistics that is needed here.
-#[derive(Debug, Deserialize)]
-struct DeviceStats {
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct DeviceStats {
     /// Whether the device kept up with its virtual time.
     valid: bool,
     late_us: Late,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 struct Late {
+    /// 99th percentile, microseconds.
     p99: f64,
 }
 
@@ -206,7 +207,7 @@ fn summary(outcome: &Outcome) -> String {
     let started = Quantiles::of(samples.iter().map(|sample| sample.to_started_us).collect());
     let held = samples.iter().filter(|sample| sample.held).count();
     let started = started.map(|q| format!("started p50 {:.0} µs, p99 {:.0} µs, ", q.p50, q.p99));
-    let late = outcome.late_us.map(|late| format!(", device late p99 {late:.0} µs"));
+    let late = outcome.device.map(|device| format!(", device late p99 {:.0} µs", device.late_us.p99));
     format!("{}held {held} of {}{}", started.unwrap_or_default(), samples.len(), late.unwrap_or_default())
 }
 
@@ -233,34 +234,43 @@ impl PreemptArgs {
         settings
     }
 
-    /// One run of a setting, again if the device was late.
+    /// One run of a setting; again if the device was late, and what the last one gave if it always was.
     fn measure(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
-        for _ in 0..=REPEATS {
-            let scratch = Scratch::new().context("no scratch directory")?;
-            let files = Files(&scratch.path);
-            self.session(this, setting, run, &files)?;
-            let record =
-                serde_json::from_str(&read(&files.record())?).context("the record makes no sense")?;
-            for (name, part) in [("low", Part::Low), ("urgent", Part::Urgent)] {
-                let log = std::fs::read_to_string(files.log(part)).unwrap_or_default();
-                for line in log.lines() {
-                    eprintln!("xbench: {setting}: the library in the {name} program says: {line}");
-                }
-            }
-            if self.real {
-                return Ok(Outcome { record, late_us: None });
-            }
-            let stats: DeviceStats =
-                serde_json::from_str(&read(&files.stats())?).context("gpu-sim's statistics make no sense")?;
-            if stats.valid {
-                return Ok(Outcome { record, late_us: Some(stats.late_us.p99) });
-            }
+        let mut repeats = 0..REPEATS;
+        loop {
+            let outcome = self.measure_once(this, setting, run)?;
+            let Some(device) = outcome.device.filter(|device| !device.valid) else { return Ok(outcome) };
+            let again = repeats.next().is_some();
             eprintln!(
-                "xbench: {setting}: the simulated GPU was late (p99 {:.0} µs), so the run does not count",
-                stats.late_us.p99
+                "xbench: {setting}: the simulated GPU was late (p99 {:.0} µs){}",
+                device.late_us.p99,
+                if again { ", so the run does not count" } else { ": is the machine busy with other work?" }
             );
+            if !again {
+                return Ok(outcome);
+            }
         }
-        bail!("the simulated GPU was late {} times; is the machine busy with other work?", REPEATS + 1)
+    }
+
+    fn measure_once(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
+        let scratch = Scratch::new().context("no scratch directory")?;
+        let files = Files(&scratch.path);
+        self.session(this, setting, run, &files)?;
+        let record = serde_json::from_str(&read(&files.record())?).context("the record makes no sense")?;
+        for (name, part) in [("low", Part::Low), ("urgent", Part::Urgent)] {
+            let log = std::fs::read_to_string(files.log(part)).unwrap_or_default();
+            for line in log.lines() {
+                eprintln!("xbench: {setting}: the library in the {name} program says: {line}");
+            }
+        }
+        let device = match self.real {
+            true => None,
+            false => {
+                let stats = serde_json::from_str(&read(&files.stats())?);
+                Some(stats.context("gpu-sim's statistics make no sense")?)
+            }
+        };
+        Ok(Outcome { record, device })
     }
 
     /// Runs the processes of a setting, on a simulated GPU of their own.

@@ -155,7 +155,7 @@ impl Arrival {
     /// With what the server said before and after it.
     fn sample(self, before: &Preemption, after: &Preemption) -> Sample {
         let since = |moment: u64| moment.saturating_sub(self.launched) as f64 / 1e3;
-        let held = after.holds > before.holds;
+        let (held, waited) = (after.holds > before.holds, after.waits > before.waits);
         // Of this hold, whose moments lie behind the launch.
         let of_hold = |moment: Option<u64>| moment.filter(|at| held && *at >= self.launched).map(since);
         let (asked, stood) = (of_hold(after.asked_at), of_hold(after.stood_at));
@@ -163,9 +163,10 @@ impl Arrival {
             to_started_us: since(self.started),
             // What was not in flight stands already.
             to_stopped_us: stood.unwrap_or(self.stopped.map_or(0.0, since)),
-            software_us: asked,
+            // A hold that comes because waiting took too long says nothing about how long one takes to come.
+            software_us: asked.filter(|_| !waited),
             held,
-            waited: after.waits > before.waits,
+            waited,
         }
     }
 }
@@ -198,6 +199,10 @@ mod tests {
         };
         let sample = ARRIVAL.sample(&before, &after);
         assert_eq!((sample.to_stopped_us, sample.software_us, sample.held), (85.0, Some(30.0), true));
+        // It came because waiting took longer than was expected.
+        let late = Preemption { waits: 1, ..after.clone() };
+        let sample = ARRIVAL.sample(&before, &late);
+        assert_eq!((sample.to_stopped_us, sample.software_us, sample.held), (85.0, None, true));
         // Moments of an older hold say nothing about this one.
         let stale = Preemption { asked_at: Some(1), stood_at: Some(2), ..after };
         let sample = ARRIVAL.sample(&before, &stale);
