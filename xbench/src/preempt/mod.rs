@@ -58,6 +58,9 @@ pub struct PreemptArgs {
     /// Runs of each setting; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     runs: u32,
+    /// What takes the low program's queues off: auto, update-queue, debug-trap, or off
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
+    mechanism: String,
     /// Which moments of arrival
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -281,6 +284,7 @@ impl PreemptArgs {
             level: setting.level,
             kernel_us: setting.kernel_us,
             samples: self.samples as usize,
+            mechanism: self.mechanism.clone(),
             seed: self.seed.wrapping_add(run as u64),
         };
         let mut command = match setting.save_us {

@@ -25,6 +25,8 @@ pub struct PartArgs {
     #[arg(long)]
     pub(super) samples: usize,
     #[arg(long)]
+    pub(super) mechanism: String,
+    #[arg(long)]
     pub(super) seed: u64,
 }
 
@@ -57,6 +59,7 @@ impl PartArgs {
             ("--level", self.level.to_string()),
             ("--kernel-us", self.kernel_us.to_string()),
             ("--samples", self.samples.to_string()),
+            ("--mechanism", self.mechanism.clone()),
             ("--seed", self.seed.to_string()),
         ];
         let mut words: Vec<OsString> = vec!["preempt-part".into(), part.name().into()];
@@ -128,7 +131,7 @@ fn session(args: &PartArgs) -> Result<()> {
         let mut command = Command::new(this.with_file_name("xcli"));
         command.arg("run").arg("-a").arg(files.socket()).args(["--priority", part.priority()]);
         if part == Part::Low {
-            command.args(["--level", &args.level.to_string()]);
+            command.args(["--level", &args.level.to_string()]).env("XSCHED_KFD_MECHANISM", &args.mechanism);
         }
         command.arg("--").arg(&this).args(args.words(part));
         command.env("XSCHED_LOG_LEVEL", "warn").env("XSCHED_LOG_FILE", files.log(part));
