@@ -218,18 +218,15 @@ fn checks(rows: &[Row], software: &Option<Quantiles>) -> Report {
     let mut report = Report::default();
     let level = |level: u8| rows.iter().filter(move |row| row.level == level && row.in_force >= level.into());
     let bound = |row: &Row| f64::from(row.kernel_us).max(BUDGET_US) + AHEAD_US;
-    let worst = |part: fn(&Row) -> f64| level(1).map(|row| part(row) / bound(row)).reduce(f64::max);
-    let parts: [(_, _, fn(&Row) -> f64); 2] = [
-        ("level1_stopped", "stopped", |row| row.to_stopped_us.p99),
-        ("level1_started", "started", |row| row.to_started_us.p99),
-    ];
-    for (name, what, part) in parts {
-        if let Some(worst) = worst(part) {
+    let mut level_1 = |name: &'static str, what: &str, part: fn(&Row) -> f64| {
+        if let Some(worst) = level(1).map(|row| part(row) / bound(row)).reduce(f64::max) {
             let what =
                 format!("level 1: p99 until {what}, of one kernel or 200 µs, and 50 µs, worst setting");
             report.push(Figure::judged(name, what, worst, "", Limit::at_most(1.1)));
         }
-    }
+    };
+    level_1("level1_stopped", "stopped", |row| row.to_stopped_us.p99);
+    level_1("level1_started", "started", |row| row.to_started_us.p99);
     length(&mut report, level(3).collect());
     if let Some(software) = software {
         report.push(Figure::judged(
