@@ -71,7 +71,7 @@ bench-launch-path: build ## What the preloaded library adds to a launch
 bench-sim: build ## Judge the simulated GPU by the host's clock
 	target/release/xbench sim
 
-bench-preempt: build ## How long an urgent launch waits at each preemption level, 6 minutes: target/bench/preempt.json, .svg
+bench-preempt: build ## How long an urgent launch waits at each preemption level, 4 minutes: target/bench/preempt.json, .svg
 	target/release/xbench preempt
 
 bench: bench-launch-path bench-sim bench-preempt bench-corun ## All measurements; leave the machine alone meanwhile

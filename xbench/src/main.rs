@@ -40,7 +40,7 @@ enum Command {
     ///
     /// From the urgent program's launch until its kernel runs and until the low program's queue stands, for several lengths
     /// of the low program's kernels and, on the simulated GPU, costs of saving them. Starts gpu-sim, xserver, xcli and the
-    /// library that lie beside this program. All settings take about five minutes; run it on an idle machine. The exit code
+    /// library that lie beside this program. All settings take about four minutes; run it on an idle machine. The exit code
     /// is 1 if a level that is asked for was not in force; limits that are missed are told and do not change it.
     Preempt(preempt::PreemptArgs),
     /// A process of `preempt`.

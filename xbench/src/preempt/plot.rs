@@ -4,7 +4,7 @@ use super::figures::{Figures, Quantiles, Row};
 use crate::svg::{Axis, line, text};
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 1080.0;
+const WIDTH: f64 = 1150.0;
 const HEIGHT: f64 = 470.0;
 /// The panels of p50 and p99: left, top, right, bottom.
 const PANELS: [[f64; 4]; 2] = [[70.0, 96.0, 430.0, 400.0], [500.0, 96.0, 860.0, 400.0]];
