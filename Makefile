@@ -2,7 +2,8 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
-	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual example-gpreempt clean
+	check-exports demo demo-faults bench bench-corun bench-launch-path bench-preempt bench-sim \
+	example-manual example-gpreempt clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -70,7 +71,10 @@ bench-launch-path: build ## What the preloaded library adds to a launch
 bench-sim: build ## Judge the simulated GPU by the host's clock
 	target/release/xbench sim
 
-bench: bench-launch-path bench-sim bench-corun ## All measurements; leave the machine alone meanwhile
+bench-preempt: build ## How long an urgent launch waits at each preemption level, 4 minutes: target/bench/preempt.json, .svg
+	target/release/xbench preempt
+
+bench: bench-launch-path bench-sim bench-preempt bench-corun ## All measurements; leave the machine alone meanwhile
 
 check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim

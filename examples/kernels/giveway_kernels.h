@@ -86,18 +86,26 @@ static __device__ inline gw_u64 gw_constant_clock() {
 }
 #endif
 
-/* Occupies its grid for `duration_ns` when alone on the device, and touches no memory.
- * `rounds` is how many times the device must be filled to place the whole grid (1 if it fits at once): on a
- * real GPU each work-group spins duration_ns / rounds; gpu-sim divides by the rounds of its own model. */
-extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) {
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
+static __device__ inline void gw_spin(gw_u64 duration_ns, gw_u32 rounds) {
   gw_u64 ticks = duration_ns / 10 / (rounds ? rounds : 1);
   gw_u64 start = gw_constant_clock();
   while (gw_constant_clock() - start < ticks) __builtin_amdgcn_s_sleep(8);
+}
 #else
-  (void)duration_ns;
-  (void)rounds;
+GW_BOTH static inline void gw_spin(gw_u64, gw_u32) {}
 #endif
+
+/* Occupies its grid for `duration_ns` when alone on the device, and touches no memory.
+ * `rounds` is how many times the device must be filled to place the whole grid (1 if it fits at once): on a
+ * real GPU each work-group spins duration_ns / rounds; gpu-sim divides by the rounds of its own model. */
+extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) { gw_spin(duration_ns, rounds); }
+
+/* The same, and then *word = value, stored by the first work-item at its end (on gpu-sim at the end of the whole grid):
+ * memory that the host reaches shows when it was. */
+extern "C" __global__ void busy_store(gw_u64 *word, gw_u64 value, gw_u64 duration_ns, gw_u32 rounds) {
+  gw_spin(duration_ns, rounds);
+  if (blockIdx.x + threadIdx.x == 0) *(volatile gw_u64 *)word = value;
 }
 
 #else
@@ -111,6 +119,7 @@ extern void arguments_mixed(gw_u64 *out, unsigned char a, unsigned short b, gw_t
 extern void vector_add(const float *a, const float *b, float *c, gw_u32 n);
 extern void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 value);
 extern void busy(gw_u64 duration_ns, gw_u32 rounds);
+extern void busy_store(gw_u64 *word, gw_u64 value, gw_u64 duration_ns, gw_u32 rounds);
 #ifdef __cplusplus
 }
 #endif

@@ -82,3 +82,47 @@ fn a_session_serves_every_request_while_the_batch_model_runs() {
     assert!(low > 0);
     assert!(low_end > high_end, "the batch model stopped before the last request was served");
 }
+
+/// Four arrivals beside a low program of this level: what `xbench preempt` has of them.
+fn arrivals(level: u8, mechanism: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["preempt-part", "session", "--kernel-us=2000", "--samples=4", "--seed=1"]
+        .into_iter()
+        .fold(Gpu::take().product("xbench"), |run, word| run.arg(word))
+        .arg(format!("--level={level}"))
+        .arg(format!("--mechanism={mechanism}"))
+        .arg(format!("--dir={}", folder.path().display()))
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let record = json(&folder.path().join("record.json"));
+    let samples = record["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 4);
+    for sample in samples {
+        assert!(sample["to_started_us"].as_f64().unwrap() > 0.0, "{sample}");
+        assert!(sample["to_stopped_us"].is_number(), "{sample}");
+        let at_once = sample["held"] == true && sample["waited"] == false;
+        assert_eq!(sample["software_us"].is_number(), at_once, "{sample}");
+    }
+    record
+}
+
+#[test]
+fn urgent_launches_are_followed_until_the_low_program_stands() {
+    let record = arrivals(1, "auto");
+    assert_eq!((&record["in_force"], &record["how"]), (&Value::from(1), &Value::from("")));
+    for sample in record["samples"].as_array().unwrap() {
+        assert_eq!((&sample["held"], &sample["waited"]), (&Value::Bool(false), &Value::Bool(false)));
+    }
+}
+
+#[test]
+fn the_level_in_force_is_told() {
+    for mechanism in ["update-queue", "debug-trap"] {
+        let record = arrivals(3, mechanism);
+        assert_eq!(record["in_force"], 3, "{record}");
+        assert!(record["how"].as_str().unwrap().contains(mechanism), "{record}");
+    }
+    let record = arrivals(3, "off");
+    assert_eq!(record["in_force"], 1, "{record}");
+    assert_ne!(record["how"], "", "{record}");
+}

@@ -20,6 +20,7 @@ pub struct Kernels {
     vector_add: Function,
     mix: Function,
     busy: Function,
+    busy_store: Function,
 }
 
 impl Kernels {
@@ -39,6 +40,7 @@ impl Kernels {
             vector_add: module.function(c"vector_add")?,
             mix: module.function(c"mix")?,
             busy: module.function(c"busy")?,
+            busy_store: module.function(c"busy_store")?,
         })
     }
 
@@ -48,6 +50,36 @@ impl Kernels {
         let mut arguments = [address(&mut duration), address(&mut rounds)];
         // SAFETY: `busy` takes (u64, u32), which is what the two addresses point at, and touches no memory.
         unsafe { stream.launch(&self.busy, shape.dims, &mut arguments) }
+    }
+
+    /// Launches `busy_store`: as [`Self::busy`], and at its end the first word of `memory`, which must stay allocated until
+    /// then, is `value`. On a GPU that is the end of the first work-group, on the simulated one that of the grid.
+    ///
+    /// # Panics
+    /// If the memory has no word.
+    pub fn busy_store(
+        &self,
+        stream: &Stream,
+        memory: &impl DeviceMemory,
+        value: u64,
+        duration_ns: u64,
+        shape: BusyShape,
+    ) -> Result<(), HipError> {
+        assert!(memory.bytes() >= size_of::<u64>(), "busy_store reaches past its memory");
+        let (mut word, mut value) = (memory.device_address(), value);
+        let (mut duration, mut rounds) = (duration_ns, shape.rounds);
+        let mut arguments =
+            [address(&mut word), address(&mut value), address(&mut duration), address(&mut rounds)];
+        // SAFETY: `busy_store` takes (pointer, u64, u64, u32), which is what the addresses point at, and stores one word,
+        // which the memory holds (checked above).
+        unsafe { stream.launch(&self.busy_store, shape.dims, &mut arguments) }
+    }
+
+    /// A grid of `busy_store` that fills `device` exactly once, with work-groups of 256 threads.
+    pub fn filling_shape(&self, device: &Device) -> Result<BusyShape, HipError> {
+        let mut dims = Dims { grid: [1, 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
+        dims.grid[0] = self.busy_store.groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
+        Ok(BusyShape { dims, rounds: 1 })
     }
 
     /// The shape of a `busy` kernel of these dimensions on `device`.
@@ -185,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn the_source_holds_the_three_kernels() {
-        for kernel in ["void vector_add(", "void mix(", "void busy("] {
+    fn the_source_holds_the_kernels() {
+        for kernel in ["void vector_add(", "void mix(", "void busy(", "void busy_store("] {
             assert!(SOURCE.contains(kernel), "{kernel}");
         }
     }

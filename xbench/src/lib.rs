@@ -6,6 +6,7 @@
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: what the preloaded library adds to a launch
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
+//! * [`preempt`]: from an urgent launch until it runs, for each preemption level
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
@@ -14,6 +15,7 @@
 //! * [`proc`]: processor time of a process and of the machine
 
 pub mod cache;
+mod child;
 pub mod compare;
 pub mod corun;
 mod daemon;
@@ -21,12 +23,14 @@ pub mod hip;
 pub mod hsa;
 pub mod kernels;
 pub mod launch_path;
+pub mod preempt;
 pub mod proc;
 pub mod replay;
 pub mod report;
 pub mod rtc;
 pub mod sim;
 pub mod stats;
+mod svg;
 pub mod trace;
 
 /// An error that is the caller's to mend: an argument or a variable of the environment makes no sense. The program exits

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, corun, launch_path, replay, sim};
+use xbench::{WrongInput, corun, launch_path, preempt, replay, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -36,6 +36,16 @@ enum Command {
     ///
     /// Starts gpu-sim, xserver and the library that lie beside this program, in three interleaved blocks of four modes.
     Corun(corun::CorunArgs),
+    /// How long an urgent launch waits for the device, at each preemption level
+    ///
+    /// From the urgent program's launch until its kernel runs and until the low program's queue stands, for several lengths
+    /// of the low program's kernels and, on the simulated GPU, costs of saving them. Starts gpu-sim, xserver, xcli and the
+    /// library that lie beside this program. All settings take about four minutes; run it on an idle machine. The exit code
+    /// is 1 if a level that is asked for was not in force; limits that are missed are told and do not change it.
+    Preempt(preempt::PreemptArgs),
+    /// A process of `preempt`.
+    #[command(hide = true)]
+    PreemptPart(preempt::PartArgs),
     /// One mode of one block; started by `corun` under gpu-sim.
     #[command(hide = true)]
     CorunMode(corun::SessionArgs),
@@ -47,6 +57,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Corun(args) => corun::run(&args).map(|()| ExitCode::SUCCESS),
         Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
+        Command::Preempt(args) => preempt::run(&args),
+        Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

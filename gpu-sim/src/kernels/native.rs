@@ -39,7 +39,7 @@ pub enum Act {
 
 /// Whether kernels of this name are executed here, so that their arguments must be known.
 pub fn executes(name: &str) -> bool {
-    matches!(name, "busy" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed")
+    matches!(name, "busy" | "busy_store" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed")
         || name.starts_with("__amd_rocclr_")
 }
 
@@ -66,6 +66,7 @@ pub fn plan(
     let name = kernel.name.as_str();
     let mut act = match name {
         "busy" => Ok(Act::Run { time: args.u64(0).map_err(fault)?, effect: Effect::default() }),
+        "busy_store" => args.busy_store(),
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "arguments_block" | "arguments_mixed" => moved(args.digest()),
@@ -97,7 +98,7 @@ pub fn plan(
     }
     .map_err(fault)?;
     if let (Act::Run { time, .. }, Some(stated)) = (&mut act, table.get(name))
-        && name != "busy"
+        && !matches!(name, "busy" | "busy_store")
     {
         *time = stated;
     }
@@ -168,6 +169,11 @@ impl Arguments<'_> {
         let (offset, _) = self.layout.get(i).copied().unwrap_or((i as u64 * 32, 32));
         let word = |i: u64| self.view.load_u64(self.base.wrapping_add(offset).wrapping_add(i * 8));
         Ok([word(0)?, word(1)?, word(2)?, word(3)?])
+    }
+
+    fn busy_store(&self) -> Result<Act, Fault> {
+        let word = Op::Fill { dst: self.u64(0)?, pattern: self.u64(1)?.to_le_bytes().to_vec(), len: 8 };
+        Ok(Act::Run { time: self.u64(2)?, effect: Effect::new([word]) })
     }
 
     fn mix(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
@@ -474,6 +480,12 @@ mod tests {
         let out = run("mix", &[DATA, DATA + 64, 0xffff_ffff_0000_0001, 5], 64, &layout);
         assert_ne!(out[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(out[8..16], [8, 9, 10, 11, 12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn a_busy_kernel_leaves_its_word() {
+        let out = run("busy_store", &[DATA + 8, 0x0102_0304_0506_0708, 1_000, 1], 64, &[]);
+        assert_eq!(out[7..17], [7, 8, 7, 6, 5, 4, 3, 2, 1, 16]);
     }
 
     #[test]

@@ -46,7 +46,7 @@ macro_rules! functions {
 
 functions! {
     hipRuntimeGetVersion hipGetDeviceCount hipSetDevice hipDeviceSynchronize
-    hipMalloc hipFree hipHostMalloc hipHostFree hipMemcpy hipMemsetAsync
+    hipMalloc hipFree hipHostMalloc hipHostFree hipHostRegister hipHostUnregister hipHostGetDevicePointer hipMemcpy hipMemsetAsync
     hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery
     hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventQuery hipEventElapsedTime
     hipModuleLoadData hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel

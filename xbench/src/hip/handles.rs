@@ -137,6 +137,57 @@ impl Drop for HostBuffer {
     }
 }
 
+/// Host memory of the program's own that kernels reach as well; taken back from the device on drop.
+pub struct Registered {
+    api: Arc<Api>,
+    host: NonNull<c_void>,
+    device: NonNull<c_void>,
+    bytes: usize,
+}
+
+impl Registered {
+    /// # Safety
+    /// The memory stays mapped and writable until the value is dropped, and the host touches what kernels write only by
+    /// atomic words.
+    pub(super) unsafe fn new(api: &Arc<Api>, host: NonNull<c_void>, bytes: usize) -> Result<Self, HipError> {
+        /// Portable to all devices, mapped into the device.
+        const FLAGS: c_uint = 0x1 | 0x2;
+        // SAFETY: the caller vouches for the memory.
+        let code = unsafe { (api.hipHostRegister)(host.as_ptr(), bytes, FLAGS) };
+        check("hipHostRegister", code)?;
+        let mut registered = Self { api: Arc::clone(api), host, device: host, bytes };
+        let mut device = ptr::null_mut();
+        // SAFETY: the memory is registered; the function writes one pointer.
+        let code = unsafe { (api.hipHostGetDevicePointer)(&mut device, host.as_ptr(), 0) };
+        check("hipHostGetDevicePointer", code)?;
+        registered.device = non_null("hipHostGetDevicePointer", device)?;
+        Ok(registered)
+    }
+}
+
+impl DeviceMemory for Registered {
+    fn device_address(&self) -> *mut c_void {
+        self.device.as_ptr()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registered({:p}, {} bytes)", self.host, self.bytes)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered once, and taken back once, here; the call waits for work that uses the memory.
+        let _ = unsafe { (self.api.hipHostUnregister)(self.host.as_ptr()) };
+    }
+}
+
 /// Extent of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dims {

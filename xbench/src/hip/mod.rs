@@ -7,7 +7,9 @@
 mod api;
 mod handles;
 
-pub use handles::{DeviceBuffer, DeviceMemory, Dims, Event, Function, HostBuffer, Module, Stream};
+pub use handles::{
+    DeviceBuffer, DeviceMemory, Dims, Event, Function, HostBuffer, Module, Registered, Stream,
+};
 
 pub(crate) use api::lookup;
 
@@ -18,6 +20,7 @@ use hip_sys::types::{
 use libloading::Library;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Names of the runtime, newest release first; the bare name is there where the development package is.
@@ -160,6 +163,16 @@ impl Hip {
     /// `bytes` of pinned host memory that the device can reach, zeroed.
     pub fn host_malloc(&self, bytes: usize) -> Result<HostBuffer, HipError> {
         HostBuffer::new(&self.api, bytes)
+    }
+
+    /// Lets the device reach `bytes` of host memory.
+    ///
+    /// # Safety
+    /// The memory stays mapped and writable until the value is dropped, and the host touches what kernels write only by
+    /// atomic words.
+    pub unsafe fn register(&self, host: NonNull<c_void>, bytes: usize) -> Result<Registered, HipError> {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { Registered::new(&self.api, host, bytes) }
     }
 
     /// A blocking stream on the calling thread's device (one that keeps the order of the default stream).

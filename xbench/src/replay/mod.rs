@@ -12,6 +12,7 @@ mod player;
 pub mod schedule;
 
 pub(crate) use clock::{now_ns, wait_until};
+pub(crate) use schedule::SplitMix64;
 
 use crate::hip::Hip;
 use crate::stats::Samples;

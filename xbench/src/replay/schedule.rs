@@ -15,7 +15,7 @@ pub fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
 
 /// Steele, Lea and Flood's generator ("Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug)]
-struct SplitMix64(u64);
+pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
     fn next(&mut self) -> u64 {
@@ -26,7 +26,7 @@ impl SplitMix64 {
     }
 
     /// Uniform in `0..1`.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -1,0 +1,410 @@
+//! From arrivals to rows, the table, and what they are judged by: pure arithmetic.
+
+use super::{Outcome, Sample, Setting};
+use crate::report::{Figure, Limit, Report};
+use crate::stats::Samples;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// The library's budget of work in flight, and how far it launches ahead of a foreseen end (docs/adr/0009).
+const BUDGET_US: f64 = 200.0;
+const AHEAD_US: f64 = 50.0;
+
+/// Median and 99th percentile, microseconds; of several runs the median of theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+}
+
+impl Quantiles {
+    /// Of the samples of one run; nothing if there are none.
+    pub(super) fn of(samples: Vec<f64>) -> Option<Self> {
+        let samples = Samples::new(samples)?;
+        Some(Self { p50: samples.median(), p99: samples.percentile(99.0) })
+    }
+
+    fn median(runs: &[Self]) -> Option<Self> {
+        let of = |part: fn(&Self) -> f64| Some(Samples::new(runs.iter().map(part).collect())?.median());
+        Some(Self { p50: of(|run| run.p50)?, p99: of(|run| run.p99)? })
+    }
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The preemption level that was asked for in the low program.
+    pub level: u8,
+    /// The one that was in force; the least of all runs.
+    pub in_force: i32,
+    /// What takes queues off: `update-queue`, `debug-trap`, or `-` at level 1.
+    pub mechanism: String,
+    /// How long the low program's kernels take.
+    pub kernel_us: u32,
+    /// What saving them costs on the simulated GPU, and bringing them back; `null` on a real one.
+    pub save_us: Option<u32>,
+    /// Until the low program's queues stood.
+    pub to_stopped_us: Quantiles,
+    /// Until the urgent kernel ran.
+    pub to_started_us: Quantiles,
+    /// Until the last hold request, over the arrivals with a hold that did not wait first; `null` without any.
+    pub software_us: Option<Quantiles>,
+    /// Arrivals, all runs together.
+    pub samples: usize,
+    /// Those for which the low program's queues were taken off.
+    pub held: usize,
+    /// Those for which waiting was expected to cost less.
+    pub waited: usize,
+    /// Those that are among both: a hold came after all, because waiting took longer than was expected.
+    pub waited_then_held: usize,
+    /// 99th percentile of the simulated device's lateness, the most of all runs; `null` on a real one.
+    pub device_late_p99_us: Option<f64>,
+    /// Whether the simulated device kept up with its own time in all runs; figures of one that did not say little.
+    pub device_valid: bool,
+    /// What the server says of the level.
+    #[serde(skip)]
+    how: String,
+}
+
+/// All rows of a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// `simulated GPU` or `GPU`.
+    pub device: &'static str,
+    /// Arrivals in each run of each setting.
+    pub samples: u32,
+    /// Runs of each setting.
+    pub runs: u32,
+    /// By level, save cost and length of kernels.
+    pub rows: Vec<Row>,
+    /// What the rows are judged by.
+    #[serde(flatten)]
+    pub checks: Report,
+}
+
+impl Figures {
+    pub(super) fn new(
+        simulated: bool,
+        samples: u32,
+        runs: u32,
+        outcomes: &[(Setting, Vec<Outcome>)],
+    ) -> Result<Self> {
+        let rows: Vec<Row> = outcomes
+            .iter()
+            .map(|(setting, runs)| row(*setting, runs).with_context(|| format!("{setting}: no arrivals")))
+            .collect::<Result<_>>()?;
+        let checks = checks(&rows, &software(outcomes, runs as usize));
+        let device = if simulated { "simulated GPU" } else { "GPU" };
+        Ok(Self { device, samples, runs, rows, checks })
+    }
+
+    /// Levels that were asked for and not reached, with what was in force and why; each once.
+    pub(super) fn not_in_force(&self) -> Vec<(u8, i32, &str)> {
+        let mut missing: Vec<(u8, i32, &str)> = self
+            .rows
+            .iter()
+            .filter(|row| row.in_force < i32::from(row.level))
+            .map(|row| (row.level, row.in_force, row.how.as_str()))
+            .collect();
+        missing.dedup();
+        missing
+    }
+
+    /// The table for people, and below it what was judged.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{}, {} arrivals in each of {} runs; microseconds, p50 / p99\n\n",
+            self.device, self.samples, self.runs
+        );
+        let _ = writeln!(
+            text,
+            "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6} {:>6}",
+            "level",
+            "in force",
+            "mechanism",
+            "kernel",
+            "save",
+            "to stopped",
+            "to started",
+            "software",
+            "held",
+            "waited",
+            "both",
+            "late"
+        );
+        let both = |q: &Quantiles| format!("{:.0} / {:.0}", q.p50, q.p99);
+        let dash = || "-".to_owned();
+        for row in &self.rows {
+            let _ = writeln!(
+                text,
+                "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>6} {:>6} {:>6} {:>6}",
+                row.level,
+                row.in_force,
+                row.mechanism,
+                row.kernel_us,
+                row.save_us.map_or_else(dash, |save| save.to_string()),
+                both(&row.to_stopped_us),
+                both(&row.to_started_us),
+                row.software_us.as_ref().map_or_else(dash, both),
+                row.held,
+                row.waited,
+                row.waited_then_held,
+                row.device_late_p99_us.map_or_else(dash, |late| format!(
+                    "{late:.0}{}",
+                    if row.device_valid { "" } else { "!" }
+                )),
+            );
+        }
+        if self.rows.iter().any(|row| !row.device_valid) {
+            text.push_str("\n! the simulated GPU was late: the row says little\n");
+        }
+        if !self.checks.figures().is_empty() {
+            let _ = write!(text, "\n{}", self.checks);
+        }
+        text
+    }
+}
+
+fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
+    let quantiles = |of: fn(&Sample) -> Option<f64>| {
+        let each = runs.iter().map(|run| run.record.samples.iter().filter_map(of).collect());
+        Quantiles::median(&each.filter_map(Quantiles::of).collect::<Vec<_>>())
+    };
+    let count = |of: fn(&Sample) -> bool| {
+        runs.iter().flat_map(|run| &run.record.samples).filter(|sample| of(sample)).count()
+    };
+    let devices = || runs.iter().filter_map(|run| run.device);
+    let least = runs.iter().map(|run| &run.record).min_by_key(|record| record.in_force)?;
+    Some(Row {
+        level: setting.level,
+        in_force: least.in_force,
+        mechanism: mechanism(least.in_force, &least.how).to_owned(),
+        kernel_us: setting.kernel_us,
+        save_us: setting.save_us,
+        to_stopped_us: quantiles(|sample| Some(sample.to_stopped_us))?,
+        to_started_us: quantiles(|sample| Some(sample.to_started_us))?,
+        software_us: quantiles(|sample| sample.software_us),
+        samples: count(|_| true),
+        held: count(|sample| sample.held),
+        waited: count(|sample| sample.waited),
+        waited_then_held: count(|sample| sample.held && sample.waited),
+        device_late_p99_us: devices().map(|device| device.late_us.p99).reduce(f64::max),
+        device_valid: devices().all(|device| device.valid),
+        how: least.how.clone(),
+    })
+}
+
+/// The mechanism in what the server says.
+fn mechanism(in_force: i32, how: &str) -> &str {
+    let known = ["update-queue", "debug-trap"].into_iter().find(|name| how.contains(name));
+    if in_force <= 1 { "-" } else { known.unwrap_or(how) }
+}
+
+/// Software shares at level 3 over all its settings: of each run, then the median of the runs.
+fn software(outcomes: &[(Setting, Vec<Outcome>)], runs: usize) -> Option<Quantiles> {
+    let of_run = |run: usize| {
+        let outcomes =
+            outcomes.iter().filter(|(setting, _)| setting.level == 3).filter_map(|(_, o)| o.get(run));
+        Quantiles::of(outcomes.flat_map(|o| &o.record.samples).filter_map(|s| s.software_us).collect())
+    };
+    Quantiles::median(&(0..runs).filter_map(of_run).collect::<Vec<_>>())
+}
+
+/// What is expected of the levels. A figure whose settings were not measured is left out.
+fn checks(rows: &[Row], software: &Option<Quantiles>) -> Report {
+    let mut report = Report::default();
+    let level = |level: u8| rows.iter().filter(move |row| row.level == level && row.in_force >= level.into());
+    let bound = |row: &Row| f64::from(row.kernel_us).max(BUDGET_US) + AHEAD_US;
+    let mut level_1 = |name: &'static str, what: &str, part: fn(&Row) -> f64| {
+        if let Some(worst) = level(1).map(|row| part(row) / bound(row)).reduce(f64::max) {
+            let what =
+                format!("level 1: p99 until {what}, of one kernel or 200 µs, and 50 µs, worst setting");
+            report.push(Figure::judged(name, what, worst, "", Limit::at_most(1.1)));
+        }
+    };
+    level_1("level1_stopped", "stopped", |row| row.to_stopped_us.p99);
+    level_1("level1_started", "started", |row| row.to_started_us.p99);
+    length(&mut report, level(3).collect());
+    if let Some(software) = software {
+        report.push(Figure::judged(
+            "software_p50",
+            "level 3: software share, p50",
+            software.p50,
+            "µs",
+            Limit::at_most(60.0),
+        ));
+        report.push(Figure::judged(
+            "software_p99",
+            "level 3: software share, p99",
+            software.p99,
+            "µs",
+            Limit::at_most(200.0),
+        ));
+    }
+    // Where saving takes longer than a whole kernel, waiting for its end is never worse.
+    let hopeless = || level(3).filter(|row| row.save_us.is_some_and(|save| save >= row.kernel_us));
+    if let Some(share) = hopeless().map(|row| row.held as f64 / row.samples as f64).reduce(f64::max) {
+        report.push(Figure::judged(
+            "held_in_vain",
+            "level 3: arrivals held where saving takes longer than a kernel, worst setting",
+            share * 100.0,
+            "%",
+            Limit::at_most(1.0),
+        ));
+    }
+    let beside = hopeless().filter_map(|row| {
+        let alike = |other: &&Row| (other.save_us, other.kernel_us) == (row.save_us, row.kernel_us);
+        Some(row.to_started_us.p99 / level(1).find(alike)?.to_started_us.p99)
+    });
+    if let Some(worst) = beside.reduce(f64::max) {
+        report.push(Figure::info(
+            "level3_of_level1_p99",
+            "the same: p99 until started, of level 1's",
+            worst,
+            "",
+        ));
+    }
+    report
+}
+
+/// Level 3 must not depend on how long kernels take: the longest against the shortest, at the least save cost.
+fn length(report: &mut Report, rows: Vec<&Row>) {
+    let Some(save_us) = rows.iter().map(|row| row.save_us).min() else { return };
+    let rows = || rows.iter().filter(|row| row.save_us == save_us);
+    let (short, long) = (rows().min_by_key(|row| row.kernel_us), rows().max_by_key(|row| row.kernel_us));
+    let (Some(short), Some(long)) = (short, long) else { return };
+    if short.kernel_us == long.kernel_us {
+        return;
+    }
+    let words = |percent: &str| {
+        format!(
+            "level 3: {percent} until started, kernels of {} µs over kernels of {} µs",
+            long.kernel_us, short.kernel_us
+        )
+    };
+    let (short, long) = (short.to_started_us, long.to_started_us);
+    let limit = Limit::at_most(1.5);
+    report.push(Figure::judged("level3_length_p50", words("p50"), long.p50 / short.p50, "", limit));
+    report.push(Figure::judged("level3_length_p99", words("p99"), long.p99 / short.p99, "", limit));
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::{DeviceStats, Late, Record};
+    use super::*;
+
+    fn sample(started: f64, software: Option<f64>) -> Sample {
+        Sample {
+            to_started_us: started,
+            to_stopped_us: started - 10.0,
+            software_us: software,
+            held: software.is_some(),
+            waited: software.is_none(),
+        }
+    }
+
+    fn outcome(in_force: i32, how: &str, samples: &[Sample]) -> Outcome {
+        let record = Record { in_force, how: how.to_owned(), samples: samples.to_vec() };
+        let device = DeviceStats { valid: true, late_us: Late { p99: 30.0 } };
+        Outcome { record, device: Some(device) }
+    }
+
+    /// Levels 1 and 3, kernels of 100 µs and of 10 ms, save costs of 50 µs and 5 ms.
+    pub(crate) fn rows() -> Vec<(Setting, Vec<Outcome>)> {
+        let mut rows = Vec::new();
+        for level in [1, 3] {
+            for (save, kernel) in [(50, 100), (50, 10_000), (5000, 100), (5000, 10_000)] {
+                let setting = Setting { level, save_us: Some(save), kernel_us: kernel };
+                let waits = sample(f64::from(kernel), None);
+                let held = sample(150.0 + f64::from(kernel) / 200.0, Some(40.0));
+                let outcome = match (level, save) {
+                    (1, _) => outcome(1, "", &[waits; 2]),
+                    (_, 50) => outcome(3, "update-queue", &[held; 2]),
+                    _ => outcome(3, "update-queue", &[waits; 2]),
+                };
+                rows.push((setting, vec![outcome]));
+            }
+        }
+        rows
+    }
+
+    pub(crate) fn figures() -> Figures {
+        Figures::new(true, 2, 1, &rows()).unwrap()
+    }
+
+    fn check<'a>(figures: &'a Figures, name: &str) -> Option<&'a Figure> {
+        figures.checks.figures().iter().find(|figure| figure.name == name)
+    }
+
+    #[test]
+    fn rows_have_what_others_read() {
+        let json = serde_json::to_value(figures()).unwrap();
+        let rows = json["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 8);
+        assert_eq!((&rows[0]["mechanism"], &rows[0]["software_us"]), (&"-".into(), &serde_json::Value::Null));
+        let held = &rows[5];
+        assert_eq!(
+            (&held["level"], &held["in_force"], &held["kernel_us"]),
+            (&3.into(), &3.into(), &10_000.into())
+        );
+        assert_eq!((&held["mechanism"], &held["save_us"]), (&"update-queue".into(), &50.into()));
+        assert_eq!((&held["held"], &held["waited"]), (&2.into(), &0.into()));
+        for name in ["to_stopped_us", "to_started_us", "software_us"] {
+            assert!(held[name]["p50"].is_number() && held[name]["p99"].is_number(), "{name}");
+        }
+        assert!(json["figures"].is_array());
+    }
+
+    #[test]
+    fn limits_are_judged() {
+        let figures = figures();
+        let value = |name| check(&figures, name).unwrap().value;
+        assert!((value("level1_stopped") - 9990.0 / 10_050.0).abs() < 1e-9);
+        assert!((value("level1_started") - 10_000.0 / 10_050.0).abs() < 1e-9);
+        assert!((value("level3_length_p50") - 200.0 / 150.5).abs() < 1e-9);
+        assert_eq!((value("software_p50"), value("software_p99")), (40.0, 40.0));
+        assert_eq!((value("held_in_vain"), value("level3_of_level1_p99")), (0.0, 1.0));
+        assert!(figures.checks.is_met());
+    }
+
+    #[test]
+    fn a_limit_can_be_missed() {
+        let mut rows = rows();
+        for (setting, runs) in rows.iter_mut().filter(|(setting, _)| setting.level == 3) {
+            let far = if setting.kernel_us > 100 { 400.0 } else { 150.0 };
+            runs[0] = outcome(3, "update-queue", &[sample(far, Some(90.0)); 2]);
+        }
+        let figures = Figures::new(true, 2, 1, &rows).unwrap();
+        let missed: Vec<&str> = figures.checks.missed().map(|figure| figure.name).collect();
+        assert_eq!(missed, ["level3_length_p50", "level3_length_p99", "software_p50", "held_in_vain"]);
+    }
+
+    #[test]
+    fn a_level_that_is_not_in_force_is_not_passed_off_as_it() {
+        let mut rows = rows();
+        for (_, runs) in rows.iter_mut().filter(|(setting, _)| setting.level == 3) {
+            runs[0] = outcome(1, "not measured", &[sample(150.0, None); 2]);
+        }
+        let figures = Figures::new(true, 2, 1, &rows).unwrap();
+        assert_eq!(figures.not_in_force(), [(3, 1, "not measured")]);
+        assert!(check(&figures, "level3_length_p50").is_none());
+        assert!(check(&figures, "held_in_vain").is_none());
+        assert!(self::figures().not_in_force().is_empty());
+        let line = figures.table().lines().nth(7).unwrap().to_owned();
+        assert!(line.starts_with("    3        1 - "), "{line}");
+    }
+
+    #[test]
+    fn percentiles_are_medians_of_runs() {
+        let setting = Setting { level: 3, save_us: Some(50), kernel_us: 100 };
+        let run = |us: f64| outcome(3, "debug-trap (chosen)", &[sample(us, Some(us / 2.0)); 3]);
+        let row = row(setting, &[run(100.0), run(900.0), run(200.0)]).unwrap();
+        assert_eq!(row.to_started_us, Quantiles { p50: 200.0, p99: 200.0 });
+        assert_eq!((row.samples, row.held, row.mechanism.as_str()), (9, 9, "debug-trap"));
+        let software = software(&[(setting, vec![run(100.0), run(900.0), run(200.0)])], 3).unwrap();
+        assert_eq!(software, Quantiles { p50: 100.0, p99: 100.0 });
+    }
+}
