@@ -333,30 +333,6 @@ impl Registry {
         }
     }
 
-    /// All devices' [`Registry::mark`] and [`Registry::complete`] in one, for who has found everything complete: `still` says
-    /// that nothing has begun since. Nothing happens, and false comes back, while somebody else has the lock: it may be
-    /// called where nothing may wait.
-    ///
-    /// # Safety
-    /// As [`Registry::hold`].
-    pub unsafe fn try_all_complete(&self, still: impl FnOnce() -> bool) -> bool {
-        let Some(mut inner) = self.inner.try_lock() else { return false };
-        let mut written = Vec::with_capacity(inner.queues.len());
-        for queue in inner.queues.values().filter(|queue| queue.is_compute()) {
-            // SAFETY: the queues are alive, as their destruction takes the lock that we have; else as the caller promises.
-            written.extend(unsafe { queue.written() }.map(|written| (queue.id, written)));
-        }
-        if !still() {
-            return false;
-        }
-        for (id, written) in written {
-            if let Some(queue) = inner.queues.get_mut(&id) {
-                queue.quiet = queue.quiet.max(written);
-            }
-        }
-        true
-    }
-
     /// Takes the compute queues with work of a device off the hardware; those that come into being from now on are born
     /// off it. The caller has stopped launching. Called again, it takes the queues that have got work meanwhile.
     ///

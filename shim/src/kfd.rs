@@ -161,11 +161,6 @@ fn asked() -> PreemptLevel {
     PreemptLevel::from_number(i64::from(ASKED.load(Ordering::Acquire))).unwrap_or_default()
 }
 
-/// Whether anybody has asked for more than level 1.
-pub(crate) fn is_asked_for() -> bool {
-    ASKED.load(Ordering::Relaxed) > PreemptLevel::Block.number()
-}
-
 /// Somebody asks for a level. Measures what has not been measured yet, on queues that are idle. False: it is known that
 /// level 1 stays in force.
 pub(crate) fn ask(level: PreemptLevel) -> bool {

@@ -9,7 +9,7 @@ use crossbeam::utils::CachePadded;
 
 use crate::config::{Config, QueueConfig};
 use crate::estimate::Estimates;
-use crate::flight::{DENSE, SPARSE};
+use crate::flight::{DENSE, Proof, SPARSE};
 use crate::hw::{HwDevice, HwQueue, Observer};
 use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
 use crate::permission::{Gate, Permission};
@@ -161,6 +161,10 @@ pub struct Outstanding {
     /// How long the commands will probably take, one after the other; nothing where one is unknown.
     pub remaining: Option<Duration>,
 }
+
+/// Everything that a process had launched at a moment.
+#[derive(Debug)]
+pub struct Snapshot(Vec<(Arc<XQueue>, Proof)>);
 
 /// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
 /// discarded, the threads are joined.
@@ -322,12 +326,40 @@ impl Domain {
             let commands = queue.hot.flight.in_flight();
             if commands != 0 {
                 all.commands += commands;
-                let remaining = queue.hot.flight.expectation().and_then(|expected| expected.remaining());
-                all.remaining = all.remaining.zip(remaining).map(|(sum, (_, this))| sum + this);
+                let flight = &queue.hot.flight;
+                let foreseen =
+                    flight.expectation().and_then(|expected| expected.remaining()).map(|(_, all)| all);
+                all.remaining =
+                    all.remaining.zip(foreseen.or_else(|| flight.takes())).map(|(sum, this)| sum + this);
             }
             true
         });
         all
+    }
+
+    /// Everything whose launch has begun, to be asked later whether it has completed; nothing while a launch is on its way.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let mut all = Some(Vec::new());
+        self.core.each_queue(Scope::Process, |queue| {
+            // First: a launch that was under way before this look is counted when nobody has submit any more.
+            let proof = (!queue.hot.submit.is_held()).then(|| queue.hot.flight.whole_snapshot()).flatten();
+            match (&mut all, proof) {
+                (Some(proofs), Some(proof)) => proofs.push((queue.clone(), proof)),
+                _ => all = None,
+            }
+            all.is_some()
+        });
+        all.map(Snapshot)
+    }
+
+    /// Whether everything in the snapshot is known to have completed. Makes no call to the hardware.
+    pub fn is_complete(&self, snapshot: &Snapshot) -> bool {
+        snapshot.0.iter().all(|(queue, proof)| queue.hot.flight.covers(*proof))
+    }
+
+    /// Has the watcher look soon at what has completed: where nothing may be launched nobody else does.
+    pub fn look_soon(&self) {
+        self.core.watcher.wake();
     }
 
     /// The process's queues are being taken off the hardware, or put back: what was seen of times until now teaches and

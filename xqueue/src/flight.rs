@@ -296,6 +296,13 @@ impl Flight {
         Proof { launched: self.launched(), strays, cost }
     }
 
+    /// The same for who has seen that nobody has submit: everything whose launch had begun by then, or nothing while one outside
+    /// submit is on its way.
+    pub(crate) fn whole_snapshot(&self) -> Option<Proof> {
+        let proof = self.snapshot();
+        (proof.strays == self.strays()).then_some(proof)
+    }
+
     /// Everything in the proof has completed.
     pub(crate) fn complete(&self, proof: Proof) {
         self.cost_completed.fetch_max(proof.cost, Ordering::AcqRel);
@@ -383,6 +390,11 @@ impl Flight {
     /// What can be foreseen, if a mark is behind the first command.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
         self.spans.lock().expectation()
+    }
+
+    /// How long what is in flight takes at most by what is known of its commands, wherever in it the device is.
+    pub(crate) fn takes(&self) -> Option<Duration> {
+        self.spans.lock().takes()
     }
 
     /// See [`Spans::forget_times`].

@@ -77,7 +77,7 @@ mod worker;
 
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
 pub use control::{ResumeFlags, SuspendFlags};
-pub use domain::{Domain, Outstanding};
+pub use domain::{Domain, Outstanding, Snapshot};
 pub use error::{HwError, HwResult, SubmitError, hw_result};
 pub use evidence::Evidence;
 pub use flight::Proof;

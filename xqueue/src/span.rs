@@ -147,6 +147,12 @@ impl Spans {
         }
     }
 
+    /// How long everything here takes, if all of it is known.
+    pub(crate) fn takes(&self) -> Option<Duration> {
+        let unmarked = self.since_mark.takes(self.since_mark.commands);
+        self.queue.iter().map(Span::takes).fold(unmarked, |sum, takes| Some(sum? + takes?))
+    }
+
     /// What can be foreseen, if a mark is behind the first command.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
         let first = self.queue.front()?;
@@ -206,6 +212,7 @@ mod tests {
         assert!(spans.still_running(later).is_some(), "far longer than foretold");
         spans.forget_times();
         assert!(spans.expectation().is_none());
+        assert_eq!(spans.takes(), Some(Duration::from_micros(1)), "it takes no longer than that");
         assert!(spans.still_running(later).is_none());
     }
 

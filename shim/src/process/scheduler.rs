@@ -105,7 +105,6 @@ impl Board {
 
 impl Observer for Board {
     fn turned_ready(&self, _: xqueue::QueueId, tag: usize) {
-        self.hold.turned_ready();
         match self.told.load(Ordering::Acquire) {
             LOCAL => self.wake(),
             // SAFETY: every queue of this domain is made with the address of its stream's desk as its tag, and streams
@@ -116,7 +115,6 @@ impl Observer for Board {
     }
 
     fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
-        self.hold.turned_idle();
         match self.told.load(Ordering::Acquire) {
             LOCAL => self.wake(),
             // SAFETY: as above.

@@ -10,18 +10,23 @@
 use super::desk::Line;
 use crate::kfd::{self, Context};
 use hal_kfd::Outcome;
+use hal_kfd::registry::Mark;
 use parking_lot::Mutex;
 use protocol::page::{HoldWords, UNKNOWN};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use xqueue::{Domain, Outstanding, Permission};
+use xqueue::{Domain, Outstanding, Permission, Snapshot};
 
 /// First pause until a held process is looked at again: a launch that was decided before the suspension may have come to
 /// a queue that had no work. Doubled each time.
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const LAST_LOOK: Duration = Duration::from_millis(20);
+/// What it takes to see that something has completed.
+const LOOK: Duration = Duration::from_micros(80);
+/// A proof that has not come after this does not come.
+const PROOF: Duration = Duration::from_secs(1);
 /// A failed request is made again after this.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -66,7 +71,11 @@ enum Phase {
     /// There is none, or it is one of level 1.
     Running,
     /// What is in flight is waited for, until it is certain that this was the wrong choice.
-    Waiting { until: Option<Instant> },
+    Waiting {
+        until: Option<Instant>,
+        /// It was looked whether it has completed, since what was foreseen is over.
+        looked: bool,
+    },
     /// The queues with work are off the hardware; looked at again after this pause.
     Held { look: Duration },
     /// A hold failed; what is in flight is waited for.
@@ -79,6 +88,8 @@ struct State {
     costs: Option<Costs>,
     /// Some queue's state is not known.
     unsettled: bool,
+    /// How far the hardware queues were written at a moment, and what has to complete for all of that to be complete.
+    proof: Option<(Vec<Mark>, Snapshot, Instant)>,
     report: Report,
 }
 
@@ -102,8 +113,6 @@ pub(crate) struct Holder {
     ended: AtomicBool,
     /// A test: every suspension holds, whatever it costs.
     always: AtomicBool,
-    /// Queues that have work, in the lower half; how often one turned ready, in the upper one.
-    ready: AtomicU64,
 }
 
 /// Nothing is held while this lives.
@@ -123,38 +132,18 @@ impl Drop for Pause<'_> {
 impl Holder {
     pub(super) fn new() -> Self {
         let phase = Phase::Running;
-        let state = State { phase, costs: None, unsettled: false, report: Report::default() };
+        let state = State { phase, costs: None, unsettled: false, proof: None, report: Report::default() };
         Self {
             state: Mutex::new(state),
             pauses: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             always: AtomicBool::new(false),
-            ready: AtomicU64::new(0),
         }
     }
 
     /// From now on every suspension holds.
     pub(super) fn hold_always(&self) {
         self.always.store(true, Ordering::SeqCst);
-    }
-
-    /// A queue has its first unfinished command, which is not launched yet.
-    pub(super) fn turned_ready(&self) {
-        self.ready.fetch_add(1 << 32 | 1, Ordering::SeqCst);
-    }
-
-    /// A queue has nothing left. With the last one that has, the hardware queues have nothing left: they are not worth a
-    /// hold until something is written again. Waits for nobody.
-    pub(super) fn turned_idle(&self) {
-        let now = self.ready.fetch_sub(1, Ordering::SeqCst) - 1;
-        if now & u64::from(u32::MAX) == 0
-            && kfd::is_asked_for()
-            && let Some(context) = kfd::context()
-        {
-            let still = || self.ready.load(Ordering::SeqCst) == now;
-            // SAFETY: as for a hold, below.
-            unsafe { context.registry.try_all_complete(still) };
-        }
     }
 
     /// Does what the permission in force says. Returns after what time to do that again although nothing changed.
@@ -220,8 +209,30 @@ impl State {
                 tracing::warn!("queues were not put back at once ({errno}): trying until they are");
             }
         }
-        self.phase = Phase::Running;
+        if self.phase != Phase::Running {
+            self.phase = Phase::Running;
+            self.prove(context, domain);
+        }
         self.settle(context)
+    }
+
+    /// Finds out which hardware queues have nothing left, although the program never waits for all of its work: a queue in which
+    /// nothing was written since a moment is idle once everything that was launched until then has completed.
+    fn prove(&mut self, context: &Context, domain: &Domain) {
+        match &self.proof {
+            Some((marks, snapshot, _)) if domain.is_complete(snapshot) => {
+                marks.iter().for_each(|mark| context.registry.complete(mark));
+                self.proof = None;
+            }
+            Some((.., since)) if since.elapsed() < PROOF => return,
+            _ => {}
+        }
+        // What is written is looked at first: it is launched then, or its launch is on its way still.
+        // SAFETY: as for a hold, below.
+        let marks =
+            context.registry.devices().into_iter().map(|gpu_id| unsafe { context.registry.mark(gpu_id) });
+        let marks: Vec<Mark> = marks.collect();
+        self.proof = domain.snapshot().map(|snapshot| (marks, snapshot, Instant::now()));
     }
 
     /// The process is suspended.
@@ -240,7 +251,7 @@ impl State {
                 return self.settle(context);
             };
             let costs = self.costs.get_or_insert(Costs { hold: cost.hold, release: cost.release, everybody });
-            self.phase = Phase::Waiting { until: None };
+            self.phase = Phase::Waiting { until: None, looked: false };
             if outstanding.commands != 0 {
                 self.report.expected = outstanding.remaining;
                 if !always && !costs.pays(outstanding.remaining, permission.bystanders()) {
@@ -248,17 +259,23 @@ impl State {
                     // If it still runs when the hold would have paid for itself, what was expected was wrong.
                     let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
                     costs.fade();
-                    self.phase = Phase::Waiting { until: Some(until) };
+                    self.phase = Phase::Waiting { until: Some(until), looked: false };
                 }
             } else if outstanding.launching {
                 // As a rule that is over at once, and in flight then. A launch that takes long, as some of graphs do, has work
                 // on the hardware before it is counted.
-                self.phase = Phase::Waiting { until: Some(now + FIRST_LOOK) };
+                self.phase = Phase::Waiting { until: Some(now + FIRST_LOOK), looked: true };
             }
         }
         match self.phase {
             Phase::Running | Phase::Failed => self.settle(context),
-            Phase::Waiting { until: Some(until) } if now < until => Some(until - now),
+            Phase::Waiting { until: Some(until), .. } if now < until => Some(until - now),
+            Phase::Waiting { until: Some(_), looked: false } if outstanding.commands != 0 => {
+                // It may have completed long ago: nobody looks for completion where nothing may be launched.
+                domain.look_soon();
+                self.phase = Phase::Waiting { until: Some(now + LOOK), looked: true };
+                Some(LOOK)
+            }
             // Nothing to hold.
             Phase::Waiting { .. } if outstanding.commands == 0 && !outstanding.launching && !always => None,
             Phase::Waiting { .. } => {
