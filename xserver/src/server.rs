@@ -145,6 +145,7 @@ impl Server {
     pub fn run(mut self) -> anyhow::Result<()> {
         // Waits end when they should; by default they may end 50 µs later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        hal_kfd::prompt::be_prompt();
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::now();

@@ -307,6 +307,7 @@ fn listen(
 ) {
     Thread::current().adopt();
     block_signals();
+    hal_kfd::prompt::be_prompt();
     loop {
         // First of all, so that nothing that changes from here on is slept over.
         let seen = page.changes.load(Ordering::SeqCst);
