@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
-	check-exports demo demo-faults bench bench-corun bench-launch-path bench-sim example-manual clean
+	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-sim example-manual clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -85,6 +85,14 @@ example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip
 
 demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
 	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
+
+# `make kfd-faults ARGS="SIGKILL, debug-trap"`: the cases with this in their names.
+kfd-faults: build ## Faults while a program's queues are off the hardware; last line "N passed, N failed"
+	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults $(if $(ARGS),"$(ARGS)")
+
+MINUTES ?= 10
+kfd-soak: build ## Hold and release 24 programs at random for 10 minutes (MINUTES=N): nothing leaks
+	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults --soak $(MINUTES)
 
 clean: ## Remove what was built
 	cargo clean
