@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
-	check-exports demo demo-faults bench bench-corun bench-launch-path bench-preempt bench-sim \
+	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-preempt bench-sim \
 	example-manual example-gpreempt clean
 
 # What hipcc compiles examples for.
@@ -100,6 +100,14 @@ example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so and 
 
 demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
 	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
+
+# `make kfd-faults ARGS="SIGKILL, debug-trap"`: the cases with this in their names.
+kfd-faults: build ## Faults while a program's queues are off the hardware; last line "N passed, N failed"
+	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults $(if $(ARGS),"$(ARGS)")
+
+MINUTES ?= 10
+kfd-soak: build ## Hold and release 24 programs at random for 10 minutes (MINUTES=N): nothing leaks
+	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults --soak $(MINUTES)
 
 clean: ## Remove what was built
 	cargo clean

@@ -104,8 +104,9 @@ struct RunArgs {
     /// The N-th compute queue created never comes off while a kernel of its runs
     #[arg(long, value_name = "N")]
     stuck_queue: Option<u32>,
-    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (those that holds are made of), never twice in a row
-    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...]]")]
+    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (those that holds are made of), ROW times in a row (1),
+    /// after which the next one succeeds
+    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
     fail_ioctls: Option<String>,
     /// Write statistics of the GPUs so far as JSON when the command ends
     #[arg(long, value_name = "FILE")]

@@ -31,6 +31,8 @@ pub struct State {
     pub queues: BTreeMap<u32, FakeQueue>,
     pub runtime: bool,
     pub session: bool,
+    /// Queues do not come off for a debugger.
+    pub hangs: bool,
     /// Request numbers; DBG_TRAP's are 0x100 and the operation.
     pub log: Vec<u32>,
     /// For the next calls about queues, one each; `None` succeeds.
@@ -104,9 +106,12 @@ impl State {
             }
             debug::SuspendQueues::OP => {
                 let a: debug::SuspendQueues = trap.get();
+                if self.hangs {
+                    return Ok(self.each(a.queue_array_ptr, a.num_queues, |_| None));
+                }
                 Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
                     queue.suspended |= !queue.new;
-                    !queue.new
+                    Some(!queue.new)
                 }))
             }
             debug::ResumeQueues::OP => {
@@ -117,22 +122,23 @@ impl State {
                 }
                 Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
                     queue.suspended = false;
-                    true
+                    Some(true)
                 }))
             }
             _ => Err(Errno(libc::EINVAL)),
         }
     }
 
-    fn each(&mut self, at: u64, count: u32, mut change: impl FnMut(&mut FakeQueue) -> bool) -> i32 {
+    /// Changes queues, or not (false), or fails to (`None`).
+    fn each(&mut self, at: u64, count: u32, mut change: impl FnMut(&mut FakeQueue) -> Option<bool>) -> i32 {
         // SAFETY: the caller's array, as the interface says; it waits for us.
         let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
         let mut done = 0;
         for id in ids {
-            if self.queues.get_mut(id).is_some_and(&mut change) {
-                done += 1;
-            } else {
-                *id |= debug::QUEUE_INVALID;
+            match self.queues.get_mut(id).map(&mut change) {
+                Some(Some(true)) => done += 1,
+                Some(None) => *id |= debug::QUEUE_ERROR,
+                Some(Some(false)) | None => *id |= debug::QUEUE_INVALID,
             }
         }
         done

@@ -136,7 +136,7 @@ struct Inner {
     mechanism: Box<dyn Mechanism>,
     /// Devices on which this process is to stand still.
     holding: BTreeSet<u32>,
-    /// The driver did not get queues off in time: nothing is held any more.
+    /// See [`Registry::given_up`].
     given_up: Option<Errno>,
     /// Whether the runtime (or we) enabled the debugger's support.
     runtime_enabled: bool,
@@ -427,7 +427,8 @@ impl Registry {
         self.inner.lock().holding.clone()
     }
 
-    /// Why nothing is held any more, if that is so: the driver did not get queues off in time.
+    /// Why nothing is held any more, if that is so: the driver did not get queues off in time (ETIME), or has reset some of
+    /// this process's (EACCES).
     pub fn given_up(&self) -> Option<Errno> {
         self.inner.lock().given_up
     }
@@ -479,9 +480,10 @@ impl Inner {
         self.mechanism.apply(kernel, &mut queues, outcome);
     }
 
-    /// A time-out of the driver's ends holding for good: it resets the device, for everybody on it.
+    /// A time-out of the driver's ends holding for good: it resets the device, for everybody on it. So does the word that this
+    /// process has lost queues in a reset that came from somebody else (EACCES).
     fn note(&mut self, result: Result<(), Errno>) {
-        if let Err(errno @ Errno(libc::ETIME)) = result
+        if let Err(errno @ Errno(libc::ETIME | libc::EACCES)) = result
             && self.given_up.is_none()
         {
             self.given_up = Some(errno);

@@ -3,6 +3,8 @@ use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
 
 const GPU: u32 = 7;
+/// In the log.
+const SUSPEND: u32 = <debug::SuspendQueues as debug::Operation>::OP;
 const EIO: Failure = Failure { errno: libc::EIO, after: false };
 
 /// A registry over a made-up driver, and the indices of its queues.
@@ -261,6 +263,36 @@ fn a_time_out_ends_holding_for_good() {
     assert!(bench.registry.set(first, true).error.is_some());
     assert!(bench.kernel.asked().is_empty() && bench.registry.holding().is_empty());
     assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
+}
+
+#[test]
+fn a_debuggers_suspend_that_fails_is_a_time_out() {
+    let mut bench = Bench::new(Kind::DebugTrap);
+    let queue = bench.compute(1);
+    bench.kernel.0.lock().hangs = true;
+    bench.kernel.asked();
+    let outcome = bench.hold();
+    assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
+    assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
+    let asked = bench.kernel.asked();
+    let suspends = asked.iter().filter(|nr| **nr == 0x100 + SUSPEND).count();
+    assert_eq!(suspends, 1, "once is enough to reset a device");
+    assert!(bench.kernel.runs(queue));
+}
+
+#[test]
+fn a_device_that_is_lost_does_not_keep_another_one_held() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let lost = bench.compute(1);
+    let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
+    bench.hold();
+    // SAFETY: the indices live as long as the bench.
+    assert_eq!(unsafe { bench.registry.hold(GPU + 1) }.queues, 1);
+    let reset = Some(Failure { errno: libc::EACCES, after: false });
+    bench.kernel.fail([reset, reset]);
+    assert_eq!(bench.runtime_update(lost, 100), Err(Errno(libc::EACCES)));
+    assert_eq!(bench.registry.given_up(), Some(Errno(libc::EACCES)));
+    assert!(bench.kernel.runs(other) && !bench.kernel.runs(lost));
 }
 
 #[test]

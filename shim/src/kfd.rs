@@ -336,7 +336,12 @@ impl Context {
             return Err(refusal.to_string());
         }
         if let Some(errno) = self.registry.given_up() {
-            return Err(format!("the driver did not get a queue off in time ({errno}): level 1 for good"));
+            return Err(match errno.0 {
+                libc::ETIME => {
+                    format!("the driver did not get a queue off in time ({errno}): level 1 for good")
+                }
+                _ => format!("the driver has reset queues of this program ({errno}): level 1 for good"),
+            });
         }
         let devices = self.registry.devices();
         let known = self.devices.lock();

@@ -11,8 +11,8 @@
 //! have work (but for the urgent one's pauses of 30 ms), so no suspension is longer than the stall that it causes. A
 //! program that is never resumed does not finish, and fails the case by that.
 
-mod log;
-mod stage;
+pub(crate) mod log;
+pub(crate) mod stage;
 
 use std::time::Duration;
 

@@ -17,6 +17,7 @@ pub mod clients;
 pub mod conformance;
 mod daemon;
 pub mod faults;
+pub mod kfd_faults;
 mod process;
 pub mod program;
 pub mod races;
@@ -139,8 +140,12 @@ impl Gpu {
 
     /// Keeps the shared GPUs in being until the returned run is let go: with none in it, a name is forgotten.
     pub fn keep(&self) -> Running {
-        let cat = Run { command: Some("cat".into()), ..self.shared("cat") };
-        cat.start()
+        self.keep_run().start()
+    }
+
+    /// The run that [`Gpu::keep`] starts, for options that all runs on these GPUs are to have.
+    fn keep_run(&self) -> Run {
+        Run { command: Some("cat".into()), ..self.shared("cat") }
     }
 }
 

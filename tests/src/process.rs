@@ -172,10 +172,21 @@ impl Running {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// Gives the program a line of input.
+    /// Whether it has printed a whole line that was not read yet.
+    pub fn has_line(&self) -> bool {
+        let seen = self.shared.lock();
+        seen.stdout.iter().filter(|byte| **byte == b'\n').count() > self.lines_read
+    }
+
+    /// Gives the program an empty line of input.
     pub fn answer(&mut self) {
+        self.tell("");
+    }
+
+    /// Gives the program this line of input.
+    pub fn tell(&mut self, line: &str) {
         // A program that has ended, or reads no more, needs none.
-        let _ = self.input.as_mut().map(|input| input.write_all(b"\n"));
+        let _ = self.input.as_mut().map(|input| input.write_all(format!("{line}\n").as_bytes()));
     }
 
     /// Closes the program's input: what waits for that goes on.

@@ -129,7 +129,8 @@ pub fn watch_random(
 ) -> Result<Outcome, String> {
     let tools = Tools::build_sanitized(sanitized)?;
     let mut outcome = Outcome::default();
-    for mode in random::MODES {
+    // The library that ThreadSanitizer looks at does not see the runtime's requests (docs/races.md), and holds nothing.
+    for mode in random::MODES.iter().filter(|mode| mode.name != random::HOLD) {
         let (reports, made, ends) = random_programs(&tools, *mode, (first, count), None);
         say(&format!(
             "random programs, {}: {made} of {count} came to their end, {} reports",

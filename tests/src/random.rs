@@ -42,12 +42,17 @@ pub struct Mode {
 }
 
 /// `chaos` holds everything back and suspends at random; `defer` holds everything back; in `window` commands go straight
-/// through as long as one is in flight, so that what is held back must not be overtaken.
+/// through as long as one is in flight, so that what is held back must not be overtaken; `hold` is `chaos`, and besides the
+/// whole process is off the hardware at random.
 pub const MODES: &[Mode] = &[
     Mode { name: "chaos", env: &[], chaos: true },
+    Mode { name: HOLD, env: &[("XSCHED_AUTO_XQUEUE_LEVEL", "3")], chaos: true },
     Mode { name: "defer", env: &[("XSCHED_TEST", "defer")], chaos: false },
     Mode { name: "window", env: &[("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")], chaos: false },
 ];
+
+/// The mode in which something must have been off the hardware.
+pub(crate) const HOLD: &str = "hold";
 
 /// What to run.
 #[derive(Debug)]
@@ -96,12 +101,19 @@ pub struct Outcome {
     pub deferred: u64,
     /// Suspensions.
     pub suspensions: u64,
+    /// How often a process was off the hardware.
+    pub holds: u64,
 }
 
 impl Outcome {
     /// Whether the library held back enough for the run to mean something.
     pub fn deferred_enough(&self) -> bool {
         self.deferred * 100 >= (self.direct + self.deferred) * DEFERRED && self.deferred > 0
+    }
+
+    /// Whether something was off the hardware, if that was planned.
+    pub fn held_enough(&self, plan: &Plan) -> bool {
+        self.holds > 0 || plan.modes.iter().all(|mode| mode.name != HOLD)
     }
 
     /// Whether so many programs were not right natively that they prove nothing.
@@ -116,6 +128,7 @@ impl Outcome {
         self.direct += batch.direct;
         self.deferred += batch.deferred;
         self.suspensions += batch.suspensions;
+        self.holds += batch.holds;
     }
 }
 
@@ -133,7 +146,7 @@ pub fn find_faults(tools: &Tools, library: &Path, say: impl Fn(&str) + Sync) -> 
             first: 1,
             repeat: 1,
             keep_going: false,
-            modes: MODES.iter().filter(|mode| mode.chaos).copied().collect(),
+            modes: MODES.iter().filter(|mode| mode.chaos && mode.name != HOLD).copied().collect(),
             kept: false,
             env: vec![("XSCHED_BROKEN".to_owned(), fault.to_string())],
             library: Library::Other(library.to_owned()),

@@ -25,19 +25,21 @@ pub struct Faults {
     state: u64,
     one_in: u64,
     requests: Vec<u8>,
-    /// Who failed last time: a repetition succeeds.
-    struck: HashMap<(i32, u8), bool>,
+    /// How often a call fails before its repetition succeeds.
+    row: u64,
+    /// Failures that are still to come, or 0 for who failed last time: the next call succeeds.
+    struck: HashMap<(i32, u8), u64>,
     /// How many have failed.
     pub count: u64,
 }
 
 impl Faults {
-    /// Parses `SEED[:ONE_IN[:REQUEST,...]]`; requests are the kernel's names in lower case.
+    /// Parses `SEED[:ONE_IN[:REQUEST,...[:ROW]]]`; requests are the kernel's names in lower case.
     ///
     /// # Errors
     /// What is wrong, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = text.splitn(3, ':');
+        let mut parts = text.splitn(4, ':');
         let number = |part: Option<&str>, or: u64| match part {
             None | Some("") => Ok(or),
             Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is no number")),
@@ -48,7 +50,7 @@ impl Faults {
             return Err("one in 0 cannot fail".into());
         }
         let requests = match parts.next() {
-            None => USUAL.to_vec(),
+            None | Some("") => USUAL.to_vec(),
             Some(names) => names
                 .split(',')
                 .map(|name| {
@@ -58,19 +60,25 @@ impl Faults {
                 })
                 .collect::<Result<_, _>>()?,
         };
-        Ok(Self { state: seed, one_in, requests, struck: HashMap::new(), count: 0 })
+        let row = number(parts.next(), 1)?;
+        if row == 0 {
+            return Err("no failure in a row is none".into());
+        }
+        Ok(Self { state: seed, one_in, requests, row, struck: HashMap::new(), count: 0 })
     }
 
-    /// Whether this call fails, and how. What failed succeeds the next time that the same process asks.
+    /// Whether this call fails, and how. What has failed as often in a row as it is to succeeds the next time that the same
+    /// process asks.
     pub fn strike(&mut self, pid: i32, nr: u8) -> Option<Failure> {
         if !self.requests.contains(&nr) {
             return None;
         }
         let roll = self.next();
-        let struck = self.struck.entry((pid, nr)).or_insert(false);
-        *struck = !*struck && roll.is_multiple_of(self.one_in);
-        if !*struck {
-            return None;
+        match self.struck.remove(&(pid, nr)) {
+            Some(0) => return None,
+            Some(left) => _ = self.struck.insert((pid, nr), left - 1),
+            None if roll.is_multiple_of(self.one_in) => _ = self.struck.insert((pid, nr), self.row - 1),
+            None => return None,
         }
         self.count += 1;
         let kind = self.next();
@@ -110,12 +118,19 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_as_long_as_asked_for() {
+        let mut faults = Faults::parse("1:1::3").unwrap();
+        let calls: Vec<bool> = (0..8).map(|_| faults.strike(1, kfd::UpdateQueue::NR).is_some()).collect();
+        assert_eq!(calls, [true, true, true, false, true, true, true, false]);
+    }
+
+    #[test]
     fn only_what_is_named_fails() {
         let mut faults = Faults::parse("1:1:create_event").unwrap();
         assert_eq!(faults.strike(1, kfd::UpdateQueue::NR), None);
         assert!(faults.strike(1, kfd::CreateEvent::NR).is_some());
         assert_eq!(faults.count, 1);
-        for wrong in ["x", "1:0", "1:2:nothing", "1:y"] {
+        for wrong in ["x", "1:0", "1:2:nothing", "1:y", "1:2::0", "1:2::z"] {
             assert!(Faults::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -66,17 +66,24 @@ impl Mechanism for DebugTrap {
                     // Somebody else has ended the session: the next attempt begins one.
                     self.session = false;
                 }
+                let mut hung = false;
                 for (i, id) in ids.iter().enumerate() {
                     let Some(queue) = queues.iter_mut().find(|queue| queue.id == *id) else { continue };
                     queue.suspended = match result.as_ref().map(|fates| fates[i]) {
                         Ok(Fate::Done) => Some(suspend),
                         Ok(Fate::Invalid) => queue.suspended,
                         Ok(Fate::Failed) => {
-                            outcome.error = Some(Errno(libc::EIO));
+                            hung = true;
                             None
                         }
                         Err(_) => None,
                     };
+                }
+                if hung {
+                    // The request says no more than that (`execute_queues_cpsch` failed for a whole device): its queues did
+                    // not come off in time, and it is reset.
+                    outcome.error = Some(Errno(libc::ETIME));
+                    break;
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! `UPDATE_QUEUE`: percentage 0 takes a queue off, the percentage that the runtime wants puts it back. Needs no rights and
 //! works with every version of the driver, one request a queue.
 
+use std::collections::BTreeSet;
+
 use super::{ATTEMPTS, Kind, Mechanism};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::registry::{Outcome, Queue};
@@ -19,14 +21,18 @@ impl Mechanism for UpdateQueue {
     }
 
     fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
+        let mut lost = BTreeSet::new();
         for queue in queues {
             for _ in 0..ATTEMPTS {
+                if lost.contains(&queue.gpu_id) {
+                    break;
+                }
                 let Some(next) = queue.arbiter.next() else { break };
                 let result = outcome.request(|| kernel.call(&mut next.update(queue.id))).map(|_| ());
                 queue.arbiter.answered(next, result);
-                // The device is being reset, or lost to this process: asking again makes it no better.
+                // The device is being reset, or lost to this process: asking again makes it no better. Others are not.
                 if let Err(Errno(libc::ETIME | libc::EACCES | libc::ENODEV)) = result {
-                    return;
+                    lost.insert(queue.gpu_id);
                 }
             }
         }

@@ -10,7 +10,7 @@ const USAGE: &str = "usage: random-programs [--count N] [--seed FIRST] [--repeat
        random-programs --show SEED
        random-programs --shrink SEED [--modes NAME]
        random-programs --broken LIBRARY      a libshimhip.so with the feature broken-order: every fault must be found
-Modes: chaos, defer, window; native is always there.";
+Modes: chaos, hold, defer, window; native is always there.";
 
 /// What the command line says.
 #[derive(Debug)]
@@ -100,10 +100,10 @@ fn main() -> ExitCode {
     let commands = outcome.direct + outcome.deferred;
     let share = outcome.deferred * 100 / commands.max(1);
     println!(
-        "{commands} commands with the library, {share} % held back; {} suspensions",
-        outcome.suspensions
+        "{commands} commands with the library, {share} % held back; {} suspensions; {} times off the hardware",
+        outcome.suspensions, outcome.holds
     );
-    let enough = plan.modes.is_empty() || outcome.deferred_enough();
+    let enough = plan.modes.is_empty() || outcome.deferred_enough() && outcome.held_enough(plan);
     if !enough {
         println!("that is too little to prove anything");
     }

@@ -40,6 +40,11 @@ impl Log {
         self.0.iter().filter(|time| (from + 1..=to).contains(*time)).count()
     }
 
+    /// The first round from then on.
+    pub fn first_after(&self, at: Nanos) -> Option<Nanos> {
+        self.0.iter().copied().find(|time| *time > at)
+    }
+
     /// The last round until then; 0 if there is none.
     pub fn last_before(&self, at: Nanos) -> Nanos {
         self.0.iter().copied().filter(|time| *time <= at).max().unwrap_or(0)
@@ -74,6 +79,7 @@ mod tests {
         assert_eq!(stall(500, Some((600, 900))), 170);
         assert_eq!(stall(500, Some((100, 540))), 460);
         assert_eq!((log.last_before(25), log.last_before(5)), (20, 0));
+        assert_eq!((log.first_after(20), log.first_after(1000)), (Some(500), None));
         assert_eq!((log.rounds_after(20), log.rounds_between(10, 500), log.rounds()), (3, 2, 5));
     }
 

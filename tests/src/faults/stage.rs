@@ -56,10 +56,15 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome
 pub struct Server(Child);
 
 impl Server {
-    fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
+    pub(crate) fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
         let said = File::options().create(true).append(true).open(folder.join("xserver.log"));
         let said = said.map_err(|error| format!("cannot write a log: {error}"))?;
         daemon::spawn(socket, &[], said.into()).map(Self)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
     }
 
     /// Sends a signal; the time just before.

@@ -78,6 +78,7 @@ pub(super) struct Report {
     direct: u64,
     deferred: u64,
     suspensions: u64,
+    holds: u64,
 }
 
 /// Carries out `count` programs from `first` on in one process, each `repeat` times, without the steps of `drop`.
@@ -151,6 +152,7 @@ pub(super) fn carry_out(
     report.direct = total(&log, "direct");
     report.deferred = total(&log, "deferred");
     report.suspensions = total(&log, "suspensions");
+    report.holds = total(&log, "holds");
     report
 }
 
@@ -176,6 +178,7 @@ fn carry_out_all(
         all.direct += report.direct;
         all.deferred += report.deferred;
         all.suspensions += report.suspensions;
+        all.holds += report.holds;
         let whole = report.said.len() as u64 / plan.repeat;
         all.said.append(&mut report.said);
         let Some(what) = report.broken else { break };
@@ -231,6 +234,7 @@ pub(super) fn run(plan: &Plan, tools: &Tools, first: u64, count: u64) -> Outcome
         outcome.direct += shimmed.direct;
         outcome.deferred += shimmed.deferred;
         outcome.suspensions += shimmed.suspensions;
+        outcome.holds += shimmed.holds;
         for said in &shimmed.said {
             let want = native.said.iter().find(|native| native.seed == said.seed);
             match (&said.wrong, want) {

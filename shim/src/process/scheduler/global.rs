@@ -15,6 +15,7 @@ mod seats;
 #[cfg(test)]
 mod tests;
 
+use super::desk::Line;
 use super::{Board, Member, block_signals, members, now};
 use crate::kfd;
 use crate::process::Process;
@@ -197,7 +198,7 @@ impl Client {
             self.domain.store_permission(Permission::limited());
             self.seats.set_words(false);
         });
-        let _ = self.board.hold.step(self.domain, &self.board.line);
+        self.board.hold.release(self.domain, &self.board.line);
         self.domain.show_progress(false);
         self.board.line.bell.mute();
         if let Ok(listener) = listener {
@@ -336,6 +337,13 @@ fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
 
 fn timespec(span: Duration) -> libc::timespec {
     libc::timespec { tv_sec: span.as_secs().try_into().unwrap_or(1), tv_nsec: span.subsec_nanos().into() }
+}
+
+/// Has the listener, if there is one, look again.
+pub(super) fn wake_listener(line: &Line) {
+    if let Some(pages) = line.pages_in_use() {
+        futex_wake(&pages.server().changes);
+    }
 }
 
 fn futex_wake(word: &AtomicU32) {

@@ -9,11 +9,12 @@
 
 use super::desk::Line;
 use crate::kfd::{self, Context};
-use hal_kfd::Outcome;
 use hal_kfd::registry::Mark;
+use hal_kfd::{Errno, Outcome};
 use parking_lot::Mutex;
 use protocol::page::{HoldWords, UNKNOWN};
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use xqueue::{Domain, Outstanding, Permission, Snapshot};
@@ -29,6 +30,8 @@ const LOOK: Duration = Duration::from_micros(80);
 const PROOF: Duration = Duration::from_secs(1);
 /// A failed request is made again after this.
 const RETRY: Duration = Duration::from_millis(5);
+/// How often, for somebody who must find nothing held. A driver that still fails then will not do better soon.
+const TRIES: usize = 200;
 
 /// What a hold and a release take, as measured lately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,6 +94,16 @@ struct State {
     /// How far the hardware queues were written at a moment, and what has to complete for all of that to be complete.
     proof: Option<(Vec<Mark>, Snapshot, Instant)>,
     report: Report,
+    said: Said,
+}
+
+/// What has been said: each of these once, however often it happens. `xcli list` counts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Said {
+    repeated: bool,
+    not_off: bool,
+    not_back: bool,
+    given_up: bool,
 }
 
 /// What there is to tell.
@@ -125,14 +138,18 @@ pub(crate) struct Pause<'a> {
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
         self.holder.pauses.fetch_sub(1, Ordering::SeqCst);
-        let _ = self.holder.step(self.domain, self.line);
+        if self.holder.step(self.domain, self.line).is_some() {
+            // The listener may sleep, and does not know that there is something to come back for.
+            super::global::wake_listener(self.line);
+        }
     }
 }
 
 impl Holder {
     pub(super) fn new() -> Self {
         let phase = Phase::Running;
-        let state = State { phase, costs: None, unsettled: false, proof: None, report: Report::default() };
+        let (report, said) = (Report::default(), Said::default());
+        let state = State { phase, costs: None, unsettled: false, proof: None, report, said };
         Self {
             state: Mutex::new(state),
             pauses: AtomicU32::new(0),
@@ -152,9 +169,10 @@ impl Holder {
         let mut state = self.state.lock();
         // Under the lock: see above.
         let permission = domain.permission();
-        let free = self.pauses.load(Ordering::SeqCst) != 0 || self.ended.load(Ordering::SeqCst);
-        let again = if permission.run() || permission.level() < 2 || free {
-            state.run(context, domain)
+        let free = permission.run() || permission.level() < 2 || self.ended.load(Ordering::SeqCst);
+        let paused = !free && self.pauses.load(Ordering::SeqCst) != 0;
+        let again = if free || paused {
+            state.run(context, domain).or(paused.then_some(LAST_LOOK))
         } else {
             let always = self.always.load(Ordering::SeqCst);
             state.suspend(context, domain, permission, always)
@@ -176,8 +194,19 @@ impl Holder {
         kfd::context()?;
         self.pauses.fetch_add(1, Ordering::SeqCst);
         let pause = Pause { holder: self, domain, line };
-        let _ = self.step(domain, line);
+        self.release(domain, line);
         Some(pause)
+    }
+
+    /// What may run is put back, also where the driver fails at first. For whoever will not come back for it.
+    pub(super) fn release(&self, domain: &Domain, line: &Line) {
+        for _ in 0..TRIES {
+            let _ = self.step(domain, line);
+            if !self.state.lock().unsettled {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        }
     }
 
     /// The process ends: everything is released, and nothing held any more. Returns how often something was.
@@ -185,7 +214,14 @@ impl Holder {
         self.ended.store(true, Ordering::SeqCst);
         let state = self.state.lock();
         if let Some(context) = kfd::context() {
-            let _ = context.registry.shut_down();
+            let mut outcome = context.registry.shut_down();
+            for _ in 0..TRIES {
+                if outcome.unsettled == 0 || context.registry.given_up().is_some() {
+                    break;
+                }
+                std::thread::sleep(RETRY);
+                outcome = context.registry.shut_down();
+            }
         }
         state.report.holds
     }
@@ -206,7 +242,11 @@ impl State {
             }
             self.unsettled |= outcome.unsettled != 0;
             if let Some(errno) = outcome.error {
-                tracing::warn!("queues were not put back at once ({errno}): trying until they are");
+                if outcome.unsettled == 0 {
+                    self.say_repeated(errno);
+                } else if !mem::replace(&mut self.said.not_back, true) {
+                    tracing::warn!("queues were not put back at once ({errno}): trying until they are");
+                }
             }
         }
         if self.phase != Phase::Running {
@@ -247,6 +287,7 @@ impl State {
         let outstanding = domain.outstanding();
         if self.phase == Phase::Running {
             let Some((cost, everybody)) = context.cost() else {
+                self.say_given_up(context);
                 self.phase = Phase::Failed;
                 return self.settle(context);
             };
@@ -304,7 +345,7 @@ impl State {
         // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
         // after it has destroyed the queue, which takes the registry's lock.
         let outcome = each(&context.registry.devices(), |gpu_id| unsafe { context.registry.hold(gpu_id) });
-        let failed = outcome.error.is_some() || outcome.unsettled != 0;
+        let failed = outcome.unsettled != 0 || context.registry.given_up().is_some();
         if outcome.requests != 0 && !failed {
             domain.forget_times();
             self.report.stood = outcome.asked_at.map(|asked| (asked, Instant::now()));
@@ -314,29 +355,53 @@ impl State {
             }
         }
         self.phase = Phase::Held { look };
-        if failed {
-            self.back_out(context, domain, &outcome);
+        match outcome.error {
+            _ if failed => self.back_out(context, domain, &outcome),
+            Some(errno) => self.say_repeated(errno),
+            None => {}
+        }
+    }
+
+    /// A request failed, and its repetition did not.
+    fn say_repeated(&mut self, errno: Errno) {
+        if !mem::replace(&mut self.said.repeated, true) {
+            tracing::warn!("the driver failed a request about a queue ({errno}): made again, it succeeded");
         }
     }
 
     /// All or nothing: what was held is released, and this suspension is one of level 1.
     fn back_out(&mut self, context: &Context, domain: &Domain, outcome: &Outcome) {
-        let said = outcome.error.map_or_else(|| "its state is unknown".to_owned(), |errno| errno.to_string());
-        match context.registry.given_up() {
-            Some(_) => tracing::error!(
-                "a queue did not come off the hardware in time ({said}), for which the driver resets the GPU: level 1 from now on"
-            ),
-            None => tracing::warn!(
-                "a queue could not be taken off the hardware ({said}): waiting for what it runs"
-            ),
+        if context.registry.given_up().is_some() {
+            self.say_given_up(context);
+        } else if !mem::replace(&mut self.said.not_off, true) {
+            let said =
+                outcome.error.map_or_else(|| "its state is unknown".to_owned(), |errno| errno.to_string());
+            tracing::warn!("a queue could not be taken off the hardware ({said}): waiting for what it runs");
         }
         self.report.failures += 1;
         let _ = self.run(context, domain);
         self.phase = Phase::Failed;
     }
 
-    /// Makes failed requests again.
+    /// Nothing is held any more, whosever request it was that showed why.
+    fn say_given_up(&mut self, context: &Context) {
+        let Some(errno) = context.registry.given_up() else { return };
+        if mem::replace(&mut self.said.given_up, true) {
+            return;
+        }
+        match errno.0 {
+            libc::ETIME => tracing::error!(
+                "a queue did not come off the hardware in time ({errno}), for which the driver resets the GPU: level 1 from now on"
+            ),
+            _ => {
+                tracing::error!("the driver has reset queues of this program ({errno}): level 1 from now on")
+            }
+        }
+    }
+
+    /// Makes failed requests again. What was not put back when it was given up is lost.
     fn settle(&mut self, context: &Context) -> Option<Duration> {
+        self.unsettled &= context.registry.given_up().is_none();
         if !self.unsettled {
             return None;
         }

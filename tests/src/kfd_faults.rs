@@ -1,0 +1,93 @@
+//! Faults while queues are off the hardware, under both mechanisms: no hang, no lost or repeated command, nothing left held.
+//!
+//! In most cases a low program is held at level 3 by an urgent one that has work as long as the case says so
+//! (`tests/programs/held.cpp`), and the fault comes while the simulated driver itself says that its queues are off. In others
+//! the library holds its own process at random (`XSCHED_TEST=chaos`). A case passes if the programs' memory is what their
+//! kernels make of it, if nothing is held longer afterwards than the caller says ([`LONGEST`] for `make kfd-faults`), and if
+//! the library's warnings are exactly those that the case expects, once each. A run in which nothing was held fails.
+//!
+//! [`soak`] is the same question at length: processes that are held and released for minutes leak nothing.
+
+mod bed;
+mod hang;
+mod random;
+mod soak;
+mod two;
+
+use std::time::Duration;
+
+pub use soak::soak;
+
+use crate::faults::stage::{Outcome, Trouble};
+use crate::product;
+use bed::MECHANISMS;
+
+/// The longest that a queue may stay held when nobody is waited for any more, on a machine that has time for it.
+pub const LONGEST: Duration = Duration::from_secs(1);
+/// How often a fault may come at the wrong moment.
+const TRIES: usize = 8;
+
+/// What to do by this mechanism, when nothing may last longer than this.
+type Case = fn(&'static str, Duration) -> Outcome<String>;
+
+const CASES: &[(&str, Case)] = &[
+    ("the program resumes its queues itself", |by, longest| two::case(by, longest, two::resumes)),
+    ("queues made and destroyed", |by, longest| two::case(by, longest, two::destroys)),
+    ("fork", |by, longest| two::case(by, longest, two::forks)),
+    ("ring filled", |by, longest| two::case(by, longest, two::fills_while_held)),
+    ("held with a full ring", |by, longest| two::case(by, longest, two::held_when_full)),
+    ("program ends", |by, longest| two::case(by, longest, two::exits)),
+    ("program SIGKILL", |by, longest| two::case(by, longest, two::low_killed)),
+    ("urgent program SIGKILL", |by, longest| two::case(by, longest, two::urgent_killed)),
+    ("xserver SIGKILL", |by, longest| two::case(by, longest, two::server_killed)),
+    ("xserver SIGSTOP, SIGCONT", |by, longest| two::case(by, longest, two::server_stopped)),
+    ("a queue that does not come off", hang::case),
+    ("ioctls fail once", random::fails_once),
+    ("ioctls fail and fail again", random::fails_again),
+    ("queues come and go at random holds", random::queues),
+];
+
+/// Runs every case whose name holds `part`, one line each to `say`, and then the line `N passed, N failed`. Whether all passed.
+pub fn run(longest: Duration, part: &str, mut say: impl FnMut(&str)) -> bool {
+    if let Some(missing) = missing() {
+        say(&missing);
+        say("0 passed, 1 failed");
+        return false;
+    }
+    let (mut passed, mut failed) = (0, 0);
+    for (name, case) in CASES {
+        for mechanism in MECHANISMS {
+            let name = format!("{name}, {mechanism}");
+            if !name.contains(part) {
+                continue;
+            }
+            match attempt(|| case(mechanism, longest)) {
+                Ok(what) => {
+                    passed += 1;
+                    say(&format!("ok      {name}: {what}"));
+                }
+                Err(why) => {
+                    failed += 1;
+                    say(&format!("FAILED  {name}: {why}"));
+                }
+            }
+        }
+    }
+    say(&format!("{passed} passed, {failed} failed"));
+    failed == 0 && passed > 0
+}
+
+fn missing() -> Option<String> {
+    ["gpu-sim", "libshimhip.so", "xserver", "xcli"].map(product).into_iter().find_map(Result::err)
+}
+
+fn attempt(case: impl Fn() -> Outcome<String>) -> Result<String, String> {
+    for _ in 0..TRIES {
+        match case() {
+            Ok(what) => return Ok(what),
+            Err(Trouble::Missed) => {}
+            Err(Trouble::Wrong(why)) => return Err(why),
+        }
+    }
+    Err(format!("in {TRIES} tries the fault never came while the program was held"))
+}
