@@ -257,12 +257,11 @@ fn kernels_done(low: &mut Started) -> u32 {
 fn a_graph_stands_still_in_the_middle() {
     let gpu = Gpu::take();
     let daemon = Daemon::start(&[]);
-    let long = gpu.shared("graph_long").arg("steps").sim("--save-us", 50).sim("--restore-us", 50);
+    let long = || gpu.shared("graph_long").arg("steps").sim("--save-us", 50).sim("--restore-us", 50);
     let level = [("XSCHED_AUTO_XQUEUE_LEVEL", "3")];
-    let mut low = Part::with(&daemon, "low", 0, long, &level).start(&daemon, "ready");
+    let mut high = Part::new(&daemon, "high", 10, long()).start(&daemon, "ready");
+    let mut low = Part::with(&daemon, "low", 0, long(), &level).start(&daemon, "ready");
     daemon.until("the graph runs", || (kernels_done(&mut low) > 0).then_some(()));
-    let urgent = gpu.shared("graph_long").arg("steps");
-    let mut high = Part::new(&daemon, "high", 10, urgent).start(&daemon, "ready");
     let held = || {
         let client = daemon.clients().into_iter().find(|client| client["preemption"]["in_force"] == 3)?;
         let holds = client["preemption"]["holds"].as_u64().filter(|holds| *holds > 0)?;
