@@ -301,25 +301,34 @@ impl Bed {
         Program::start(run, name, self.folder.path(), &[], Duration::from_millis(1))
     }
 
-    fn ask(&self) -> Option<Value> {
+    /// From now on the driver fails these requests (`gpu-sim run --fail-ioctls` says how), or none.
+    pub fn fail_ioctls(&self, how: &str) -> Outcome<()> {
+        let asked = serde_json::json!({ "fail_ioctls": how });
+        match self.ask(&asked) {
+            Some(Value::Null) => Ok(()),
+            answer => wrong(format!("gpu-sim does not fail ioctls: {answer:?}")),
+        }
+    }
+
+    fn ask(&self, what: &Value) -> Option<Value> {
         let folder = std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| "/run/gpu-sim".into(), PathBuf::from);
         let mut stream = UnixStream::connect(folder.join(format!("{}.sock", self.gpu.name))).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.write_all(b"\"info\"\n").ok()?;
+        stream.write_all(format!("{what}\n").as_bytes()).ok()?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).ok()?;
         let mut answer: Value = serde_json::from_str(&line).ok()?;
-        Some(answer["report"].take())
+        answer.get_mut("report").map(Value::take)
     }
 
     /// Processes with their compute queues, as the simulated driver has them at this moment; nothing if it does not answer.
     pub fn driver(&self) -> Option<Vec<(u64, Vec<HwQueue>)>> {
-        self.ask()?["processes"].as_array()?.iter().map(process).collect()
+        self.ask(&"info".into())?["processes"].as_array()?.iter().map(process).collect()
     }
 
     /// The processes that serve the device and the programs.
     pub fn servants(&self) -> Option<[(&'static str, Pid); 2]> {
-        let supervisor = self.ask()?["supervisor"].as_i64()?;
+        let supervisor = self.ask(&"info".into())?["supervisor"].as_i64()?;
         let supervisor = Pid::from_raw(i32::try_from(supervisor).ok()?)?;
         Some([("gpu-sim", supervisor), ("xserver", self.server.pid())])
     }
