@@ -73,6 +73,8 @@ pub enum ToSupervisor {
     Stats,
     /// Ask what is running, without joining.
     Info,
+    /// From now on these ioctls fail, as `--fail-ioctls` says it; none if it is empty.
+    FailIoctls(String),
 }
 
 /// From the supervisor.
@@ -84,7 +86,7 @@ pub enum ToLauncher {
         /// The supervisor, whose mount namespace is to be entered.
         pid: i32,
     },
-    /// The join is refused, with a sentence.
+    /// What was asked for is refused, with a sentence.
     Refused(String),
     /// The answer to [`ToSupervisor::Stats`] or [`ToSupervisor::Info`].
     Report(serde_json::Value),

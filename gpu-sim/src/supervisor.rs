@@ -529,6 +529,7 @@ impl Shared {
                 }
                 ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
                 ToSupervisor::Info => ToLauncher::Report(self.info()),
+                ToSupervisor::FailIoctls(text) => self.fail_ioctls(&text),
             };
             if control::send(stream, &answer).is_err() {
                 break;
@@ -552,6 +553,21 @@ impl Shared {
             let _ = std::fs::remove_file(file);
         }
         true
+    }
+
+    /// Has ioctls fail from now on as the text says.
+    fn fail_ioctls(&self, text: &str) -> ToLauncher {
+        let mut faults = match Faults::parse(text) {
+            Ok(faults) if !text.is_empty() => Some(faults),
+            Err(why) if !text.is_empty() => return ToLauncher::Refused(why),
+            _ => None,
+        };
+        let mut machine = self.machine.lock();
+        if let Some(faults) = &mut faults {
+            faults.count = machine.faults.as_ref().map_or(0, |before| before.count);
+        }
+        machine.faults = faults;
+        ToLauncher::Report(serde_json::Value::Null)
     }
 
     fn info(&self) -> serde_json::Value {

@@ -41,6 +41,10 @@ const CASES: &[(&str, Case)] = &[
     ("urgent program SIGKILL", |by, longest| two::case(by, longest, two::urgent_killed)),
     ("xserver SIGKILL", |by, longest| two::case(by, longest, two::server_killed)),
     ("xserver SIGSTOP, SIGCONT", |by, longest| two::case(by, longest, two::server_stopped)),
+    ("a release that fails", |by, longest| two::case(by, longest, two::release_fails)),
+    ("a release that fails, and xserver SIGKILL", |by, longest| {
+        two::case(by, longest, two::release_fails_without_server)
+    }),
     ("a queue that does not come off", hang::case),
     ("ioctls fail once", random::fails_once),
     ("ioctls fail and fail again", random::fails_again),

@@ -20,6 +20,8 @@ pub const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
 
 /// For how long a program runs at most before it counts as hung; a soak lasts.
 const LIMIT: Duration = Duration::from_secs(3600);
+/// What the library says of a server that is not on time.
+const LATE: &str = "it has not answered for its lease";
 /// Lines that somebody is to see.
 const COMPLAINTS: [&str; 2] = ["xsched: warn: ", "xsched: error: "];
 
@@ -33,7 +35,7 @@ pub fn wrong<T>(why: impl Into<String>) -> Outcome<T> {
 pub struct HwQueue {
     /// Within its process.
     pub id: u64,
-    /// Whether somebody keeps it off the hardware.
+    /// Whether it is off the hardware: somebody keeps it there, or did and the driver has not put it back.
     pub off: bool,
     /// Packets that the device has taken.
     pub read: u64,
@@ -147,6 +149,17 @@ impl Program {
         expect_success(&name, &ended, &said)?;
         expect_complaints(&name, &complaints(&said), wanted)?;
         Ok(total(&said, "holds"))
+    }
+
+    /// The same where the server may have been late on a busy machine, which the library says each time; how often it was.
+    pub fn finish_with_late_server(self) -> Outcome<(u64, usize)> {
+        let ended = self.running.try_finish()?;
+        let said = read_to_string(&self.said).unwrap_or_default();
+        expect_success(&self.name, &ended, &said)?;
+        let (late, others): (Vec<String>, Vec<String>) =
+            complaints(&said).into_iter().partition(|line| line.contains(LATE));
+        expect_complaints(&self.name, &others, &[])?;
+        Ok((total(&said, "holds"), late.len()))
     }
 
     /// Waits for its end, which is with this code.
@@ -301,25 +314,34 @@ impl Bed {
         Program::start(run, name, self.folder.path(), &[], Duration::from_millis(1))
     }
 
-    fn ask(&self) -> Option<Value> {
+    /// From now on the driver fails these requests (`gpu-sim run --fail-ioctls` says how), or none.
+    pub fn fail_ioctls(&self, how: &str) -> Outcome<()> {
+        let asked = serde_json::json!({ "fail_ioctls": how });
+        match self.ask(&asked) {
+            Some(Value::Null) => Ok(()),
+            answer => wrong(format!("gpu-sim does not fail ioctls: {answer:?}")),
+        }
+    }
+
+    fn ask(&self, what: &Value) -> Option<Value> {
         let folder = std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| "/run/gpu-sim".into(), PathBuf::from);
         let mut stream = UnixStream::connect(folder.join(format!("{}.sock", self.gpu.name))).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.write_all(b"\"info\"\n").ok()?;
+        stream.write_all(format!("{what}\n").as_bytes()).ok()?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).ok()?;
         let mut answer: Value = serde_json::from_str(&line).ok()?;
-        Some(answer["report"].take())
+        answer.get_mut("report").map(Value::take)
     }
 
     /// Processes with their compute queues, as the simulated driver has them at this moment; nothing if it does not answer.
     pub fn driver(&self) -> Option<Vec<(u64, Vec<HwQueue>)>> {
-        self.ask()?["processes"].as_array()?.iter().map(process).collect()
+        self.ask(&"info".into())?["processes"].as_array()?.iter().map(process).collect()
     }
 
     /// The processes that serve the device and the programs.
     pub fn servants(&self) -> Option<[(&'static str, Pid); 2]> {
-        let supervisor = self.ask()?["supervisor"].as_i64()?;
+        let supervisor = self.ask(&"info".into())?["supervisor"].as_i64()?;
         let supervisor = Pid::from_raw(i32::try_from(supervisor).ok()?)?;
         Some([("gpu-sim", supervisor), ("xserver", self.server.pid())])
     }
@@ -421,7 +443,9 @@ fn process(value: &Value) -> Option<(u64, Vec<HwQueue>)> {
     let queues = value["queues"].as_array()?.iter().filter(compute).map(|queue| {
         Some(HwQueue {
             id: queue["queue_id"].as_u64()?,
-            off: queue["percentage"].as_u64()? & 0xff == 0 || queue["suspended"].as_bool()?,
+            off: queue["percentage"].as_u64()? & 0xff == 0
+                || queue["suspended"].as_bool()?
+                || !queue["mapped"].as_bool()?,
             read: queue["read"].as_u64()?,
             seen: queue["seen"].as_u64()?,
             runs: queue["outstanding"].as_u64()? > 0,

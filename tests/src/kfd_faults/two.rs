@@ -16,6 +16,10 @@ const RING: (&str, &str) = ("ROC_AQL_QUEUE_SIZE", "4096");
 const FULL: u64 = 4_000;
 /// The library keeps so many launches of a queue until it may launch them; then the launching thread waits.
 const KEPT: u64 = 4096;
+/// So that every request of a release fails thirty times, before one succeeds.
+const FAILING: &str = "1:1:update_queue,dbg_trap:30";
+/// What the library says of that.
+const NOT_BACK: &str = "queues were not put back at once";
 /// What the library says of a server that is gone.
 const LOST: &str = "is lost";
 
@@ -71,9 +75,14 @@ impl Pair {
 
     /// Both end, with the right memory and these warnings of the library's.
     fn end(self, told: String, warnings: &[&str]) -> Outcome<String> {
+        self.end_with(told, warnings, warnings)
+    }
+
+    /// The same where each has others.
+    fn end_with(self, told: String, of_low: &[&str], of_urgent: &[&str]) -> Outcome<String> {
         let rounds = self.low.log().rounds();
-        let holds = self.low.finish(warnings)?;
-        self.urgent.finish(warnings)?;
+        let holds = self.low.finish(of_low)?;
+        self.urgent.finish(of_urgent)?;
         if holds == 0 {
             return wrong("nothing was held");
         }
@@ -223,6 +232,31 @@ pub fn server_stopped(mut pair: Pair) -> Outcome<String> {
     pair.urgent.await_round(fault)?;
     pair.bed.signal_server(Signal::CONT);
     again(pair, &hold, told)
+}
+
+/// The driver fails what would release it, for a while.
+pub fn release_fails(mut pair: Pair) -> Outcome<String> {
+    pair.hold()?;
+    pair.bed.fail_ioctls(FAILING)?;
+    let told = pair.release()?;
+    pair.bed.fail_ioctls("")?;
+    pair.end_with(told, &[NOT_BACK], &[])
+}
+
+/// The same when the server is gone, which nobody comes back for.
+pub fn release_fails_without_server(mut pair: Pair) -> Outcome<String> {
+    let hold = pair.hold()?;
+    pair.bed.fail_ioctls(FAILING)?;
+    let fault = pair.bed.kill_server();
+    let told = pair.released_since(fault)?;
+    pair.bed.fail_ioctls("")?;
+    pair.bed.start_server()?;
+    let again = pair.bed.await_held(&pair.low)?;
+    if again.holds <= hold.holds {
+        return wrong(format!("{hold:?}, then {again:?}"));
+    }
+    pair.release()?;
+    pair.end_with(told, &[LOST, NOT_BACK], &[LOST])
 }
 
 fn again(mut pair: Pair, hold: &Hold, told: String) -> Outcome<String> {
