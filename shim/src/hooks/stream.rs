@@ -82,6 +82,8 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                 process.pools.forget();
                 process.cooperative.forget();
                 let device = process.real.current_device();
+                // What is waited for below must not be off the hardware.
+                let _pause = process.scheduler.pause_holds(process);
                 // The reset takes the events of marks with it, also of those streams that are gone.
                 let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;
                 base.retired.lock().iter().filter(is_here).for_each(|stream| stream.hw.retire());

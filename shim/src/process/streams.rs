@@ -172,6 +172,8 @@ impl Stream {
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
+        // What is waited for must not be off the hardware.
+        let _pause = process.scheduler.pause_holds(process);
         self.wait_for_handlers(process, queue);
     }
 
