@@ -6,7 +6,7 @@
 //! kernels make of it, if nothing is held longer afterwards than the caller says ([`LONGEST`] for `make kfd-faults`), and if
 //! the library's warnings are exactly those that the case expects, once each. A run in which nothing was held fails.
 //!
-//! [`soak`] is the same question at length: processes that are held and released for minutes leak nothing.
+//! [`soak()`] is the same question at length: processes that are held and released for minutes leak nothing.
 
 mod bed;
 mod hang;

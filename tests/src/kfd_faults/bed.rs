@@ -60,6 +60,8 @@ pub struct Preemption {
     pub failures: u64,
     /// Commands that its queues have kept.
     pub pending: u64,
+    /// Commands that it has on the hardware.
+    pub in_flight: u64,
 }
 
 /// A run of `tests/programs/held.cpp`.
@@ -372,7 +374,8 @@ impl Bed {
             .map_err(|trouble| program.explain(trouble))
     }
 
-    fn held(&self, program: &Program) -> Option<Hold> {
+    /// Its hold, if it stands off the hardware with work of its.
+    pub fn held(&self, program: &Program) -> Option<Hold> {
         let before = self.preemption(program)?.holds;
         let queues = self.queues(program)?;
         let Preemption { holds, .. } = self.preemption(program)?;
@@ -463,6 +466,7 @@ fn client(value: &Value) -> Option<(u64, Preemption)> {
         holds: shown["holds"].as_u64()?,
         failures: shown["failures"].as_u64()?,
         pending: queues.iter().filter_map(|queue| queue["counts"]["pending"].as_u64()).sum(),
+        in_flight: queues.iter().filter_map(|queue| queue["counts"]["in_flight"].as_u64()).sum(),
     };
     Some((value["pid"].as_u64()?, preemption))
 }

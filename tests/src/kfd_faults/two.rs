@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::bed::{Bed, Hold, Program, wrong};
 use crate::faults::log::{Nanos, now};
-use crate::faults::stage::{Outcome, await_some};
+use crate::faults::stage::{Outcome, Trouble, await_some};
 
 /// More launches than any ring has slots (`ROC_AQL_QUEUE_SIZE`: 4,096 or 16,384).
 const BURST: u64 = 20_000;
@@ -116,8 +116,13 @@ pub fn destroys(mut pair: Pair) -> Outcome<String> {
     if left + 3 > made {
         return wrong(format!("of {made} queues {left} are left: none was destroyed"));
     }
-    // For that it was released, and then held again.
-    let again = pair.bed.await_held(&pair.low)?;
+    // For that it was released, and then held again; if everything was done by then there was nothing to hold.
+    let again = await_some("it was not held again, and has work", || {
+        let again = pair.bed.held(&pair.low).filter(|again| again.holds > hold.holds);
+        let done = || pair.bed.preemption(&pair.low).is_some_and(|shown| shown.in_flight == 0);
+        again.map(Some).or_else(|| done().then_some(None))
+    })?
+    .ok_or(Trouble::Missed)?;
     if again.holds <= hold.holds {
         return wrong(format!("destroyed without a release: {hold:?}, then {again:?}"));
     }
