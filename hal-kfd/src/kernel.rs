@@ -48,6 +48,11 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// # Errors
     /// The driver's errno. An interrupted call is repeated and never reported.
     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno>;
+
+    /// Where its devices are described; nowhere, if they are made up.
+    fn sys(&self) -> Option<&Path> {
+        Some(Path::new("/sys"))
+    }
 }
 
 /// Typed calls.

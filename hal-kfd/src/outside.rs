@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use hip_sys::kfd::debug::{self, QueueEntry};
@@ -214,9 +213,8 @@ impl Attachment {
 
     /// Refuses a device that would wait for running kernels, unless it is simulated: see [`probe`].
     fn check(&self, gpu_id: u32) -> Result<(), Problem> {
-        let simulated = Kfd::is_simulated();
-        let facts =
-            Facts::read(&*self.kernel, Path::new("/sys"), gpu_id, simulated).map_err(Problem::Failed)?;
+        let Some(sys) = self.kernel.sys() else { return Ok(()) };
+        let facts = Facts::read(&*self.kernel, sys, gpu_id, Kfd::is_simulated()).map_err(Problem::Failed)?;
         let chosen = probe::choose(Choice::Only(Kind::DebugTrap), &facts, true);
         chosen.map(|_| ()).map_err(Problem::Unsafe)
     }

@@ -6,6 +6,7 @@ use hip_sys::kfd::Plain as _;
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, QueueEntry};
 use protocol::outside::{Fate, Fates, QueueFate, SeenQueue};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -70,6 +71,10 @@ fn each(at: u64, count: u32, mut change: impl FnMut(u32) -> bool) -> i32 {
 }
 
 impl Kernel for Driver {
+    fn sys(&self) -> Option<&Path> {
+        None
+    }
+
     fn execute(&self, _command: u32, argument: &mut [u8]) -> Result<i32, KfdErrno> {
         let mut trap = DbgTrap::from_bytes(argument);
         let mut state = self.state.lock().unwrap();
