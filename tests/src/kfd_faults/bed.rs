@@ -62,6 +62,8 @@ pub struct Preemption {
     pub pending: u64,
     /// Commands that it has on the hardware.
     pub in_flight: u64,
+    /// Whether it may run.
+    pub runs: bool,
 }
 
 /// A run of `tests/programs/held.cpp`.
@@ -368,14 +370,23 @@ impl Bed {
         self.list()?.into_iter().find(|(of, _)| *of == pid).map(|(_, preemption)| preemption)
     }
 
-    /// Waits until a program stands off the hardware with work of its.
-    pub fn await_held(&self, program: &Program) -> Outcome<Hold> {
-        await_some(&format!("{} was never held", program.name), || self.held(program))
-            .map_err(|trouble| program.explain(trouble))
+    /// Waits until a program stands off the hardware with work of its, in a later hold than the first `holds`.
+    /// [`Trouble::Missed`] if it is suspended with nothing on the hardware, as it is where waiting cost less, or its launch
+    /// came a moment too late: then there is nothing to hold.
+    pub fn await_held(&self, program: &Program, holds: u64) -> Outcome<Hold> {
+        let nothing = || {
+            let shown = self.preemption(program)?;
+            (!shown.runs && shown.in_flight == 0).then_some(())
+        };
+        await_some(&format!("{} was never held", program.name), || {
+            let hold = self.held(program).filter(|hold| hold.holds > holds);
+            hold.map(Ok).or_else(|| nothing().map(Err))
+        })
+        .map_err(|trouble| program.explain(trouble))?
+        .map_err(|()| Trouble::Missed)
     }
 
-    /// Its hold, if it stands off the hardware with work of its.
-    pub fn held(&self, program: &Program) -> Option<Hold> {
+    fn held(&self, program: &Program) -> Option<Hold> {
         let before = self.preemption(program)?.holds;
         let queues = self.queues(program)?;
         let Preemption { holds, .. } = self.preemption(program)?;
@@ -467,6 +478,7 @@ fn client(value: &Value) -> Option<(u64, Preemption)> {
         failures: shown["failures"].as_u64()?,
         pending: queues.iter().filter_map(|queue| queue["counts"]["pending"].as_u64()).sum(),
         in_flight: queues.iter().filter_map(|queue| queue["counts"]["in_flight"].as_u64()).sum(),
+        runs: value["permit"]["run"].as_bool()?,
     };
     Some((value["pid"].as_u64()?, preemption))
 }

@@ -129,7 +129,7 @@ fn next(bed: &Bed) -> Outcome<u64> {
     low.tell("go");
     low.await_round(0)?;
     urgent.tell("go");
-    bed.await_held(&low)?;
+    bed.await_held(&low, 0)?;
     urgent.tell("rest");
     urgent.await_line("resting")?;
     bed.await_none_held(now())?;

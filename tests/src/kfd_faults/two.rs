@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::bed::{Bed, Hold, Program, wrong};
 use crate::faults::log::{Nanos, now};
-use crate::faults::stage::{Outcome, Trouble, await_some};
+use crate::faults::stage::{Outcome, await_some};
 
 /// More launches than any ring has slots (`ROC_AQL_QUEUE_SIZE`: 4,096 or 16,384).
 const BURST: u64 = 20_000;
@@ -55,7 +55,7 @@ impl Pair {
     /// The urgent program works, so that the low one is held with what it has.
     fn hold_low(&mut self) -> Outcome<Hold> {
         self.urgent.tell("go");
-        self.bed.await_held(&self.low).map_err(|trouble| self.bed.explain(trouble))
+        self.bed.await_held(&self.low, 0).map_err(|trouble| self.bed.explain(trouble))
     }
 
     /// The urgent program rests: the low one is released at once and goes on.
@@ -116,16 +116,8 @@ pub fn destroys(mut pair: Pair) -> Outcome<String> {
     if left + 3 > made {
         return wrong(format!("of {made} queues {left} are left: none was destroyed"));
     }
-    // For that it was released, and then held again; if everything was done by then there was nothing to hold.
-    let again = await_some("it was not held again, and has work", || {
-        let again = pair.bed.held(&pair.low).filter(|again| again.holds > hold.holds);
-        let done = || pair.bed.preemption(&pair.low).is_some_and(|shown| shown.in_flight == 0);
-        again.map(Some).or_else(|| done().then_some(None))
-    })?
-    .ok_or(Trouble::Missed)?;
-    if again.holds <= hold.holds {
-        return wrong(format!("destroyed without a release: {hold:?}, then {again:?}"));
-    }
+    // For that it was released, and then held again.
+    let again = pair.bed.await_held(&pair.low, hold.holds)?;
     pair.low.tell("make");
     await_some("no queue was made while the program was held", || {
         (pair.bed.queues(&pair.low)?.len() > left).then_some(())
@@ -256,19 +248,13 @@ pub fn release_fails_without_server(mut pair: Pair) -> Outcome<String> {
     let told = pair.released_since(fault)?;
     pair.bed.fail_ioctls("")?;
     pair.bed.start_server()?;
-    let again = pair.bed.await_held(&pair.low)?;
-    if again.holds <= hold.holds {
-        return wrong(format!("{hold:?}, then {again:?}"));
-    }
+    pair.bed.await_held(&pair.low, hold.holds)?;
     pair.release()?;
     pair.end_with(told, &[LOST, NOT_BACK], &[LOST])
 }
 
 fn again(mut pair: Pair, hold: &Hold, told: String) -> Outcome<String> {
-    let again = pair.bed.await_held(&pair.low)?;
-    if again.holds <= hold.holds {
-        return wrong(format!("{hold:?}, then {again:?}"));
-    }
+    pair.bed.await_held(&pair.low, hold.holds)?;
     pair.release()?;
     pair.end(told, &[LOST])
 }
