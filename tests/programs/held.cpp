@@ -17,13 +17,11 @@
  *
  * LOG gets the CLOCK_MONOTONIC time in nanoseconds, 8 bytes, of each round that has completed. At the end the memory is what
  * the rounds make of it on the processor. */
-#include <dlfcn.h>
-
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
-#include "kfd.h"
+#include "kfd_seen.h"
 #include "processes.h"
 #include "work.h"
 
@@ -33,54 +31,10 @@ static const gw_u64 SEED = 0x68656C64ull;
 /* For "alone". */
 static const gw_u64 ROUNDS = 40;
 
-/* The compute queues of this process, and through which descriptor they were made. */
-struct Queue {
-  int fd;
-  kfd_create_queue made;
-};
-static std::mutex queues_lock;
-static std::vector<Queue> queues;
-
-/* ROCr calls this one: the executable's definition comes before libc's, and before that of a preloaded library. */
-extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
-  static int (*const real)(int, unsigned long, void *) =
-      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
-  va_list list;
-  va_start(list, request);
-  void *argument = va_arg(list, void *);
-  va_end(list);
-  int result = real(fd, request, argument);
-  if (result != 0) return result;
-  if (kfd_creates_queue(request)) {
-    const kfd_create_queue *made = (const kfd_create_queue *)argument;
-    if (made->queue_type == KFD_QUEUE_COMPUTE || made->queue_type == KFD_QUEUE_COMPUTE_AQL) {
-      std::lock_guard<std::mutex> guard(queues_lock);
-      queues.push_back({fd, *made});
-    }
-  } else if (kfd_destroys_queue(request)) {
-    uint32_t id = *(const uint32_t *)argument;
-    std::lock_guard<std::mutex> guard(queues_lock);
-    for (size_t i = 0; i < queues.size(); i++) {
-      if (queues[i].made.queue_id == id) queues.erase(queues.begin() + (long)i--);
-    }
-  }
-  return result;
-}
-
 /* All compute queues get this percentage; the first error. */
 static int update(uint32_t percentage) {
-  std::vector<Queue> all;
-  {
-    std::lock_guard<std::mutex> guard(queues_lock);
-    all = queues;
-  }
-  REQUIRE(!all.empty(), "no compute queue was seen at its creation");
-  int error = 0;
-  for (const Queue &queue : all) {
-    const kfd_create_queue &made = queue.made;
-    kfd_update_queue update = {made.ring_base_address, made.queue_id, made.ring_size, percentage, made.queue_priority};
-    if (ioctl(queue.fd, KFD_UPDATE_QUEUE, &update) != 0 && error == 0) error = errno;
-  }
+  int error;
+  REQUIRE(update_compute_queues(percentage, error) > 0, "no compute queue was seen at its creation");
   return error;
 }
 

@@ -2,34 +2,17 @@
 /* A program whose runtime has enabled debugging, as ROCr does from 5.5 on (with "plain" not), and that does a step of work when
  * it is told to: a line of input submits one, each further line asks for it, until it is complete. At the end of the input
  * the memory is what the steps make of it. */
-#include <dlfcn.h>
-#include <errno.h>
-
 #include "check.h"
-#include "kfd.h"
+#include "kfd_seen.h"
 
-static bool enable = true;
-static bool asked = false;
-
-/* ROCr calls this one: the executable's definition comes before libc's. */
-extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
-  static int (*const real)(int, unsigned long, void *) =
-      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
-  va_list list;
-  va_start(list, request);
-  void *argument = va_arg(list, void *);
-  va_end(list);
-  if (enable && !asked && kfd_creates_queue(request)) {
-    asked = true;
-    kfd_runtime_enable runtime = {0, 1, 0};
-    /* A newer runtime has done it. */
-    REQUIRE(real(fd, KFD_RUNTIME_ENABLE, &runtime) == 0 || errno == EBUSY, "RUNTIME_ENABLE: %s", strerror(errno));
-  }
-  return real(fd, request, argument);
+/* As newer runtimes do by themselves. */
+static void enable_debugging(int fd) {
+  kfd_runtime_enable runtime = {0, 1, 0};
+  REQUIRE(real_ioctl(fd, KFD_RUNTIME_ENABLE, &runtime) == 0 || errno == EBUSY, "RUNTIME_ENABLE: %s", strerror(errno));
 }
 
 int main(int argc, char **argv) {
-  enable = !has_flag(argc, argv, "plain");
+  if (!has_flag(argc, argv, "plain")) before_first_queue = enable_debugging;
   hipStream_t stream;
   hipEvent_t end;
   CHECK(hipStreamCreate(&stream));

@@ -4,8 +4,6 @@
  * of the two it was is said. Straight on ROCr, which makes the queues, without HIP. Needs the right to trace its children. */
 #include "check.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <hsa/hsa.h>
 #include <signal.h>
@@ -14,11 +12,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <atomic>
-#include <mutex>
 #include <thread>
 
-#include "kfd.h"
+#include "kfd_seen.h"
 
 #define HSA(call)                                                            \
   do {                                                                       \
@@ -44,48 +40,20 @@
             (int)(want));                                                                    \
   } while (0)
 
-struct Queue {
-  kfd_create_queue as_created;
-  bool destroyed;
-};
-
 static int kfd = -1;
-static std::mutex lock;
-static std::vector<Queue> queues;
 /* What RUNTIME_ENABLE said before the first queue (newer runtimes have asked before us). */
 static int runtime_first = -1;
 
-static int raw(unsigned long request, void *argument) {
-  static int (*const real)(int, unsigned long, void *) =
-      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
-  return real(kfd, request, argument);
-}
+static int raw(unsigned long request, void *argument) { return real_ioctl(kfd, request, argument); }
 
 static int enable_runtime() {
   kfd_runtime_enable enable = {0, 1, 0};
   return raw(KFD_RUNTIME_ENABLE, &enable);
 }
 
-/* ROCr calls this one: the executable's definition comes before libc's. */
-extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
-  static int (*const real)(int, unsigned long, void *) =
-      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
-  va_list list;
-  va_start(list, request);
-  void *argument = va_arg(list, void *);
-  va_end(list);
-  if (kfd_creates_queue(request) && kfd < 0) {
-    kfd = fd;
-    runtime_first = enable_runtime() == 0 ? 0 : errno;
-  }
-  int result = real(fd, request, argument);
-  if (result == 0 && kfd_creates_queue(request)) {
-    std::lock_guard<std::mutex> guard(lock);
-    Queue queue = {};
-    memcpy(&queue.as_created, argument, sizeof(queue.as_created));
-    queues.push_back(queue);
-  }
-  return result;
+static void enable_first(int fd) {
+  kfd = fd;
+  runtime_first = enable_runtime() == 0 ? 0 : errno;
 }
 
 static hsa_agent_t gpu;
@@ -106,9 +74,8 @@ struct Line {
   Line() {
     HSA(hsa_queue_create(gpu, 1024, HSA_QUEUE_TYPE_MULTI, nullptr, nullptr, 0, 0, &queue));
     HSA(hsa_signal_create(0, 0, nullptr, &signal));
-    std::lock_guard<std::mutex> guard(lock);
-    for (Queue &other : queues) {
-      if (other.as_created.ring_base_address == (uint64_t)queue->base_address) kfd = other.as_created;
+    for (const SeenQueue &other : queues_seen()) {
+      if (other.made.ring_base_address == (uint64_t)queue->base_address) kfd = other.made;
     }
     REQUIRE(kfd.ring_size, "the queue was not seen at its creation");
   }
@@ -478,6 +445,7 @@ static void shown(const Line &line) {
 }
 
 int main(int argc, char **argv) {
+  before_first_queue = enable_first;
   HSA(hsa_init());
   HSA(hsa_iterate_agents(see_agent, nullptr));
   REQUIRE(gpu.handle, "no GPU");

@@ -3,68 +3,19 @@
  * `ioctl` notes every queue at its creation; percentage 0 stops a running kernel, 100 lets it go on with the
  * time that it had left. (On the simulated device: a real `busy` kernel watches a clock that a hold does not
  * stop.) */
-#include <dlfcn.h>
-#include <errno.h>
-
-#include <mutex>
-
 #include "check.h"
-#include "kfd.h"
+#include "kfd_seen.h"
 
-struct Queue {
-  int fd;
-  uint32_t id, type, gpu_id, ring_size, percentage, priority;
-  uint64_t ring_base;
-};
-
-static std::mutex queues_lock;
-static std::vector<Queue> queues;
-
-/* ROCr calls this one: the executable's definition comes before libc's. */
-extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
-  static int (*const real)(int, unsigned long, void *) =
-      (int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl");
-  va_list list;
-  va_start(list, request);
-  void *argument = va_arg(list, void *);
-  va_end(list);
-  int result = real(fd, request, argument);
-  if (result != 0) return result;
-  if (kfd_creates_queue(request)) {
-    const kfd_create_queue *q = (const kfd_create_queue *)argument;
-    std::lock_guard<std::mutex> guard(queues_lock);
-    queues.push_back({fd, q->queue_id, q->queue_type, q->gpu_id, q->ring_size, q->queue_percentage,
-                      q->queue_priority, q->ring_base_address});
-  } else if (kfd_destroys_queue(request)) {
-    uint32_t id = *(const uint32_t *)argument;
-    std::lock_guard<std::mutex> guard(queues_lock);
-    for (size_t i = 0; i < queues.size(); i++) {
-      if (queues[i].id == id) queues.erase(queues.begin() + (long)i--);
-    }
-  }
-  return result;
-}
-
-static int update(const Queue &q, uint32_t percentage) {
-  kfd_update_queue update = {q.ring_base, q.id, q.ring_size, percentage, q.priority};
+static int update(const SeenQueue &q, uint32_t percentage) {
+  kfd_update_queue update = q.update(percentage);
   return ioctl(q.fd, KFD_UPDATE_QUEUE, &update);
 }
 
 /* All compute queues of the process get this percentage. */
-static size_t update_compute_queues(uint32_t percentage) {
-  std::vector<Queue> copy;
-  {
-    std::lock_guard<std::mutex> guard(queues_lock);
-    copy = queues;
-  }
-  size_t count = 0;
-  for (const Queue &q : copy) {
-    if (q.type != KFD_QUEUE_COMPUTE_AQL && q.type != KFD_QUEUE_COMPUTE) continue;
-    REQUIRE(update(q, percentage) == 0, "UPDATE_QUEUE to %u: %s", percentage, strerror(errno));
-    count++;
-  }
-  REQUIRE(count > 0, "no compute queue was seen at its creation");
-  return count;
+static void update_compute_queues(uint32_t percentage) {
+  int error;
+  REQUIRE(update_compute_queues(percentage, error) > 0, "no compute queue was seen at its creation");
+  REQUIRE(error == 0, "UPDATE_QUEUE to %u: %s", percentage, strerror(error));
 }
 
 /* Polls for this long and requires "not ready" all the time. */
@@ -144,23 +95,20 @@ static void held_before_launch(hipStream_t stream, gw_u64 *data, Words &want) {
 
 /* Requests that the driver refuses, which change nothing. */
 static void refused() {
-  Queue q;
-  {
-    std::lock_guard<std::mutex> guard(queues_lock);
-    REQUIRE(!queues.empty(), "no queue was seen at its creation");
-    q = queues.front();
-  }
-  Queue wrong = q;
-  wrong.id = 0xFFFF;
+  const std::vector<SeenQueue> all = queues_seen();
+  REQUIRE(!all.empty(), "no queue was seen at its creation");
+  const SeenQueue q = all.front();
+  SeenQueue wrong = q;
+  wrong.made.queue_id = 0xFFFF;
   REQUIRE(update(wrong, 100) == -1, "an unknown queue was updated");
   REQUIRE(update(q, 101) == -1 && errno == EINVAL, "percentage 101: %s", strerror(errno));
   wrong = q;
-  wrong.priority = 16;
+  wrong.made.queue_priority = 16;
   REQUIRE(update(wrong, 100) == -1 && errno == EINVAL, "priority 16: %s", strerror(errno));
   wrong = q;
-  wrong.ring_size = q.ring_size + 1;
+  wrong.made.ring_size = q.made.ring_size + 1;
   REQUIRE(update(wrong, 100) == -1 && errno == EINVAL, "ring size not a power of two: %s", strerror(errno));
-  REQUIRE(update(q, q.percentage) == 0, "the queue as created: %s", strerror(errno));
+  REQUIRE(update(q, q.made.queue_percentage) == 0, "the queue as created: %s", strerror(errno));
   printf("wrong updates are refused\n");
 }
 
