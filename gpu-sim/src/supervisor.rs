@@ -1,10 +1,12 @@
 //! The supervisor: the process that is the simulated machine. It serves the KFD file, runs the device, and lives until
 //! its last launcher has gone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod launchers;
+
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 
 use crate::arena::{self, Arena};
-use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
+use crate::control::Setup;
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
 use crate::driver::{self, Faults, Scheduler, Settings, Sysfs};
 use crate::drm;
@@ -27,6 +29,7 @@ use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process};
 use crate::sandbox;
 use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
+use launchers::Launchers;
 
 /// First minor number of render nodes.
 const RENDER_MINOR: u32 = 128;
@@ -38,8 +41,6 @@ const STUCK: Duration = Duration::from_millis(5);
 const STAND_IN: Duration = Duration::from_millis(100);
 /// Bytes for debuggers that wait to be written at most.
 const UNTOLD: usize = 1024;
-/// How long a new set waits for its first launcher.
-const FIRST_JOIN: Duration = Duration::from_secs(10);
 /// How long a process that is to end has for it (it may write a core file) before it is killed.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -80,14 +81,6 @@ struct Open {
     pid: i32,
     /// Threads known to belong to the process.
     threads: HashSet<i32>,
-}
-
-#[derive(Debug, Default)]
-struct Launchers {
-    streams: BTreeMap<u64, (UnixStream, Option<i32>)>,
-    next: u64,
-    /// The last one has gone: nobody is taken in any more.
-    closing: bool,
 }
 
 /// What a set of GPUs is made of once the defaults are filled in.
@@ -172,7 +165,7 @@ pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
             writeln!(out, "{}", served.as_ref().map_or_else(ToString::to_string, |()| "ready".to_owned()))?;
             out.flush()?;
             served?;
-            wait_for_the_last(&shared, listener);
+            launchers::wait_for_the_last(&shared, listener);
             Ok(())
         }
         Err(error) => {
@@ -279,33 +272,6 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || engine::run(&shared));
     Ok(())
-}
-
-fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener) {
-    let (last, end) = mpsc::channel();
-    let acceptor = Arc::clone(shared);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Out of descriptors, say: later there may be some.
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            };
-            let (shared, last) = (Arc::clone(&acceptor), last.clone());
-            let _ = std::thread::Builder::new().spawn(move || {
-                if shared.converse(&stream) {
-                    let _ = last.send(());
-                }
-            });
-        }
-    });
-    // Whoever started us may have been killed before it joined.
-    if end.recv_timeout(FIRST_JOIN).is_err() && !shared.close(None) {
-        let _ = end.recv();
-    }
-    // The last launcher has gone: what still uses the device has lost it.
-    shared.end_clients();
-    shared.pace.stop();
 }
 
 impl Shared {
@@ -469,16 +435,7 @@ impl Shared {
     fn end_process(&self, pid: i32, reason: &str) {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let text = format!("gpu-sim: process {pid} ({}) is ended: {reason}", name.trim());
-        let launchers = self.launchers.lock();
-        let ancestors = ancestors(pid);
-        let mine = |child: Option<i32>| child.is_some_and(|child| ancestors.contains(&child));
-        let anyone = !launchers.streams.values().any(|(_, child)| mine(*child));
-        for (stream, child) in launchers.streams.values() {
-            if anyone || mine(*child) {
-                let _ = control::send(stream, &ToLauncher::Message(text.clone()));
-            }
-        }
-        drop(launchers);
+        self.launchers.lock().tell(pid, &text);
         let target = Pid::from_raw(pid).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
         let Some(Ok(target)) = target else { return };
         let _ = rustix::process::pidfd_send_signal(&target, Signal::ABORT);
@@ -491,102 +448,6 @@ impl Shared {
             }
         });
     }
-
-    fn end_clients(&self) {
-        let pids: Vec<i32> = self.machine.lock().processes.keys().copied().collect();
-        for pid in pids.into_iter().filter_map(Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-    }
-
-    /// Talks to one launcher until it goes; `true` if it was the last.
-    fn converse(&self, stream: &UnixStream) -> bool {
-        let Ok(mut receiver) = Receiver::new(stream) else { return false };
-        let mut me = None;
-        while let Some(message) = receiver.next() {
-            let answer = match message {
-                ToSupervisor::Join(wanted) => match self.setup.conflict(&wanted) {
-                    Some(conflict) => ToLauncher::Refused(format!("these GPUs are running with {conflict}")),
-                    None => {
-                        let Ok(copy) = stream.try_clone() else { return false };
-                        let mut launchers = self.launchers.lock();
-                        if launchers.closing {
-                            return false;
-                        }
-                        launchers.next += 1;
-                        let id = launchers.next;
-                        launchers.streams.insert(id, (copy, None));
-                        me = Some(id);
-                        ToLauncher::Joined { pid: std::process::id().cast_signed() }
-                    }
-                },
-                ToSupervisor::Child(pid) => {
-                    let mut launchers = self.launchers.lock();
-                    if let Some(entry) = me.and_then(|me| launchers.streams.get_mut(&me)) {
-                        entry.1 = Some(pid);
-                    }
-                    continue;
-                }
-                ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
-                ToSupervisor::Info => ToLauncher::Report(self.info()),
-                ToSupervisor::FailIoctls(text) => self.fail_ioctls(&text),
-            };
-            if control::send(stream, &answer).is_err() {
-                break;
-            }
-        }
-        me.is_some() && self.close(me)
-    }
-
-    /// Lets a launcher go and, if nobody is left, takes nobody in any more: `true` then.
-    fn close(&self, leaving: Option<u64>) -> bool {
-        let mut launchers = self.launchers.lock();
-        if let Some(id) = leaving {
-            launchers.streams.remove(&id);
-        }
-        if launchers.closing || !launchers.streams.is_empty() {
-            return false;
-        }
-        // Under the lock, and before anybody who finds no socket can make a new one of this name.
-        launchers.closing = true;
-        for file in [self.socket.clone(), self.socket.with_extension("log")] {
-            let _ = std::fs::remove_file(file);
-        }
-        true
-    }
-
-    /// Has ioctls fail from now on as the text says.
-    fn fail_ioctls(&self, text: &str) -> ToLauncher {
-        let mut faults = match Faults::parse(text) {
-            Ok(faults) if !text.is_empty() => Some(faults),
-            Err(why) if !text.is_empty() => return ToLauncher::Refused(why),
-            _ => None,
-        };
-        let mut machine = self.machine.lock();
-        if let Some(faults) = &mut faults {
-            faults.count = machine.faults.as_ref().map_or(0, |before| before.count);
-        }
-        machine.faults = faults;
-        ToLauncher::Report(serde_json::Value::Null)
-    }
-
-    fn info(&self) -> serde_json::Value {
-        let machine = self.machine.lock();
-        let processes: Vec<serde_json::Value> = machine
-            .processes
-            .iter()
-            .map(|(pid, process)| {
-                let queues = process.queues.iter().map(|(id, queue)| queue.describe(*id)).collect::<Vec<_>>();
-                serde_json::json!({ "pid": pid, "name": process.stats.name, "queues": queues })
-            })
-            .collect();
-        serde_json::json!({
-            "setup": self.setup,
-            "supervisor": std::process::id(),
-            "gpus": machine.report(now())["gpus"],
-            "processes": processes,
-        })
-    }
 }
 
 /// The process a thread belongs to.
@@ -598,17 +459,4 @@ fn thread_group(tid: i32) -> Option<i32> {
 pub fn status_field(pid: i32, field: &str) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
-}
-
-/// The process and everything above it.
-fn ancestors(pid: i32) -> HashSet<i32> {
-    let mut seen = HashSet::new();
-    let mut at = pid;
-    while at > 1 && seen.insert(at) {
-        match status_field(at, "PPid:") {
-            Some(parent) => at = parent,
-            None => break,
-        }
-    }
-    seen
 }

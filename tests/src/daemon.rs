@@ -13,8 +13,23 @@ use tempfile::TempDir;
 
 use crate::product;
 
-/// How long anything may take before it counts as hung.
-const HANG: Duration = Duration::from_secs(60);
+/// How long what must happen may take before it counts as hung.
+pub const HANG: Duration = Duration::from_secs(60);
+
+/// Waits until there is something.
+///
+/// # Panics
+/// If there is nothing within [`HANG`].
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < HANG, "hang: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// Starts `xserver HPF` on a socket, with these further variables.
 ///
@@ -46,7 +61,7 @@ impl Daemon {
         let socket = folder.path().join("socket");
         let child = spawn(&socket, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
         let daemon = Daemon { child, folder };
-        daemon.until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
+        until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
         daemon
     }
 
@@ -83,18 +98,6 @@ impl Daemon {
     /// The clients of the list.
     pub fn clients(&self) -> Vec<Value> {
         self.list()["clients"].as_array().expect("the list has clients").clone()
-    }
-
-    /// Waits until there is something.
-    pub fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let begun = Instant::now();
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(begun.elapsed() < HANG, "hang: {what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 }
 

@@ -25,7 +25,7 @@ pub mod random;
 mod runtime;
 mod slots;
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, HANG, until};
 pub use process::{Finished, Running, Stats};
 pub use runtime::{
     Installed, Runtime, Sanitized, arch, gpreempt_example, hip_major, linked_program, program,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Daemon, Gpu, Mode, Run, Running};
+use tests::{Daemon, Gpu, Mode, Run, Running, until};
 
 /// A program under a server, before it is started.
 struct Part {
@@ -50,7 +50,7 @@ impl Part {
         let before = daemon.clients().len();
         let mut running = self.run.start();
         assert_eq!(running.line(), word);
-        daemon.until("the server knows the program's queues", || {
+        until("the server knows the program's queues", || {
             let clients = daemon.clients();
             let last = clients.get(before)?;
             (!last["queues"].as_array()?.is_empty()).then_some(())
@@ -116,7 +116,7 @@ fn two(gpus: u32, low: &[(&str, &str)], high: &[(&str, &str)]) -> [(Books, Vec<u
     let mut low = Part::new(&daemon, "low", 0, run(low, &["60", "5"])).start(&daemon, "ready");
     let mut high = Part::new(&daemon, "high", 10, run(high, &["20", "5", "each"])).start(&daemon, "ready");
     low.running.let_go();
-    let clients = daemon.until("the long program is at work", || {
+    let clients = until("the long program is at work", || {
         let clients = daemon.clients();
         has(&clients[0], "running").then_some(clients)
     });
@@ -187,7 +187,7 @@ fn stands_still(daemon: &Daemon, shown: impl Fn(&[Value]) -> Option<Vec<Value>>)
     const LONG: Duration = Duration::from_secs(2);
     let mut since = Instant::now();
     let mut last = None;
-    daemon.until("a hang", || {
+    until("a hang", || {
         let now = shown(&daemon.clients());
         if now.is_none() || now != last {
             (last, since) = (now, Instant::now());
@@ -261,7 +261,7 @@ fn a_graph_stands_still_in_the_middle() {
     let level = [("XSCHED_AUTO_XQUEUE_LEVEL", "3")];
     let mut high = Part::new(&daemon, "high", 10, long()).start(&daemon, "ready");
     let mut low = Part::with(&daemon, "low", 0, long(), &level).start(&daemon, "ready");
-    daemon.until("the graph runs", || (kernels_done(&mut low) > 0).then_some(()));
+    until("the graph runs", || (kernels_done(&mut low) > 0).then_some(()));
     let held = || {
         let client = daemon.clients().into_iter().find(|client| client["preemption"]["in_force"] == 3)?;
         let holds = client["preemption"]["holds"].as_u64().filter(|holds| *holds > 0)?;
@@ -270,11 +270,11 @@ fn a_graph_stands_still_in_the_middle() {
         (client["permit"]["run"] == false).then_some((holds, suspensions))
     };
     // While the other graph gets on, and this one is held without a break, not a kernel of it ends.
-    let done = daemon.until("a hold in the middle of the graph", || {
+    let done = until("a hold in the middle of the graph", || {
         let others = kernels_done(&mut high);
         let before = held()?;
         let done = kernels_done(&mut low);
-        daemon.until("the other graph's progress", || (kernels_done(&mut high) >= others + 20).then_some(()));
+        until("the other graph's progress", || (kernels_done(&mut high) >= others + 20).then_some(()));
         let later = kernels_done(&mut low);
         // It may have been let go meanwhile, where the machine kept the other one from launching.
         (held() == Some(before)).then(|| assert_eq!(done, later, "kernels that ended while it was held"))?;

@@ -3,27 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::{Gpu, Mode, Run, Running};
-
-/// What must happen happens within this time, or counts as hung.
-const HANG: Duration = Duration::from_secs(60);
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < HANG, "hang: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use tests::{Gpu, HANG, Mode, Run, Running, until};
 
 /// A GPU, kept in being, with a place for a server.
 struct Stage {
