@@ -13,6 +13,7 @@ use hip_sys::kfd::{GetQueueWaveState, GetVersion};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::Kind;
 use crate::registry::Registry;
+use crate::topology;
 
 /// The variable that says which mechanism is to be used.
 pub const VARIABLE: &str = "XSCHED_KFD_MECHANISM";
@@ -82,17 +83,15 @@ impl Facts {
     pub fn read(kernel: &dyn Kernel, sys: &Path, gpu_id: u32, simulated: bool) -> Result<Self, Errno> {
         let mut version = GetVersion::default();
         kernel.call(&mut version)?;
-        let properties = properties(sys, gpu_id).ok_or(Errno(libc::ENODEV))?;
-        let property = |name: &str| {
-            properties
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
-        };
+        let device = topology::devices(&sys.join("class/kfd/kfd"))
+            .into_iter()
+            .find(|device| device.gpu_id == gpu_id)
+            .ok_or(Errno(libc::ENODEV))?;
         let parameter = |name: &str| {
             let path = sys.join("module/amdgpu/parameters").join(name);
             std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok()
         };
-        let scheduler = match (parameter("sched_policy"), property("gfx_target_version")) {
+        let scheduler = match (parameter("sched_policy"), device.property("gfx_target_version")) {
             (Some(2), _) => Scheduler::NoHws,
             (_, Some(GFX11..)) => Scheduler::Mes,
             _ => Scheduler::Hws,
@@ -101,19 +100,12 @@ impl Facts {
             version: (version.major, version.minor),
             scheduler,
             cwsr: parameter("cwsr_enable").map(|value| value != 0),
-            debugger: property("capability").is_some_and(|bits| bits & CAPABILITY_DEBUG == CAPABILITY_DEBUG),
+            debugger: device
+                .property("capability")
+                .is_some_and(|bits| bits & CAPABILITY_DEBUG == CAPABILITY_DEBUG),
             simulated,
         })
     }
-}
-
-/// The properties of the topology's node that is this device.
-fn properties(sys: &Path, gpu_id: u32) -> Option<String> {
-    let nodes = std::fs::read_dir(sys.join("class/kfd/kfd/topology/nodes")).ok()?;
-    nodes.flatten().map(|node| node.path()).find_map(|node| {
-        let id = std::fs::read_to_string(node.join("gpu_id")).ok()?;
-        (id.trim().parse() == Ok(gpu_id)).then(|| std::fs::read_to_string(node.join("properties")).ok())?
-    })
 }
 
 /// Why there is no holding.

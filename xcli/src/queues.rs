@@ -7,6 +7,7 @@
 use crate::amd_log::{self, LogQueue, hex_or_null};
 use crate::table::{self, Column, Line};
 use anyhow::{Context as _, bail};
+use hal_kfd::topology::{self, Device};
 use protocol::outside::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -290,24 +291,8 @@ fn numbers(pid: u32) -> Vec<u32> {
 
 /// Where the devices are on the PCI bus, by their numbers.
 fn places(kfd: &Path) -> BTreeMap<u32, String> {
-    let nodes = fs::read_dir(kfd.join("topology/nodes")).into_iter().flatten().flatten();
-    nodes
-        .filter_map(|node| {
-            let gpu_id = fs::read_to_string(node.path().join("gpu_id")).ok()?.trim().parse().ok()?;
-            let properties = fs::read_to_string(node.path().join("properties")).ok()?;
-            let property = |name: &str| -> Option<u32> {
-                properties
-                    .lines()
-                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-            };
-            let at = property("location_id")?;
-            let domain = property("domain").unwrap_or(0);
-            // A node without a GPU has the number 0.
-            (gpu_id != 0).then(|| {
-                (gpu_id, format!("{domain:04x}:{:02x}:{:02x}.{}", at >> 8 & 0xff, at >> 3 & 0x1f, at & 7))
-            })
-        })
-        .collect()
+    let place = |device: &Device| Some((device.gpu_id, device.pci()?.to_string()));
+    topology::devices(kfd).iter().filter_map(place).collect()
 }
 
 /// A number of bytes, exactly.

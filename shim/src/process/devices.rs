@@ -6,6 +6,7 @@
 //! taken for the n-th of them.
 
 use hal_hip::real::Real;
+use hal_kfd::topology::{self, Device, Pci};
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
 use std::ffi::{CStr, c_char, c_int};
@@ -16,7 +17,7 @@ use std::sync::OnceLock;
 const MADE_UP: u32 = 1 << 31;
 
 /// Where the KFD describes its devices.
-const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
+const KFD: &str = "/sys/class/kfd/kfd";
 
 /// A PCI address without its function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +37,8 @@ impl Address {
         Some(Self { domain: number(domain)?, bus: number(bus)?, device: number(device)? })
     }
 
-    /// From the KFD's numbers; above the 16 bits of bus, device and function newer drivers keep the partition.
-    fn of_node(domain: u32, location: u32) -> Self {
-        Self { domain, bus: location >> 8 & 0xff, device: location >> 3 & 0x1f }
+    fn of(Pci { domain, bus, device, function: _ }: Pci) -> Self {
+        Self { domain, bus, device }
     }
 
     /// An id that only this address has.
@@ -71,37 +71,15 @@ impl Devices {
 
     /// The id of the device with this HIP index. The first call reads the topology.
     pub(crate) fn id(&self, index: u32) -> u32 {
-        let ids = self.ids.get_or_init(|| match_nodes(&self.addresses, &nodes(Path::new(NODES))));
+        let ids =
+            self.ids.get_or_init(|| match_nodes(&self.addresses, &nodes(topology::devices(Path::new(KFD)))));
         ids.get(index as usize).copied().unwrap_or(MADE_UP | index)
     }
 }
 
 /// The address and the id of each GPU of the topology, in its order.
-fn nodes(folder: &Path) -> Vec<(Address, u32)> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let Some(node) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        if let Some((address, id)) = read_node(&entry.path()) {
-            found.push((node, address, id));
-        }
-    }
-    found.sort_by_key(|&(node, ..)| node);
-    found.into_iter().map(|(_, address, id)| (address, id)).collect()
-}
-
-/// Nothing for a processor's node, and for a GPU that this process may not use.
-fn read_node(folder: &Path) -> Option<(Address, u32)> {
-    let id =
-        std::fs::read_to_string(folder.join("gpu_id")).ok()?.trim().parse().ok().filter(|&id| id != 0)?;
-    let properties = std::fs::read_to_string(folder.join("properties")).ok()?;
-    let property = |name: &str| {
-        let values = properties.lines().filter_map(|line| line.split_once(' '));
-        values.into_iter().find(|(key, _)| *key == name)?.1.trim().parse().ok()
-    };
-    Some((Address::of_node(property("domain").unwrap_or(0), property("location_id")?), id))
+fn nodes(devices: Vec<Device>) -> Vec<(Address, u32)> {
+    devices.iter().filter_map(|device| Some((Address::of(device.pci()?), device.gpu_id))).collect()
 }
 
 fn match_nodes(addresses: &[Option<Address>], nodes: &[(Address, u32)]) -> Vec<u32> {
@@ -126,8 +104,7 @@ mod tests {
     fn addresses_are_read_as_hip_and_the_kfd_write_them() {
         assert_eq!(Address::parse("0000:64:00.0"), Some(at(0x64)));
         assert_eq!(Address::parse("0001:c1:1f.3"), Some(Address { domain: 1, bus: 0xc1, device: 0x1f }));
-        assert_eq!(Address::of_node(0, 25600), at(0x64));
-        assert_eq!(Address::of_node(0, 3 << 28 | 25600 | 2), at(0x64), "a partition, as newer drivers tell");
+        assert_eq!(Address::of(Pci { domain: 0, bus: 0x64, device: 0, function: 2 }), at(0x64));
         for bad in ["", "0000", "0000:64", "x:64:00.0"] {
             assert_eq!(Address::parse(bad), None, "{bad:?}");
         }
@@ -144,22 +121,5 @@ mod tests {
         let made_up = ids(&[0x67, 0x66, 0x66, 0x66]);
         assert_eq!(made_up, [MADE_UP | 0x6700, 13, 14, MADE_UP | 0x6600]);
         assert_eq!(match_nodes(&[None, Some(at(0x64))], &[]), [MADE_UP, MADE_UP | 0x6400]);
-    }
-
-    #[test]
-    fn a_topology_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let put = |node: &str, id: &str, properties: &str| {
-            let path = folder.path().join(node);
-            std::fs::create_dir(&path).unwrap();
-            std::fs::write(path.join("gpu_id"), id).unwrap();
-            std::fs::write(path.join("properties"), properties).unwrap();
-        };
-        put("0", "0\n", "simd_count 0\nlocation_id 0\ndomain 0\n");
-        put("10", "77\n", "location_id 25856\ndomain 2\n");
-        put("2", "76\n", "simd_count 416\nlocation_id 25600\n");
-        put("x", "75\n", "location_id 1\n");
-        assert_eq!(nodes(folder.path()), [(at(0x64), 76), (Address { domain: 2, ..at(0x65) }, 77)]);
-        assert_eq!(nodes(&folder.path().join("none")), []);
     }
 }

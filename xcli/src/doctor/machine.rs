@@ -4,6 +4,7 @@ use super::{Report, Verdict};
 use crate::run;
 use hal_kfd::Kfd;
 use hal_kfd::probe::{self, Choice, Facts};
+use hal_kfd::topology::{self, Device};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -50,20 +51,14 @@ impl Machine {
 }
 
 fn gpus(kfd: &Kfd, sys: &Path, simulated: bool) -> Vec<Gpu> {
-    let mut gpus = Vec::new();
-    for node in std::fs::read_dir(sys.join("class/kfd/kfd/topology/nodes")).into_iter().flatten().flatten() {
-        let number = |file: &str| -> Option<u32> {
-            std::fs::read_to_string(node.path().join(file)).ok()?.trim().parse().ok()
-        };
-        let Some(gpu_id) = number("gpu_id").filter(|id| *id != 0) else { continue };
-        let properties = std::fs::read_to_string(node.path().join("properties")).unwrap_or_default();
-        let target =
-            properties.lines().find_map(|line| line.strip_prefix("gfx_target_version ")?.trim().parse().ok());
-        let facts = Facts::read(kfd, sys, gpu_id, simulated).map_err(|errno| errno.to_string());
-        gpus.push(Gpu { gpu_id, target: target.unwrap_or(0), facts });
-    }
-    gpus.sort_by_key(|gpu| gpu.gpu_id);
-    gpus
+    let mut devices = topology::devices(&sys.join("class/kfd/kfd"));
+    devices.sort_by_key(|device| device.gpu_id);
+    let gpu = |device: &Device| Gpu {
+        gpu_id: device.gpu_id,
+        target: device.property("gfx_target_version").unwrap_or(0),
+        facts: Facts::read(kfd, sys, device.gpu_id, simulated).map_err(|errno| errno.to_string()),
+    };
+    devices.iter().map(gpu).collect()
 }
 
 /// Files of HIP's runtime where it usually is, and where the environment says.

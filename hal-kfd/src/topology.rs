@@ -1,0 +1,93 @@
+//! The devices as the driver describes them in sysfs (`kfd_topology.c`): a folder for each node, with `gpu_id` and
+//! `properties`. Processors are nodes as well, and GPUs that a process may not use (control groups) look like them.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Where a device is on the PCI bus; as text `DDDD:BB:DD.F`, hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pci {
+    /// 0 where the driver is too old to tell.
+    pub domain: u32,
+    /// 0 to 255.
+    pub bus: u32,
+    /// 0 to 31.
+    pub device: u32,
+    /// 0 to 7.
+    pub function: u32,
+}
+
+impl fmt::Display for Pci {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    node: u32,
+    /// The driver's number for it, never 0.
+    pub gpu_id: u32,
+    properties: String,
+}
+
+impl Device {
+    /// A number from its properties.
+    pub fn property(&self, name: &str) -> Option<u64> {
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+        self.properties.lines().find_map(value)
+    }
+
+    /// Where it is. In `location_id`, above the 16 bits of bus, device and function, newer drivers keep the partition.
+    pub fn pci(&self) -> Option<Pci> {
+        let at = self.property("location_id")?;
+        let bits = |shift: u32, mask: u64| (at >> shift & mask) as u32;
+        let domain = self.property("domain").and_then(|domain| domain.try_into().ok()).unwrap_or(0);
+        Some(Pci { domain, bus: bits(8, 0xff), device: bits(3, 0x1f), function: bits(0, 7) })
+    }
+}
+
+/// The GPUs, in the order of their nodes; `kfd` is `/sys/class/kfd/kfd`. None where nothing can be read.
+pub fn devices(kfd: &Path) -> Vec<Device> {
+    let nodes = fs::read_dir(kfd.join("topology/nodes")).into_iter().flatten().flatten();
+    let mut found: Vec<Device> = nodes
+        .filter_map(|entry| {
+            let node = entry.file_name().to_str()?.parse().ok()?;
+            let gpu_id = fs::read_to_string(entry.path().join("gpu_id")).ok()?.trim().parse().ok()?;
+            let properties = fs::read_to_string(entry.path().join("properties")).ok()?;
+            (gpu_id != 0).then_some(Device { node, gpu_id, properties })
+        })
+        .collect();
+    found.sort_by_key(|device| device.node);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topology_is_read() {
+        let kfd = tempfile::tempdir().unwrap();
+        let put = |node: &str, id: &str, properties: &str| {
+            let path = kfd.path().join("topology/nodes").join(node);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("gpu_id"), id).unwrap();
+            fs::write(path.join("properties"), properties).unwrap();
+        };
+        put("0", "0\n", "simd_count 0\nlocation_id 0\ndomain 0\n");
+        put("10", "77\n", "location_id 50049\ndomain 2\n");
+        put("2", "76\n", "simd_count 416\nlocation_id 805331970\nlocation_id_else 1\n");
+        put("3", "75\n", "location\nlocation_id x\n");
+        put("x", "74\n", "location_id 1\n");
+        let found = devices(kfd.path());
+        let seen: Vec<_> =
+            found.iter().map(|device| (device.gpu_id, device.pci().map(|pci| pci.to_string()))).collect();
+        // The partition in the upper bits is no part of the address.
+        assert_eq!(seen, [(76, Some("0000:64:00.2".into())), (75, None), (77, Some("0002:c3:10.1".into()))]);
+        assert_eq!((found[0].property("simd_count"), found[0].property("simd")), (Some(416), None));
+        assert_eq!(devices(&kfd.path().join("none")), []);
+    }
+}
