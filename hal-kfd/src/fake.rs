@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hip_sys::kfd::{self, Ioctl as _, Plain as _, debug, debug::Operation as _};
 use parking_lot::Mutex;
+use std::sync::{Arc, Barrier};
 
 use crate::kernel::{Errno, Kernel};
 use crate::queue::Setting;
@@ -37,6 +38,8 @@ pub struct State {
     pub log: Vec<u32>,
     /// For the next calls about queues, one each; `None` succeeds.
     pub failures: VecDeque<Option<Failure>>,
+    /// A destruction waits at both in turn.
+    pub gate: Option<Arc<[Barrier; 2]>>,
 }
 
 #[derive(Debug, Default)]
@@ -147,8 +150,12 @@ impl State {
 
 impl Kernel for FakeKernel {
     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut state = self.0.lock();
         let nr = kfd::request_number(command).expect("a request of the KFD's");
+        let gate = self.0.lock().gate.clone().filter(|_| nr == kfd::DestroyQueue::NR);
+        gate.iter().flat_map(|gate| gate.iter()).for_each(|barrier| {
+            barrier.wait();
+        });
+        let mut state = self.0.lock();
         if nr == debug::DbgTrap::NR {
             let mut trap = debug::DbgTrap::from_bytes(argument);
             return state.trap(&mut trap);

@@ -91,6 +91,13 @@ fn device() -> Option<libc::stat> {
     (unsafe { libc::stat(DEVICE.as_ptr(), &raw mut stat) } == 0).then_some(stat)
 }
 
+fn stat_of(fd: RawFd) -> Option<libc::stat> {
+    // SAFETY: plain integers, for which zeros are valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a structure to be filled, alive through the call; any number may be asked about.
+    (unsafe { libc::fstat(fd, &raw mut stat) } == 0).then_some(stat)
+}
+
 impl Kfd {
     /// Whether there is a driver at all.
     pub fn exists() -> bool {
@@ -128,20 +135,18 @@ impl Kfd {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Whether `fd` is the KFD, known by what it is.
-    pub fn is(fd: RawFd) -> bool {
-        // SAFETY: plain integers, for which zeros are valid.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: a structure to be filled, alive through the call; any number may be asked about.
-        let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-        known && device().is_some_and(|device| identity(&stat) == identity(&device))
+    /// Whether `fd` is the same device as this one, known by what it is, wherever it was opened.
+    pub fn is_same(&self, fd: RawFd) -> bool {
+        let own = stat_of(self.descriptor.as_raw_fd());
+        own.is_some_and(|own| stat_of(fd).is_some_and(|other| identity(&own) == identity(&other)))
     }
 
     /// A duplicate of `fd` if that is the KFD, known by what it is: the type byte of its ioctls is the console's as well. The
     /// duplicate belongs to the same context (from ABI 1.19 on a process can have several), and stays when the program
     /// closes its own.
     pub fn recognise(fd: RawFd) -> Option<Self> {
-        if !Self::is(fd) {
+        let (stat, device) = (stat_of(fd)?, device()?);
+        if identity(&stat) != identity(&device) {
             return None;
         }
         // SAFETY: any number may be duplicated. Not to one of the three that programs redirect.
@@ -151,7 +156,17 @@ impl Kfd {
     }
 }
 
+/// A descriptor of the KFD that belongs to the program: its own way to the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor(pub RawFd);
+
 impl Kernel for Kfd {
+    fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        Descriptor(self.descriptor.as_raw_fd()).execute(command, argument)
+    }
+}
+
+impl Kernel for Descriptor {
     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
         let size = (command >> 16 & 0x3fff) as usize;
         if argument.len() < size {
@@ -163,7 +178,7 @@ impl Kernel for Kfd {
             let result = unsafe {
                 libc::syscall(
                     libc::SYS_ioctl,
-                    libc::c_long::from(self.descriptor.as_raw_fd()),
+                    libc::c_long::from(self.0),
                     libc::c_ulong::from(command),
                     argument.as_mut_ptr(),
                 )
@@ -191,6 +206,7 @@ mod tests {
         if let Ok(kfd) = Kfd::open() {
             let copy = Kfd::recognise(kfd.descriptor.as_raw_fd()).expect("the device itself");
             assert_ne!(copy.descriptor.as_raw_fd(), kfd.descriptor.as_raw_fd());
+            assert!(copy.is_same(kfd.descriptor.as_raw_fd()) && !copy.is_same(null.as_raw_fd()));
         }
     }
 

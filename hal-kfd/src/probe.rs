@@ -21,6 +21,8 @@ pub const VARIABLE: &str = "XSCHED_KFD_MECHANISM";
 const DEBUGGER: (u32, u32) = (1, 13);
 /// Holds and releases of a measurement.
 const ROUNDS: usize = 8;
+/// A single one that takes so many times what it may ends the measurement.
+const ACCIDENT: u32 = 10;
 
 /// What a user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,8 +145,8 @@ impl fmt::Display for Refusal {
             }
             Self::NoScheduler => f.write_str("debug-trap needs hardware scheduling (sched_policy is 2)"),
             Self::NoDebugger => f.write_str("the device or its firmware does not support a debugger"),
-            Self::Failed(errno) => write!(f, "a hold of an idle queue failed: {errno}"),
-            Self::TooSlow(took) => write!(f, "a hold of an idle queue took {} µs", took.as_micros()),
+            Self::Failed(errno) => write!(f, "a hold that was tried failed: {errno}"),
+            Self::TooSlow(took) => write!(f, "a hold that was tried took {} µs", took.as_micros()),
         }
     }
 }
@@ -178,24 +180,22 @@ pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusa
     Ok(Kind::DebugTrap)
 }
 
-/// What a hold and a release of an idle queue cost: of several, the median and the longest.
+/// What a hold and a release cost: the medians of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Median time of a hold.
+    /// Time of a hold.
     pub hold: Duration,
-    /// Longest.
-    pub hold_max: Duration,
-    /// Median time of a release.
+    /// Time of a release.
     pub release: Duration,
-    /// Longest.
-    pub release_max: Duration,
 }
 
-/// Holds and releases an idle queue of this process some times. (Beside others' work that costs what their saving costs.)
+/// Holds and releases a queue of this process some times. (Beside others' work, or its own, that costs what the saving costs.) One
+/// measurement at a time.
 ///
 /// # Errors
-/// A request failed; the queue took longer than `limit` to come off or go back; or, with `cwsr`, the driver does not say what the queue
-/// that is off has saved, so that it saves nothing. In all cases the queue is released.
+/// A request failed; the queue took longer than `limit` to come off or go back, as a rule; or, with `cwsr`, the driver does not say what
+/// the queue that is off has saved, so that it saves nothing. In all cases the queue is released, or
+/// [`Registry::settle`] goes on.
 pub fn measure(
     registry: &Registry,
     kernel: &dyn Kernel,
@@ -206,27 +206,27 @@ pub fn measure(
     let mut times = [Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS)];
     for _ in 0..ROUNDS {
         for (held, times) in [true, false].into_iter().zip(&mut times) {
-            let outcome = registry.set(queue, held);
+            let outcome = registry.set_for_probe(queue, held);
             let verdict = match outcome.error {
                 Some(errno) => Err(Refusal::Failed(errno)),
-                None if outcome.took > limit => Err(Refusal::TooSlow(outcome.took)),
+                // Once is an accident, on a busy machine; so long is none.
+                None if outcome.took > limit * ACCIDENT => Err(Refusal::TooSlow(outcome.took)),
                 None if held && cwsr => saves(registry, kernel, queue),
                 None => Ok(()),
             };
             if let Err(refusal) = verdict {
-                registry.set(queue, false);
+                registry.set_for_probe(queue, false);
                 return Err(refusal);
             }
             times.push(outcome.took);
         }
     }
-    let median = |times: &mut Vec<Duration>| {
+    let [hold, release] = times.map(|mut times| {
         times.sort_unstable();
-        (times[times.len() / 2], times[times.len() - 1])
-    };
-    let [hold, release] = &mut times;
-    let ((hold, hold_max), (release, release_max)) = (median(hold), median(release));
-    Ok(Cost { hold, hold_max, release, release_max })
+        times[times.len() / 2]
+    });
+    let longer = hold.max(release);
+    if longer > limit { Err(Refusal::TooSlow(longer)) } else { Ok(Cost { hold, release }) }
 }
 
 /// Asks what a queue that is off has saved: the driver answers that only where it saves waves (`get_wave_state`).
@@ -325,10 +325,11 @@ mod tests {
             ctx_save_restore_address: 0x1000,
             ..Default::default()
         };
-        registry.intercept(kfd::CreateQueue::COMMAND, &mut create.as_bytes().to_vec()).unwrap().unwrap();
+        let made = registry.intercept(&*kernel, kfd::CreateQueue::COMMAND, &mut create.as_bytes().to_vec());
+        made.unwrap().unwrap();
         let long = Duration::from_secs(60);
         let cost = measure(&registry, &*kernel, 0, long, true).unwrap();
-        assert!(cost.hold <= cost.hold_max && cost.release <= cost.release_max);
+        assert!(!cost.hold.is_zero() && !cost.release.is_zero());
         assert_eq!(kernel.asked().iter().filter(|nr| **nr == 0x07).count(), 2 * ROUNDS);
         assert!(kernel.runs(0));
         assert!(matches!(measure(&registry, &*kernel, 0, Duration::ZERO, true), Err(Refusal::TooSlow(_))));
@@ -339,6 +340,10 @@ mod tests {
         kernel.fail([Some(Failure { errno: libc::EIO, after: false })]);
         assert_eq!(measure(&registry, &*kernel, 0, long, true), Err(Refusal::Failed(Errno(libc::EIO))));
         assert!(kernel.runs(0));
+        // A user's hold is nothing that a measurement undoes.
+        registry.set(0, true);
+        measure(&registry, &*kernel, 0, long, true).unwrap();
+        assert!(!kernel.runs(0));
         assert!(matches!(measure(&registry, &*kernel, 5, long, true), Err(Refusal::Failed(_))));
     }
 }

@@ -75,13 +75,15 @@ pub enum Known {
     Unknown,
 }
 
-/// Who holds a queue. It is held as long as either does.
+/// Who holds a queue. It is held as long as anybody does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Whoever suspends the process.
     Scheduler = 1,
     /// Whoever named this queue.
     User = 2,
+    /// A measurement.
+    Probe = 4,
 }
 
 /// One queue.
@@ -91,13 +93,15 @@ pub struct Arbiter {
     /// Bits of [`By`].
     held: u8,
     known: Known,
+    /// We want something that the driver has not confirmed. What else failed is the runtime's to repeat.
+    owes: bool,
 }
 
 impl Arbiter {
     /// A queue that the runtime has created with this setting; we may have had it created held, as [`By::Scheduler`].
     pub fn new(wish: Setting, held: bool) -> Self {
         let held = if held { By::Scheduler as u8 } else { 0 };
-        let mut arbiter = Self { wish, held, known: Known::Unknown };
+        let mut arbiter = Self { wish, held, known: Known::Unknown, owes: false };
         arbiter.known = Known::Is(arbiter.target());
         arbiter
     }
@@ -122,6 +126,11 @@ impl Arbiter {
         self.known == Known::Is(self.target())
     }
 
+    /// Whether something that we want has not reached the driver.
+    pub fn owes(&self) -> bool {
+        self.owes && !self.settled()
+    }
+
     /// Whether it is known to be off the hardware.
     pub fn is_off(&self) -> bool {
         matches!(self.known, Known::Is(setting) if setting.percentage & SHARE == 0)
@@ -129,12 +138,17 @@ impl Arbiter {
 
     /// From now on it is held by this one, or not by it.
     pub fn hold(&mut self, by: By, held: bool) {
-        self.held = if held { self.held | by as u8 } else { self.held & !(by as u8) };
+        self.want(if held { self.held | by as u8 } else { self.held & !(by as u8) });
     }
 
     /// From now on nobody holds it.
     pub fn let_go(&mut self) {
-        self.held = 0;
+        self.want(0);
+    }
+
+    fn want(&mut self, held: u8) {
+        self.owes |= (held != 0) != self.held();
+        self.held = held;
     }
 
     /// What the driver is to have.
@@ -160,6 +174,7 @@ impl Arbiter {
                 let sent = self.merged(wish);
                 self.wish = wish;
                 self.answered(sent, result);
+                self.owes |= result.is_err() && self.held();
             }
         }
     }
@@ -167,11 +182,13 @@ impl Arbiter {
     /// The answer to what was sent for [`Arbiter::next`].
     pub fn answered(&mut self, sent: Setting, result: Result<(), Errno>) {
         self.known = if result.is_ok() { Known::Is(sent) } else { Known::Unknown };
+        self.owes &= result.is_err();
     }
 
     /// Another request about the queue failed, which takes it off and puts it back as an update does (SET_CU_MASK).
     pub fn shaken(&mut self) {
         self.known = Known::Unknown;
+        self.owes |= self.held();
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! Whoever interposes `ioctl` hands the runtime's requests about queues to a [`Registry`], which makes them, merged with what
 //! we want. One lock spans deciding and issuing each of them, so that no request of the runtime's can fall between our
-//! decision and our request.
+//! decision and our request; only a queue's destruction, which may wait for others, is issued without it, once the queue is
+//! not known any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::{DebugTrap, Kind, Mechanism, UpdateQueue};
@@ -22,8 +24,10 @@ const MAX_CU_MASK: u32 = 1024;
 /// A queue as the runtime created and changed it.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// Within the process.
+    /// Within the process; a later queue may get it again.
     pub id: u32,
+    /// Within the registry; no other queue gets it.
+    serial: u64,
     /// The device's KFD id.
     pub gpu_id: u32,
     /// A `QUEUE_TYPE_` constant.
@@ -91,16 +95,16 @@ unsafe fn load(address: u64) -> Option<u64> {
     Some(index.load(Ordering::Acquire))
 }
 
-/// How far each queue of a device was written at a moment.
+/// How far each queue of a device was written at a moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark(Vec<(u32, u64)>);
+pub struct Mark(Vec<(u32, u64, u64)>);
 
 /// What became of a hold or a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Queues that are off the hardware now (hold) or wanted by us no more (release), known for sure.
     pub queues: usize,
-    /// Queues whose state is unknown because a request failed: [`Registry::settle`] goes on.
+    /// Queues that are not known to be as we want them, because a request failed: [`Registry::settle`] goes on.
     pub unsettled: usize,
     /// Requests made.
     pub requests: usize,
@@ -140,6 +144,8 @@ struct Inner {
     given_up: Option<Errno>,
     /// Whether the runtime (or we) enabled the debugger's support.
     runtime_enabled: bool,
+    /// Of the next queue.
+    serial: u64,
 }
 
 /// The queues of one KFD context.
@@ -147,6 +153,34 @@ struct Inner {
 pub struct Registry {
     kernel: Arc<dyn Kernel>,
     inner: Mutex<Inner>,
+    /// As it was when the lock was given back.
+    owes: AtomicBool,
+}
+
+/// The lock, which notes at its end whether something is owed.
+struct Locked<'a> {
+    inner: MutexGuard<'a, Inner>,
+    owes: &'a AtomicBool,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.owes.store(!self.inner.owing().is_empty(), Ordering::Release);
+    }
 }
 
 impl Registry {
@@ -162,31 +196,41 @@ impl Registry {
             holding: BTreeSet::new(),
             given_up: None,
             runtime_enabled: false,
+            serial: 0,
         };
-        Self { kernel, inner: Mutex::new(inner) }
+        Self { kernel, inner: Mutex::new(inner), owes: AtomicBool::new(false) }
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked { inner: self.inner.lock(), owes: &self.owes }
     }
 
     /// Executes a request of the runtime's, if it is about queues; `None` for all others, which the caller passes on.
     ///
-    /// `argument` is what the runtime passed, as long as the command says or longer.
+    /// `argument` is what the runtime passed, as long as the command says or longer; `runtime` is its own way to the driver.
     ///
     /// # Errors
     /// The driver's errno.
-    pub fn intercept(&self, command: u32, argument: &mut [u8]) -> Option<Result<i32, Errno>> {
+    pub fn intercept(
+        &self,
+        runtime: &dyn Kernel,
+        command: u32,
+        argument: &mut [u8],
+    ) -> Option<Result<i32, Errno>> {
         // By number: newer callers pass longer structures under the same one.
         Some(match kfd::request_number(command)? {
-            kfd::CreateQueue::NR => self.create(command, argument),
-            kfd::DestroyQueue::NR => self.destroy(command, argument),
-            kfd::UpdateQueue::NR => self.update(command, argument),
-            kfd::SetCuMask::NR => self.set_cu_mask(command, argument),
-            debug::RuntimeEnable::NR => self.runtime_enable(command, argument),
+            kfd::CreateQueue::NR => self.create(runtime, command, argument),
+            kfd::DestroyQueue::NR => self.destroy(runtime, command, argument),
+            kfd::UpdateQueue::NR => self.update(runtime, command, argument),
+            kfd::SetCuMask::NR => self.set_cu_mask(runtime, command, argument),
+            debug::RuntimeEnable::NR => self.runtime_enable(runtime, command, argument),
             _ => return None,
         })
     }
 
     /// A queue that comes into being while its device is held is born off the hardware.
-    fn create(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.inner.lock();
+    fn create(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.lock();
         let asked = kfd::CreateQueue::from_bytes(argument);
         if inner.queues.is_empty() && !inner.runtime_enabled && inner.mechanism.needs_runtime() {
             inner.runtime_enabled = enable_runtime(&*self.kernel);
@@ -197,14 +241,16 @@ impl Registry {
         let wish = Setting::of_creation(&asked);
         let mut arbiter = Arbiter::new(wish, held && merges);
         put_percentage(argument, arbiter.merged(wish).percentage);
-        let result = self.kernel.execute(command, argument);
+        let result = runtime.execute(command, argument);
         put_percentage(argument, asked.queue_percentage);
         let id = kfd::CreateQueue::from_bytes(argument).queue_id;
         inner.answered(&*self.kernel, result);
         result?;
         arbiter.hold(By::Scheduler, held);
+        inner.serial += 1;
         let queue = Queue {
             id,
+            serial: inner.serial,
             gpu_id: asked.gpu_id,
             queue_type: asked.queue_type,
             write_pointer_address: asked.write_pointer_address,
@@ -225,10 +271,25 @@ impl Registry {
     }
 
     /// A held queue is released first: whoever destroys it may wait for what is left in it, and the debugger's hold blocks the
-    /// request.
-    fn destroy(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.inner.lock();
+    /// request. Somebody else's debugger can hold it as well; who waits for that does so alone.
+    fn destroy(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
         let id = kfd::DestroyQueue::from_bytes(argument).queue_id;
+        let queue = self.take_out(id);
+        let result = runtime.execute(command, argument);
+        let mut inner = self.lock();
+        // After a time-out the driver lets the queue go all the same.
+        if !matches!(result, Ok(_) | Err(Errno(libc::ETIME | libc::EIO)))
+            && let Some(queue) = queue
+        {
+            inner.queues.entry(id).or_insert(queue);
+        }
+        inner.answered(&*self.kernel, result);
+        result
+    }
+
+    /// Forgets a queue, which nobody of us holds then.
+    fn take_out(&self, id: u32) -> Option<Queue> {
+        let mut inner = self.lock();
         if let Some(queue) = inner.queues.get_mut(&id)
             && (queue.arbiter.held() || queue.suspended != Some(false))
         {
@@ -240,24 +301,19 @@ impl Registry {
                 inner.end_session(&*self.kernel);
             }
         }
-        let result = self.kernel.execute(command, argument);
-        // After a time-out the driver lets the queue go all the same.
-        if matches!(result, Ok(_) | Err(Errno(libc::ETIME | libc::EIO))) {
-            inner.queues.remove(&id);
-        }
-        inner.answered(&*self.kernel, result);
-        result
+        inner.queues.remove(&id)
     }
 
-    fn update(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.inner.lock();
+    fn update(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.lock();
         let asked = kfd::UpdateQueue::from_bytes(argument);
         let merges = inner.mechanism.merges();
         let Some(queue) = inner.queues.get_mut(&asked.queue_id).filter(|_| merges) else {
-            let result = self.kernel.execute(command, argument);
+            let result = runtime.execute(command, argument);
             if let (Some(queue), Ok(_)) = (inner.queues.get_mut(&asked.queue_id), result) {
                 queue.arbiter.runtime_answered(Setting::of(&asked), Ok(()));
             }
+            inner.answered(&*self.kernel, result);
             return result;
         };
         let wish = Setting::of(&asked);
@@ -266,16 +322,16 @@ impl Registry {
         let mut sent = argument.to_vec();
         let len = bytes.len().min(sent.len());
         sent[..len].copy_from_slice(&bytes[..len]);
-        let result = self.kernel.execute(command, &mut sent);
+        let result = runtime.execute(command, &mut sent);
         queue.arbiter.runtime_answered(wish, result.map(|_| ()));
         inner.answered(&*self.kernel, result);
         result
     }
 
-    fn set_cu_mask(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.inner.lock();
+    fn set_cu_mask(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.lock();
         let asked = kfd::SetCuMask::from_bytes(argument);
-        let result = self.kernel.execute(command, argument);
+        let result = runtime.execute(command, argument);
         if let Some(queue) = inner.queues.get_mut(&asked.queue_id) {
             match result {
                 Ok(_) => {
@@ -301,10 +357,10 @@ impl Registry {
         result
     }
 
-    fn runtime_enable(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.inner.lock();
+    fn runtime_enable(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+        let mut inner = self.lock();
         let on = debug::RuntimeEnable::from_bytes(argument).mode_mask & debug::RUNTIME_ENABLE != 0;
-        let result = self.kernel.execute(command, argument);
+        let result = runtime.execute(command, argument);
         if result.is_ok() {
             inner.runtime_enabled = on;
         }
@@ -316,18 +372,18 @@ impl Registry {
     /// # Safety
     /// As [`Registry::hold`].
     pub unsafe fn mark(&self, gpu_id: u32) -> Mark {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
         // SAFETY: the queues are alive, as their destruction takes the lock that we have; else as the caller promises.
-        Mark(queues.filter_map(|queue| Some((queue.id, unsafe { queue.written() }?))).collect())
+        Mark(queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect())
     }
 
     /// Everything that was written before the mark has completed: a synchronization that began after it has returned. A
     /// queue into which nothing has been written since has no work.
     pub fn complete(&self, mark: &Mark) {
-        let mut inner = self.inner.lock();
-        for (id, written) in &mark.0 {
-            if let Some(queue) = inner.queues.get_mut(id) {
+        let mut inner = self.lock();
+        for (id, serial, written) in &mark.0 {
+            if let Some(queue) = inner.queues.get_mut(id).filter(|queue| queue.serial == *serial) {
                 queue.quiet = queue.quiet.max(*written);
             }
         }
@@ -339,7 +395,7 @@ impl Registry {
     /// # Safety
     /// This is the process whose queues these are, and it gives the memory of a queue's indices back after DESTROY_QUEUE.
     pub unsafe fn hold(&self, gpu_id: u32) -> Outcome {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if let Some(errno) = inner.given_up {
             return Outcome { error: Some(errno), ..Outcome::default() };
         }
@@ -360,7 +416,7 @@ impl Registry {
 
     /// Puts the queues of a device back.
     pub fn release(&self, gpu_id: u32) -> Outcome {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.holding.remove(&gpu_id);
         let of = |queue: &&mut Queue| queue.gpu_id == gpu_id;
         let mut ids = Vec::new();
@@ -376,13 +432,22 @@ impl Registry {
     /// Holds or releases one queue, whatever is in it. That stays beside [`Registry::hold`] and [`Registry::release`]: a queue
     /// runs when neither holds it.
     pub fn set(&self, id: u32, held: bool) -> Outcome {
-        let mut inner = self.inner.lock();
+        self.set_by(By::User, id, held)
+    }
+
+    /// The same for a measurement, which nobody else's holds are to be mixed up with.
+    pub(crate) fn set_for_probe(&self, id: u32, held: bool) -> Outcome {
+        self.set_by(By::Probe, id, held)
+    }
+
+    fn set_by(&self, by: By, id: u32, held: bool) -> Outcome {
+        let mut inner = self.lock();
         let given_up = inner.given_up;
         let mut outcome = Outcome::default();
         match inner.queues.get_mut(&id) {
             Some(_) if held && given_up.is_some() => outcome.error = given_up,
             Some(queue) => {
-                queue.arbiter.hold(By::User, held);
+                queue.arbiter.hold(by, held);
                 inner.apply(&*self.kernel, &[id], &mut outcome);
             }
             None => outcome.error = Some(Errno(libc::EINVAL)),
@@ -390,18 +455,43 @@ impl Registry {
         outcome
     }
 
-    /// Sends again what has failed. Nothing happens where all is known.
+    /// For each device one of its compute queues, the one that is most likely to be idle, and whether it is.
+    ///
+    /// # Safety
+    /// As [`Registry::hold`].
+    pub unsafe fn quietest(&self) -> BTreeMap<u32, (u32, bool)> {
+        let inner = self.lock();
+        let mut found: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
+        for queue in inner.queues.values().filter(|queue| queue.is_compute() && !queue.arbiter.held()) {
+            // SAFETY: the queue is alive, as its destruction takes the lock that we have; else as the caller promises.
+            let idle = !unsafe { queue.has_work() };
+            let known = found.entry(queue.gpu_id).or_insert((queue.id, idle));
+            if idle && !known.1 {
+                *known = (queue.id, true);
+            }
+        }
+        found
+    }
+
+    /// Whether something that we want has not reached the driver: [`Registry::settle`] sends it again.
+    pub fn owes(&self) -> bool {
+        self.owes.load(Ordering::Acquire)
+    }
+
+    /// Sends again what has failed. Nothing happens where nothing is owed.
     pub fn settle(&self) -> Outcome {
-        let mut inner = self.inner.lock();
-        let ids: Vec<u32> = inner.queues.keys().copied().collect();
         let mut outcome = Outcome::default();
-        inner.apply(&*self.kernel, &ids, &mut outcome);
+        if self.owes() {
+            let mut inner = self.lock();
+            let ids = inner.owing();
+            inner.apply(&*self.kernel, &ids, &mut outcome);
+        }
         outcome
     }
 
     /// Releases everything and ends what the mechanism has begun: before the process ends or starts anew.
     pub fn shut_down(&self) -> Outcome {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.holding.clear();
         let ids: Vec<u32> = inner.queues.keys().copied().collect();
         inner.queues.values_mut().for_each(|queue| queue.arbiter.let_go());
@@ -413,38 +503,44 @@ impl Registry {
 
     /// The queues as they are known.
     pub fn queues(&self) -> Vec<Queue> {
-        self.inner.lock().queues.values().cloned().collect()
+        self.lock().queues.values().cloned().collect()
     }
 
     /// Devices on which there are compute queues.
     pub fn devices(&self) -> BTreeSet<u32> {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         inner.queues.values().filter(|queue| queue.is_compute()).map(|queue| queue.gpu_id).collect()
     }
 
     /// Devices that are held.
     pub fn holding(&self) -> BTreeSet<u32> {
-        self.inner.lock().holding.clone()
+        self.lock().holding.clone()
     }
 
     /// Why nothing is held any more, if that is so: the driver did not get queues off in time (ETIME), or has reset some of
     /// this process's (EACCES).
     pub fn given_up(&self) -> Option<Errno> {
-        self.inner.lock().given_up
+        self.lock().given_up
     }
 
     /// Which mechanism it holds by.
     pub fn mechanism(&self) -> Kind {
-        self.inner.lock().mechanism.kind()
-    }
-
-    /// Whether the driver supports a debugger for this process.
-    pub fn runtime_enabled(&self) -> bool {
-        self.inner.lock().runtime_enabled
+        self.lock().mechanism.kind()
     }
 }
 
 impl Inner {
+    /// Queues that are not as we want them. What was not put back when all was given up is lost.
+    fn owing(&self) -> Vec<u32> {
+        if self.given_up.is_some() {
+            return Vec::new();
+        }
+        let merges = self.mechanism.merges();
+        let owed =
+            |queue: &&Queue| self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.owes());
+        self.queues.values().filter(owed).map(|queue| queue.id).collect()
+    }
+
     /// Brings the driver where it is to be for these queues, and counts.
     fn apply(&mut self, kernel: &dyn Kernel, ids: &[u32], outcome: &mut Outcome) {
         let mut queues: Vec<&mut Queue> =

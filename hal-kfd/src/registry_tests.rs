@@ -1,6 +1,7 @@
 use super::*;
 use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
+use std::sync::{Barrier, mpsc};
 
 const GPU: u32 = 7;
 /// In the log.
@@ -23,7 +24,7 @@ impl Bench {
     /// The runtime makes a call.
     fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
         let mut bytes = argument.as_bytes().to_vec();
-        let result = self.registry.intercept(A::COMMAND, &mut bytes).expect("about queues");
+        let result = self.registry.intercept(&*self.kernel, A::COMMAND, &mut bytes).expect("about queues");
         *argument = A::from_bytes(&bytes);
         result
     }
@@ -183,16 +184,23 @@ fn a_failed_request_is_sent_again_until_it_succeeds() {
         assert_eq!(outcome.error, Some(Errno(libc::ENOMEM)));
         assert_eq!(bench.registry.settle().unsettled, 0);
         assert!(bench.kernel.runs(id));
+        assert!(!bench.registry.owes());
         assert_eq!(bench.registry.settle().requests, 0, "all is known");
-        // An update or a mask of the runtime's that fails leaves the same doubt.
-        bench.kernel.fail([failure]);
-        assert!(bench.runtime_update(id, 100).is_err());
-        assert_eq!(bench.registry.settle().requests, 1);
-        bench.kernel.fail([failure]);
+        // An update or a mask of the runtime's that fails leaves the same doubt, which matters where we hold the queue.
         let mask = u32::MAX;
         let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: 32, cu_mask_ptr: (&raw const mask) as u64 };
-        assert!(bench.call(&mut set).is_err());
-        assert_eq!(bench.registry.settle().requests, 1);
+        for held in [false, true] {
+            if held {
+                bench.hold();
+            }
+            bench.kernel.fail([failure]);
+            assert!(bench.runtime_update(id, 100).is_err());
+            assert_eq!(bench.registry.settle().requests, usize::from(held));
+            bench.kernel.fail([failure]);
+            assert!(bench.call(&mut set).is_err());
+            assert_eq!(bench.registry.settle().requests, usize::from(held));
+            assert_eq!(bench.kernel.queue(id).mapped, !held);
+        }
         bench.call(&mut set).unwrap();
         assert_eq!(bench.registry.queues()[0].cu_mask, [u32::MAX]);
     }
@@ -314,8 +322,8 @@ fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
         },
         |bench, _| bench.destroy(2),
     ];
-    for request in requests {
-        let mut bench = Bench::new(Kind::UpdateQueue);
+    for (request, kind) in requests.iter().flat_map(|request| BOTH.map(|kind| (request, kind))) {
+        let mut bench = Bench::new(kind);
         let (first, second) = (bench.compute(1), bench.compute(1));
         let idle = bench.compute(0);
         assert_eq!((bench.hold().queues, idle), (2, 2));
@@ -351,6 +359,62 @@ fn a_held_queue_is_released_before_it_is_destroyed() {
     // The other one is known to be back, and a new hold begins a new session.
     bench.hold();
     assert!(!bench.kernel.runs(other));
+}
+
+#[test]
+fn a_destruction_that_waits_in_the_driver_holds_up_nobody_else() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let (busy, waits) = (bench.compute(1), bench.compute(1));
+    let gate = Arc::new([Barrier::new(2), Barrier::new(2)]);
+    bench.kernel.0.lock().gate = Some(gate.clone());
+    std::thread::scope(|scope| {
+        let destroyed = scope.spawn(|| bench.destroy(waits));
+        gate[0].wait();
+        let (done, others) = mpsc::channel();
+        let bench = &bench;
+        scope.spawn(move || {
+            let held = (bench.hold().queues, bench.kernel.runs(busy));
+            bench.registry.release(GPU);
+            let ids: Vec<u32> = bench.registry.queues().iter().map(|queue| queue.id).collect();
+            done.send((held, ids)).unwrap();
+        });
+        let others = others.recv_timeout(Duration::from_secs(60));
+        gate[1].wait();
+        // What is being destroyed is not looked at any more.
+        assert_eq!(others, Ok(((1, false), vec![busy])));
+        assert_eq!(destroyed.join().unwrap(), Ok(0));
+    });
+    // One that stays is known again.
+    bench.kernel.0.lock().gate = None;
+    bench.kernel.fail([Some(Failure { errno: libc::ENOMEM, after: false })]);
+    assert_eq!(bench.destroy(busy), Err(Errno(libc::ENOMEM)));
+    assert_eq!(bench.hold().queues, 1);
+}
+
+#[test]
+fn a_mark_says_nothing_of_a_queue_that_took_the_place_of_its_own() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let id = bench.compute(5);
+    // SAFETY: the indices live as long as the bench.
+    let mark = unsafe { bench.registry.mark(GPU) };
+    bench.destroy(id).unwrap();
+    assert_eq!(bench.compute(5), id);
+    bench.indices[1][1].store(5, Ordering::Release);
+    bench.registry.complete(&mark);
+    assert_eq!(bench.hold().queues, 1);
+}
+
+#[test]
+fn the_quietest_queue_of_each_device_is_found() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let (busy, idle) = (bench.compute(1), bench.compute(0));
+    let alone = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
+    bench.create(GPU + 2, kfd::QUEUE_TYPE_SDMA, 0);
+    // SAFETY: the indices live as long as the bench.
+    let found = |bench: &Bench| unsafe { bench.registry.quietest() };
+    assert_eq!(found(&bench), BTreeMap::from([(GPU, (idle, true)), (GPU + 1, (alone, false))]));
+    bench.registry.set(idle, true);
+    assert_eq!(found(&bench)[&GPU], (busy, false));
 }
 
 #[test]
@@ -397,10 +461,10 @@ fn callers_of_older_versions_pass_shorter_structures() {
     let create =
         kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ring_size: 4096, ..Default::default() };
     let mut old = create.as_bytes()[..88].to_vec();
-    bench.registry.intercept(0xc058_4b02, &mut old).unwrap().unwrap();
+    bench.registry.intercept(&*bench.kernel, 0xc058_4b02, &mut old).unwrap().unwrap();
     assert_eq!(bench.registry.queues().len(), 1);
-    assert!(bench.registry.intercept(kfd::GetVersion::COMMAND, &mut [0; 8]).is_none());
-    assert!(bench.registry.intercept(0x5401, &mut [0; 8]).is_none());
+    assert!(bench.registry.intercept(&*bench.kernel, kfd::GetVersion::COMMAND, &mut [0; 8]).is_none());
+    assert!(bench.registry.intercept(&*bench.kernel, 0x5401, &mut [0; 8]).is_none());
 }
 
 #[derive(Clone, Debug)]

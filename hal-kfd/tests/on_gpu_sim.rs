@@ -122,7 +122,7 @@ impl Client {
         let mut bytes = argument.as_bytes().to_vec();
         let result = self
             .registry
-            .intercept(A::COMMAND, &mut bytes)
+            .intercept(&*self.kfd, A::COMMAND, &mut bytes)
             .unwrap_or_else(|| self.kfd.execute(A::COMMAND, &mut bytes));
         *argument = A::from_bytes(&bytes);
         result

@@ -53,6 +53,9 @@ pub trait Ioctl: Plain {
         | Self::NR as u32;
 }
 
+/// The request by which a descriptor stands for a further context (ABI 1.19). It has no argument.
+pub const CREATE_PROCESS: u8 = 0x27;
+
 /// The request number of an ioctl command if its type byte is the KFD's.
 pub const fn request_number(command: u32) -> Option<u8> {
     if (command >> 8) as u8 == TYPE { Some(command as u8) } else { None }

@@ -9,8 +9,9 @@
 //! than level 1 is asked for ([`ask`]).
 
 use crate::{elf, errno, lifecycle, process};
+use hal_kfd::kernel::Descriptor;
 use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
-use hal_kfd::{Kernel, Kfd, Kind, Registry};
+use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
 use hip_sys::kfd::{self, CreateQueue, Ioctl as _, Plain as _, debug};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
@@ -26,6 +27,12 @@ use std::time::Duration;
 
 /// The longest that a hold or a release of an idle queue may take: beyond that something is wrong with the machine.
 const LIMIT: Duration = Duration::from_millis(10);
+/// The same of one that may have work, which is saved and restored.
+const LIMIT_BUSY: Duration = Duration::from_millis(100);
+/// A failed request is made again after this.
+pub(crate) const RETRY: Duration = Duration::from_millis(5);
+/// How often, for somebody who must find nothing held. A driver that still fails then will not do better soon.
+pub(crate) const TRIES: usize = 200;
 
 /// The next `ioctl` in the order of look-up.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -35,6 +42,9 @@ static CONTEXT: AtomicPtr<Context> = AtomicPtr::new(ptr::null_mut());
 static MAKING: Mutex<()> = Mutex::new(());
 /// The deepest level that anybody has asked for.
 static ASKED: AtomicI32 = AtomicI32::new(PreemptLevel::Block.number());
+/// Descriptors that stand for further contexts of this process (CREATE_PROCESS, ABI 1.19), whose queues have numbers of their
+/// own. Nobody holds them. A number stays here when it is closed, which costs no more than level 1.
+static FURTHER: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 
 type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
@@ -88,6 +98,7 @@ fn is_about_queues(command: u32) -> bool {
                 | kfd::UpdateQueue::NR
                 | kfd::SetCuMask::NR
                 | debug::RuntimeEnable::NR
+                | kfd::CREATE_PROCESS
         )
     )
 }
@@ -100,6 +111,9 @@ fn is_about_queues(command: u32) -> bool {
 #[cold]
 unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
     let before = errno::get();
+    if kfd::request_number(command) == Some(kfd::CREATE_PROCESS) {
+        return create_process(descriptor, command);
+    }
     let size = (command >> 16 & 0x3fff) as usize;
     let first = kfd::request_number(command) == Some(CreateQueue::NR);
     let context = match context() {
@@ -116,11 +130,16 @@ unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> O
     let context = context.filter(|_| !argument.is_null() && size != 0)?;
     // SAFETY: the caller's promise: so many bytes are there, to be read and written, and nobody else uses them meanwhile.
     let bytes = unsafe { slice::from_raw_parts_mut(argument.cast::<u8>(), size) };
-    let result = context.registry.intercept(command, bytes)?;
+    let result = context.registry.intercept(&Descriptor(descriptor), command, bytes)?;
     if first && result.is_ok() {
         context.created(&CreateQueue::from_bytes(bytes));
     }
-    Some(match result {
+    Some(answer(result, before))
+}
+
+/// As libc's function answers.
+fn answer(result: Result<i32, Errno>, before: c_int) -> c_int {
+    match result {
         Ok(value) => {
             errno::set(before);
             value
@@ -129,6 +148,24 @@ unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> O
             errno::set(error.0);
             -1
         }
+    }
+}
+
+/// The descriptor is to stand for a further context.
+fn create_process(descriptor: c_int, command: u32) -> Option<c_int> {
+    let before = errno::get();
+    let ours = match context() {
+        Some(context) => context.kernel.is_same(descriptor),
+        None => Kfd::recognise(descriptor).is_some(),
+    };
+    errno::set(before);
+    ours.then(|| {
+        let result = Descriptor(descriptor).execute(command, &mut []);
+        if result.is_ok() {
+            FURTHER.lock().push(descriptor);
+            process::level_changed();
+        }
+        answer(result, before)
     })
 }
 
@@ -153,6 +190,7 @@ pub(crate) fn context() -> Option<&'static Context> {
 /// A process begins: the queues of the one that it was forked from are none of its own.
 pub(crate) fn begin(level: u8) {
     CONTEXT.store(ptr::null_mut(), Ordering::Release);
+    FURTHER.lock().clear();
     ASKED.store(i32::from(level), Ordering::Release);
 }
 
@@ -172,7 +210,7 @@ pub(crate) fn ask(level: PreemptLevel) -> bool {
         return false;
     }
     context().is_none_or(|context| {
-        context.measure_idle();
+        context.measure_all();
         !context.is_refused()
     })
 }
@@ -202,6 +240,9 @@ fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Co
     if let Some(context) = context() {
         return context.is_for(descriptor).then_some(context);
     }
+    if FURTHER.lock().contains(&descriptor) {
+        return None;
+    }
     let choice = choice(process::base()?.config.kfd_mechanism);
     let kernel = Arc::new(Kfd::recognise(descriptor)?);
     let mut never = None;
@@ -220,8 +261,8 @@ fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Co
         _ => Kind::UpdateQueue,
     };
     let registry = Registry::new(kernel.clone(), kind);
-    let devices = Mutex::new(BTreeMap::new());
-    let context = Box::leak(Box::new(Context { registry, kernel, choice, never, devices }));
+    let (devices, measuring) = (Mutex::new(BTreeMap::new()), Mutex::new(()));
+    let context = Box::leak(Box::new(Context { registry, kernel, choice, never, devices, measuring }));
     CONTEXT.store(context, Ordering::Release);
     Some(context)
 }
@@ -260,12 +301,14 @@ pub(crate) struct Context {
     never: Option<Refusal>,
     /// By the devices' KFD ids.
     devices: Mutex<BTreeMap<u32, Result<Ability, Refusal>>>,
+    /// Held by whoever measures.
+    measuring: Mutex<()>,
 }
 
 impl Context {
     /// Whether a descriptor of the program's is the device that the queues are of.
     fn is_for(&self, descriptor: c_int) -> bool {
-        Kfd::is(descriptor)
+        self.kernel.is_same(descriptor) && !FURTHER.lock().contains(&descriptor)
     }
 
     /// A queue has come into being, and its creator does not know it yet: it is idle.
@@ -276,21 +319,29 @@ impl Context {
             return;
         }
         if asked() != PreemptLevel::Block && !queue.arbiter.held() {
-            self.measure(queue.id, queue.gpu_id);
+            self.measure(queue.gpu_id, queue.id, true);
         }
         process::level_changed();
     }
 
-    /// Measures what a hold costs, once for a device.
-    fn measure(&self, queue: u32, gpu_id: u32) {
+    /// Measures what a hold costs, once for a device. A queue that may have work only where running waves are saved.
+    fn measure(&self, gpu_id: u32, queue: u32, idle: bool) {
+        let _measuring = self.measuring.lock();
         if self.never.is_some() || self.devices.lock().contains_key(&gpu_id) {
             return;
         }
-        let ability = facts(&*self.kernel, gpu_id).and_then(|facts| {
+        let facts = facts(&*self.kernel, gpu_id);
+        let saves = facts.is_ok_and(|facts| facts.cwsr == Some(true));
+        if !idle && !saves && facts.is_ok() {
+            return;
+        }
+        let limit = if idle { LIMIT } else { LIMIT_BUSY };
+        let ability = facts.and_then(|facts| {
             probe::choose(self.choice, &facts, drains(&facts))?;
-            let cost = probe::measure(&self.registry, &*self.kernel, queue, LIMIT, facts.cwsr == Some(true))?;
+            let cost = probe::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
             Ok(Ability { facts, cost })
         });
+        self.settle();
         match &ability {
             Ok(ability) => tracing::debug!(
                 gpu_id,
@@ -310,17 +361,25 @@ impl Context {
         self.devices.lock().insert(gpu_id, ability);
     }
 
-    /// Measures devices that have not been, where a queue is idle at the moment.
-    fn measure_idle(&self) {
-        for queue in self.registry.queues() {
-            // SAFETY: this is the process whose queues these are; the runtime gives an index's memory back after it has
-            // destroyed the queue, and one that it destroys right now was idle long before.
-            let idle = queue.is_compute() && !queue.arbiter.held() && !unsafe { queue.has_work() };
-            if idle {
-                self.measure(queue.id, queue.gpu_id);
-            }
+    /// Measures devices that have not been.
+    fn measure_all(&self) {
+        // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
+        // after it has destroyed the queue, which takes the registry's lock.
+        let quietest = unsafe { self.registry.quietest() };
+        for (gpu_id, (queue, idle)) in quietest {
+            self.measure(gpu_id, queue, idle);
         }
         process::level_changed();
+    }
+
+    /// Sees to it that what was released is back, also where the driver fails at first.
+    pub(crate) fn settle(&self) {
+        for _ in 0..TRIES {
+            if self.registry.settle().unsettled == 0 {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        }
     }
 
     /// Whether it is known that nothing is ever held.
@@ -343,6 +402,11 @@ impl Context {
                 _ => format!("the driver has reset queues of this program ({errno}): level 1 for good"),
             });
         }
+        if !FURTHER.lock().is_empty() {
+            return Err(
+                "the program has further contexts (CREATE_PROCESS), whose queues cannot be held".to_owned()
+            );
+        }
         let devices = self.registry.devices();
         let known = self.devices.lock();
         if devices.is_empty() {
@@ -353,9 +417,7 @@ impl Context {
             .map(|gpu_id| match known.get(gpu_id) {
                 Some(Ok(ability)) => Ok(*ability),
                 Some(Err(refusal)) => Err(refusal.to_string()),
-                None => Err(format!(
-                    "no queue of GPU {gpu_id} has been idle yet, so that a hold could be measured"
-                )),
+                None => Err(format!("what a hold costs on GPU {gpu_id} has not been measured yet")),
             })
             .collect()
     }
@@ -379,9 +441,7 @@ impl Context {
         let mut sum = Cost::default();
         for ability in &abilities {
             sum.hold += ability.cost.hold;
-            sum.hold_max += ability.cost.hold_max;
             sum.release += ability.cost.release;
-            sum.release_max += ability.cost.release_max;
         }
         Some((sum, abilities.iter().any(|ability| ability.facts.scheduler == Scheduler::Hws)))
     }

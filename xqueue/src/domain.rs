@@ -327,10 +327,7 @@ impl Domain {
             if commands != 0 {
                 all.commands += commands;
                 let flight = &queue.hot.flight;
-                let foreseen =
-                    flight.expectation().and_then(|expected| expected.remaining()).map(|(_, all)| all);
-                all.remaining =
-                    all.remaining.zip(foreseen.or_else(|| flight.takes())).map(|(sum, this)| sum + this);
+                all.remaining = all.remaining.zip(flight.remaining()).map(|(sum, this)| sum + this);
             }
             true
         });

@@ -152,8 +152,7 @@ impl Flight {
 
     /// Launches not known to have completed, whose completion no mark would show.
     pub(crate) fn is_unmarked(&self) -> bool {
-        let launched = self.marked.load(Ordering::Acquire).max(self.completed()) < self.launched();
-        launched || self.strays_marked.load(Ordering::Acquire) < self.provable_strays()
+        self.unmarked() != 0 || self.strays_marked.load(Ordering::Acquire) < self.provable_strays()
     }
 
     /// Whether no mark of a launch is outstanding, so that polling brings no room.
@@ -389,12 +388,30 @@ impl Flight {
 
     /// What can be foreseen, if a mark is behind the first command.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
-        self.spans.lock().expectation()
+        let unmarked = self.unmarked();
+        self.spans.lock().expectation(unmarked)
+    }
+
+    /// How long what is in flight goes on, as far as that is known.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        // Of launches outside submit nothing is known.
+        if self.strays_in_flight() != 0 {
+            return None;
+        }
+        let foreseen = self.expectation().and_then(|expected| expected.remaining());
+        foreseen.map(|(_, all)| all).or_else(|| self.takes())
     }
 
     /// How long what is in flight takes at most by what is known of its commands, wherever in it the device is.
-    pub(crate) fn takes(&self) -> Option<Duration> {
-        self.spans.lock().takes()
+    fn takes(&self) -> Option<Duration> {
+        let unmarked = self.unmarked();
+        self.spans.lock().takes(unmarked)
+    }
+
+    /// Launches in flight behind the last mark.
+    fn unmarked(&self) -> u64 {
+        let marked = self.marked.load(Ordering::Acquire).max(self.completed());
+        self.launched().saturating_sub(marked)
     }
 
     /// See [`Spans::forget_times`].

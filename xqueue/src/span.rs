@@ -147,17 +147,24 @@ impl Spans {
         }
     }
 
-    /// How long everything here takes, if all of it is known.
-    pub(crate) fn takes(&self) -> Option<Duration> {
-        let unmarked = self.since_mark.takes(self.since_mark.commands);
+    /// How long the launches behind the last mark take at most, of which so many are in flight, if all of them are known.
+    fn unmarked(&self, in_flight: u64) -> Option<Duration> {
+        let commands = self.since_mark.commands;
+        // Without a limit, and under a fixed one, nothing is noted.
+        if in_flight > commands { None } else { self.since_mark.takes(commands) }
+    }
+
+    /// How long everything here takes, if all of it is known; so many launches in flight are behind the last mark.
+    pub(crate) fn takes(&self, unmarked: u64) -> Option<Duration> {
+        let unmarked = self.unmarked(unmarked);
         self.queue.iter().map(Span::takes).fold(unmarked, |sum, takes| Some(sum? + takes?))
     }
 
-    /// What can be foreseen, if a mark is behind the first command.
-    pub(crate) fn expectation(&self) -> Option<Expectation> {
+    /// What can be foreseen, if a mark is behind the first command; so many launches in flight are behind the last one.
+    pub(crate) fn expectation(&self, unmarked: u64) -> Option<Expectation> {
         let first = self.queue.front()?;
         let since = self.running_since.or(first.recorded)?;
-        let unmarked = self.since_mark.takes(self.since_mark.commands);
+        let unmarked = self.unmarked(unmarked);
         let behind = self.queue.iter().skip(1).map(Span::takes);
         Some(Expectation {
             ran: now().saturating_duration_since(since),
@@ -208,12 +215,25 @@ mod tests {
         let mut spans = Spans { running_since: Some(begun), ..Spans::default() };
         spans.queue.push_back(span);
         let later = begun + Duration::from_secs(1);
-        assert!(spans.expectation().is_some());
+        assert!(spans.expectation(0).is_some());
         assert!(spans.still_running(later).is_some(), "far longer than foretold");
         spans.forget_times();
-        assert!(spans.expectation().is_none());
-        assert_eq!(spans.takes(), Some(Duration::from_micros(1)), "it takes no longer than that");
+        assert!(spans.expectation(0).is_none());
+        assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it takes no longer than that");
         assert!(spans.still_running(later).is_none());
+    }
+
+    #[test]
+    fn of_launches_that_nobody_noted_it_is_not_known_how_long_they_take() {
+        let mut spans = Spans::default();
+        assert_eq!(spans.takes(0), Some(Duration::ZERO));
+        assert_eq!(spans.takes(1), None, "a launch without a limit");
+        spans.since_mark.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        assert_eq!(spans.takes(1), Some(Duration::from_micros(1)));
+        assert_eq!(spans.takes(2), None, "one more without");
+        assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it has completed: that is the most");
+        spans.since_mark.add(CostKey(9), CostKey(9), None);
+        assert_eq!(spans.takes(2), None);
     }
 
     #[test]

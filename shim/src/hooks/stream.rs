@@ -46,9 +46,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
     let body = |real: pfn::hipStreamDestroy, own| {
         let base = process::base().filter(|_| own && stream.as_raw() > hipStream_t::PER_THREAD.as_raw());
         let gone = base.and_then(|base| Some((base, base.streams.remove(stream.as_raw())?)));
-        if let (Some((_, gone)), Some(process)) = (gone, process::get()) {
-            gone.end(process);
-        }
+        let _ended = gone.zip(process::get()).and_then(|((_, gone), process)| gone.end(process));
         let process = process::get().filter(|_| own);
         // The runtime may wait for what runs, and takes hardware queues apart.
         let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
@@ -76,6 +74,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
     let body = |real: pfn::hipDeviceReset, own| {
         let mut gone = Vec::new();
         let base = process::base().filter(|_| own);
+        let mut _begun = None;
         if let Some(base) = base {
             if let Some(process) = process::get() {
                 process.drain(Scope::Process);
@@ -83,7 +82,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                 process.cooperative.forget();
                 let device = process.real.current_device();
                 // What is waited for below must not be off the hardware.
-                let _pause = process.scheduler.pause_holds(process);
+                _begun = process.scheduler.pause_holds(process);
                 // The reset takes the events of marks with it, also of those streams that are gone.
                 let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;
                 base.retired.lock().iter().filter(is_here).for_each(|stream| stream.hw.retire());
@@ -99,7 +98,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                         stream.hw.retire();
                     } else {
                         base.streams.remove(stream.hw.stream().as_raw());
-                        stream.end(process);
+                        drop(stream.end(process));
                         stream.hw.retire();
                         gone.push(stream);
                     }

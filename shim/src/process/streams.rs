@@ -3,6 +3,7 @@
 //! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
+use super::scheduler::Pause;
 use super::scheduler::desk::Desk;
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
@@ -164,17 +165,19 @@ impl Stream {
         queue.set_policy_limit(false);
     }
 
-    /// The stream is about to be destroyed: what is pending is launched, and the queue ends.
-    pub(crate) fn end(&'static self, process: &'static Process) {
+    /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller
+    /// has destroyed the stream and lets go of what this returns.
+    pub(crate) fn end(&'static self, process: &'static Process) -> Option<Pause<'static>> {
         self.handle.store(0, Ordering::Release);
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
-        let Some(queue) = self.queue() else { return };
+        let queue = self.queue()?;
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed(process);
         // What is waited for must not be off the hardware.
-        let _pause = process.scheduler.pause_holds(process);
+        let pause = process.scheduler.pause_holds(process);
         self.wait_for_handlers(process, queue);
+        pause
     }
 
     /// Sees to it that the end of the stream finds no handler of a mark unfinished, where the runtime does not. The
@@ -323,7 +326,7 @@ impl Drop for PerThread {
         let Some(process) = get().filter(|process| ptr::eq(*process, self.process)) else { return };
         Thread::current().inside(|| {
             for stream in self.streams.drain(..) {
-                stream.end(process);
+                let _ended = stream.end(process);
                 // SAFETY: a stream that was made here and that only this thread knew.
                 let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
                 stream.retire(process.base);

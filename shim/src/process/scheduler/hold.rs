@@ -8,7 +8,7 @@
 //! A hold covers all devices of the process or none.
 
 use super::desk::Line;
-use crate::kfd::{self, Context};
+use crate::kfd::{self, Context, RETRY, TRIES};
 use hal_kfd::registry::Mark;
 use hal_kfd::{Errno, Outcome};
 use parking_lot::Mutex;
@@ -28,10 +28,6 @@ const LAST_LOOK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_micros(80);
 /// A proof that has not come after this does not come.
 const PROOF: Duration = Duration::from_secs(1);
-/// A failed request is made again after this.
-const RETRY: Duration = Duration::from_millis(5);
-/// How often, for somebody who must find nothing held. A driver that still fails then will not do better soon.
-const TRIES: usize = 200;
 
 /// What a hold and a release take, as measured lately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,9 +52,9 @@ impl Costs {
         self.hold + self.release.max(self.hold)
     }
 
-    /// Takes what a request cost into account.
+    /// Takes what a request cost into account; one of which a busy machine made many times as much counts as twice.
     fn learn(cost: &mut Duration, took: Duration) {
-        *cost = if cost.is_zero() { took } else { (*cost * 3 + took) / 4 };
+        *cost = if cost.is_zero() { took } else { (*cost * 3 + took.min(*cost * 2)) / 4 };
     }
 
     /// A hold was found too costly: what made it so may have passed, and only another try shows that.
@@ -73,6 +69,9 @@ impl Costs {
 enum Phase {
     /// There is none, or it is one of level 1.
     Running,
+    /// It was not compared yet what costs less: nothing is in flight, or nothing yet. A launch under way is in flight soon, as a
+    /// rule; one that takes until then, as some of graphs do, has work on the hardware before it is counted.
+    Begun { until: Instant },
     /// What is in flight is waited for, until it is certain that this was the wrong choice.
     Waiting {
         until: Option<Instant>,
@@ -89,8 +88,6 @@ enum Phase {
 struct State {
     phase: Phase,
     costs: Option<Costs>,
-    /// Some queue's state is not known.
-    unsettled: bool,
     /// How far the hardware queues were written at a moment, and what has to complete for all of that to be complete.
     proof: Option<(Vec<Mark>, Snapshot, Instant)>,
     report: Report,
@@ -149,7 +146,7 @@ impl Holder {
     pub(super) fn new() -> Self {
         let phase = Phase::Running;
         let (report, said) = (Report::default(), Said::default());
-        let state = State { phase, costs: None, unsettled: false, proof: None, report, said };
+        let state = State { phase, costs: None, proof: None, report, said };
         Self {
             state: Mutex::new(state),
             pauses: AtomicU32::new(0),
@@ -167,9 +164,13 @@ impl Holder {
     pub(super) fn step(&self, domain: &Domain, line: &Line) -> Option<Duration> {
         let context = kfd::context()?;
         let mut state = self.state.lock();
+        // The runtime gives its queues' memory back from here on, and nobody is told.
+        if self.has_ended() {
+            return None;
+        }
         // Under the lock: see above.
         let permission = domain.permission();
-        let free = permission.run() || permission.level() < 2 || self.ended.load(Ordering::SeqCst);
+        let free = permission.run() || permission.level() < 2;
         let paused = !free && self.pauses.load(Ordering::SeqCst) != 0;
         let again = if free || paused {
             state.run(context, domain).or(paused.then_some(LAST_LOOK))
@@ -181,7 +182,7 @@ impl Holder {
             let costs = state.costs;
             state.report.write(costs, &pages.header().holds, line);
         }
-        let given_up = context.registry.given_up().is_some() && state.phase == Phase::Failed;
+        let given_up = state.phase == Phase::Failed && context.registry.given_up().is_some();
         drop(state);
         if given_up {
             crate::process::level_changed();
@@ -202,7 +203,7 @@ impl Holder {
     pub(super) fn release(&self, domain: &Domain, line: &Line) {
         for _ in 0..TRIES {
             let _ = self.step(domain, line);
-            if !self.state.lock().unsettled {
+            if kfd::context().is_none_or(|context| !context.registry.owes()) {
                 return;
             }
             std::thread::sleep(RETRY);
@@ -240,7 +241,6 @@ impl State {
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
                 Costs::learn(&mut costs.release, outcome.took);
             }
-            self.unsettled |= outcome.unsettled != 0;
             if let Some(errno) = outcome.error {
                 if outcome.unsettled == 0 {
                     self.say_repeated(errno);
@@ -291,25 +291,23 @@ impl State {
                 self.phase = Phase::Failed;
                 return self.settle(context);
             };
-            let costs = self.costs.get_or_insert(Costs { hold: cost.hold, release: cost.release, everybody });
-            self.phase = Phase::Waiting { until: None, looked: false };
-            if outstanding.commands != 0 {
-                self.report.expected = outstanding.remaining;
-                if !always && !costs.pays(outstanding.remaining, permission.bystanders()) {
-                    self.report.waits += 1;
-                    // If it still runs when the hold would have paid for itself, what was expected was wrong.
-                    let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
-                    costs.fade();
-                    self.phase = Phase::Waiting { until: Some(until), looked: false };
-                }
+            self.costs.get_or_insert(Costs { hold: cost.hold, release: cost.release, everybody });
+            self.phase = Phase::Begun { until: now + FIRST_LOOK };
+        }
+        if let Phase::Begun { until } = self.phase {
+            self.phase = if always || outstanding.commands != 0 {
+                self.weigh(now, outstanding, permission, always)
+            } else if outstanding.launching && now >= until {
+                Phase::Waiting { until: None, looked: false }
             } else if outstanding.launching {
-                // As a rule that is over at once, and in flight then. A launch that takes long, as some of graphs do, has work
-                // on the hardware before it is counted.
-                self.phase = Phase::Waiting { until: Some(now + FIRST_LOOK), looked: true };
-            }
+                self.phase
+            } else {
+                Phase::Begun { until: now + FIRST_LOOK }
+            };
         }
         match self.phase {
             Phase::Running | Phase::Failed => self.settle(context),
+            Phase::Begun { until } => outstanding.launching.then(|| until - now),
             Phase::Waiting { until: Some(until), .. } if now < until => Some(until - now),
             Phase::Waiting { until: Some(_), looked: false } if outstanding.commands != 0 => {
                 // It may have completed long ago: nobody looks for completion where nothing may be launched.
@@ -317,25 +315,47 @@ impl State {
                 self.phase = Phase::Waiting { until: Some(now + LOOK), looked: true };
                 Some(LOOK)
             }
-            // Nothing to hold.
-            Phase::Waiting { .. } if outstanding.commands == 0 && !outstanding.launching && !always => None,
+            // Nothing to hold any more.
+            Phase::Waiting { .. } if outstanding.commands == 0 && !outstanding.launching && !always => {
+                self.phase = Phase::Begun { until: now + FIRST_LOOK };
+                None
+            }
             Phase::Waiting { .. } => {
                 self.hold(context, domain, FIRST_LOOK);
-                self.look(outstanding)
+                self.look(context, outstanding)
             }
             Phase::Held { look } => {
                 self.hold(context, domain, (look * 2).min(LAST_LOOK));
-                self.look(outstanding)
+                self.look(context, outstanding)
             }
         }
     }
 
+    /// Whether what is in flight is held, or waited for and until when.
+    fn weigh(
+        &mut self,
+        now: Instant,
+        outstanding: Outstanding,
+        permission: Permission,
+        always: bool,
+    ) -> Phase {
+        self.report.expected = outstanding.remaining;
+        let costs = self.costs.get_or_insert_default();
+        if always || costs.pays(outstanding.remaining, permission.bystanders()) {
+            return Phase::Waiting { until: None, looked: false };
+        }
+        self.report.waits += 1;
+        // If it still runs when the hold would have paid for itself, what was expected was wrong.
+        let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
+        costs.fade();
+        Phase::Waiting { until: Some(until), looked: false }
+    }
+
     /// When to look again at what was held.
-    fn look(&self, outstanding: Outstanding) -> Option<Duration> {
+    fn look(&self, context: &Context, outstanding: Outstanding) -> Option<Duration> {
         match self.phase {
             Phase::Held { look } => (outstanding.commands != 0 || outstanding.launching).then_some(look),
-            _ if self.unsettled => Some(RETRY),
-            _ => None,
+            _ => context.registry.owes().then_some(RETRY),
         }
     }
 
@@ -399,15 +419,9 @@ impl State {
         }
     }
 
-    /// Makes failed requests again. What was not put back when it was given up is lost.
-    fn settle(&mut self, context: &Context) -> Option<Duration> {
-        self.unsettled &= context.registry.given_up().is_none();
-        if !self.unsettled {
-            return None;
-        }
-        let outcome = context.registry.settle();
-        self.unsettled = outcome.unsettled != 0;
-        self.unsettled.then_some(RETRY)
+    /// Makes failed requests again, whoever made them.
+    fn settle(&self, context: &Context) -> Option<Duration> {
+        (context.registry.settle().unsettled != 0).then_some(RETRY)
     }
 }
 
@@ -476,8 +490,12 @@ mod tests {
         let mut cost = Duration::ZERO;
         Costs::learn(&mut cost, micros(100));
         assert_eq!(cost, micros(100));
-        Costs::learn(&mut cost, micros(500));
-        assert_eq!(cost, micros(200));
+        Costs::learn(&mut cost, micros(180));
+        assert_eq!(cost, micros(120));
+        Costs::learn(&mut cost, micros(9_000));
+        assert_eq!(cost, micros(150), "an accident");
+        (0..9).for_each(|_| Costs::learn(&mut cost, micros(900)));
+        assert!((600..=900).contains(&cost.as_micros()), "so it is: {cost:?}");
         let mut costs = Costs { hold: micros(5_000), release: micros(5_000), everybody: false };
         let mut tries = 0;
         while !costs.pays(Some(micros(6_000)), 0) {
