@@ -126,3 +126,42 @@ fn the_level_in_force_is_told() {
     assert_eq!(record["in_force"], 1, "{record}");
     assert_ne!(record["how"], "", "{record}");
 }
+
+#[test]
+fn levels_do_the_same_work_side_by_side() {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let trace = |name: &str| tests::workspace().join("examples/traces").join(name).display().to_string();
+    // Kernels of milliseconds, so that a hold pays on a busy machine as well.
+    let output = std::process::Command::new(tests::product("xbench").unwrap())
+        .args(["corun", "--level=3,1", "--save-us=50", "--scale=20", "--seconds=1", "--blocks=1"])
+        // Times are not looked at here, so that a late device is none of this test's business.
+        .arg("--allow-late")
+        .arg(format!("--high={}@10", model()))
+        .arg(format!("--low={}", trace("resnet50_bs256.json")))
+        .arg(format!("--json={}", figures.display()))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // Digests, commands, suspensions and the device's own count are judged by the program, which fails otherwise.
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let figures = json(&figures);
+    let levels = figures["levels"].as_array().unwrap();
+    assert_eq!(levels.iter().map(|row| row["level"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((&levels[0]["holds"], &levels[0]["in_force"]), (&Value::from(0), &Value::from(1)));
+    assert!(levels[1]["holds"].as_u64().unwrap() > 0, "{figures}");
+    assert_eq!((&levels[1]["in_force"], &levels[1]["missing"]), (&Value::from(3), &Value::Null));
+    for row in levels {
+        assert!(
+            row["suspensions"].as_u64().unwrap() > 0 && row["low_per_s"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+        assert_eq!(row["high_n"], figures["alone"]["high_n"]);
+    }
+    assert_eq!((&figures["digest_ok"], &figures["save_us"]), (&Value::Bool(true), &Value::from(50)));
+    let judged: Vec<&Value> = figures["figures"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
+    assert_eq!(judged, ["level3_p99_ratio", "level3_free_share"]);
+    let raw = std::fs::read_to_string(folder.path().join("figures.jsonl")).unwrap();
+    assert!(raw.lines().any(|line| line.contains("\"level\":3") && line.contains("\"role\":\"high\"")));
+}

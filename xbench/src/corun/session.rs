@@ -4,14 +4,17 @@
 //! This is a process of its own (`gpu-sim run -- xbench corun-mode`), so that all of them are on one device and none
 //! outlives it.
 
+use super::levels::Held;
+use crate::ask::Server;
 use crate::child::{PATIENCE, Program};
 use crate::replay::now_ns;
 use crate::replay::{rate, scale, seconds};
 use anyhow::{Context, Result};
 use clap::Args;
+use protocol::control::Preemption;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// From the word to the start, so that both replays have read it.
 const RUN_UP_NS: u64 = 20_000_000;
@@ -38,6 +41,9 @@ pub struct SessionArgs {
     pub(super) shim: Option<PathBuf>,
     #[arg(long)]
     pub(super) server: Option<PathBuf>,
+    /// The batch model's preemption level.
+    #[arg(long, requires = "shim")]
+    pub(super) level: Option<u8>,
     #[arg(long, requires = "batch")]
     pub(super) threshold: Option<u32>,
     #[arg(long)]
@@ -67,7 +73,8 @@ impl SessionArgs {
         if let Some(rate) = self.rate {
             put("--rate", rate.to_string().into());
         }
-        for (name, number) in [("--threshold", self.threshold), ("--batch", self.batch)] {
+        let level = self.level.map(u32::from);
+        for (name, number) in [("--level", level), ("--threshold", self.threshold), ("--batch", self.batch)] {
             if let Some(number) = number {
                 put(name, number.to_string().into());
             }
@@ -88,6 +95,11 @@ impl Files<'_> {
     /// What the library in a replay said.
     pub(super) fn log(&self, role: Role) -> PathBuf {
         self.0.join(format!("{}.log", role.name()))
+    }
+
+    /// What the server said of the batch model's suspensions.
+    pub(super) fn held(&self) -> PathBuf {
+        self.0.join("held.json")
     }
 
     fn errors(&self, name: &str) -> PathBuf {
@@ -143,6 +155,11 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     for (_, replay) in &mut replays {
         replay.expect("ready", PATIENCE)?;
     }
+    let low = replays.iter().find(|(role, _)| *role == Role::Low).map(|(_, replay)| replay.pid());
+    let mut watch = match (&args.server, low) {
+        (Some(_), Some(pid)) => Some(Watch::begin(&files, pid)?),
+        _ => None,
+    };
     let start = now_ns() + RUN_UP_NS;
     for (_, replay) in &mut replays {
         replay.tell(&format!("start {start}"))?;
@@ -153,6 +170,11 @@ pub fn run(args: &SessionArgs) -> Result<()> {
         high.expect("done", 3 * length + PATIENCE)?;
     } else {
         std::thread::sleep(length + Duration::from_nanos(RUN_UP_NS));
+    }
+    if let Some(watch) = watch.take() {
+        let path = files.held();
+        std::fs::write(&path, serde_json::to_string(&watch.end()?)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     for (role, replay) in &mut replays {
         if *role == Role::Low {
@@ -167,6 +189,28 @@ pub fn run(args: &SessionArgs) -> Result<()> {
         server.terminate()?;
     }
     Ok(())
+}
+
+/// What the server says of a program, between two looks.
+#[derive(Debug)]
+struct Watch {
+    server: Server,
+    pid: u32,
+    before: Preemption,
+    begin: Instant,
+}
+
+impl Watch {
+    fn begin(files: &Files<'_>, pid: u32) -> Result<Self> {
+        let mut server = Server::connect(&files.socket())?;
+        let before = server.preemption(pid)?;
+        Ok(Self { server, pid, before, begin: Instant::now() })
+    }
+
+    fn end(mut self) -> Result<Held> {
+        let after = self.server.preemption(self.pid)?;
+        Ok(Held::between(&self.before, &after, self.begin.elapsed().as_secs_f64()))
+    }
 }
 
 fn start_replay(args: &SessionArgs, role: Role, trace: &Path, files: &Files<'_>) -> Result<Program> {
@@ -188,6 +232,9 @@ fn start_replay(args: &SessionArgs, role: Role, trace: &Path, files: &Files<'_>)
             .env("XSCHED_LOG_LEVEL", "debug")
             .env("XSCHED_LOG_FILE", files.log(role));
         let window = [("THRESHOLD", args.threshold), ("BATCH_SIZE", args.batch)];
+        if let (Role::Low, Some(level)) = (role, args.level) {
+            command.env("XSCHED_AUTO_XQUEUE_LEVEL", level.to_string());
+        }
         for (name, value) in window {
             if let Some(value) = value {
                 command.env(format!("XSCHED_AUTO_XQUEUE_{name}"), value.to_string());
