@@ -33,6 +33,14 @@ impl Server {
     /// # Errors
     /// The server does not answer, or knows no such process.
     pub(crate) fn preemption(&mut self, pid: u32) -> Result<Preemption> {
+        self.find(pid)?.with_context(|| format!("xserver knows no process {pid}"))
+    }
+
+    /// The same; nothing if the server knows no such process, or not yet.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(crate) fn find(&mut self, pid: u32) -> Result<Option<Preemption>> {
         let payload = serde_json::to_vec(&Request::List)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;
         let mut part = [0; 16 * 1024];
@@ -51,7 +59,7 @@ impl Server {
         match serde_json::from_slice(&frame.payload).context("xserver's answer makes no sense")? {
             Reply::List(list) => {
                 let client = list.clients.into_iter().find(|client| client.pid.0 == pid);
-                Ok(client.with_context(|| format!("xserver knows no process {pid}"))?.preemption)
+                Ok(client.map(|client| client.preemption))
             }
             other => bail!("xserver answers {other:?}"),
         }

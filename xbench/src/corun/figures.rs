@@ -111,6 +111,8 @@ pub struct Setting {
     /// What it costs the simulated device to save what runs on queues that come off, and to bring that back, microseconds;
     /// in all modes.
     pub save_us: u32,
+    /// What was asked to take the batch model's queues off; `auto` if the library chose.
+    pub mechanism: String,
     /// Runs of each mode.
     pub blocks: usize,
     /// Seconds in which requests arrive, each block.
@@ -326,6 +328,7 @@ pub(super) mod tests {
             threshold: None,
             batch: None,
             save_us: 50,
+            mechanism: "auto".into(),
             blocks: 3,
             seconds: 0.3,
             seed: 1,

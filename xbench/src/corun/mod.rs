@@ -65,6 +65,9 @@ pub struct CorunArgs {
     /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     save_us: u32,
+    /// What takes the batch model's queues off: auto, update-queue, debug-trap, or off
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
+    mechanism: String,
     /// Blocks, each with all modes; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     blocks: u32,
@@ -249,6 +252,7 @@ impl Bench<'_> {
             threshold: args.threshold,
             batch: args.batch,
             save_us: args.save_us,
+            mechanism: args.mechanism.clone(),
             blocks: args.blocks as usize,
             seconds: args.seconds,
             seed: args.seed,
@@ -314,6 +318,7 @@ impl Bench<'_> {
             shim: with_shim.then(|| self.programs.shim.clone()),
             server: with_shim.then(|| self.programs.server.clone()),
             level: mode.level(),
+            mechanism: with_shim.then(|| args.mechanism.clone()),
             threshold: args.threshold,
             batch: args.batch,
         };

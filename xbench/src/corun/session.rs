@@ -7,9 +7,10 @@
 use super::levels::Held;
 use crate::ask::Server;
 use crate::child::{PATIENCE, Program};
+use crate::daemon;
 use crate::replay::now_ns;
 use crate::replay::{rate, scale, seconds};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use protocol::control::Preemption;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ pub struct SessionArgs {
     /// The batch model's preemption level.
     #[arg(long, requires = "shim")]
     pub(super) level: Option<u8>,
+    /// What takes its queues off.
+    #[arg(long, requires = "level")]
+    pub(super) mechanism: Option<String>,
     #[arg(long, requires = "batch")]
     pub(super) threshold: Option<u32>,
     #[arg(long)]
@@ -69,6 +73,9 @@ impl SessionArgs {
             if let Some(path) = path {
                 put(name, path.into());
             }
+        }
+        if let Some(mechanism) = &self.mechanism {
+            put("--mechanism", mechanism.into());
         }
         if let Some(rate) = self.rate {
             put("--rate", rate.to_string().into());
@@ -157,7 +164,7 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     }
     let low = replays.iter().find(|(role, _)| *role == Role::Low).map(|(_, replay)| replay.pid());
     let mut watch = match (&args.server, low) {
-        (Some(_), Some(pid)) => Some(Watch::begin(&files, pid)?),
+        (Some(_), Some(pid)) => Some(Watch::begin(&files, pid, args.level.unwrap_or(1))?),
         _ => None,
     };
     let start = now_ns() + RUN_UP_NS;
@@ -201,10 +208,19 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(files: &Files<'_>, pid: u32) -> Result<Self> {
+    /// Once the server has heard from the program what came of the level that it asks for.
+    fn begin(files: &Files<'_>, pid: u32, level: u8) -> Result<Self> {
         let mut server = Server::connect(&files.socket())?;
-        let before = server.preemption(pid)?;
-        Ok(Self { server, pid, before, begin: Instant::now() })
+        let end = Instant::now() + daemon::PATIENCE;
+        loop {
+            let before = server.find(pid)?;
+            let begin = Instant::now();
+            if let Some(before) = before.filter(|said| level == 1 || !said.how.is_empty()) {
+                return Ok(Self { server, pid, before, begin });
+            }
+            ensure!(begin < end, "xserver does not know at which level process {pid} is");
+            std::thread::sleep(daemon::LOOK);
+        }
     }
 
     fn end(mut self) -> Result<Held> {
@@ -234,6 +250,9 @@ fn start_replay(args: &SessionArgs, role: Role, trace: &Path, files: &Files<'_>)
         let window = [("THRESHOLD", args.threshold), ("BATCH_SIZE", args.batch)];
         if let (Role::Low, Some(level)) = (role, args.level) {
             command.env("XSCHED_AUTO_XQUEUE_LEVEL", level.to_string());
+            if let Some(mechanism) = &args.mechanism {
+                command.env("XSCHED_KFD_MECHANISM", mechanism);
+            }
         }
         for (name, value) in window {
             if let Some(value) = value {
