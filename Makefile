@@ -62,7 +62,7 @@ docs: ## Build the API documentation; broken links are errors
 demo: build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
 	@scripts/corun demo
 
-bench-corun: build ## The same at length, 22 minutes: target/bench/corun.json
+bench-corun: build ## The same at length, at preemption levels 1, 2 and 3, 24 minutes: target/bench/corun.json
 	@scripts/corun bench
 
 bench-launch-path: build ## What the preloaded library adds to a launch

@@ -126,3 +126,60 @@ fn the_level_in_force_is_told() {
     assert_eq!(record["in_force"], 1, "{record}");
     assert_ne!(record["how"], "", "{record}");
 }
+
+/// A short co-run beside ResNet-50 with these options: exit code, complaints, figures, every latency.
+fn corun(options: &[&str]) -> (Option<i32>, String, Value, String) {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let low = tests::workspace().join("examples/traces/resnet50_bs256.json");
+    let output = std::process::Command::new(tests::product("xbench").unwrap())
+        // Kernels of milliseconds, so that a hold pays on a busy machine as well.
+        .args(["corun", "--save-us=50", "--scale=20", "--seconds=1", "--blocks=1"])
+        // Times are not looked at here, so that a late device is none of this test's business.
+        .arg("--allow-late")
+        .arg(format!("--high={}@10", model()))
+        .arg(format!("--low={}", low.display()))
+        .arg(format!("--json={}", figures.display()))
+        .args(options)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(figures.exists(), "{errors}");
+    let raw = std::fs::read_to_string(folder.path().join("figures.jsonl")).unwrap();
+    (output.status.code(), errors, json(&figures), raw)
+}
+
+#[test]
+fn levels_do_the_same_work_side_by_side() {
+    let (code, errors, figures, raw) = corun(&["--level=3,1"]);
+    // Digests, commands, suspensions and the device's own count are judged by the program, which fails otherwise.
+    assert_eq!(code, Some(0), "{errors}");
+    let levels = figures["levels"].as_array().unwrap();
+    assert_eq!(levels.iter().map(|row| row["level"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((&levels[0]["holds"], &levels[0]["in_force"]), (&Value::from(0), &Value::from(1)));
+    assert!(levels[1]["holds"].as_u64().unwrap() > 0, "{figures}");
+    assert_eq!((&levels[1]["in_force"], &levels[1]["missing"]), (&Value::from(3), &Value::Null));
+    for row in levels {
+        assert!(
+            row["suspensions"].as_u64().unwrap() > 0 && row["low_per_s"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+        assert_eq!(row["high_n"], figures["alone"]["high_n"]);
+    }
+    assert_eq!((&figures["digest_ok"], &figures["save_us"]), (&Value::Bool(true), &Value::from(50)));
+    let judged: Vec<&Value> = figures["figures"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
+    assert_eq!(judged, ["level3_p99_ratio", "level3_free_share"]);
+    assert!(raw.lines().any(|line| line.contains("\"level\":3") && line.contains("\"role\":\"high\"")));
+}
+
+#[test]
+fn a_level_that_is_not_in_force_is_no_figure_of_it() {
+    let (code, errors, figures, _) = corun(&["--level=3", "--mechanism=off"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("level 3 is not in force, level 1 is: "), "{errors}");
+    let row = &figures["levels"][0];
+    assert_eq!((&row["in_force"], &row["holds"]), (&Value::from(1), &Value::from(0)));
+    assert!(row["missing"].is_string(), "{row}");
+    assert_eq!(figures["figures"].as_array().unwrap().len(), 0);
+}

@@ -63,6 +63,11 @@ impl Program {
         Ok(server)
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Writes a line to its standard input.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 //! * [`stats`], [`compare`], [`report`]: quantiles, interleaved runs, figures with limits
 //! * [`proc`]: processor time of a process and of the machine
 
+mod ask;
 pub mod cache;
 mod child;
 pub mod compare;

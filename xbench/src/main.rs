@@ -34,7 +34,9 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// An urgent model's latency beside a batch model on one simulated GPU, without and with giveway
     ///
-    /// Starts gpu-sim, xserver and the library that lie beside this program, in three interleaved blocks of four modes.
+    /// Starts gpu-sim, xserver and the library that lie beside this program, in interleaved blocks: the urgent model alone,
+    /// the batch model alone, both without giveway, and both with it at each preemption level that is asked for. The exit
+    /// code is 1 if a level was not in force or never used; limits that are missed are told and do not change it.
     Corun(corun::CorunArgs),
     /// How long an urgent launch waits for the device, at each preemption level
     ///
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::run(&args),
-        Command::Corun(args) => corun::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Corun(args) => corun::run(&args),
         Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),

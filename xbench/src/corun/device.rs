@@ -15,12 +15,24 @@ pub(super) struct DeviceStats {
     pub(super) valid: bool,
     pub(super) late_us: Late,
     processes: Vec<Process>,
+    gpus: Vec<Gpu>,
 }
 
 /// How late completions became visible.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Late {
     pub(super) p99: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Gpu {
+    driver: Driver,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Driver {
+    /// Operations that took a queue off the hardware.
+    unmaps: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -32,6 +44,11 @@ struct Process {
 impl DeviceStats {
     pub(super) fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("gpu-sim's statistics make no sense")
+    }
+
+    /// How often the driver took queues off the hardware, whoever asked for that.
+    pub(super) fn unmaps(&self) -> u64 {
+        self.gpus.iter().map(|gpu| gpu.driver.unmaps).sum()
     }
 
     /// What process `pid` had retired beyond `inferences` of `kernels` kernels each: its start-up.
@@ -116,7 +133,7 @@ mod tests {
     use super::*;
 
     const STATS: &str = r#"{
-        "commands": {"kernel": 310}, "gpus": [], "ioctls": {"alloc": 3}, "valid": true,
+        "commands": {"kernel": 310}, "gpus": [{"driver": {"unmaps": 40, "saves": 3}}], "ioctls": {"alloc": 3}, "valid": true,
         "late_us": {"p50": 0.5, "p99": 38.0, "count": 310},
         "processes": [
             {"pid": 7, "name": "xbench", "commands": {"kernel": 202, "pm4": 2, "barrier_and": 90}, "queues": []},
@@ -132,7 +149,7 @@ mod tests {
     fn what_is_left_is_start_up() {
         let stats = DeviceStats::parse(STATS).unwrap();
         assert!(stats.valid);
-        assert_eq!(stats.late_us.p99, 38.0);
+        assert_eq!((stats.late_us.p99, stats.unmaps()), (38.0, 40));
         assert_eq!(stats.beyond(7, 20, 10).unwrap(), counts(&[("kernel", 2), ("pm4", 2)]));
         assert_eq!(stats.beyond(8, 10, 10).unwrap(), counts(&[]));
         assert_eq!(stats.beyond(9, 1, 1).unwrap_err().to_string(), "gpu-sim knows no process 9");

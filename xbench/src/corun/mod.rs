@@ -1,21 +1,25 @@
 //! `xbench corun`: an urgent model's latency beside a batch model on one simulated GPU, without and with giveway.
 //!
-//! Four modes in three interleaved blocks: the urgent model alone, the batch model alone, both as they are, both with
-//! the preloaded library under `xserver`. Requests of the urgent model arrive as a Poisson process, the same one in all
+//! Modes in three interleaved blocks: the urgent model alone, the batch model alone, both as they are, and, for each
+//! preemption level that is asked for in the batch model, both with the preloaded library under `xserver`. Requests of the urgent model arrive as a Poisson process, the same one in all
 //! modes of a block; every request is served, and its latency counts from its arrival. The batch model runs back to back
 //! until the last request is served.
 //!
 //! What makes a figure worth something: the device says whether it kept up with its own time (a run in which it did not
 //! is repeated); the host computes every digest a second time; and beyond the commands of its inferences each program
 //! must have had the same commands retired in all modes. With the library, its own count must cover every command, and
-//! it must have suspended something.
+//! it must have suspended something. A level above 1 is taken for it only if the server says that it was in force all the
+//! time and that queues were taken off the hardware in every block, and the device's driver counted at least as many such
+//! operations; at level 1 there must be none.
 
 mod device;
 mod figures;
+mod levels;
 mod plot;
 mod session;
 
 pub use figures::{Figures, ModeFigures, Setting};
+pub use levels::Level;
 pub use session::{SessionArgs, run as run_session};
 
 use crate::WrongInput;
@@ -28,16 +32,16 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use device::{Agreement, DeviceStats, ShimSummary, complaints};
 use figures::{Blocks, Mode, Outcome};
+use levels::Held;
 use serde_json::json;
 use session::{Files, Role};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 
-/// Blocks, each with all modes.
-const BLOCKS: usize = 3;
 /// How often an invalid run is repeated.
 const REPEATS: usize = 3;
 /// Most seconds that the batch model runs alone: back to back, it needs no more to show its rate.
@@ -55,6 +59,21 @@ pub struct CorunArgs {
     /// Multiplies kernel durations and the host's gaps between submits
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = replay::scale)]
     scale: f64,
+    /// Preemption levels of the batch model, each a mode of its own
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1], value_parser = clap::value_parser!(u8).range(1..=3))]
+    level: Vec<u8>,
+    /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    save_us: u32,
+    /// What takes the batch model's queues off: auto, update-queue, debug-trap, or off
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
+    mechanism: String,
+    /// Blocks, each with all modes; a figure is the median of theirs
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    blocks: u32,
+    /// Count runs in which the simulated GPU was late as well. For tests, which look at the work and never at times
+    #[arg(long, hide = true)]
+    allow_late: bool,
     /// How long requests arrive in each mode of each block
     #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = replay::seconds)]
     seconds: f64,
@@ -73,6 +92,14 @@ pub struct CorunArgs {
     /// Write the figures there, a plot beside it as .svg, all latencies as .jsonl
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+impl CorunArgs {
+    /// Each level once, in order.
+    fn levels(&self) -> Vec<u8> {
+        let levels: BTreeSet<u8> = self.level.iter().copied().collect();
+        levels.into_iter().collect()
+    }
 }
 
 /// The urgent model and its rate.
@@ -137,8 +164,11 @@ impl Programs {
     }
 }
 
-/// Runs the command. An error if something could not be measured, or if a check of the work fails.
-pub fn run(args: &CorunArgs) -> Result<()> {
+/// Runs the command. The exit code is 1 if a level that is asked for was not used; figures do not decide it.
+///
+/// # Errors
+/// Something could not be measured, or a check of the work fails.
+pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     if let (Some(threshold), Some(batch)) = (args.threshold, args.batch)
         && batch > threshold
     {
@@ -152,9 +182,11 @@ pub fn run(args: &CorunArgs) -> Result<()> {
     }
     let bench = Bench { args, programs, traces };
     let mut agreement = Agreement::default();
-    let results =
-        interleave(&Mode::ALL, BLOCKS, |block, mode| bench.valid_run(*mode, block, &mut agreement))?;
-    let blocks: Blocks = results.try_into().map_err(|_| anyhow::anyhow!("not as many results as modes"))?;
+    let modes = Mode::of_block(&args.levels());
+    let results = interleave(&modes, args.blocks as usize, |block, mode| {
+        bench.valid_run(*mode, block, &mut agreement)
+    })?;
+    let blocks: Blocks = modes.into_iter().zip(results).collect();
     let figures = bench.figures(&blocks)?;
     println!("{}", figures.table());
     if let Some(path) = &args.json {
@@ -162,7 +194,11 @@ pub fn run(args: &CorunArgs) -> Result<()> {
         write(&path.with_extension("svg"), &plot::svg(&figures, &blocks))?;
         write(&path.with_extension("jsonl"), &raw(&blocks))?;
     }
-    Ok(())
+    let missing: Vec<&str> = figures.missing().collect();
+    for reason in &missing {
+        eprintln!("xbench: {reason}");
+    }
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -172,12 +208,13 @@ fn write(path: &Path, text: &str) -> Result<()> {
 /// Every request and inference, a line each.
 fn raw(blocks: &Blocks) -> String {
     let mut text = String::new();
-    for (mode, outcomes) in Mode::ALL.iter().zip(blocks) {
+    for (mode, outcomes) in blocks {
         for (block, outcome) in outcomes.iter().enumerate() {
             for (role, record) in [(Role::High, &outcome.high), (Role::Low, &outcome.low)] {
                 for request in record.iter().flat_map(|record| &record.requests) {
                     let line = json!({
                         "mode": mode.key(),
+                        "level": mode.level(),
                         "block": block,
                         "role": role.name(),
                         "arrived_ms": micros(request.arrived_us),
@@ -214,10 +251,13 @@ impl Bench<'_> {
             cu_model: args.cu_model.name().to_owned(),
             threshold: args.threshold,
             batch: args.batch,
+            save_us: args.save_us,
+            mechanism: args.mechanism.clone(),
+            blocks: args.blocks as usize,
             seconds: args.seconds,
             seed: args.seed,
         };
-        let mut records = blocks.iter().flatten().flat_map(|outcome| {
+        let mut records = blocks.iter().flat_map(|(_, outcomes)| outcomes).flat_map(|outcome| {
             [(Role::High, &outcome.high), (Role::Low, &outcome.low)]
                 .into_iter()
                 .filter_map(|(role, record)| Some((role, record.as_ref()?)))
@@ -239,13 +279,13 @@ impl Bench<'_> {
 
     /// One mode of one block, again if the device was late.
     fn valid_run(&self, mode: Mode, block: usize, agreement: &mut Agreement) -> Result<Outcome> {
-        let name = format!("block {} of {BLOCKS}, {}", block + 1, mode.name());
+        let name = format!("block {} of {}, {}", block + 1, self.args.blocks, mode.name());
         for _ in 0..=REPEATS {
             let scratch = Scratch::new().context("no scratch directory")?;
             let files = Files(&scratch.path);
             self.session(mode, block, &files).with_context(|| name.clone())?;
             let stats = DeviceStats::parse(&read(&files.stats())?)?;
-            if !stats.valid {
+            if !stats.valid && !self.args.allow_late {
                 eprintln!(
                     "xbench: {name}: the simulated GPU was late (p99 {:.0} µs), so the run does not count",
                     stats.late_us.p99
@@ -266,7 +306,7 @@ impl Bench<'_> {
     fn session(&self, mode: Mode, block: usize, files: &Files<'_>) -> Result<()> {
         let args = self.args;
         let with_high = mode != Mode::LowAlone;
-        let with_shim = mode == Mode::Shim;
+        let with_shim = mode.level().is_some();
         let session = SessionArgs {
             dir: files.0.to_owned(),
             high: with_high.then(|| args.high.trace.clone()),
@@ -277,6 +317,8 @@ impl Bench<'_> {
             seed: args.seed.wrapping_add(block as u64),
             shim: with_shim.then(|| self.programs.shim.clone()),
             server: with_shim.then(|| self.programs.server.clone()),
+            level: mode.level(),
+            mechanism: with_shim.then(|| args.mechanism.clone()),
             threshold: args.threshold,
             batch: args.batch,
         };
@@ -287,7 +329,12 @@ impl Bench<'_> {
                 command.env_remove(name);
             }
         }
-        command.args(["run", "--cu-model", args.cu_model.name(), "--stats"]).arg(files.stats()).arg("--");
+        let save_us = args.save_us.to_string();
+        command.args(["run", "--cu-model", args.cu_model.name()]);
+        command
+            .args(["--save-us", &save_us, "--restore-us", &save_us, "--stats"])
+            .arg(files.stats())
+            .arg("--");
         command.arg(&self.programs.this).args(session.words()).stdin(Stdio::null());
         let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         if !output.status.success() {
@@ -307,11 +354,11 @@ impl Bench<'_> {
         stats: &DeviceStats,
         agreement: &mut Agreement,
     ) -> Result<Outcome> {
-        let mut outcome = Outcome { late_us: stats.late_us.p99, ..Outcome::default() };
+        let mut outcome = Outcome { late_us: stats.late_us.p99, late: !stats.valid, ..Outcome::default() };
         let roles: &[Role] = match mode {
             Mode::HighAlone => &[Role::High],
             Mode::LowAlone => &[Role::Low],
-            Mode::Native | Mode::Shim => &[Role::High, Role::Low],
+            Mode::Native | Mode::Shim(_) => &[Role::High, Role::Low],
         };
         for &role in roles {
             let record: Record = serde_json::from_str(&read(&files.record(role))?)
@@ -325,7 +372,7 @@ impl Bench<'_> {
             let commands = self.trace(role).commands.len();
             let kernels = commands as u64 + mixes_of(commands);
             agreement.check(role, name, stats.beyond(record.pid, inferences(&record), kernels)?)?;
-            if mode == Mode::Shim {
+            if mode.level().is_some() {
                 let summary = shim_summary(&files.log(role))?;
                 let least = inferences(&record) * kernels;
                 ensure!(
@@ -342,10 +389,22 @@ impl Bench<'_> {
                 Role::Low => outcome.low = Some(record),
             }
         }
-        ensure!(
-            mode != Mode::Shim || outcome.suspensions > 0,
-            "{name}: the library suspended nothing, so nothing was scheduled"
-        );
+        if let Some(level) = mode.level() {
+            ensure!(
+                outcome.suspensions > 0,
+                "{name}: the library suspended nothing, so nothing was scheduled"
+            );
+            let held = serde_json::from_str(&read(&files.held())?);
+            let held: Held = held.context("what the server said of levels makes no sense")?;
+            ensure!(
+                held.holds <= stats.unmaps(),
+                "{name}: the server counts {} holds, the device took queues off {} times",
+                held.holds,
+                stats.unmaps()
+            );
+            ensure!(level > 1 || held.holds == 0, "{name}: {} holds at level 1", held.holds);
+            outcome.held = Some(held);
+        }
         Ok(outcome)
     }
 }
@@ -376,6 +435,9 @@ fn summary(outcome: &Outcome) -> String {
     if let Some(low) = &outcome.low {
         words.push(format!("batch {:.2}/s", low.per_second(false)));
     }
+    if let Some(held) = &outcome.held {
+        words.push(format!("level {} in force, holds {}, waits {}", held.in_force, held.holds, held.waits));
+    }
     words.push(format!("device late p99 {:.0} µs", outcome.late_us));
     words.join(", ")
 }
@@ -393,6 +455,25 @@ mod tests {
     }
 
     #[test]
+    fn levels_are_modes_of_their_own() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: CorunArgs,
+        }
+        let parse = |words: &[&str]| {
+            let line = ["x", "--high", "a.json@1", "--low", "b.json"].iter().chain(words);
+            <Line as clap::Parser>::try_parse_from(line).map(|line| line.args)
+        };
+        let default = parse(&[]).unwrap();
+        assert_eq!((default.levels(), default.save_us, default.blocks), (vec![1], 50, 3));
+        assert_eq!(parse(&["--level", "3,1,3"]).unwrap().levels(), [1, 3]);
+        for wrong in ["--level=0", "--level=4", "--level=", "--save-us=-1", "--blocks=0"] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_missing_program_is_one_sentence() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("gpu-sim"), "").unwrap();
@@ -404,12 +485,13 @@ mod tests {
     #[test]
     fn raw_data_has_a_line_for_each_inference() {
         let outcome = Outcome { high: Some(figures::tests::record(&[1.0, 2.0])), ..Outcome::default() };
-        let text = raw(&[vec![outcome.clone(), outcome], vec![], vec![], vec![]]);
+        let text = raw(&vec![(Mode::HighAlone, vec![outcome.clone()]), (Mode::Shim(3), vec![outcome])]);
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         assert_eq!(lines[3]["latency_ms"], 2.0);
-        assert_eq!(lines[3]["block"], 1);
-        assert_eq!(lines[3]["mode"], "alone");
+        assert_eq!((&lines[1]["mode"], &lines[1]["level"]), (&"alone".into(), &serde_json::Value::Null));
+        assert_eq!(lines[3]["block"], 0);
+        assert_eq!((&lines[3]["mode"], &lines[3]["level"]), (&"shim".into(), &3.into()));
         assert_eq!(lines[3]["role"], "high");
     }
 }

@@ -4,14 +4,18 @@
 //! This is a process of its own (`gpu-sim run -- xbench corun-mode`), so that all of them are on one device and none
 //! outlives it.
 
+use super::levels::Held;
+use crate::ask::Server;
 use crate::child::{PATIENCE, Program};
+use crate::daemon;
 use crate::replay::now_ns;
 use crate::replay::{rate, scale, seconds};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use protocol::control::Preemption;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// From the word to the start, so that both replays have read it.
 const RUN_UP_NS: u64 = 20_000_000;
@@ -38,6 +42,12 @@ pub struct SessionArgs {
     pub(super) shim: Option<PathBuf>,
     #[arg(long)]
     pub(super) server: Option<PathBuf>,
+    /// The batch model's preemption level.
+    #[arg(long, requires = "shim")]
+    pub(super) level: Option<u8>,
+    /// What takes its queues off.
+    #[arg(long, requires = "level")]
+    pub(super) mechanism: Option<String>,
     #[arg(long, requires = "batch")]
     pub(super) threshold: Option<u32>,
     #[arg(long)]
@@ -64,10 +74,14 @@ impl SessionArgs {
                 put(name, path.into());
             }
         }
+        if let Some(mechanism) = &self.mechanism {
+            put("--mechanism", mechanism.into());
+        }
         if let Some(rate) = self.rate {
             put("--rate", rate.to_string().into());
         }
-        for (name, number) in [("--threshold", self.threshold), ("--batch", self.batch)] {
+        let level = self.level.map(u32::from);
+        for (name, number) in [("--level", level), ("--threshold", self.threshold), ("--batch", self.batch)] {
             if let Some(number) = number {
                 put(name, number.to_string().into());
             }
@@ -88,6 +102,11 @@ impl Files<'_> {
     /// What the library in a replay said.
     pub(super) fn log(&self, role: Role) -> PathBuf {
         self.0.join(format!("{}.log", role.name()))
+    }
+
+    /// What the server said of the batch model's suspensions.
+    pub(super) fn held(&self) -> PathBuf {
+        self.0.join("held.json")
     }
 
     fn errors(&self, name: &str) -> PathBuf {
@@ -143,6 +162,11 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     for (_, replay) in &mut replays {
         replay.expect("ready", PATIENCE)?;
     }
+    let low = replays.iter().find(|(role, _)| *role == Role::Low).map(|(_, replay)| replay.pid());
+    let mut watch = match (&args.server, low) {
+        (Some(_), Some(pid)) => Some(Watch::begin(&files, pid, args.level.unwrap_or(1))?),
+        _ => None,
+    };
     let start = now_ns() + RUN_UP_NS;
     for (_, replay) in &mut replays {
         replay.tell(&format!("start {start}"))?;
@@ -153,6 +177,11 @@ pub fn run(args: &SessionArgs) -> Result<()> {
         high.expect("done", 3 * length + PATIENCE)?;
     } else {
         std::thread::sleep(length + Duration::from_nanos(RUN_UP_NS));
+    }
+    if let Some(watch) = watch.take() {
+        let path = files.held();
+        std::fs::write(&path, serde_json::to_string(&watch.end()?)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     for (role, replay) in &mut replays {
         if *role == Role::Low {
@@ -167,6 +196,37 @@ pub fn run(args: &SessionArgs) -> Result<()> {
         server.terminate()?;
     }
     Ok(())
+}
+
+/// What the server says of a program, between two looks.
+#[derive(Debug)]
+struct Watch {
+    server: Server,
+    pid: u32,
+    before: Preemption,
+    begin: Instant,
+}
+
+impl Watch {
+    /// Once the server has heard from the program what came of the level that it asks for.
+    fn begin(files: &Files<'_>, pid: u32, level: u8) -> Result<Self> {
+        let mut server = Server::connect(&files.socket())?;
+        let end = Instant::now() + daemon::PATIENCE;
+        loop {
+            let before = server.find(pid)?;
+            let begin = Instant::now();
+            if let Some(before) = before.filter(|said| level == 1 || !said.how.is_empty()) {
+                return Ok(Self { server, pid, before, begin });
+            }
+            ensure!(begin < end, "xserver does not know at which level process {pid} is");
+            std::thread::sleep(daemon::LOOK);
+        }
+    }
+
+    fn end(mut self) -> Result<Held> {
+        let after = self.server.preemption(self.pid)?;
+        Ok(Held::between(&self.before, &after, self.begin.elapsed().as_secs_f64()))
+    }
 }
 
 fn start_replay(args: &SessionArgs, role: Role, trace: &Path, files: &Files<'_>) -> Result<Program> {
@@ -188,6 +248,12 @@ fn start_replay(args: &SessionArgs, role: Role, trace: &Path, files: &Files<'_>)
             .env("XSCHED_LOG_LEVEL", "debug")
             .env("XSCHED_LOG_FILE", files.log(role));
         let window = [("THRESHOLD", args.threshold), ("BATCH_SIZE", args.batch)];
+        if let (Role::Low, Some(level)) = (role, args.level) {
+            command.env("XSCHED_AUTO_XQUEUE_LEVEL", level.to_string());
+            if let Some(mechanism) = &args.mechanism {
+                command.env("XSCHED_KFD_MECHANISM", mechanism);
+            }
+        }
         for (name, value) in window {
             if let Some(value) = value {
                 command.env(format!("XSCHED_AUTO_XQUEUE_{name}"), value.to_string());

@@ -14,7 +14,6 @@
 //! * `software_us`: to the entry of the low program's last hold request. What the driver, real or simulated, takes from
 //!   then on is not part of it.
 
-mod ask;
 mod board;
 mod figures;
 mod low;

@@ -4,10 +4,10 @@
 //! end of its fixed time. Behind it short kernels keep the program ready until the low one has completed nothing for
 //! longer than its kernels take: then its queue stands, and the last completion was the end of what had been in flight.
 
-use super::ask::Server;
 use super::board::Board;
 use super::session::{Files, PartArgs};
 use super::{Record, Sample};
+use crate::ask::Server;
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
 use crate::replay::{SplitMix64, now_ns, wait_until};

@@ -1,4 +1,4 @@
-//! What the server says of the low program.
+//! What the server says of a program.
 
 use anyhow::{Context, Result, bail};
 use protocol::control::{Preemption, Reply, Request};
@@ -14,20 +14,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to the server, for questions one after the other.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl Server {
-    pub(super) fn connect(socket: &Path) -> Result<Self> {
+    /// # Errors
+    /// Nobody listens there.
+    pub(crate) fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).context("cannot connect to xserver")?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self { stream, decoder: Decoder::new(REPLY_LIMIT) })
     }
 
     /// How deep suspensions of process `pid` reach, and what became of them.
-    pub(super) fn preemption(&mut self, pid: u32) -> Result<Preemption> {
+    ///
+    /// # Errors
+    /// The server does not answer, or knows no such process.
+    pub(crate) fn preemption(&mut self, pid: u32) -> Result<Preemption> {
+        self.find(pid)?.with_context(|| format!("xserver knows no process {pid}"))
+    }
+
+    /// The same; nothing if the server knows no such process, or not yet.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(crate) fn find(&mut self, pid: u32) -> Result<Option<Preemption>> {
         let payload = serde_json::to_vec(&Request::List)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;
         let mut part = [0; 16 * 1024];
@@ -46,7 +59,7 @@ impl Server {
         match serde_json::from_slice(&frame.payload).context("xserver's answer makes no sense")? {
             Reply::List(list) => {
                 let client = list.clients.into_iter().find(|client| client.pid.0 == pid);
-                Ok(client.with_context(|| format!("xserver knows no process {pid}"))?.preemption)
+                Ok(client.map(|client| client.preemption))
             }
             other => bail!("xserver answers {other:?}"),
         }
