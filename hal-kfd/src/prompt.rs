@@ -4,10 +4,15 @@ use std::ptr;
 
 /// The slice that the calling thread asks for, in nanoseconds: the least that Linux gives (`sched(7)`, `sched_setattr(2)`).
 const SLICE: u64 = 100_000;
+/// The lowest real-time priority: in front of every ordinary thread, behind whatever an administrator made real-time.
+const PRIORITY: u32 = 1;
 
-/// Asks the kernel to let the calling thread run soon after it was woken, for a short time at a time: with Linux 6.12 and newer a
-/// thread with a short slice comes before one with a longer one that is running. It gets no more of the processor than before,
-/// and needs no right. Where the kernel does not know slices nothing changes.
+/// Asks the kernel to let the calling thread run as soon as it was woken. It sleeps nearly always, and works for some microseconds.
+///
+/// With the right to do so (CAP_SYS_NICE, or RLIMIT_RTPRIO of at least 1) it gets the lowest real-time priority, which its
+/// children do not inherit. Without, a short slice, for which nobody needs a right: with Linux 6.12 and newer such a thread comes
+/// before one with a longer slice that is running, and gets no more of the processor than before. A thread for which somebody else
+/// has chosen a policy or a priority keeps both.
 pub fn be_prompt() {
     // SAFETY: asks for a number; 0 is the calling thread.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
@@ -15,37 +20,64 @@ pub fn be_prompt() {
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return;
     }
+    // Who has made the program nice wants others to come first.
+    if nice <= 0 && set(libc::SCHED_RR, 0, PRIORITY, 0) {
+        return;
+    }
+    set(libc::SCHED_OTHER, nice, 0, SLICE);
+}
+
+fn set(policy: libc::c_int, nice: libc::c_int, priority: u32, runtime: u64) -> bool {
+    let reset = if priority == 0 { 0 } else { libc::SCHED_FLAG_RESET_ON_FORK };
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER.cast_unsigned(),
-        sched_flags: 0,
+        sched_policy: policy.cast_unsigned(),
+        sched_flags: reset as u64,
         // As it is: the call sets it as well.
         sched_nice: nice,
-        sched_priority: 0,
-        sched_runtime: SLICE,
+        sched_priority: priority,
+        sched_runtime: runtime,
         sched_deadline: 0,
         sched_period: 0,
     };
     // SAFETY: a structure of the size that it says, alive through the call; only the calling thread changes.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, ptr::from_ref(&attributes), 0) };
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, ptr::from_ref(&attributes), 0) == 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn policy() -> libc::c_int {
+        // SAFETY: asks for a number.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
     #[test]
-    fn nothing_but_the_slice_changes() {
-        std::thread::spawn(|| {
+    fn the_thread_itself_is_prompt_and_nobody_that_it_starts() {
+        let thread = std::thread::spawn(|| {
+            // SAFETY: asks for a number.
+            let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            be_prompt();
+            let own = policy();
+            assert!(own == libc::SCHED_OTHER || own == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, "{own}");
+            assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+            // SAFETY: asks for a number.
+            assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, nice);
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_nice_stays_so() {
+        let thread = std::thread::spawn(|| {
             // SAFETY: lowers the calling thread's own priority, which is always allowed.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) };
             be_prompt();
             // SAFETY: asks for a number.
             assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, 3);
-            // SAFETY: asks for a number.
-            assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_OTHER);
-        })
-        .join()
-        .unwrap();
+            assert_eq!(policy(), libc::SCHED_OTHER);
+        });
+        thread.join().unwrap();
     }
 }

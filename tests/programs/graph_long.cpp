@@ -1,7 +1,8 @@
 // run: plain
 /* A graph of 500 kernels of 1 ms, each with a count behind it that the host sees, launched by one call. `graph_long steps` says
- * "ready", launches the graph with the first line of its input, and answers each line with the count; without the word it just
- * runs. */
+ * "ready", launches the graph with the first line of its input, and again with the next one when it is through; it answers each
+ * line with how many kernels have ended. Without the word it just runs. */
+#include <atomic>
 #include <thread>
 
 #include "processes.h"
@@ -27,7 +28,6 @@ int main(int argc, char **argv) {
   for (int i = 0; i < KERNELS; i++) {
     launch_busy(stream, length);
     launch_mix(stream, data, data, n, (gw_u64)i);
-    cpu_mix(want, want, (gw_u64)i);
     CHECK(hipMemsetD32Async((hipDeviceptr_t)count, i + 1, 1, stream));
   }
   CHECK(hipStreamEndCapture(stream, &graph));
@@ -38,18 +38,29 @@ int main(int argc, char **argv) {
   }
   /* 5.2.3 comes back from the launch when most of the graph has run. */
   std::thread launch;
+  std::atomic<bool> through{true};
+  unsigned runs = 0;
   auto run = [&] {
     CHECK(hipGraphLaunch(exec, stream));
     CHECK(hipStreamSynchronize(stream));
+    through = true;
+  };
+  auto start = [&] {
+    if (launch.joinable()) launch.join();
+    through = false;
+    *count = 0;
+    runs++;
+    launch = std::thread(run);
   };
   char line[16];
   while (steps && fgets(line, sizeof line, stdin) != nullptr) {
-    if (!launch.joinable()) launch = std::thread(run);
-    printf("%u\n", *count);
+    if (through) start();
+    printf("%u\n", (runs - 1) * KERNELS + *count);
     fflush(stdout);
   }
-  if (!launch.joinable()) launch = std::thread(run);
+  if (!launch.joinable()) start();
   launch.join();
+  for (unsigned i = 0; i < runs * KERNELS; i++) cpu_mix(want, want, i % KERNELS);
   REQUIRE(*count == (unsigned)KERNELS, "%u of %d kernels", *count, KERNELS);
   SAME_WORDS(data, want, "the graph");
   CHECK(hipGraphExecDestroy(exec));

@@ -14,12 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xqueue", &["protocol"]),
     ("policies", &["protocol"]),
     ("hal-kfd", &["hip-sys"]),
-    ("hal-hip", &["xqueue", "hal-kfd", "hip-sys"]),
+    ("hal-hip", &["xqueue", "hip-sys"]),
     ("shim", &["hal-hip", "hal-kfd", "xqueue", "policies", "protocol", "hip-sys"]),
     ("xserver", &["policies", "hal-kfd", "protocol", "hip-sys"]),
     ("xcli", &["policies", "hal-kfd", "protocol", "hip-sys"]),
     ("gpu-sim", &["hip-sys"]),
-    ("xbench", &["protocol", "policies", "hip-sys"]),
+    ("xbench", &["protocol", "hip-sys"]),
     ("tests", &[]),
 ];
 

@@ -246,7 +246,7 @@ fn a_program_that_waits_on_the_host_for_a_suspended_one_finishes() {
     assert_eq!(high.suspensions, 0, "{high:?}");
 }
 
-/// How far the graph of `graph_long` is.
+/// How many kernels of `graph_long` have ended.
 fn kernels_done(low: &mut Started) -> u32 {
     low.running.answer();
     low.running.line().parse().expect("a number")
@@ -280,7 +280,7 @@ fn a_graph_stands_still_in_the_middle() {
         (held() == Some(before)).then(|| assert_eq!(done, later, "kernels that ended while it was held"))?;
         Some(done)
     });
-    assert!((1..500).contains(&done), "{done}");
+    assert!(!done.is_multiple_of(500), "{done}");
     high.running.let_go();
     let (_, high) = high.finish();
     assert_eq!(high.suspensions, 0, "{high:?}");
