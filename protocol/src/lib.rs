@@ -15,6 +15,7 @@ pub mod operation;
 pub mod outside;
 pub mod page;
 pub mod policy;
+pub mod report;
 pub mod socket;
 pub mod status;
 pub mod time;

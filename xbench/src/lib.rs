@@ -7,6 +7,7 @@
 //! * [`launch_path`]: what the preloaded library adds to a launch
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`preempt`]: from an urgent launch until it runs, for each preemption level
+//! * [`card`]: the measured parts of `xcli report`
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
@@ -16,6 +17,7 @@
 
 mod ask;
 pub mod cache;
+pub mod card;
 mod child;
 pub mod compare;
 pub mod corun;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, corun, launch_path, preempt, replay, sim};
+use xbench::{WrongInput, card, corun, launch_path, preempt, replay, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -45,6 +45,9 @@ enum Command {
     /// library that lie beside this program. All settings take about four minutes; run it on an idle machine. The exit code
     /// is 1 if a level that is asked for was not in force; limits that are missed are told and do not change it.
     Preempt(preempt::PreemptArgs),
+    /// A part of what `xcli report` asks for, as JSON.
+    #[command(hide = true)]
+    Card(card::CardArgs),
     /// A process of `preempt`.
     #[command(hide = true)]
     PreemptPart(preempt::PartArgs),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -47,7 +47,7 @@ macro_rules! functions {
 functions! {
     hipRuntimeGetVersion hipGetDeviceCount hipSetDevice hipDeviceSynchronize
     hipMalloc hipFree hipHostMalloc hipHostFree hipHostRegister hipHostUnregister hipHostGetDevicePointer hipMemcpy hipMemsetAsync
-    hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery
+    hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery hipStreamWaitEvent
     hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventQuery hipEventElapsedTime
     hipModuleLoadData hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel
 }

@@ -218,6 +218,18 @@ impl Stream {
         Self { api: Arc::clone(api), handle: hipStream_t::NULL }
     }
 
+    /// The runtime's own handle, valid as long as the value.
+    pub(crate) fn handle(&self) -> hipStream_t {
+        self.handle
+    }
+
+    /// Lets what is submitted from now on wait for the work before the event's last record.
+    pub fn wait(&self, event: &Event) -> Result<(), HipError> {
+        // SAFETY: stream and event are live; the flags must be 0.
+        let code = unsafe { (self.api.hipStreamWaitEvent)(self.handle, event.handle, 0) };
+        check("hipStreamWaitEvent", code)
+    }
+
     /// Launches `function`.
     ///
     /// # Safety

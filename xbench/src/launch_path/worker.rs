@@ -7,6 +7,7 @@ use super::target::Runtime;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
@@ -151,6 +152,14 @@ impl Worker {
             command.envs(shim.environment.iter().map(|(name, value)| (name, value)));
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: the closure makes one system call and allocates nothing. A worker is of no use to anybody when this
+        // process was killed.
+        unsafe {
+            command.pre_exec(|| {
+                let signal = Some(rustix::process::Signal::KILL);
+                rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
+            })
+        };
         let mut process = command.spawn().context("cannot start a worker")?;
         let commands = process.stdin.take().context("the worker has no standard input")?;
         let answers = process.stdout.take().context("the worker has no standard output")?;
