@@ -8,6 +8,7 @@ mod process;
 use crate::ask::{self, Failure};
 use crate::place::Place;
 use crate::table::plain;
+pub use machine::{Gpu, Machine};
 use protocol::control::{List, Reply, Request};
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 //! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
 //! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
 //! log tells of them; `outside` queues of any process suspended and resumed; `doctor` what the machine offers and why a process
-//! is scheduled or is not; `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be sent; `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
 mod amd_log;
 mod ask;
@@ -13,6 +13,7 @@ mod list;
 mod outside;
 mod place;
 mod queues;
+mod report;
 mod run;
 mod server;
 mod table;
@@ -131,6 +132,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write a file that says what this machine is and how giveway fares on it, to be sent to its developers
+    ///
+    /// Takes 10 minutes at most: releases, driver and devices, what a launch takes, windows, small programs whose memory is
+    /// compared; with --try-level2 what it takes to take queues off the hardware. Measured by xbench, which lies beside xcli. No
+    /// names of hosts or users, no command lines, no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o FILE.
+    /// Exit code 1 if a part is missing or has an error; 2 if nothing was done.
+    Report(report::ReportArgs),
     /// Suspend a process that was not preloaded: take its queues off the GPU, until `xcli resume`
     ///
     /// xserver does it through the driver's debugger (Linux 6.5, KFD 1.13), and one is started where none runs: when it ends,
@@ -191,6 +199,7 @@ fn main() -> ExitCode {
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Hooks { conservative, json } => hooks(conservative, json),
             Command::Doctor { pid, json } => doctor(&place, pid, json),
+            Command::Report(args) => report::run(&args, &place),
             Command::Queues { pid, amd_log, json } => queues(&place, pid, amd_log.as_deref(), json),
             Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
             Command::Resume { outside } => order(Order::Resume, &place, &outside),

@@ -11,9 +11,24 @@ use std::path::{Path, PathBuf};
 /// A GPU of the topology.
 #[derive(Debug)]
 pub struct Gpu {
-    gpu_id: u32,
+    /// The driver's number of it.
+    pub gpu_id: u32,
     target: u64,
-    facts: Result<Facts, String>,
+    device: Option<Device>,
+    /// What holding is decided by.
+    pub facts: Result<Facts, String>,
+}
+
+impl Gpu {
+    /// Such as `gfx90a`.
+    pub fn target(&self) -> String {
+        target(self.target)
+    }
+
+    /// A number from its properties.
+    pub fn property(&self, name: &str) -> Option<u64> {
+        self.device.as_ref()?.property(name)
+    }
 }
 
 /// What there is to see.
@@ -22,10 +37,13 @@ pub struct Machine {
     /// Seen as a process sees it, in its root.
     of: Option<u32>,
     /// Whether the device can be opened, or why not; the device file is there.
-    device: Result<(), io::Error>,
-    simulated: bool,
-    gpus: Vec<Gpu>,
-    runtimes: Vec<PathBuf>,
+    pub device: Result<(), io::Error>,
+    /// The device is `gpu-sim`'s.
+    pub simulated: bool,
+    /// By their numbers.
+    pub gpus: Vec<Gpu>,
+    /// Files of HIP's runtime.
+    pub runtimes: Vec<PathBuf>,
     library: Result<PathBuf, String>,
 }
 
@@ -53,12 +71,13 @@ impl Machine {
 fn gpus(kfd: &Kfd, sys: &Path, simulated: bool) -> Vec<Gpu> {
     let mut devices = topology::devices(&sys.join("class/kfd/kfd"));
     devices.sort_by_key(|device| device.gpu_id);
-    let gpu = |device: &Device| Gpu {
+    let gpu = |device: Device| Gpu {
         gpu_id: device.gpu_id,
         target: device.property("gfx_target_version").unwrap_or(0),
         facts: Facts::read(kfd, sys, device.gpu_id, simulated).map_err(|errno| errno.to_string()),
+        device: Some(device),
     };
-    devices.iter().map(gpu).collect()
+    devices.into_iter().map(gpu).collect()
 }
 
 /// Files of HIP's runtime where it usually is, and where the environment says.
@@ -183,8 +202,10 @@ mod tests {
     };
 
     fn said(device: Result<(), io::Error>, facts: Vec<Facts>) -> (bool, String) {
-        let gpus =
-            facts.into_iter().map(|facts| Gpu { gpu_id: 7, target: 90_010, facts: Ok(facts) }).collect();
+        let gpus = facts
+            .into_iter()
+            .map(|facts| Gpu { gpu_id: 7, target: 90_010, device: None, facts: Ok(facts) })
+            .collect();
         let (runtimes, library) = (Vec::new(), Ok("/x/libshimhip.so".into()));
         let machine = Machine { of: None, device, simulated: false, gpus, runtimes, library };
         let mut report = Report { ok: true, ..Report::default() };

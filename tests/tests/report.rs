@@ -1,0 +1,133 @@
+//! `xcli report` on a simulated GPU: that every part is there, that nothing of a person is in it, and that queues are taken off
+//! the hardware only where that was allowed.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tests::{Finished, Gpu, Run};
+
+/// What must not be in any report, wherever it comes from.
+const MARKS: [&str; 6] =
+    ["zebrahome", "zebrauser", "zebrahost", "zebrasocket", "zebratoken", "zebraargument"];
+
+/// A folder to be at home in, which has a mark in its name.
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { folder: tempfile::Builder::new().prefix("zebrahome").tempdir().expect("a folder") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `xcli report --short` on a machine of another name, at home in this folder.
+    fn report(&self, gpu: &Gpu, options: &[&str]) -> Run {
+        let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
+        let script = "echo zebrahost.example.org > /proc/sys/kernel/hostname && exec \"$@\"";
+        let words = ["--uts", "sh", "-c", script, "sh"];
+        let run =
+            words.iter().fold(gpu.run_executable(Path::new("/usr/bin/unshare")), |run, word| run.arg(*word));
+        let run = run.arg(xcli.display().to_string()).arg("report").arg("--short").arg("-o");
+        let run = run.arg(self.path("report.json").display().to_string());
+        let run = options.iter().fold(run, |run, word| run.arg(*word));
+        run.env("HOME", &self.folder.path().display().to_string())
+            .env("USER", "zebrauser")
+            .env("LOGNAME", "zebrauser")
+            .env("HOSTNAME", "zebrahost")
+            .env("XSCHED_SOCKET", &self.path("zebrasocket.sock").display().to_string())
+            .env("SECRET_TOKEN", "zebratoken")
+            .limit(Duration::from_secs(600))
+    }
+
+    /// The report that a run left, in which no mark is.
+    fn read(&self, run: &Finished) -> Value {
+        let text = std::fs::read_to_string(self.path("report.json"))
+            .unwrap_or_else(|error| panic!("no report: {error}\n{}", run.stderr));
+        for mark in MARKS {
+            assert!(!text.contains(mark), "{mark} is in the report:\n{text}");
+        }
+        // Something was there to be taken out.
+        assert!(text.contains("nobody listens on <home>"), "{text}");
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((run.code, &report["complete"]), (0, &Value::Bool(true)), "{}\n{text}", run.stderr);
+        assert_eq!(report["simulated"], true);
+        for (name, part) in report["parts"].as_object().expect("parts") {
+            assert_eq!(part["error"], Value::Null, "{name}");
+            assert_ne!(part["result"].is_null(), part["skipped"].is_null(), "{name}");
+        }
+        report
+    }
+}
+
+/// Names of the modes, all of which have passed with all programs.
+fn modes(report: &Value) -> Vec<&str> {
+    let modes = report["parts"]["conformance"]["result"]["modes"].as_array().expect("modes");
+    for mode in modes {
+        assert_eq!(mode["passed"], true, "{mode}");
+        assert_eq!(mode["programs"].as_array().map(Vec::len), Some(9), "{mode}");
+    }
+    modes.iter().map(|mode| mode["name"].as_str().expect("a name")).collect()
+}
+
+/// What the device was asked about queues that are there.
+fn requests(run: &Finished) -> u64 {
+    run.stats().ioctls("update_queue") + run.stats().ioctls("dbg_trap")
+}
+
+#[test]
+fn a_report_holds_nothing_unless_it_may() {
+    let home = Home::new();
+    let gpu = Gpu::take();
+    let run = home.report(&gpu, &[]).with_stats().finish();
+    let report = home.read(&run);
+    assert_eq!((&report["holds"], requests(&run)), (&Value::from(0), 0), "nothing was held");
+    assert!(report["parts"]["holds"]["skipped"].is_string());
+    assert_eq!(modes(&report), ["native", "forward", "queues", "defer", "chaos:1"]);
+    let versions = &report["parts"]["versions"]["result"];
+    assert_eq!(versions["environment"]["XSCHED_SOCKET"], "(a path)");
+    assert_eq!(versions["gpus"][0]["target"], tests::arch().as_str());
+    let figures = report["parts"]["launch_path"]["result"]["figures"].as_array().expect("figures");
+    for name in ["real_native_ns", "real_shim_ns", "forward_added_ns", "direct_added_ns"] {
+        assert!(figures.iter().any(|figure| figure["name"] == name), "{name}");
+    }
+    let rows = report["parts"]["window"]["result"]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 16);
+    for row in rows {
+        assert!(row["kernels_per_s"].as_f64() > Some(0.0) && row["idle_us"]["n"] == 3, "{row}");
+    }
+}
+
+#[test]
+fn with_level_2_holds_are_measured_and_checked_beside_another_program() {
+    let home = Home::new();
+    let gpu = Gpu::take();
+    // A HIP program whose command line is nobody's business, on a device of its own. Three requests a second leave the
+    // processors to the report.
+    let model = tests::workspace().join("examples/traces/resnet18_bs1.json");
+    let beside = ["replay", &model.display().to_string(), "--rate=3", "--seconds=600"]
+        .into_iter()
+        .fold(gpu.product("xbench"), |run, word| run.arg(word))
+        .arg(format!("--record={}", home.path("zebraargument").display()))
+        .start();
+    let run = home.report(&gpu, &["--try-level2", "--yes"]).with_stats().finish();
+    assert!(beside.program().is_some(), "it runs all the time\n{}", beside.report());
+    drop(beside);
+    let report = home.read(&run);
+    assert_eq!(modes(&report), ["native", "forward", "queues", "defer", "chaos:1", "hold"]);
+    assert!(run.stderr.contains("hang or reset the GPU"), "{}", run.stderr);
+    let rows = report["parts"]["holds"]["result"]["mechanisms"].as_array().expect("mechanisms");
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(row["error"], Value::Null, "{row}");
+        assert!(row["idle"]["hold_us"]["n"] == 8 && row["probe"]["hold_us"].is_number(), "{row}");
+        assert!(row["stood"] == row["interrupted"], "a kernel that was held went on: {row}");
+        assert!(row["interrupted"].as_u64() > Some(0), "{row}");
+    }
+    // Each hold of a queue is a request of its own, or one for several.
+    let holds = report["holds"].as_u64().expect("a number");
+    assert!(holds >= 24 && requests(&run) >= 24, "{holds} holds, {} requests", requests(&run));
+}

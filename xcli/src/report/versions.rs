@@ -1,0 +1,204 @@
+//! Releases, driver and devices: what this machine is, as far as it matters for holding and launching.
+//!
+//! Only what is named here gets into a report: no serial number, no place on a bus, no variable whose value is a path.
+
+use super::format::{Gpu, Versions};
+use crate::doctor::Machine;
+use hal_kfd::Kind;
+use hal_kfd::probe::{self, Choice};
+use protocol::config::VARIABLES;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Numbers of a GPU's `properties`.
+const PROPERTIES: [&str; 29] = [
+    "simd_count",
+    "simd_per_cu",
+    "max_waves_per_simd",
+    "wave_front_size",
+    "array_count",
+    "simd_arrays_per_engine",
+    "cu_per_simd_array",
+    "lds_size_in_kb",
+    "num_xcc",
+    "num_gws",
+    "num_cp_queues",
+    "num_sdma_engines",
+    "num_sdma_xgmi_engines",
+    "num_sdma_queues_per_engine",
+    "max_slots_scratch_cu",
+    "gfx_target_version",
+    "vendor_id",
+    "device_id",
+    "family_id",
+    "fw_version",
+    "sdma_fw_version",
+    "capability",
+    "capability2",
+    "debug_prop",
+    "cwsr_size",
+    "ctl_stack_size",
+    "eop_buffer_size",
+    "max_engine_clk_fcompute",
+    "max_engine_clk_ccompute",
+];
+
+/// Parameters of the driver.
+const PARAMETERS: [&str; 13] = [
+    "cwsr_enable",
+    "sched_policy",
+    "mes",
+    "mes_kiq",
+    "uni_mes",
+    "hws_max_conc_proc",
+    "hws_gws_support",
+    "queue_preemption_timeout_ms",
+    "halt_if_hws_hang",
+    "max_num_of_queues_per_device",
+    "noretry",
+    "gpu_recovery",
+    "lockup_timeout",
+];
+
+/// Variables of HIP and what lies below it, beside those of giveway.
+const ENVIRONMENT: [&str; 17] = [
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "GPU_MAX_HW_QUEUES",
+    "AMD_DIRECT_DISPATCH",
+    "AMD_SERIALIZE_KERNEL",
+    "AMD_SERIALIZE_COPY",
+    "DEBUG_HIP_DYNAMIC_QUEUES",
+    "HIP_LAUNCH_BLOCKING",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HSA_XNACK",
+    "HSA_CU_MASK",
+    "HSA_ENABLE_SDMA",
+    "HSA_ENABLE_INTERRUPT",
+    "HSA_NO_SCRATCH_RECLAIM",
+    "HSA_USERPTR_FOR_PAGED_MEM",
+];
+
+/// The part, and why it is not all there.
+pub fn look(machine: &Machine) -> (Versions, Option<String>) {
+    let uname = rustix::system::uname();
+    let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let module = Path::new("/sys/module/amdgpu");
+    let kfd = machine.gpus.iter().find_map(|gpu| gpu.facts.as_ref().ok()).map(|facts| facts.version);
+    let versions = Versions {
+        giveway: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: text(uname.release()),
+        machine: text(uname.machine()),
+        distribution: field(&release, "ID"),
+        distribution_version: field(&release, "VERSION_ID"),
+        runtimes: names(machine),
+        kfd: kfd.map(|(major, minor)| format!("{major}.{minor}")),
+        amdgpu: line(&module.join("version")),
+        parameters: PARAMETERS
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), line(&module.join("parameters").join(name))?)))
+            .collect(),
+        environment: environment(|name| std::env::var(name).ok()),
+        gpus: machine.gpus.iter().map(gpu).collect(),
+    };
+    let error = match &machine.device {
+        Err(error) => Some(format!("/dev/kfd cannot be opened: {error}")),
+        Ok(()) if machine.gpus.is_empty() => Some("the driver shows no GPU".to_owned()),
+        Ok(()) => versions.gpus.iter().find_map(|gpu| gpu.error.clone()),
+    };
+    (versions, error)
+}
+
+/// The names of the runtime's files, whose releases they say.
+fn names(machine: &Machine) -> Vec<String> {
+    let name = |path: &std::path::PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
+    let mut names: Vec<String> = machine.runtimes.iter().filter_map(name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A value of os-release, without its quotes.
+fn field(release: &str, name: &str) -> Option<String> {
+    let value = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned())
+}
+
+fn line(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The variables that are set. The value of one that is a path is not told.
+fn environment(value: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+    let ours = VARIABLES.iter().map(|variable| (variable.name, variable.values.starts_with("a path")));
+    let known = ours.chain(ENVIRONMENT.iter().map(|name| (*name, false)));
+    let set = known.filter_map(|(name, is_path)| {
+        let value = value(name).filter(|value| !value.is_empty())?;
+        Some((name.to_owned(), if is_path { "(a path)".to_owned() } else { value }))
+    });
+    set.collect()
+}
+
+fn gpu(gpu: &crate::doctor::Gpu) -> Gpu {
+    let properties =
+        PROPERTIES.iter().filter_map(|name| Some(((*name).to_owned(), gpu.property(name)?))).collect();
+    let mut made = Gpu {
+        target: gpu.target(),
+        properties,
+        scheduler: None,
+        cwsr: None,
+        debugger: None,
+        mechanisms: BTreeMap::new(),
+        error: None,
+    };
+    match &gpu.facts {
+        Ok(facts) => {
+            made.scheduler = Some(facts.scheduler.to_string());
+            (made.cwsr, made.debugger) = (facts.cwsr, Some(facts.debugger));
+            for kind in [Kind::UpdateQueue, Kind::DebugTrap] {
+                let said = match probe::choose(Choice::Only(kind), facts, false) {
+                    Ok(_) => "yes".to_owned(),
+                    Err(refusal) => refusal.to_string(),
+                };
+                made.mechanisms.insert(kind.name().to_owned(), said);
+            }
+        }
+        Err(why) => made.error = Some(format!("the driver says nothing of a GPU: {why}")),
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_that_matter_are_told_and_no_paths() {
+        let all = environment(|name| Some(format!("{name}-value")));
+        assert_eq!(all["HSA_XNACK"], "HSA_XNACK-value");
+        assert_eq!(all["XSCHED_POLICY"], "XSCHED_POLICY-value");
+        for path in ["XSCHED_SOCKET", "XSCHED_LOG_FILE", "XSCHED_HIP_LIB"] {
+            assert_eq!(all[path], "(a path)");
+        }
+        assert_eq!(all.len(), VARIABLES.len() + ENVIRONMENT.len());
+        assert!(environment(|_| Some(String::new())).is_empty());
+    }
+
+    #[test]
+    fn no_property_tells_one_device_from_another() {
+        for name in ["unique_id", "location_id", "domain", "hive_id", "drm_render_minor"] {
+            assert!(!PROPERTIES.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_read() {
+        let release = "PRETTY_NAME=\"X 1\"\nID=debian\nVERSION_ID=\"12\"\n";
+        assert_eq!(field(release, "ID").as_deref(), Some("debian"));
+        assert_eq!(field(release, "VERSION_ID").as_deref(), Some("12"));
+        assert_eq!(field(release, "VARIANT"), None);
+    }
+}
