@@ -186,13 +186,16 @@ fn copies(machine: &Machine, round: u64) -> Result<()> {
 fn frees(machine: &Machine, round: u64) -> Result<()> {
     let stream = machine.hip.stream()?;
     let mut known = machine.known(round + 6)?;
-    for value in 0..12 {
-        let source = machine.known(value + 100)?;
-        machine.mix_with(&stream, &mut known, &source, value)?;
-        // Before anybody has waited for the kernel that reads it.
-        drop(source);
-        let mut other = machine.known(value + 200)?;
-        machine.mix(&stream, &mut other, value)?;
+    for value in 0..6 {
+        let sources = (0..4).map(|i| machine.known(10 * value + i + 100)).collect::<Result<Vec<_>>>()?;
+        // What is behind this has not begun when its memory is freed.
+        machine.kernels.busy(&stream, 1_000_000, BusyShape::ONE)?;
+        for source in &sources {
+            machine.mix_with(&stream, &mut known, source, value)?;
+        }
+        drop(sources);
+        // Takes the place of what is gone.
+        machine.known(value + 200)?;
     }
     machine.compare(&known)
 }
