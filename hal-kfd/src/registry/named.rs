@@ -25,7 +25,7 @@ impl Registry {
     /// Why the first that failed did. What this call has taken off is put back; where that fails as well it stays the
     /// session's, and [`Registry::resume_for`] tries again.
     pub fn suspend_for(&self, session: u64, named: Option<&[u32]>) -> Result<(), Refused> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let ids: Vec<u32> = match named {
             Some(ids) => ids.to_vec(),
             None => inner.queues.values().filter(|queue| queue.is_compute()).map(|queue| queue.id).collect(),
@@ -61,7 +61,7 @@ impl Registry {
     /// # Errors
     /// Why the first that failed did. It stays its session's, so that it can be tried again.
     pub fn resume_for(&self, session: u64, named: Option<&[u32]>) -> Result<(), Refused> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let of_session = |inner: &Inner| {
             inner
                 .queues
