@@ -35,6 +35,7 @@ static int child(int input, int output) {
   gw_u64 *data = device_words(want);
   launch_busy(stream, 1 * MS);
   CHECK(hipStreamSynchronize(stream));
+  SAME_WORDS(data, want, "what was copied, by queues that are made for it");
   gw_u64 step = 0;
   char request, answer = 'r';
   while (write(output, &answer, 1) == 1 && read(input, &request, 1) == 1) {
@@ -161,6 +162,7 @@ int main() {
   close(requests);
   waiting.join();
   REQUIRE(WIFEXITED(ended) && WEXITSTATUS(ended) == 42, "status %x, and %d others", (int)ended, (int)others);
+  count = 0;
   GIVES(XKfdListQueues(session, nullptr, &count), kXKfdErrorNotFound);
   GIVES(XKfdSuspend(session, nullptr, 0), kXKfdErrorNotFound);
   FINE(XKfdClose(session));
