@@ -147,11 +147,10 @@ fn pass_signal_on(pid: libc::pid_t) {
 
 /// `pthread_join` returns before the kernel has ended what the thread traced; the next one could not trace it yet.
 fn wait_for_the_end_of(tid: libc::pid_t) {
-    let begin = Instant::now();
+    let (begin, pid) = (Instant::now(), std::process::id());
     // SAFETY: sends nothing: looks whether the thread is there.
-    while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) } == 0
-        && begin.elapsed() < LAST_SEEN
-    {
+    let is_there = || unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) } == 0;
+    while is_there() && begin.elapsed() < LAST_SEEN {
         thread::sleep(LOOK);
     }
 }
