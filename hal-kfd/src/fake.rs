@@ -1,6 +1,6 @@
 //! A driver for tests: keeps queues as the real one does, logs what it was asked, and fails when told to.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hip_sys::kfd::{self, Ioctl as _, Plain as _, debug, debug::Operation as _};
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub struct State {
     pub session: bool,
     /// Queues do not come off for a debugger.
     pub hangs: bool,
+    /// Queues that a debugger's suspend passes over, as those that are being destroyed.
+    pub left_alone: BTreeSet<u32>,
     /// Request numbers; DBG_TRAP's are 0x100 and the operation.
     pub log: Vec<u32>,
     /// For the next calls about queues, one each; `None` succeeds.
@@ -110,11 +112,13 @@ impl State {
             debug::SuspendQueues::OP => {
                 let a: debug::SuspendQueues = trap.get();
                 if self.hangs {
-                    return Ok(self.each(a.queue_array_ptr, a.num_queues, |_| None));
+                    return Ok(self.each(a.queue_array_ptr, a.num_queues, |_, _| None));
                 }
-                Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
-                    queue.suspended |= !queue.new;
-                    Some(!queue.new)
+                let left_alone = self.left_alone.clone();
+                Ok(self.each(a.queue_array_ptr, a.num_queues, |id, queue| {
+                    let takes = !queue.new && !left_alone.contains(&id);
+                    queue.suspended |= takes;
+                    Some(takes)
                 }))
             }
             debug::ResumeQueues::OP => {
@@ -123,7 +127,7 @@ impl State {
                     self.queues.values_mut().for_each(|queue| queue.suspended = false);
                     return Ok(self.queues.len() as i32);
                 }
-                Ok(self.each(a.queue_array_ptr, a.num_queues, |queue| {
+                Ok(self.each(a.queue_array_ptr, a.num_queues, |_, queue| {
                     queue.suspended = false;
                     Some(true)
                 }))
@@ -133,12 +137,17 @@ impl State {
     }
 
     /// Changes queues, or not (false), or fails to (`None`).
-    fn each(&mut self, at: u64, count: u32, mut change: impl FnMut(&mut FakeQueue) -> Option<bool>) -> i32 {
+    fn each(
+        &mut self,
+        at: u64,
+        count: u32,
+        mut change: impl FnMut(u32, &mut FakeQueue) -> Option<bool>,
+    ) -> i32 {
         // SAFETY: the caller's array, as the interface says; it waits for us.
         let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
         let mut done = 0;
         for id in ids {
-            match self.queues.get_mut(id).map(&mut change) {
+            match self.queues.get_mut(id).map(|queue| change(*id, queue)) {
                 Some(Some(true)) => done += 1,
                 Some(None) => *id |= debug::QUEUE_ERROR,
                 Some(Some(false)) | None => *id |= debug::QUEUE_INVALID,

@@ -11,7 +11,7 @@
 //! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
 //!
 //! Structures and numbers of the driver's interface are in [`hip_sys::kfd`] and nowhere else. Nothing here decides
-//! when to hold, reads the environment, starts a thread or waits for another one.
+//! when to hold, reads the environment, or starts a thread, but for the short one that a request about another process needs.
 
 #[cfg(test)]
 mod fake;
@@ -24,6 +24,7 @@ pub mod queue;
 pub mod registry;
 pub mod session;
 pub mod topology;
+mod trace;
 
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::Kind;

@@ -1,12 +1,10 @@
 //! Control of another process's queues, for programs that were not preloaded: what the driver allows a debugger.
 //!
-//! The driver asks that the calling thread traces the target (`ptrace`). A traced thread stops at each signal until its tracer
-//! lets it go on, so that the target is traced only as long as a request takes. The debug session itself stays, and belongs
-//! to the attaching process: when that ends, the driver resumes everything.
+//! The driver asks that the calling thread traces the target (`ptrace`), which is done only as long as a request takes. The debug
+//! session itself stays, and belongs to the attaching process: when that ends, the driver resumes everything.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use hip_sys::kfd::debug::{self, QueueEntry};
@@ -15,9 +13,7 @@ use crate::kernel::{Errno, Kernel, Kfd};
 use crate::mechanism::Kind;
 use crate::probe::{self, Choice, Facts, Refusal};
 use crate::session::{self, Fate};
-
-/// Where Yama says what it forbids.
-const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+use crate::trace::{Target, YAMA, yama};
 
 /// Why a process cannot be controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,64 +84,11 @@ fn problem(errno: Errno, begun: bool) -> Problem {
     }
 }
 
-fn yama() -> Option<u32> {
-    std::fs::read_to_string(YAMA).ok()?.trim().parse().ok()
-}
-
-/// The calling thread traces a process as long as this lives.
-#[derive(Debug)]
-struct Trace {
-    pid: libc::pid_t,
-}
-
-impl Trace {
-    /// Begins to trace, without stopping the process.
-    fn new(pid: libc::pid_t) -> Result<Self, Problem> {
-        let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: touches no memory of ours; a process that is not there is an error.
-        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) } == 0 {
-            return Ok(Self { pid });
-        }
-        Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ESRCH) => Problem::NoProcess,
-            Some(libc::EPERM) => Problem::NotTraceable(yama()),
-            errno => Problem::Failed(Errno(errno.unwrap_or(libc::EIO))),
-        })
-    }
-}
-
-impl Drop for Trace {
-    /// Lets it go: a process can be let go only while it stands, and what it stands at may be a signal that it must get.
-    fn drop(&mut self) {
-        let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: as above.
-        unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, self.pid, none, none) };
-        let mut status = 0;
-        loop {
-            // SAFETY: a status to be filled, alive through the call.
-            let waited = unsafe { libc::waitpid(self.pid, &raw mut status, libc::__WALL) };
-            match waited {
-                _ if waited == self.pid => break,
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                _ => return,
-            }
-        }
-        if !libc::WIFSTOPPED(status) {
-            return;
-        }
-        // A stop without an event of ptrace's is the delivery of a signal.
-        let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
-        let signal = std::ptr::without_provenance_mut::<libc::c_void>(signal as usize);
-        // SAFETY: as above.
-        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, none, signal) };
-    }
-}
-
 /// A hold on another process. When this is dropped, or this process ends, everything of it goes on.
 #[derive(Debug)]
 pub struct Attachment {
     kernel: Arc<dyn Kernel>,
-    pid: libc::pid_t,
+    target: Target,
     info: debug::RuntimeInfo,
     /// The session has ended.
     ended: bool,
@@ -157,16 +100,17 @@ impl Attachment {
     /// # Errors
     /// Why not.
     pub fn new(kernel: Arc<dyn Kernel>, pid: i32) -> Result<Self, Problem> {
-        let trace = Trace::new(pid)?;
-        let begun = session::begin(&*kernel, pid.cast_unsigned());
-        drop(trace);
-        let info = begun.map_err(|errno| problem(errno, false))?;
-        Ok(Self { kernel, pid, info, ended: false })
+        let target = Target::new(pid)?;
+        let info = target.traced(|seized| {
+            seized?;
+            session::begin(&*kernel, pid.cast_unsigned()).map_err(|errno| problem(errno, false))
+        })??;
+        Ok(Self { kernel, target, info, ended: false })
     }
 
     /// The process.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.target.pid
     }
 
     /// Whether its runtime has enabled debugging, without which queues can be seen and not suspended.
@@ -174,18 +118,18 @@ impl Attachment {
         self.info.runtime_state == debug::STATE_ENABLED
     }
 
-    fn traced<T>(&self, request: impl FnOnce(u32) -> Result<T, Errno>) -> Result<T, Problem> {
-        let trace = match Trace::new(self.pid) {
+    fn traced<T: Send>(&self, request: impl FnOnce(u32) -> Result<T, Errno> + Send) -> Result<T, Problem> {
+        let pid = self.target.pid.cast_unsigned();
+        self.target.traced(|seized| match seized {
             // Somebody else traces it by now. The driver may know us all the same, as who has the session; what is held must
             // not stay so for want of a question.
-            Err(why @ Problem::NotTraceable(_)) => Err(why),
-            other => Ok(other?),
-        };
-        let result = request(self.pid.cast_unsigned());
-        match (result, trace) {
-            (Err(Errno(libc::EPERM)), Err(why)) => Err(why),
-            (result, _) => result.map_err(|errno| problem(errno, true)),
-        }
+            Err(why @ Problem::NotTraceable(_)) => request(pid).map_err(|errno| match errno {
+                Errno(libc::EPERM) => why,
+                errno => problem(errno, true),
+            }),
+            Err(why) => Err(why),
+            Ok(()) => request(pid).map_err(|errno| problem(errno, true)),
+        })?
     }
 
     /// Its queues, with addresses and sizes.
@@ -238,14 +182,18 @@ impl Attachment {
     /// Ends the hold and says how that went.
     ///
     /// # Errors
-    /// Why not. It is not tried again.
-    pub fn end(mut self) -> Result<(), Problem> {
-        self.ended = true;
-        self.traced(|pid| session::end(&*self.kernel, pid))
+    /// Why not. Where there is nothing left to be ended that counts as the end; else it can be tried again, and is when this is
+    /// dropped.
+    pub fn end(&mut self) -> Result<(), Problem> {
+        if self.ended {
+            return Ok(());
+        }
+        let result = self.traced(|pid| session::end(&*self.kernel, pid));
+        self.ended = matches!(result, Ok(()) | Err(Problem::Lost | Problem::NoProcess | Problem::NoDevice));
+        result
     }
 
-    /// For a process that has gone, and its session with it: nothing is asked of it any more, because its number may be
-    /// another process's by now.
+    /// For a process that has gone, and its session with it: nothing is asked of it any more.
     pub fn forget(mut self) {
         self.ended = true;
     }
@@ -253,11 +201,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
         // The process may have gone, and with it the session.
-        let _ = self.traced(|pid| session::end(&*self.kernel, pid));
+        let _ = self.end();
     }
 }
 
@@ -265,6 +210,10 @@ impl Drop for Attachment {
 mod tests {
     use super::*;
     use crate::fake::FakeKernel;
+
+    fn attached(kernel: &Arc<FakeKernel>, target: Target) -> Attachment {
+        Attachment { kernel: kernel.clone(), target, info: debug::RuntimeInfo::default(), ended: false }
+    }
 
     #[test]
     fn errors_say_what_to_do() {
@@ -284,8 +233,7 @@ mod tests {
         let kernel = Arc::new(FakeKernel::default());
         kernel.0.lock().session = true;
         let pid = std::process::id().cast_signed();
-        let info = debug::RuntimeInfo::default();
-        let attachment = Attachment { kernel: kernel.clone(), pid, info, ended: false };
+        let attachment = attached(&kernel, Target::new(pid).unwrap());
         // The runtime is not enabled: EPERM, for which there are two reasons then.
         assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
         kernel.0.lock().runtime = true;
@@ -295,19 +243,46 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_asked_for_once_and_not_at_all_of_a_process_that_has_gone() {
+    fn an_end_is_asked_for_until_it_is_one_and_not_at_all_of_a_process_that_has_gone() {
         let kernel = Arc::new(FakeKernel::default());
-        let pid = std::process::id().cast_signed();
-        let attachment =
-            || Attachment { kernel: kernel.clone(), pid, info: debug::RuntimeInfo::default(), ended: false };
+        let attachment = || attached(&kernel, Target::new(std::process::id().cast_signed()).unwrap());
         kernel.0.lock().session = true;
         attachment().forget();
         assert_eq!(kernel.asked(), []);
-        assert_eq!(attachment().end(), Ok(()));
-        assert_eq!(kernel.asked(), [0x101]);
+        // What fails can be tried again, and is at the latest when it is dropped.
+        kernel.fail([Some(crate::fake::Failure { errno: libc::ENOMEM, after: false })]);
+        let mut failing = attachment();
+        assert_eq!(failing.end(), Err(Problem::Failed(Errno(libc::ENOMEM))));
+        drop(failing);
+        assert!(!kernel.0.lock().session);
+        assert_eq!(kernel.asked(), [0x101; 2]);
         // There is no session any more.
         assert_eq!(attachment().end(), Err(Problem::Lost));
         assert_eq!(kernel.asked(), [0x101]);
+        let mut ended = attachment();
+        kernel.0.lock().session = true;
+        assert_eq!([ended.end(), ended.end()], [Ok(()); 2]);
+        drop(ended);
+        assert_eq!(kernel.asked(), [0x101]);
+    }
+
+    /// The number is that of a process which lives, and is not the one that was meant.
+    #[test]
+    fn whoever_has_the_number_of_a_process_that_has_gone_is_asked_nothing() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut target = Target::new(child.id().cast_signed()).unwrap();
+        child.wait().unwrap();
+        target.pid = std::process::id().cast_signed();
+        let kernel = Arc::new(FakeKernel::default());
+        kernel.0.lock().session = true;
+        kernel.0.lock().runtime = true;
+        let mut attachment = attached(&kernel, target);
+        assert_eq!(attachment.queues().map(|_| ()), Err(Problem::NoProcess));
+        assert_eq!(attachment.suspend(&[0]), Err(Problem::NoProcess));
+        assert_eq!(attachment.resume_all(), Err(Problem::NoProcess));
+        assert_eq!(attachment.end(), Err(Problem::NoProcess));
+        drop(attachment);
+        assert_eq!(kernel.asked(), []);
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! decision and our request; only a queue's destruction, which may wait for others, is issued without it, once the queue is
 //! not known any more.
 
+mod named;
+
+pub use named::Refused;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -42,6 +46,8 @@ pub struct Queue {
     pub cu_mask: Vec<u32>,
     /// What is wanted and what the driver has.
     pub arbiter: Arbiter,
+    /// The session that holds it by name, or has to put it back: see [`Registry::suspend_for`].
+    pub session: Option<u64>,
     /// The debugger's way: whether we have suspended it, if that is known.
     pub suspended: Option<bool>,
     /// The write index up to which everything is known to be complete.
@@ -258,6 +264,7 @@ impl Registry {
             save_area: asked.ctx_save_restore_address,
             cu_mask: Vec::new(),
             arbiter,
+            session: None,
             suspended: Some(false),
             quiet: 0,
         };

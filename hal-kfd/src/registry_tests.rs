@@ -3,20 +3,20 @@ use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
 use std::sync::{Barrier, mpsc};
 
-const GPU: u32 = 7;
+pub const GPU: u32 = 7;
 /// In the log.
 const SUSPEND: u32 = <debug::SuspendQueues as debug::Operation>::OP;
 const EIO: Failure = Failure { errno: libc::EIO, after: false };
 
 /// A registry over a made-up driver, and the indices of its queues.
-struct Bench {
-    kernel: Arc<FakeKernel>,
-    registry: Registry,
+pub struct Bench {
+    pub kernel: Arc<FakeKernel>,
+    pub registry: Registry,
     indices: Vec<Arc<[AtomicU64; 2]>>,
 }
 
 impl Bench {
-    fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind) -> Self {
         let kernel = Arc::new(FakeKernel::default());
         Self { registry: Registry::new(kernel.clone(), kind), kernel, indices: Vec::new() }
     }
@@ -29,7 +29,7 @@ impl Bench {
         result
     }
 
-    fn create(&mut self, gpu_id: u32, queue_type: u32, work: u64) -> u32 {
+    pub fn create(&mut self, gpu_id: u32, queue_type: u32, work: u64) -> u32 {
         let indices = Arc::new([AtomicU64::new(work), AtomicU64::new(0)]);
         let mut create = kfd::CreateQueue {
             ring_base_address: 0x1000,
@@ -48,16 +48,16 @@ impl Bench {
         create.queue_id
     }
 
-    fn compute(&mut self, work: u64) -> u32 {
+    pub fn compute(&mut self, work: u64) -> u32 {
         self.create(GPU, kfd::QUEUE_TYPE_COMPUTE_AQL, work)
     }
 
-    fn hold(&self) -> Outcome {
+    pub fn hold(&self) -> Outcome {
         // SAFETY: the indices live as long as the bench.
         unsafe { self.registry.hold(GPU) }
     }
 
-    fn runtime_update(&self, id: u32, percentage: u32) -> Result<i32, Errno> {
+    pub fn runtime_update(&self, id: u32, percentage: u32) -> Result<i32, Errno> {
         let mut update = kfd::UpdateQueue {
             ring_base_address: 0x1000,
             queue_id: id,
@@ -70,12 +70,12 @@ impl Bench {
         result
     }
 
-    fn destroy(&self, id: u32) -> Result<i32, Errno> {
+    pub fn destroy(&self, id: u32) -> Result<i32, Errno> {
         self.call(&mut kfd::DestroyQueue { queue_id: id, pad: 0 })
     }
 }
 
-const BOTH: [Kind; 2] = [Kind::UpdateQueue, Kind::DebugTrap];
+pub const BOTH: [Kind; 2] = [Kind::UpdateQueue, Kind::DebugTrap];
 
 #[test]
 fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {

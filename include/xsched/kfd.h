@@ -3,11 +3,14 @@
  * A session is about one process: the calling one, or another one. In the calling process the queues are those that the
  * library has seen being made, and its own way of holding is used (XSCHED_KFD_MECHANISM); no right is needed. Another
  * process is debugged through the driver: that needs the right to trace it (ptrace), KFD 1.13 (Linux 6.5), and a runtime
- * that has enabled debugging, as ROCm does from 5.5 on. While such a session is open nobody else can debug that process's
+ * that has enabled debugging, as ROCm does from 5.5 on. It is traced by a short-lived thread while a request is made; what
+ * ends of it meanwhile is told to whoever waits for it, as ever. While such a session is open nobody else can debug that process's
  * GPU work, and when the calling process ends, everything that it suspended goes on.
  *
  * A queue that was suspended here runs again when it is resumed here (one resumption is enough, whichever session of the
- * process makes it), and no scheduler holds it. A stream is not a
+ * process makes it), and no scheduler holds it. One that could not be put back stays with the session that suspended it,
+ * which tries again when it resumes or is closed. The end of the process releases its own queues before the handlers of exit
+ * run that were there before it had any. A stream is not a
  * hardware queue, and one hardware queue serves several streams (docs/levels.md): whoever suspends single queues of a
  * program that waits for them stops that program.
  *
@@ -28,7 +31,7 @@ typedef uint64_t XKfdSession;
 /** What every function returns. */
 typedef enum {
   kXKfdSuccess = 0,
-  /** An argument is out of its range, or a pointer is null. */
+  /** An argument is out of its range, a pointer is null, or a queue that is to be suspended runs no kernels. */
   kXKfdErrorInvalidValue = 1,
   /** There is no such session, process or queue, or the process does not use the driver. */
   kXKfdErrorNotFound = 2,
@@ -58,7 +61,8 @@ typedef enum {
   kXKfdQueueStateUnknown = 0,
   /** It may be on the hardware. */
   kXKfdQueueStateMapped = 1,
-  /** It is off the hardware, by this session or by somebody else. */
+  /** It is off the hardware: in the calling process by whomever, in another one by this session. Who else keeps queues of
+   * another process off is not seen. */
   kXKfdQueueStateSuspended = 2
 } XKfdQueueState;
 
@@ -85,9 +89,10 @@ typedef struct {
  * kXKfdErrorInvalidValue, kXKfdErrorNotFound, kXKfdErrorNoPermission, kXKfdErrorNotSupported. */
 XKfdResult XKfdOpen(XKfdSession *session, int32_t pid);
 
-/** Closes a session; everything that it has suspended goes on.
+/** Closes a session; everything that it has suspended goes on. Where that fails the result says why, and the session stays
+ * open, so that it can be closed again. The end of another process is no failure.
  *
- * kXKfdErrorNotFound. */
+ * Any result. */
 XKfdResult XKfdClose(XKfdSession session);
 
 /** Writes the process's queues.
@@ -100,15 +105,16 @@ XKfdResult XKfdListQueues(XKfdSession session, XKfdQueue *queues, uint32_t *coun
 
 /** Takes compute queues off the hardware. When it returns with success none of them runs.
  *
- * queue_ids: the queues; null with count 0 for all compute queues. If one of them fails, those that were suspended by this
- * call are resumed, and the result says why the first one failed.
+ * queue_ids: the queues; null with count 0 for all compute queues. One that copies is refused (kXKfdErrorInvalidValue). If one
+ * of them fails, those that were suspended by this call are resumed, and the result says why the first one failed.
  *
  * Any result. */
 XKfdResult XKfdSuspend(XKfdSession session, const uint32_t *queue_ids, uint32_t count);
 
 /** Puts queues back.
  *
- * queue_ids: the queues; null with count 0 for all. All of them are tried, and the result says why the first one failed.
+ * queue_ids: the queues; null with count 0 for all that this session has suspended and that are still there. All of them are
+ * tried, and the result says why the first one failed.
  *
  * Any result. */
 XKfdResult XKfdResume(XKfdSession session, const uint32_t *queue_ids, uint32_t count);

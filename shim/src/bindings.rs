@@ -85,8 +85,10 @@ pub(crate) fn set_right(object: &Object) {
         if object.is_named(&DRIVERS) {
             let ours = kfd::ioctl as *const () as *const c_void;
             elf::for_each_reference(object.map, |reference| {
-                if reference.name == c"ioctl" && reference.value() != ours {
-                    reference.set(ours);
+                if reference.name == c"ioctl"
+                    && let Some(wanted) = of_a_driver(reference.value(), ours, object)
+                {
+                    reference.set(wanted);
                 }
             });
         }
@@ -109,6 +111,22 @@ pub(crate) fn set_right(object: &Object) {
             }
         });
     });
+}
+
+/// What a driver's reference to `ioctl` is to lead to, if that is something else than now. Whoever stands before us (a tracer, a
+/// sanitizer) stays there: its next one is ours.
+fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Option<*const c_void> {
+    if now == ours {
+        return None;
+    }
+    let us = Object::of(ours)?;
+    let is_before_us = |address| Object::of(address).is_some_and(|there| there.is_before(&us));
+    if !Object::of(now).is_some_and(|there| there.is(object)) {
+        return (!is_before_us(now)).then_some(ours);
+    }
+    // Not looked up yet. It would be found past us, or first of all by whoever is first: what was asked for cannot be seen here.
+    let first = loader::find(libc::RTLD_DEFAULT, c"ioctl").map(|first| first.as_ptr().cast_const());
+    Some(first.filter(|first| is_before_us(*first)).unwrap_or(ours))
 }
 
 /// What a library's reference is to lead to, if that is something else than now.

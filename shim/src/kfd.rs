@@ -194,6 +194,17 @@ pub(crate) fn begin(level: u8) {
     ASKED.store(i32::from(level), Ordering::Release);
 }
 
+/// The end of a process in which nothing is scheduled: what was held by name is released.
+pub(crate) fn end() {
+    let Some(context) = context() else { return };
+    for _ in 0..TRIES {
+        if context.registry.shut_down().unsettled == 0 || context.registry.given_up().is_some() {
+            return;
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
 /// The deepest level that anybody has asked for.
 fn asked() -> PreemptLevel {
     PreemptLevel::from_number(i64::from(ASKED.load(Ordering::Acquire))).unwrap_or_default()
@@ -264,6 +275,8 @@ fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Co
     let (devices, measuring) = (Mutex::new(BTreeMap::new()), Mutex::new(()));
     let context = Box::leak(Box::new(Context { registry, kernel, choice, never, devices, measuring }));
     CONTEXT.store(context, Ordering::Release);
+    // Whoever waits for queues when the process ends was there before them.
+    lifecycle::handle_exit();
     Some(context)
 }
 

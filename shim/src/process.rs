@@ -163,8 +163,8 @@ pub(crate) fn level_changed() {
 
 /// The end of the process: no thread of ours calls HIP any more when this returns, if that can be had in time.
 pub(crate) fn end() {
-    let Some(process) = get() else { return };
     // Before the runtime waits for what it has running.
+    let Some(process) = get() else { return kfd::end() };
     let holds = process.scheduler.end_holds();
     let totals = process.totals();
     tracing::debug!(

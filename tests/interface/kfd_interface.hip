@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
   const bool refused = argc > 1 && strcmp(argv[1], "--refused") == 0;
   XKfdSession session = 0;
   XKfdQueueState state;
-  uint32_t count = 0;
+  uint32_t count = 0, copies = 0;
   GIVES(XKfdOpen(nullptr, 0), kXKfdErrorInvalidValue);
   GIVES(XKfdOpen(&session, -5), kXKfdErrorInvalidValue);
   GIVES(XKfdOpen(&session, 0x7ffffffe), kXKfdErrorNotFound);
@@ -123,6 +123,17 @@ int main(int argc, char **argv) {
   GIVES(XKfdSuspend(session, wrong, 2), kXKfdErrorNotFound);
   REQUIRE(all_are(session, ids, kXKfdQueueStateMapped), "a refused suspension held a queue");
   GIVES(XKfdSuspend(session, nullptr, 3), kXKfdErrorInvalidValue);
+
+  /* Copy engines are left alone, and with one of them everything that is named. */
+  for (const XKfdQueue &queue : queues(session)) {
+    if (queue.type == kXKfdQueueCompute) continue;
+    const uint32_t both[] = {ids[0], queue.queue_id};
+    GIVES(XKfdSuspend(session, &queue.queue_id, 1), kXKfdErrorInvalidValue);
+    GIVES(XKfdSuspend(session, both, 2), kXKfdErrorInvalidValue);
+    copies++;
+  }
+  REQUIRE(copies != 0, "no queue for copies");
+  REQUIRE(all_are(session, ids, kXKfdQueueStateMapped), "a refused suspension held a queue");
 
   /* Two sessions: what one resumes is not the other's. The end of a session resumes what it has suspended. */
   XKfdSession other = 0;

@@ -46,6 +46,23 @@ fn hardware_queues_are_taken_off_and_put_back() {
     }
 }
 
+/// A process that waits for all its children opens a session on one of them.
+#[test]
+fn hardware_queues_of_a_child_are_taken_off_and_its_end_is_its_parents_to_hear() {
+    run("tests/interface", "kfd_other", |run| run).expect_success();
+}
+
+/// Whatever waits for queues at the end finds them released, if nothing is scheduled as well.
+#[test]
+fn the_end_of_a_process_releases_what_it_has_suspended() {
+    for mechanism in ["update-queue", "debug-trap"] {
+        for word in ["early", "late"] {
+            run("tests/interface", "kfd_exit", |run| run.arg(word).env("XSCHED_KFD_MECHANISM", mechanism))
+                .expect_success();
+        }
+    }
+}
+
 /// Where the driver would wait for running kernels, and where it is switched off, nothing is taken off.
 #[test]
 fn hardware_queues_stay_where_holds_are_refused() {

@@ -1,18 +1,19 @@
 //! `xsched/kfd.h`: hardware queues of this process or of another one, taken off the hardware and put back.
 
+mod other;
+
 use crate::lifecycle;
 use crate::thread::Thread;
 use crate::{errno, kfd};
 use hal_kfd::outside::{Attachment, Problem};
-use hal_kfd::queue::By;
-use hal_kfd::registry::Queue;
-use hal_kfd::session::Fate;
-use hal_kfd::{Errno, Kfd, Outcome};
+use hal_kfd::registry::{Queue, Refused};
+use hal_kfd::{Errno, Kfd};
 use hip_sys::kfd as driver;
 use hip_sys::table::Class;
+use other::Other;
 use parking_lot::Mutex;
 use protocol::codes::{KfdQueueState, KfdResult, PreemptLevel};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::slice;
@@ -36,12 +37,21 @@ const COMPUTE: c_int = 0;
 const SDMA: c_int = 1;
 const OTHER: c_int = 2;
 
+/// A session.
+struct Session {
+    /// Its handle, by which the registry knows it as well.
+    handle: u64,
+    /// Whoever had looked it up before it was closed finds it so.
+    closed: bool,
+    about: About,
+}
+
 /// Whose queues a session is about.
-enum Session {
-    /// This process; what was suspended by it.
-    Own { suspended: BTreeSet<u32> },
-    /// Another one, likewise.
-    Other { attachment: Attachment, suspended: BTreeSet<u32> },
+enum About {
+    /// This process.
+    Own,
+    /// Another one.
+    Other(Other),
 }
 
 /// The open sessions of this process, by their handles.
@@ -70,10 +80,15 @@ fn run(body: impl FnOnce() -> Result<()>) -> c_int {
     outcome.err().unwrap_or(KfdResult::Success).number()
 }
 
-fn session(handle: u64) -> Result<Arc<Mutex<Session>>> {
-    let sessions = SESSIONS.lock();
-    let ours = sessions.pid == std::process::id();
-    sessions.open.get(&handle).filter(|_| ours).cloned().ok_or(KfdResult::ErrorNotFound)
+/// Runs the body with an open session. One call of a session is made after the other.
+fn with<T>(handle: u64, body: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+    let session = {
+        let sessions = SESSIONS.lock();
+        let ours = sessions.pid == std::process::id();
+        sessions.open.get(&handle).filter(|_| ours).cloned().ok_or(KfdResult::ErrorNotFound)?
+    };
+    let mut session = session.lock();
+    if session.closed { Err(KfdResult::ErrorNotFound) } else { body(&mut session) }
 }
 
 /// What an error of the driver's means for a request about queues.
@@ -100,11 +115,12 @@ fn of_problem(problem: Problem) -> KfdResult {
     }
 }
 
-fn of_fate(fate: Fate) -> Result<()> {
-    match fate {
-        Fate::Done => Ok(()),
-        Fate::Invalid => Err(KfdResult::ErrorInvalidState),
-        Fate::Failed => Err(KfdResult::ErrorSaveFailed),
+fn of_refusal(refused: Refused) -> KfdResult {
+    match refused {
+        Refused::NotThere(_) => KfdResult::ErrorNotFound,
+        Refused::NotCompute(_) => KfdResult::ErrorInvalidValue,
+        Refused::Failed(Some(errno)) => of_errno(errno),
+        Refused::Failed(None) => KfdResult::ErrorInvalidState,
     }
 }
 
@@ -113,29 +129,32 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
         if handle.is_null() || pid < 0 {
             return Err(KfdResult::ErrorInvalidValue);
         }
-        let session = match u32::try_from(pid) {
+        let about = match u32::try_from(pid) {
             Ok(other) if other != 0 && other != std::process::id() => {
                 let kernel = Kfd::open().map_err(|error| match error.kind() {
                     ErrorKind::PermissionDenied => KfdResult::ErrorNoPermission,
                     _ => KfdResult::ErrorNotSupported,
                 })?;
                 let attachment = Attachment::new(Arc::new(kernel), pid).map_err(of_problem)?;
-                Session::Other { attachment, suspended: BTreeSet::new() }
+                About::Other(Other::new(attachment))
             }
             _ => {
                 // So that what a hold costs is measured on the first queue, if there is none yet.
                 kfd::ask(PreemptLevel::Interrupt);
-                Session::Own { suspended: BTreeSet::new() }
+                About::Own
             }
         };
         let mut sessions = SESSIONS.lock();
         if sessions.pid != std::process::id() {
             sessions.pid = std::process::id();
+            // What waits for queues at the end of the process may have come behind them.
+            lifecycle::handle_exit();
             // The parent's: dropped here, they would end sessions that are none of this process's.
             std::mem::take(&mut sessions.open).into_values().for_each(std::mem::forget);
         }
         sessions.last += 1;
         let last = sessions.last;
+        let session = Session { handle: last, closed: false, about };
         sessions.open.insert(last, Arc::new(Mutex::new(session)));
         // SAFETY: the caller's place, which is not null.
         unsafe { handle.write(last) };
@@ -145,16 +164,12 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
 
 pub(super) unsafe extern "C" fn close(handle: u64) -> c_int {
     run(|| {
-        let session = session(handle)?;
+        with(handle, |session| {
+            session.end()?;
+            session.closed = true;
+            Ok(())
+        })?;
         SESSIONS.lock().open.remove(&handle);
-        // An attachment's end resumes what it has suspended.
-        if let Session::Own { suspended } = &mut *session.lock()
-            && let Some(context) = kfd::context()
-        {
-            for id in std::mem::take(suspended) {
-                context.registry.set(id, false);
-            }
-        }
         Ok(())
     })
 }
@@ -169,7 +184,7 @@ pub(super) unsafe extern "C" fn list_queues(handle: u64, queues: *mut XKfdQueue,
         if queues.is_null() && room != 0 {
             return Err(KfdResult::ErrorInvalidValue);
         }
-        let found = session(handle)?.lock().queues()?;
+        let found = with(handle, Session::queues)?;
         for (index, queue) in found.iter().take(room as usize).enumerate() {
             // SAFETY: below `room`, so within the caller's array.
             let place = unsafe { queues.add(index) };
@@ -186,7 +201,7 @@ pub(super) unsafe extern "C" fn suspend(handle: u64, ids: *const u32, count: u32
     run(|| {
         // SAFETY: as the caller of the function promises.
         let named = unsafe { named(ids, count) }?;
-        session(handle)?.lock().suspend(named)
+        with(handle, |session| session.suspend(named.as_deref()))
     })
 }
 
@@ -194,7 +209,7 @@ pub(super) unsafe extern "C" fn resume(handle: u64, ids: *const u32, count: u32)
     run(|| {
         // SAFETY: as the caller of the function promises.
         let named = unsafe { named(ids, count) }?;
-        session(handle)?.lock().resume(named)
+        with(handle, |session| session.resume(named.as_deref()))
     })
 }
 
@@ -203,7 +218,7 @@ pub(super) unsafe extern "C" fn status(handle: u64, id: u32, state: *mut c_int) 
         if state.is_null() {
             return Err(KfdResult::ErrorInvalidValue);
         }
-        let found = session(handle)?.lock().queues()?;
+        let found = with(handle, Session::queues)?;
         let queue = found.iter().find(|queue| queue.queue_id == id).ok_or(KfdResult::ErrorNotFound)?;
         // SAFETY: the caller's place, which is not null.
         unsafe { state.write(queue.state) };
@@ -226,144 +241,50 @@ unsafe fn named(ids: *const u32, count: u32) -> Result<Option<Vec<u32>>> {
 }
 
 impl Session {
-    fn queues(&self) -> Result<Vec<XKfdQueue>> {
-        match self {
-            Self::Own { .. } => {
+    fn queues(&mut self) -> Result<Vec<XKfdQueue>> {
+        match &mut self.about {
+            About::Own => {
                 let queues = kfd::context().map(|context| context.registry.queues()).unwrap_or_default();
                 Ok(queues.iter().map(own).collect())
             }
-            Self::Other { attachment, suspended } => {
-                let queues = attachment.queues().map_err(of_problem)?;
-                Ok(queues
-                    .iter()
-                    .map(|queue| XKfdQueue {
-                        queue_id: queue.queue_id,
-                        gpu_id: queue.gpu_id,
-                        kind: kind(queue.queue_type),
-                        state: if suspended.contains(&queue.queue_id) {
-                            KfdQueueState::Suspended.number()
-                        } else {
-                            KfdQueueState::Mapped.number()
-                        },
-                        ring_address: queue.ring_base_address,
-                        ring_size: queue.ring_size.into(),
-                        write_pointer_address: queue.write_pointer_address,
-                        read_pointer_address: queue.read_pointer_address,
-                    })
-                    .collect())
-            }
+            About::Other(other) => other.queues(),
         }
     }
 
-    /// The queues that are meant: those that were named, or all compute queues.
-    fn meant(&self, named: Option<Vec<u32>>) -> Result<Vec<u32>> {
-        match named {
-            Some(ids) => Ok(ids),
-            None => {
-                let compute = self.queues()?.into_iter().filter(|queue| queue.kind == COMPUTE);
-                Ok(compute.map(|queue| queue.queue_id).collect())
+    fn suspend(&mut self, named: Option<&[u32]>) -> Result<()> {
+        if let About::Other(other) = &mut self.about {
+            return other.suspend(named);
+        }
+        if !kfd::ask(PreemptLevel::Interrupt) || kfd::in_force().0 == PreemptLevel::Block {
+            return Err(KfdResult::ErrorNotSupported);
+        }
+        let registry = &kfd::context().ok_or(KfdResult::ErrorNotSupported)?.registry;
+        registry.suspend_for(self.handle, named).map_err(of_refusal)?;
+        if lifecycle::is_ready() {
+            return Ok(());
+        }
+        // The process is ending, and may have released everything before this.
+        registry.resume_for(self.handle, None).map_err(of_refusal)?;
+        Err(KfdResult::ErrorNotSupported)
+    }
+
+    fn resume(&mut self, named: Option<&[u32]>) -> Result<()> {
+        match (&mut self.about, kfd::context()) {
+            (About::Other(other), _) => other.resume(named),
+            (About::Own, Some(context)) => {
+                context.registry.resume_for(self.handle, named).map_err(of_refusal)
             }
+            (About::Own, None) if named.is_none() => Ok(()),
+            (About::Own, None) => Err(KfdResult::ErrorNotFound),
         }
     }
 
-    fn suspend(&mut self, named: Option<Vec<u32>>) -> Result<()> {
-        let ids = self.meant(named)?;
-        let known: BTreeSet<u32> = self.queues()?.iter().map(|queue| queue.queue_id).collect();
-        if ids.iter().any(|id| !known.contains(id)) {
-            return Err(KfdResult::ErrorNotFound);
+    /// Everything that it has suspended goes on.
+    fn end(&mut self) -> Result<()> {
+        match &mut self.about {
+            About::Own => self.resume(None),
+            About::Other(other) => other.end(),
         }
-        match self {
-            Self::Own { suspended } => {
-                if !kfd::ask(PreemptLevel::Interrupt) || kfd::in_force().0 == PreemptLevel::Block {
-                    return Err(KfdResult::ErrorNotSupported);
-                }
-                let context = kfd::context().ok_or(KfdResult::ErrorNotSupported)?;
-                // A number can be another queue's by now.
-                let held = |id: &u32| {
-                    let queues = context.registry.queues();
-                    queues.iter().any(|queue| queue.id == *id && queue.arbiter.held_by(By::User))
-                };
-                let mut begun = Vec::new();
-                for id in ids.into_iter().filter(|id| !held(id)) {
-                    begun.push(id);
-                    if let Err(why) = of_outcome(&context.registry.set(id, true)) {
-                        for id in begun {
-                            context.registry.set(id, false);
-                        }
-                        return Err(why);
-                    }
-                }
-                suspended.extend(begun);
-                Ok(())
-            }
-            Self::Other { attachment, suspended } => {
-                let ids: Vec<u32> = ids.into_iter().filter(|id| !suspended.contains(id)).collect();
-                if ids.is_empty() {
-                    return Ok(());
-                }
-                let fates = attachment.suspend(&ids).map_err(of_problem)?;
-                let done: Vec<u32> = ids
-                    .iter()
-                    .zip(&fates)
-                    .filter(|(_, fate)| **fate == Fate::Done)
-                    .map(|(id, _)| *id)
-                    .collect();
-                match fates.into_iter().try_for_each(of_fate) {
-                    Ok(()) => {
-                        suspended.extend(done);
-                        Ok(())
-                    }
-                    Err(why) => {
-                        if !done.is_empty() && attachment.resume(&done).is_err() {
-                            suspended.extend(done);
-                        }
-                        Err(why)
-                    }
-                }
-            }
-        }
-    }
-
-    fn resume(&mut self, named: Option<Vec<u32>>) -> Result<()> {
-        match self {
-            Self::Own { suspended } => {
-                let ids = named.unwrap_or_else(|| suspended.iter().copied().collect());
-                let Some(context) = kfd::context() else {
-                    return if ids.is_empty() { Ok(()) } else { Err(KfdResult::ErrorNotFound) };
-                };
-                let mut first = Ok(());
-                for id in ids {
-                    // From here on it is not meant to be held; the registry goes on until the driver knows.
-                    suspended.remove(&id);
-                    first = first.and(of_outcome(&context.registry.set(id, false)));
-                }
-                first
-            }
-            Self::Other { attachment, suspended } => {
-                let ids = match named {
-                    Some(ids) => ids,
-                    None => suspended.iter().copied().collect(),
-                };
-                if ids.is_empty() {
-                    return Ok(());
-                }
-                let fates = attachment.resume(&ids).map_err(of_problem)?;
-                for (id, fate) in ids.iter().zip(&fates) {
-                    if *fate == Fate::Done {
-                        suspended.remove(id);
-                    }
-                }
-                fates.into_iter().try_for_each(of_fate)
-            }
-        }
-    }
-}
-
-/// What became of one queue of this process.
-fn of_outcome(outcome: &Outcome) -> Result<()> {
-    match outcome.error {
-        Some(errno) if outcome.unsettled != 0 || outcome.queues == 0 => Err(of_errno(errno)),
-        _ => Ok(()),
     }
 }
 
@@ -415,10 +336,34 @@ mod tests {
             KfdResult::ErrorUnknown,
         ];
         assert_eq!(results, want);
-        assert_eq!(of_fate(Fate::Failed), Err(KfdResult::ErrorSaveFailed));
-        assert_eq!(of_fate(Fate::Invalid), Err(KfdResult::ErrorInvalidState));
+        assert_eq!(of_refusal(Refused::NotThere(3)), KfdResult::ErrorNotFound);
+        assert_eq!(of_refusal(Refused::NotCompute(3)), KfdResult::ErrorInvalidValue);
+        assert_eq!(of_refusal(Refused::Failed(Some(Errno(libc::ETIME)))), KfdResult::ErrorTimeout);
+        assert_eq!(of_refusal(Refused::Failed(None)), KfdResult::ErrorInvalidState);
         assert_eq!(of_problem(Problem::NoProcess), KfdResult::ErrorNotFound);
         assert_eq!(of_problem(Problem::NotTraceable(None)), KfdResult::ErrorNoPermission);
         assert_eq!(of_problem(Problem::Hung(Errno(libc::ETIME))), KfdResult::ErrorTimeout);
+    }
+
+    /// A thread that had looked the session up comes to it after another one has closed it.
+    #[test]
+    fn a_session_that_was_closed_does_nothing_for_whoever_still_has_it() {
+        // Not by `open`, which asks for a level on behalf of the whole process.
+        let handle = u64::MAX;
+        let late = Arc::new(Mutex::new(Session { handle, closed: false, about: About::Own }));
+        let insert = || {
+            let mut sessions = SESSIONS.lock();
+            sessions.pid = std::process::id();
+            sessions.open.insert(handle, late.clone());
+        };
+        insert();
+        assert_eq!(with(handle, |session| session.resume(None)), Ok(()));
+        // SAFETY: any handle may be closed.
+        assert_eq!(unsafe { close(handle) }, 0);
+        assert!(late.lock().closed && !SESSIONS.lock().open.contains_key(&handle));
+        insert();
+        let result = with(handle, |session| session.resume(None));
+        assert_eq!(result, Err(KfdResult::ErrorNotFound));
+        SESSIONS.lock().open.remove(&handle);
     }
 }

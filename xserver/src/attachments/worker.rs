@@ -192,7 +192,7 @@ impl Worker {
         if all.iter().all(|id| ids.contains(id)) {
             // Nothing is held any more: the end of the session puts everything back in one request.
             self.held.clear();
-            let end = self.attachment.take().map_or(Ok(()), Attachment::end);
+            let end = self.attachment.take().map_or(Ok(()), |mut attachment| attachment.end());
             end.map_err(|problem| self.failed(problem))?;
             let fate = |id: &u32| if all.contains(id) { session::Fate::Done } else { session::Fate::Invalid };
             let fates: Vec<_> = ids.iter().map(fate).collect();
