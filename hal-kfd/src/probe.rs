@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(measure(&registry, &*kernel, 0, long, true), Err(Refusal::Failed(Errno(libc::EIO))));
         assert!(kernel.runs(0));
         // A user's hold is nothing that a measurement undoes.
-        registry.set(0, true);
+        registry.suspend_for(1, Some(&[0])).unwrap();
         measure(&registry, &*kernel, 0, long, true).unwrap();
         assert!(!kernel.runs(0));
         assert!(matches!(measure(&registry, &*kernel, 5, long, true), Err(Refusal::Failed(_))));

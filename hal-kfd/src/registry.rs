@@ -6,14 +6,15 @@
 //! not known any more.
 
 mod named;
+mod outcome;
 
 pub use named::Refused;
+pub use outcome::Outcome;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
 use parking_lot::{Mutex, MutexGuard};
@@ -104,41 +105,6 @@ unsafe fn load(address: u64) -> Option<u64> {
 /// How far each queue of a device was written at a moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark(Vec<(u32, u64, u64)>);
-
-/// What became of a hold or a release.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Queues that are off the hardware now (hold) or wanted by us no more (release), known for sure.
-    pub queues: usize,
-    /// Queues that are not known to be as we want them, because a request failed: [`Registry::settle`] goes on.
-    pub unsettled: usize,
-    /// Requests made.
-    pub requests: usize,
-    /// The last error; a time-out of the driver's stays.
-    pub error: Option<Errno>,
-    /// When the last one was made.
-    pub asked_at: Option<Instant>,
-    /// How long the requests took together.
-    pub took: Duration,
-}
-
-impl Outcome {
-    /// Makes a request and notes its result.
-    pub fn request<T>(&mut self, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-        let begin = Instant::now();
-        let result = make();
-        self.took += begin.elapsed();
-        self.requests += 1;
-        self.asked_at = Some(begin);
-        // A time-out is what everything after it comes from.
-        if let Err(errno) = &result
-            && self.error != Some(Errno(libc::ETIME))
-        {
-            self.error = Some(*errno);
-        }
-        result
-    }
-}
 
 #[derive(Debug)]
 struct Inner {
@@ -436,25 +402,15 @@ impl Registry {
         outcome
     }
 
-    /// Holds or releases one queue, whatever is in it. That stays beside [`Registry::hold`] and [`Registry::release`]: a queue
-    /// runs when neither holds it.
-    pub fn set(&self, id: u32, held: bool) -> Outcome {
-        self.set_by(By::User, id, held)
-    }
-
-    /// The same for a measurement, which nobody else's holds are to be mixed up with.
+    /// Holds or releases one queue for a measurement, whatever is in it. That stays beside all other holds.
     pub(crate) fn set_for_probe(&self, id: u32, held: bool) -> Outcome {
-        self.set_by(By::Probe, id, held)
-    }
-
-    fn set_by(&self, by: By, id: u32, held: bool) -> Outcome {
         let mut inner = self.lock();
         let given_up = inner.given_up;
         let mut outcome = Outcome::default();
         match inner.queues.get_mut(&id) {
             Some(_) if held && given_up.is_some() => outcome.error = given_up,
             Some(queue) => {
-                queue.arbiter.hold(by, held);
+                queue.arbiter.hold(By::Probe, held);
                 inner.apply(&*self.kernel, &[id], &mut outcome);
             }
             None => outcome.error = Some(Errno(libc::EINVAL)),

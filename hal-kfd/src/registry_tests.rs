@@ -2,6 +2,7 @@ use super::*;
 use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
 use std::sync::{Barrier, mpsc};
+use std::time::Duration;
 
 pub const GPU: u32 = 7;
 /// In the log.
@@ -268,7 +269,7 @@ fn a_time_out_ends_holding_for_good() {
     assert!(bench.kernel.runs(first) && bench.kernel.runs(second), "what was taken is put back");
     bench.kernel.asked();
     assert_eq!(bench.hold().error, Some(Errno(libc::ETIME)));
-    assert!(bench.registry.set(first, true).error.is_some());
+    assert!(bench.registry.suspend_for(1, Some(&[first])).is_err());
     assert!(bench.kernel.asked().is_empty() && bench.registry.holding().is_empty());
     assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
 }
@@ -413,7 +414,7 @@ fn the_quietest_queue_of_each_device_is_found() {
     // SAFETY: the indices live as long as the bench.
     let found = |bench: &Bench| unsafe { bench.registry.quietest() };
     assert_eq!(found(&bench), BTreeMap::from([(GPU, (idle, true)), (GPU + 1, (alone, false))]));
-    bench.registry.set(idle, true);
+    bench.registry.suspend_for(1, Some(&[idle])).unwrap();
     assert_eq!(found(&bench)[&GPU], (busy, false));
 }
 
