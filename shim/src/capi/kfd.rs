@@ -401,6 +401,7 @@ fn own(queue: &Queue) -> XKfdQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hal_kfd::process::Untraceable;
 
     #[test]
     fn results_tell_apart_what_went_wrong() {
@@ -418,7 +419,7 @@ mod tests {
         assert_eq!(of_fate(Fate::Failed), Err(KfdResult::ErrorSaveFailed));
         assert_eq!(of_fate(Fate::Invalid), Err(KfdResult::ErrorInvalidState));
         assert_eq!(of_problem(Problem::NoProcess), KfdResult::ErrorNotFound);
-        assert_eq!(of_problem(Problem::NotTraceable(None)), KfdResult::ErrorNoPermission);
+        assert_eq!(of_problem(Problem::NotTraceable(Untraceable::Own)), KfdResult::ErrorNoPermission);
         assert_eq!(of_problem(Problem::Hung(Errno(libc::ETIME))), KfdResult::ErrorTimeout);
     }
 }
