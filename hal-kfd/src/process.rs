@@ -99,7 +99,7 @@ impl fmt::Display for Untraceable {
         match self {
             Self::Own => f.write_str("it is the one that asks"),
             Self::Traced(tracer) => {
-                write!(f, "process {tracer} traces it, such as a debugger or strace")
+                write!(f, "it is traced already, by process {tracer} (a debugger or strace)")
             }
             Self::Yama(scope @ 3..) => write!(f, "Yama forbids it to everybody ({YAMA} is {scope})"),
             Self::Yama(scope) => write!(f, "Yama forbids it ({YAMA} is {scope}), {NEEDS}"),
