@@ -6,6 +6,7 @@
 //! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
 //! * [`mechanism`]: the two ways of holding, a file each.
 //! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
+//! * [`process`]: what the kernel says of a process, and why one may not be traced.
 //! * [`topology`]: the devices as sysfs describes them.
 //! * [`prompt`]: threads that are to run soon after they were woken.
 //! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
@@ -19,6 +20,7 @@ pub mod kernel;
 pub mod mechanism;
 pub mod outside;
 pub mod probe;
+pub mod process;
 pub mod prompt;
 pub mod queue;
 pub mod registry;

@@ -12,16 +12,17 @@ use hip_sys::kfd::debug::{self, QueueEntry};
 use crate::kernel::{Errno, Kernel, Kfd};
 use crate::mechanism::Kind;
 use crate::probe::{self, Choice, Facts, Refusal};
+use crate::process::Untraceable;
 use crate::session::{self, Fate};
-use crate::trace::{Target, YAMA, yama};
+use crate::trace::Target;
 
 /// Why a process cannot be controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There is no such process.
     NoProcess,
-    /// The process must not be traced: another user's, Yama (its setting, if there is one), a container, or a debugger is there.
-    NotTraceable(Option<u32>),
+    /// The process must not be traced, and why.
+    NotTraceable(Untraceable),
     /// It has not opened the device.
     NoDevice,
     /// Somebody debugs its GPU work already.
@@ -45,15 +46,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess => f.write_str("there is no such process"),
-            Self::NotTraceable(Some(scope @ 1..)) => write!(
-                f,
-                "the process must not be traced: Yama forbids it ({YAMA} is {scope}), another user owns it, or a debugger is \
-                 attached"
-            ),
-            Self::NotTraceable(_) => f.write_str(
-                "the process must not be traced: another user owns it, a container forbids it (CAP_SYS_PTRACE), or a debugger \
-                 is attached",
-            ),
+            Self::NotTraceable(why) => write!(f, "the process must not be traced: {why}"),
             Self::NoDevice => f.write_str("the process has not opened /dev/kfd"),
             Self::Debugged => f.write_str("the GPU work of the process is being debugged already"),
             Self::Lost => f.write_str("the hold was lost to another debugger, and the process goes on"),
@@ -70,14 +63,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What an error of a session's request means; `begun` if there is a session.
-fn problem(errno: Errno, begun: bool) -> Problem {
+/// What an error of a session's request on a process means; `begun` if there is a session.
+fn problem(pid: libc::pid_t, errno: Errno, begun: bool) -> Problem {
     match errno.0 {
         libc::ESRCH => Problem::NoDevice,
         libc::EALREADY => Problem::Debugged,
         libc::EINVAL if begun => Problem::Lost,
         libc::EPERM if begun => Problem::NotEnabled,
-        libc::EPERM => Problem::NotTraceable(yama()),
+        libc::EPERM => Problem::NotTraceable(Untraceable::of(pid.cast_unsigned())),
         libc::EINVAL | libc::ENOTTY if !begun => Problem::NotSupported,
         libc::ETIME | libc::EIO => Problem::Hung(errno),
         _ => Problem::Failed(errno),
@@ -103,7 +96,7 @@ impl Attachment {
         let target = Target::new(pid)?;
         let info = target.traced(|seized| {
             seized?;
-            session::begin(&*kernel, pid.cast_unsigned()).map_err(|errno| problem(errno, false))
+            session::begin(&*kernel, pid.cast_unsigned()).map_err(|errno| problem(pid, errno, false))
         })??;
         Ok(Self { kernel, target, info, ended: false })
     }
@@ -119,16 +112,17 @@ impl Attachment {
     }
 
     fn traced<T: Send>(&self, request: impl FnOnce(u32) -> Result<T, Errno> + Send) -> Result<T, Problem> {
-        let pid = self.target.pid.cast_unsigned();
+        let own = self.target.pid;
+        let pid = own.cast_unsigned();
         self.target.traced(|seized| match seized {
             // Somebody else traces it by now. The driver may know us all the same, as who has the session; what is held must
             // not stay so for want of a question.
             Err(why @ Problem::NotTraceable(_)) => request(pid).map_err(|errno| match errno {
                 Errno(libc::EPERM) => why,
-                errno => problem(errno, true),
+                errno => problem(own, errno, true),
             }),
             Err(why) => Err(why),
-            Ok(()) => request(pid).map_err(|errno| problem(errno, true)),
+            Ok(()) => request(pid).map_err(|errno| problem(own, errno, true)),
         })?
     }
 
@@ -140,19 +134,23 @@ impl Attachment {
         self.traced(|pid| session::queues(&*self.kernel, pid))
     }
 
-    /// Takes queues off the hardware; the fate of each, in order.
+    /// Takes queues off the hardware; the fate of each, in order. One that the process has not is invalid, and the driver is
+    /// not asked for it: it overlooks the upper bit of a number ([`debug::QUEUE_INVALID`]), and would suspend another queue.
     ///
     /// # Errors
     /// The request as a whole failed.
     pub fn suspend(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
         // Also tells the driver that new queues are known here, or it would leave them alone.
         let queues = self.queues()?;
-        let devices: BTreeSet<u32> =
-            queues.iter().filter(|queue| ids.contains(&queue.queue_id)).map(|queue| queue.gpu_id).collect();
+        let queues: Vec<_> = queues.iter().filter(|queue| ids.contains(&queue.queue_id)).collect();
+        let devices: BTreeSet<u32> = queues.iter().map(|queue| queue.gpu_id).collect();
         for gpu_id in devices {
             self.check(gpu_id)?;
         }
-        self.traced(|pid| session::suspend(&*self.kernel, pid, ids))
+        let known: Vec<u32> = queues.iter().map(|queue| queue.queue_id).collect();
+        let fates = self.traced(|pid| session::suspend(&*self.kernel, pid, &known))?;
+        let fate = |id: &u32| known.iter().zip(&fates).find(|(known, _)| *known == id).map(|(_, fate)| *fate);
+        Ok(ids.iter().map(|id| fate(id).unwrap_or(Fate::Invalid)).collect())
     }
 
     /// Refuses a device that would wait for running kernels, unless it is simulated: see [`probe`].
@@ -217,14 +215,16 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        assert_eq!(problem(Errno(libc::EPERM), true), Problem::NotEnabled);
-        assert!(matches!(problem(Errno(libc::EPERM), false), Problem::NotTraceable(_)));
-        assert_eq!(problem(Errno(libc::EALREADY), false), Problem::Debugged);
-        assert_eq!(problem(Errno(libc::ETIME), true), Problem::Hung(Errno(libc::ETIME)));
-        assert_eq!(problem(Errno(libc::EINVAL), false), Problem::NotSupported);
-        assert_eq!(problem(Errno(libc::EINVAL), true), Problem::Lost);
-        assert!(Problem::NotTraceable(Some(2)).to_string().contains("ptrace_scope is 2"));
-        assert!(Problem::NotTraceable(None).to_string().contains("CAP_SYS_PTRACE"));
+        let own = std::process::id().cast_signed();
+        let problem = |errno, begun| problem(own, Errno(errno), begun);
+        assert_eq!(problem(libc::EPERM, true), Problem::NotEnabled);
+        assert_eq!(problem(libc::EPERM, false), Problem::NotTraceable(Untraceable::Own));
+        assert_eq!(problem(libc::EALREADY, false), Problem::Debugged);
+        assert_eq!(problem(libc::ETIME, true), Problem::Hung(Errno(libc::ETIME)));
+        assert_eq!(problem(libc::EINVAL, false), Problem::NotSupported);
+        assert_eq!(problem(libc::EINVAL, true), Problem::Lost);
+        let text = Problem::NotTraceable(Untraceable::Yama(2)).to_string();
+        assert!(text.starts_with("the process must not be traced: Yama"), "{text}");
     }
 
     /// No process can trace itself, which stands for one that another debugger traces.

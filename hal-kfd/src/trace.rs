@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::Errno;
 use crate::outside::Problem;
+use crate::process::Untraceable;
 
-/// Where Yama says what it forbids.
-pub(crate) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 /// `PTRACE_EVENT_STOP`, in the upper byte of a stop that is none for a signal.
 const EVENT_STOP: libc::c_int = 128;
 /// The stack of a thread that makes one request, in bytes.
@@ -26,11 +25,6 @@ const STACK: usize = 256 << 10;
 const LAST_SEEN: Duration = Duration::from_millis(100);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_micros(20);
-
-/// What Yama's setting is, if there is one.
-pub(crate) fn yama() -> Option<u32> {
-    std::fs::read_to_string(YAMA).ok()?.trim().parse().ok()
-}
 
 fn last_errno() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
@@ -121,7 +115,7 @@ fn seize(pid: libc::pid_t) -> Result<(), Problem> {
     }
     Err(match last_errno() {
         Errno(libc::ESRCH) => Problem::NoProcess,
-        Errno(libc::EPERM) => Problem::NotTraceable(yama()),
+        Errno(libc::EPERM) => Problem::NotTraceable(Untraceable::of(pid.cast_unsigned())),
         errno => Problem::Failed(errno),
     })
 }

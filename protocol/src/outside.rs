@@ -13,7 +13,7 @@ pub const QUEUES: usize = 256;
 pub enum Fate {
     /// It is as asked.
     Done,
-    /// There is no such queue, or it is being destroyed; nothing was done.
+    /// There is no such queue, it is being destroyed, or (in a release) it is not held; nothing was done.
     Invalid,
     /// The hardware failed; its state is unknown.
     Failed,

@@ -1,7 +1,8 @@
 // run: plain
 /* A program whose runtime has enabled debugging, as ROCr does from 5.5 on (with "plain" not), and that does a step of work when
  * it is told to: a line of input submits one, each further line asks for it, until it is complete. At the end of the input
- * the memory is what the steps make of it. */
+ * the memory is what the steps make of it; with "leaves" main returns at once. With "early" it waits for a line before it
+ * launches anything. */
 #include "check.h"
 #include "kfd_seen.h"
 
@@ -17,6 +18,11 @@ int main(int argc, char **argv) {
   hipEvent_t end;
   CHECK(hipStreamCreate(&stream));
   CHECK(hipEventCreateWithFlags(&end, hipEventDisableTiming));
+  char line[64];
+  if (has_flag(argc, argv, "early")) {
+    printf("ready\n");
+    REQUIRE(fgets(line, sizeof line, stdin), "no line");
+  }
   Words want = pattern_words(1000, 5);
   gw_u64 *data = device_words(want);
   gw_u64 steps = 0;
@@ -30,7 +36,6 @@ int main(int argc, char **argv) {
   CHECK(hipStreamSynchronize(stream));
   printf("ready\n");
   bool pending = false;
-  char line[64];
   while (fgets(line, sizeof line, stdin)) {
     if (!pending) {
       submit();
@@ -43,6 +48,7 @@ int main(int argc, char **argv) {
       printf("%s\n", pending ? "pending" : "complete");
     }
   }
+  if (has_flag(argc, argv, "leaves")) return passed();
   CHECK(hipStreamSynchronize(stream));
   SAME_WORDS(data, want, "the steps");
   return passed();

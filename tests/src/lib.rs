@@ -24,6 +24,7 @@ pub mod races;
 pub mod random;
 mod runtime;
 mod slots;
+pub mod stage;
 
 pub use daemon::{Daemon, HANG, until};
 pub use process::{Finished, Running, Stats};

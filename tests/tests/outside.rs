@@ -2,130 +2,12 @@
 //! The installed runtime may be too old to enable debugging; the program does it then.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
-use tests::{Gpu, HANG, Mode, Run, Running, until};
-
-/// A GPU, kept in being, with a place for a server.
-struct Stage {
-    // Ends before what it runs on.
-    keep: Running,
-    gpu: Gpu,
-    folder: TempDir,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let gpu = Gpu::take();
-        Self { keep: gpu.keep(), gpu, folder: tempfile::tempdir().expect("a folder") }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("xserver.sock")
-    }
-
-    /// A server that sees the GPU.
-    fn server(&self) -> Running {
-        let server =
-            self.gpu.shared_product("xserver").env("XSCHED_SOCKET", &self.socket().display().to_string());
-        let server = server.start();
-        until("the server answers", || self.list());
-        server
-    }
-
-    /// What `xcli` says, outside the simulation.
-    fn xcli(&self, words: &[&str]) -> Output {
-        let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-        let mut command = Command::new(xcli);
-        command.env("XSCHED_SOCKET", self.socket()).env_remove("LD_PRELOAD");
-        command.args(words).output().expect("xcli")
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.xcli(words);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{words:?}");
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn list(&self) -> Option<Value> {
-        let output = self.xcli(&["list", "--json"]);
-        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
-    }
-
-    /// The processes that are held.
-    fn held(&self) -> Vec<Value> {
-        self.list().expect("a server")["held"].as_array().expect("a list of what is held").clone()
-    }
-
-    /// A program that does a step when it is told to, and its number.
-    fn program(&self, words: &[&str], env: &[(&str, &str)]) -> (Running, String) {
-        let mut run = self.gpu.shared("held_outside");
-        for word in words {
-            run = run.arg(*word);
-        }
-        for (name, value) in env {
-            run = run.env(name, value);
-        }
-        Self::started(run)
-    }
-
-    /// The same, preloaded and under the server.
-    fn client(&self, priority: &str) -> (Running, String) {
-        let socket = self.socket().display().to_string();
-        let env = [
-            ("XSCHED_SOCKET", socket.as_str()),
-            ("XSCHED_SCHEDULER", "GLB"),
-            ("XSCHED_AUTO_XQUEUE", "ON"),
-            ("XSCHED_AUTO_XQUEUE_PRIORITY", priority),
-        ];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        Self::started(self.gpu.shared("held_outside").mode(Mode::Shimmed { env }))
-    }
-
-    fn started(run: Run) -> (Running, String) {
-        let mut running = run.start();
-        assert_eq!(running.line(), "ready");
-        let pid = running.program().expect("it runs").as_raw_nonzero().to_string();
-        (running, pid)
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn tell(program: &mut Running) -> String {
-    program.answer();
-    program.line()
-}
-
-fn step(program: &mut Running) {
-    assert_eq!(tell(program), "submitted");
-    complete(program);
-}
-
-fn complete(program: &mut Running) {
-    until("the step is complete", || (tell(program) == "complete").then_some(()));
-}
-
-/// The other program does more on the same device than the first one has submitted, and that has not come to anything.
-fn stands_still(program: &mut Running, other: &mut Running) {
-    assert_eq!(tell(program), "submitted");
-    step(other);
-    step(other);
-    assert_eq!(tell(program), "pending");
-}
-
-fn is_over(pid: Pid, within: Duration) -> bool {
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
-    let limit = Timespec::try_from(within).expect("a short time");
-    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).expect("poll") == 1
-}
+use tests::stage::{Stage, complete, is_over, stands_still, step, tell, text};
+use tests::{HANG, until};
 
 #[test]
 fn a_program_is_suspended_and_resumed_by_hand() {
@@ -177,6 +59,15 @@ fn a_program_is_suspended_and_resumed_by_hand() {
         by_log["log"].as_array().expect("queues").iter().map(|queue| queue["queue"].clone()).collect();
     assert!(!named.is_empty() && named.contains(&waiting[0]["id"]), "{by_log}");
     assert!(named.iter().all(|id| queues.iter().any(|queue| queue["id"] == *id)), "{by_log}");
+
+    // What is not held is not resumed.
+    let never = stage.xcli(&["resume", &pid, "--queue", "999"]);
+    assert_eq!((never.status.code(), text(&never.stdout)), (Some(1), ""));
+    assert_eq!(
+        text(&never.stderr),
+        format!("xcli: process {pid}, queue 999: this server does not hold it\n")
+    );
+    assert_eq!(stage.held()[0]["queues"].as_array().map(Vec::len), Some(compute.len()));
 
     // Of one queue after the other, and of all.
     let first = compute[0]["queue"].to_string();
@@ -295,6 +186,8 @@ fn what_cannot_be_suspended_says_why() {
     let why = refused(&["suspend", &pid, "--queue", "999"]);
     assert!(why.contains(&format!("process {pid}, queue 999: there is no such queue")), "{why}");
     assert!(stage.held().is_empty(), "nothing of it is held, and it is debugged by nobody");
+    let why = traced(&pid, || refused(&["suspend", &pid]));
+    assert!(why.contains("the process must not be traced: it is traced already, by process "), "{why}");
     stage.json(&["suspend", &pid, "--json"]);
     // A second server finds it debugged; its end then ends the hold, as in the driver, and the first one says so.
     let place = tempfile::tempdir().expect("a folder");
@@ -319,9 +212,53 @@ fn what_cannot_be_suspended_says_why() {
     assert!(why.contains("tells of no hardware queue"), "{why}");
     program.finish().expect_success();
 
-    for wrong in [&["suspend"][..], &["suspend", "0"], &["suspend", "x"], &["resume", "1", "--queue", "x"]] {
+    for wrong in [
+        &["suspend"][..],
+        &["suspend", "0"],
+        &["suspend", "x"],
+        &["resume", "1", "--queue", "x"],
+        // Bits of a number that the driver keeps for its answer.
+        &["suspend", "1", "--queue", "1073741824"],
+        &["suspend", "1", "--queue", "2147483653"],
+    ] {
         assert_eq!(stage.xcli(wrong).status.code(), Some(2), "{wrong:?}");
     }
+}
+
+/// Meanwhile a debugger traces the process.
+fn traced<T: Send>(pid: &str, meanwhile: impl FnOnce() -> T + Send) -> T {
+    let number: libc::pid_t = pid.parse().expect("a number");
+    // The thread's end lets it go.
+    let debugger = move || {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: touches no memory of ours; a process that is not there is an error.
+        let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, number, none, none) };
+        assert_eq!(seized, 0, "{}", std::io::Error::last_os_error());
+        meanwhile()
+    };
+    std::thread::scope(|scope| scope.spawn(debugger).join()).expect("it does not panic")
+}
+
+/// HIP 5.2.3 leaves its queues to the driver when main returns, which takes them from a process that is gone whether they are
+/// held or not. A runtime that destroys them itself has to wait.
+#[test]
+fn a_program_that_ends_while_it_is_held_waits_for_nobody_else() {
+    let stage = Stage::new();
+    let _server = stage.server();
+    let (mut program, pid) = stage.program(&["leaves"], &[]);
+    step(&mut program);
+    stage.json(&["suspend", &pid, "--json"]);
+    program.let_go();
+    assert_eq!(program.line(), "ok", "main returns");
+    let number = program.program().expect("it runs");
+    if tests::hip_major() < 6 {
+        assert!(is_over(number, HANG), "it waits although it destroys nothing");
+    } else if !is_over(number, Duration::from_millis(2500)) {
+        assert_eq!(stage.xcli(&["resume", &pid]).status.code(), Some(0));
+        assert!(is_over(number, HANG), "it waits although it is resumed");
+    }
+    until("the server forgets it", || stage.held().is_empty().then_some(()));
+    program.finish().expect_success();
 }
 
 /// The server's end by a signal that asks for it is an end like any other.

@@ -83,25 +83,33 @@ pub fn look(place: &Place, pid: Option<u32>) -> Report {
         Err(failure) => Err(Some(failure)),
     };
     let mut report = Report { ok: true, findings: Vec::new() };
-    machine::judge(&machine::Machine::look(pid), &mut report);
-    server(place, &answer, pid.is_some(), &mut report);
-    if let Some(pid) = pid {
-        let client =
-            answer.as_ref().ok().and_then(|list| list.clients.iter().find(|client| client.pid.0 == pid));
-        let server = process::Server {
-            socket: place.socket.clone(),
-            is_there: answer.is_ok(),
-            is_on: answer.as_ref().is_ok_and(|list| list.server.on),
-        };
-        match process::View::look(pid) {
-            Ok(view) => process::judge(&view, &server, client, &mut report),
-            Err(why) => report.add(Verdict::Bad, "process", why),
+    // Of one that is not there nothing else can be said.
+    let view = match pid.map(process::View::look).transpose() {
+        Ok(view) => view,
+        Err(why) => {
+            report.add(Verdict::Bad, "process", why);
+            server(place, &answer, &mut report);
+            return report;
         }
+    };
+    machine::judge(&machine::Machine::look(pid), &mut report);
+    server(place, &answer, &mut report);
+    if let Some(view) = view {
+        let list = answer.as_ref().ok();
+        let client = list.and_then(|list| list.clients.iter().find(|client| Some(client.pid.0) == pid));
+        let held = list.and_then(|list| list.held.iter().find(|held| Some(held.pid.0) == pid));
+        let server = process::Server {
+            place: place.clone(),
+            is_there: list.is_some(),
+            is_on: list.is_some_and(|list| list.server.on),
+            held: held.cloned(),
+        };
+        process::judge(&view, &server, client, &mut report);
     }
     report
 }
 
-fn server(place: &Place, answer: &Result<List, Option<Failure>>, asked: bool, report: &mut Report) {
+fn server(place: &Place, answer: &Result<List, Option<Failure>>, report: &mut Report) {
     match answer {
         Ok(list) => report.add(
             Verdict::Good,
@@ -111,14 +119,18 @@ fn server(place: &Place, answer: &Result<List, Option<Failure>>, asked: bool, re
                 list.server.pid,
                 place.socket.display(),
                 list.server.policy,
-                if list.server.on { "on" } else { "switched off, so that everybody runs (`xcli on`)" },
+                if list.server.on {
+                    "on".to_owned()
+                } else {
+                    format!("switched off, so that everybody runs (`{}`)", place.command("on"))
+                },
                 list.clients.len()
             ),
         ),
         Err(Some(failure)) => {
             let absent = matches!(failure.cause, ask::Cause::Absent);
-            // Without a process in question there need be none.
-            let verdict = if absent && !asked { Verdict::Note } else { Verdict::Bad };
+            // There need be none; what is said of a process says whether it needs one.
+            let verdict = if absent { Verdict::Note } else { Verdict::Bad };
             report.add(verdict, "server", failure.to_string());
         }
         Err(None) => report.add(Verdict::Bad, "server", "the server answers something else than a list"),
@@ -128,6 +140,22 @@ fn server(place: &Place, answer: &Result<List, Option<Failure>>, asked: bool, re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_not_there_is_only_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place { socket: folder.path().join("xserver.sock"), ..Place::default() };
+        let mut report = Report { ok: true, ..Report::default() };
+        let Err(failure) = ask::ask(&place, &Request::List) else { panic!("nobody is there") };
+        server(&place, &Err(Some(failure)), &mut report);
+        let text = report.text();
+        assert!(report.is_ok() && text.starts_with("note  server    no xserver runs here"), "{text}");
+        // But a process that is not there is bad, and nothing is said of a device that it would see.
+        let report = look(&place, Some(u32::MAX));
+        let text = report.text();
+        assert!(text.starts_with("BAD   process   there is no process 4294967295\nnote  server"), "{text}");
+        assert_eq!((report.is_ok(), text.lines().count()), (false, 2));
+    }
 
     #[test]
     fn a_report_is_bad_if_anything_is() {

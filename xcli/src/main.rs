@@ -2,13 +2,15 @@
 //!
 //! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
 //! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
-//! log tells of them; `outside` queues of any process suspended and resumed; `doctor` what the machine offers and why a process
-//! is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be sent; `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! log tells of them; `known` what `/proc` says of it; `outside` queues of any process suspended and resumed; `doctor` what the
+//! machine offers and why a process is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be
+//! sent; `run` the environment of a scheduled program; `server` the start of a server where none runs.
 
 mod amd_log;
 mod ask;
 mod doctor;
 mod hooks;
+mod known;
 mod list;
 mod outside;
 mod place;
@@ -61,7 +63,8 @@ struct OutsideArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: u32,
     /// Only this queue of it, by its number in `xcli queues`; may be given several times [default: all that take kernels]
-    #[arg(long = "queue", value_name = "ID")]
+    // The driver keeps the two bits above for what it says of a queue.
+    #[arg(long = "queue", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1 << 30))]
     queues: Vec<u32>,
     /// Print JSON: `pid`, `name`, of each of the `queues` its `queue` and `fate` (done, invalid, failed), and `held`, the queues
     /// that are held now
@@ -263,10 +266,10 @@ fn doctor(place: &Place, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCod
 
 fn order(order: Order, place: &Place, args: &OutsideArgs) -> anyhow::Result<ExitCode> {
     let fates = outside::order(order, place, args.pid, &args.queues)?;
-    let faults = outside::faults(&fates);
+    let faults = outside::faults(order, &fates);
     if args.json {
         say(&(serde_json::to_string_pretty(&fates)? + "\n"))?;
-    } else if let Some(text) = outside::text(order, &fates) {
+    } else if let Some(text) = outside::text(order, place, &fates) {
         say(&text)?;
     }
     for fault in &faults {
@@ -307,5 +310,12 @@ mod tests {
         assert!(is_run("xcli -p 7 run --priority 999 -- true"));
         assert!(!is_run("xcli list -- run"));
         assert!(!is_run("run list"));
+    }
+
+    #[test]
+    fn queues_have_the_drivers_numbers() {
+        let taken = |id: &str| Cli::try_parse_from(["xcli", "suspend", "1", "--queue", id]).is_ok();
+        assert!(taken("0") && taken("1073741823"));
+        assert!(!taken("1073741824") && !taken("2147483653"), "bits 30 and 31 are the driver's marks");
     }
 }

@@ -53,7 +53,8 @@ pub fn order(order: Order, place: &Place, pid: u32, queues: &[u32]) -> anyhow::R
             Cause::Refused(why) => anyhow!("{}", plain(why)),
             Cause::Silent => {
                 anyhow!(
-                    "{failure} Or a queue does not come off, or process {pid} cannot be stopped; `xcli list` shows what is held"
+                    "{failure} Or a queue does not come off, or process {pid} cannot be stopped; `{}` shows what is held",
+                    plain(&place.command("list"))
                 )
             }
             _ => failure.into(),
@@ -62,14 +63,17 @@ pub fn order(order: Order, place: &Place, pid: u32, queues: &[u32]) -> anyhow::R
 }
 
 /// What was done, for people; nothing if nothing was.
-pub fn text(order: Order, fates: &Fates) -> Option<String> {
+pub fn text(order: Order, place: &Place, fates: &Fates) -> Option<String> {
     let done = numbers(fates, Fate::Done);
     if done.is_empty() {
         return None;
     }
     let (pid, name, many) = (fates.pid, plain(&fates.name), if done.len() == 1 { "queue" } else { "queues" });
     let (word, rest) = match order {
-        Order::Suspend => ("suspended", format!("; `xcli resume {pid}` lets it go on")),
+        Order::Suspend => {
+            let resume = plain(&place.command(&format!("resume {pid}")));
+            ("suspended", format!("; `{resume}` lets it go on"))
+        }
         Order::Resume if fates.held.is_empty() => ("resumed", String::new()),
         Order::Resume => ("resumed", format!("; still suspended: {}", words(&fates.held))),
     };
@@ -77,12 +81,16 @@ pub fn text(order: Order, fates: &Fates) -> Option<String> {
 }
 
 /// What could not be done, one line each.
-pub fn faults(fates: &Fates) -> Vec<String> {
+pub fn faults(order: Order, fates: &Fates) -> Vec<String> {
     let of = |fate: Fate, what: &str| {
         let queues = numbers(fates, fate);
         (!queues.is_empty()).then(|| format!("process {}, queue {}: {what}", fates.pid, words(&queues)))
     };
-    let invalid = of(Fate::Invalid, "there is no such queue, or nothing is done to it now");
+    let invalid = match order {
+        Order::Suspend => "there is no such queue, or nothing is done to it now",
+        Order::Resume => "this server does not hold it",
+    };
+    let invalid = of(Fate::Invalid, invalid);
     let failed = of(Fate::Failed, "the hardware did not do it, and its state is unknown");
     [invalid, failed].into_iter().flatten().collect()
 }
@@ -133,16 +141,23 @@ mod tests {
 
     #[test]
     fn what_was_done_is_said_and_what_was_not() {
+        let here = Place::default();
         let all = fates(&[(1, Fate::Done), (3, Fate::Done)], &[1, 3]);
         let want = "process 42 (train?): suspended queues 1, 3; `xcli resume 42` lets it go on\n";
-        assert_eq!(text(Order::Suspend, &all).as_deref(), Some(want));
-        assert!(faults(&all).is_empty());
+        assert_eq!(text(Order::Suspend, &here, &all).as_deref(), Some(want));
+        assert!(faults(Order::Suspend, &all).is_empty());
+        // It is the same server that has to resume it.
+        let night = Place { said: "-p night".to_owned(), ..Place::default() };
+        let want = "process 42 (train?): suspended queues 1, 3; `xcli -p night resume 42` lets it go on\n";
+        assert_eq!(text(Order::Suspend, &night, &all).as_deref(), Some(want));
         let one = fates(&[(1, Fate::Done)], &[3]);
         let want = "process 42 (train?): resumed queue 1; still suspended: 3\n";
-        assert_eq!(text(Order::Resume, &one).as_deref(), Some(want));
+        assert_eq!(text(Order::Resume, &here, &one).as_deref(), Some(want));
         let none = fates(&[(1, Fate::Invalid), (2, Fate::Failed), (9, Fate::Invalid)], &[]);
-        assert_eq!(text(Order::Resume, &none), None);
-        let faults = faults(&none);
+        assert_eq!(text(Order::Resume, &here, &none), None);
+        let resumed = &faults(Order::Resume, &none)[0];
+        assert_eq!(resumed, "process 42, queue 1, 9: this server does not hold it");
+        let faults = faults(Order::Suspend, &none);
         assert!(faults[0].starts_with("process 42, queue 1, 9: there is no such queue"), "{faults:?}");
         assert!(faults[1].starts_with("process 42, queue 2: the hardware did not"), "{faults:?}");
     }

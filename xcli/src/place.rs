@@ -50,10 +50,12 @@ pub fn address(word: &str) -> Result<Address, String> {
 }
 
 /// A server's socket, and how it was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// Its path, absolute.
     pub socket: PathBuf,
+    /// The words of the command line that named it, as a shell takes them; empty if the next command finds it without.
+    pub said: String,
 }
 
 impl Place {
@@ -73,13 +75,17 @@ impl Place {
             let uid = rustix::process::geteuid().as_raw();
             socket::default_path(uid, instance, Path::is_dir)
         };
-        let socket = match (address, instance) {
+        let (socket, said) = match (address, instance) {
             (Some(Address::Socket(_)), Some(_)) => {
                 anyhow::bail!("-a with a path names a server already: leave out -p")
             }
-            (Some(Address::Socket(path)), None) => path,
-            (_, Some(instance)) => default(instance),
-            (_, None) => variable()?.unwrap_or_else(|| default(socket::INSTANCE)),
+            (Some(Address::Socket(path)), None) => {
+                let path = std::path::absolute(path)?;
+                let said = format!("-a {}", quoted(&path.to_string_lossy()));
+                (path, said)
+            }
+            (_, Some(instance)) => (default(instance), format!("-p {instance}")),
+            (_, None) => (variable()?.unwrap_or_else(|| default(socket::INSTANCE)), String::new()),
         };
         let socket = std::path::absolute(socket)?;
         let length = socket.as_os_str().as_bytes().len();
@@ -88,13 +94,25 @@ impl Place {
             "the path of a socket has at most {LONGEST} bytes, {} has {length}",
             socket.display()
         );
-        Ok(Self { socket })
+        Ok(Self { socket, said })
+    }
+
+    /// A command to this server, for a person to type: `xcli -p night resume 42`.
+    pub fn command(&self, words: &str) -> String {
+        let said = if self.said.is_empty() { String::new() } else { format!("{} ", self.said) };
+        format!("xcli {said}{words}")
     }
 
     /// For a program's environment.
     pub fn variable(&self) -> OsString {
         self.socket.clone().into_os_string()
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let harmless = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    if word.chars().all(harmless) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]
@@ -120,6 +138,11 @@ mod tests {
         assert!(Place::new(path(), Some("7")).is_err());
         let by_name = Place::new(Some(Address::Local), Some("night")).unwrap().socket;
         assert!(by_name.ends_with("xsched/night.sock"), "{}", by_name.display());
+        assert_eq!(Place::new(path(), None).unwrap().command("list"), "xcli -a /a/b.sock list");
+        let by_name = Place::new(None, Some("night")).unwrap();
+        assert_eq!(by_name.command("resume 42"), "xcli -p night resume 42");
+        assert_eq!(Place::new(None, None).unwrap().command("list"), "xcli list");
+        assert_eq!(quoted("/a b/it's"), "'/a b/it'\\''s'");
         let long = Place::new(Some(Address::Socket(format!("/{}", "x".repeat(107)).into())), None);
         assert!(long.unwrap_err().to_string().contains("at most 107 bytes"));
     }

@@ -5,12 +5,14 @@
 //! of them is added, and what the runtime's own log tells if there is one.
 
 use crate::amd_log::{self, LogQueue, hex_or_null};
-use crate::table::{self, Column, Line};
-use anyhow::{Context as _, bail};
+use crate::known;
+use crate::table::{self, Column, Line, plain};
+use hal_kfd::process::Status;
 use hal_kfd::topology::{self, Device};
 use protocol::outside::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -129,30 +131,62 @@ impl Kind {
     }
 }
 
+/// Why there are no queues to be shown. Displayed, it is a sentence without control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unknown {
+    /// There is no such process, or it cannot be seen; a sentence.
+    Process(String),
+    /// The driver does not know it.
+    Unused(String),
+    /// Whether the driver knows it cannot be seen, because the root directory of the process cannot be entered; why.
+    Hidden(String),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Process(why) | Self::Unused(why) | Self::Hidden(why)) = self;
+        f.write_str(&plain(why))
+    }
+}
+
+impl std::error::Error for Unknown {}
+
 impl Queues {
     /// The queues of this process.
     ///
     /// # Errors
     /// There is no such process, its machine has no KFD, or it does not use it.
-    pub fn of(pid: u32) -> anyhow::Result<Self> {
-        let process = PathBuf::from(format!("/proc/{pid}"));
-        let name =
-            fs::read_to_string(process.join("comm")).with_context(|| format!("there is no process {pid}"))?;
-        // As the process sees it: that of a container or of a simulated device is not ours.
-        let theirs = process.join("root/sys/class/kfd/kfd");
-        let folders = [theirs, PathBuf::from("/sys/class/kfd/kfd")];
-        let Some(kfd) = folders.into_iter().find(|folder| folder.is_dir()) else {
-            bail!(
-                "process {pid} sees no KFD in /sys (is the driver amdgpu loaded, and may you look into /proc/{pid}/root?)"
-            );
-        };
-        Self::read(&kfd, pid, name.trim())
+    pub fn of(pid: u32) -> Result<Self, Unknown> {
+        let name = known::name(pid).map_err(Unknown::Process)?;
+        Self::below(&PathBuf::from(format!("/proc/{pid}/root")), Path::new("/"), pid, &name)
     }
 
-    fn read(kfd: &Path, pid: u32, name: &str) -> anyhow::Result<Self> {
+    /// As the process sees it: what a container or a simulated device has in `/sys` is not ours.
+    fn below(theirs: &Path, ours: &Path, pid: u32, name: &str) -> Result<Self, Unknown> {
+        const KFD: &str = "sys/class/kfd/kfd";
+        let folders = [theirs.join(KFD), ours.join(KFD)];
+        if let Some(queues) = folders.iter().find_map(|kfd| Self::read(kfd, pid, name)) {
+            return Ok(queues);
+        }
+        Err(match fs::metadata(theirs) {
+            Err(error) => Unknown::Hidden(format!(
+                "whether process {pid} ({name}) uses the KFD is not known: {} cannot be entered ({error}); ask as its user or root",
+                theirs.display()
+            )),
+            Ok(_) if !folders.iter().any(|folder| folder.is_dir()) => Unknown::Unused(format!(
+                "process {pid} ({name}) sees no KFD in /sys: is the driver amdgpu loaded?"
+            )),
+            Ok(_) => Unknown::Unused(format!(
+                "process {pid} ({name}) does not use the KFD: it has opened no AMD GPU"
+            )),
+        })
+    }
+
+    /// Those in the driver's folder; nothing if that does not know the process.
+    fn read(kfd: &Path, pid: u32, name: &str) -> Option<Self> {
         let process = kfd.join("proc").join(pid.to_string());
         if !process.is_dir() {
-            bail!("process {pid} ({name}) does not use the KFD: it has opened no AMD GPU");
+            return None;
         }
         let places = places(kfd);
         let mut queues = Vec::new();
@@ -172,7 +206,12 @@ impl Queues {
             queues.push(Queue { id, gpu_id, pci, kind: Kind::of(kind), size, seen: Seen::default() });
         }
         queues.sort_by_key(|queue| (queue.gpu_id, queue.id));
-        Ok(Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None })
+        Some(Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None })
+    }
+
+    /// How many of them take kernels.
+    pub fn compute(&self) -> usize {
+        self.queues.iter().filter(|queue| queue.kind == Kind::Compute).count()
     }
 
     /// Adds what a server sees.
@@ -234,13 +273,13 @@ impl Queues {
             Line::Row(cells)
         };
         let lines: Vec<Line> = self.queues.iter().map(row).collect();
-        let compute = self.queues.iter().filter(|queue| queue.kind == Kind::Compute).count();
         format!(
-            "{}process {} ({}): {} hardware queues, {compute} of them for kernels\n{}",
+            "{}process {} ({}): {} hardware queues, {} of them for kernels\n{}",
             if lines.is_empty() { String::new() } else { table::text(columns, &lines, terminal) },
             self.pid,
-            self.name,
+            plain(&self.name),
             self.queues.len(),
+            self.compute(),
             self.log.as_deref().map_or_else(String::new, |log| log_text(log, terminal)),
         )
     }
@@ -282,9 +321,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 /// All numbers of a process: in a container it knows itself by another one, and so does its log.
 fn numbers(pid: u32) -> Vec<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    let mut numbers: Vec<u32> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let mut numbers = Status::read(pid).map(|status| status.numbers).unwrap_or_default();
     numbers.push(pid);
     numbers
 }
@@ -409,11 +446,38 @@ mod tests {
     #[test]
     fn a_process_without_the_kfd_is_told_from_one_without_queues() {
         let folder = kfd();
-        let error = Queues::read(folder.path(), 8, "other").unwrap_err().to_string();
-        assert_eq!(error, "process 8 (other) does not use the KFD: it has opened no AMD GPU");
+        let root = tempfile::tempdir().unwrap();
+        let (theirs, ours) = (root.path().join("theirs"), root.path().join("ours"));
+        fs::create_dir(&theirs).unwrap();
+        let of = |pid, name| Queues::below(&theirs, &ours, pid, name);
+        let said = |pid, name| of(pid, name).unwrap_err();
+        assert_eq!(
+            said(8, "x").to_string(),
+            "process 8 (x) sees no KFD in /sys: is the driver amdgpu loaded?"
+        );
+        let class = ours.join("sys/class/kfd");
+        fs::create_dir_all(&class).unwrap();
+        std::os::unix::fs::symlink(folder.path(), class.join("kfd")).unwrap();
+        let error = said(8, "other\x1b]0;x\x07");
+        assert!(matches!(error, Unknown::Unused(_)));
+        assert_eq!(
+            error.to_string(),
+            "process 8 (other?]0;x?) does not use the KFD: it has opened no AMD GPU"
+        );
         fs::create_dir_all(folder.path().join("proc/9")).unwrap();
-        let none = Queues::read(folder.path(), 9, "idle").unwrap();
+        let none = of(9, "idle").unwrap();
         assert_eq!(none.text(None), "process 9 (idle): 0 hardware queues, 0 of them for kernels\n");
         assert_eq!(Queues::of(u32::MAX).unwrap_err().to_string(), "there is no process 4294967295");
+        // It may be one on a simulated device, whose /sys is its own.
+        let hidden = Queues::below(&root.path().join("closed"), &ours, 8, "other").unwrap_err();
+        assert!(matches!(&hidden, Unknown::Hidden(why) if why.contains("cannot be entered")), "{hidden}");
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_is_shown_and_does_nothing() {
+        let folder = kfd();
+        let queues = Queues::read(folder.path(), 7, "\x1b]0;x\x07\u{fffd}").unwrap();
+        let text = queues.text(None);
+        assert!(text.contains("process 7 (?]0;x?\u{fffd}): 3 hardware queues"), "{text}");
     }
 }

@@ -104,7 +104,7 @@ fn look(place: &Place, request: &Request) -> Look {
 /// # Errors
 /// None does; why, with what the server said last.
 pub fn start(socket: &Path) -> anyhow::Result<()> {
-    let place = Place { socket: socket.to_owned() };
+    let place = Place { socket: socket.to_owned(), said: String::new() };
     let program = beside("xserver")?;
     let log = log_file(socket)?;
     let said_before = log.metadata().map_or(0, |data| data.len());

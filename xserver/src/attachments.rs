@@ -9,6 +9,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use crate::peer;
 use hal_kfd::{Kernel, Kfd};
 use protocol::control::Reply;
 use protocol::ids::Pid;
@@ -108,11 +109,12 @@ impl Attachments {
         self.processes.is_empty()
     }
 
-    /// Hands a process's thread a job. Nothing if the answer comes later, by [`hear`](Self::hear), for this connection.
+    /// Hands a process's thread a job of this user's. Nothing if the answer comes later, by [`hear`](Self::hear), for this
+    /// connection.
     ///
     /// # Errors
     /// Why not, one line.
-    pub fn ask(&mut self, connection: u64, pid: Pid, work: Work) -> Result<Option<Reply>, String> {
+    pub fn ask(&mut self, connection: u64, uid: u32, pid: Pid, work: Work) -> Result<Option<Reply>, String> {
         if let Work::Hold(queues) | Work::Release(queues) = &work
             && queues.len() > QUEUES
         {
@@ -120,12 +122,15 @@ impl Attachments {
         }
         if !self.processes.contains_key(&pid.0) {
             match work {
-                Work::Hold(_) => self.admit(pid)?,
+                Work::Hold(_) => self.admit(uid, pid)?,
                 Work::Release(_) => {
                     return Err(format!("this server holds no queue of process {pid}"));
                 }
                 Work::Snapshot => return Ok(Some(Reply::Snapshot(Snapshot { pid, queues: None }))),
             }
+        } else {
+            // It may be root who has asked for it before.
+            peer::may_hold(uid, pid)?;
         }
         let process = self.processes.get_mut(&pid.0).ok_or("it is gone")?;
         if process.jobs.send(Job { connection, work }).is_err() {
@@ -138,7 +143,7 @@ impl Attachments {
     }
 
     /// Starts the thread of a process.
-    fn admit(&mut self, pid: Pid) -> Result<(), String> {
+    fn admit(&mut self, uid: u32, pid: Pid) -> Result<(), String> {
         if self.processes.len() >= PROCESSES {
             return Err(format!("queues of {PROCESSES} processes are held already"));
         }
@@ -150,6 +155,8 @@ impl Attachments {
             Errno::INVAL | Errno::NOENT => format!("{pid} is a thread and no process"),
             error => format!("process {pid} cannot be watched: {error}"),
         })?;
+        // Of the process that the pidfd is of: if that has ended meanwhile, its thread finds that out.
+        peer::may_hold(uid, pid)?;
         let pidfd = Arc::new(pidfd);
         self.last += 1;
         let number = self.last;

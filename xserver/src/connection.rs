@@ -4,6 +4,7 @@
 //! While an answer is not taken, nothing more is read.
 
 use crate::core::Fault;
+use crate::peer::Credentials;
 use protocol::frame::{Decoder, Frame, FrameError, REQUEST_LIMIT};
 use protocol::ids::ClientId;
 use protocol::message::MessageError;
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     pub pidfd: Option<OwnedFd>,
     /// Its process, as seen here.
     pub pid: u32,
+    /// Who runs that.
+    pub uid: u32,
     pub stage: Stage,
     /// Until then it must have said something, or taken its answer.
     pub deadline: Option<Time>,
@@ -96,11 +99,12 @@ impl fmt::Display for End {
 }
 
 impl Connection {
-    pub fn new(socket: OwnedFd, pidfd: Option<OwnedFd>, pid: u32, deadline: Time) -> Self {
+    pub fn new(socket: OwnedFd, who: &Credentials, deadline: Time) -> Self {
         Self {
             socket,
-            pidfd,
-            pid,
+            pidfd: None,
+            pid: who.pid,
+            uid: who.uid,
             stage: Stage::New,
             deadline: Some(deadline),
             waits: false,

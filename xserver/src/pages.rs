@@ -5,6 +5,7 @@
 //! load is atomic: what lies there may change at any time and says only what the client likes it to say.
 
 use crate::core::Peer;
+use hal_kfd::process::Status;
 use protocol::control::Preemption;
 use protocol::ids::Pid;
 use protocol::page::{
@@ -17,7 +18,6 @@ use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use std::cell::Cell;
-use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -152,10 +152,7 @@ impl Peer for Pages {
 
     fn is_stopped(&self) -> bool {
         // A process of another namespace cannot be looked up: then only the guard remains.
-        self.held.get()
-            || self.pid.0 != 0
-                && fs::read(format!("/proc/{}/stat", self.pid))
-                    .is_ok_and(|stat| matches!(state(&stat), Some(b'T' | b't')))
+        self.held.get() || self.pid.0 != 0 && Status::read(self.pid.0).is_ok_and(|status| status.is_stopped())
     }
 
     fn set_wants(&self, wants: u32) {
@@ -172,13 +169,6 @@ impl Peer for Pages {
         // It fails for no address that is mapped.
         let _ = futex::wake(changes, futex::Flags::empty(), u32::MAX >> 1);
     }
-}
-
-/// The state of a process in what `/proc/PID/stat` holds: the letter after its name, which stands in parentheses and may
-/// contain any.
-fn state(stat: &[u8]) -> Option<u8> {
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    stat.get(name_end + 2).copied()
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
@@ -247,18 +237,6 @@ pub(crate) fn send_welcome(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_state_follows_a_name_of_any_letters() {
-        assert_eq!(state(b"12 (cat) S 1 12"), Some(b'S'));
-        assert_eq!(state(b"12 (a) T (b) T 1 12"), Some(b'T'));
-        assert_eq!(state(b"12 (cut)"), None);
-        assert_eq!(state(b""), None);
-        assert_eq!(
-            state(&fs::read("/proc/self/stat").unwrap()).map(|state| b"RSD".contains(&state)),
-            Some(true)
-        );
-    }
 
     #[test]
     fn neither_file_changes_its_size_and_nobody_else_writes_the_servers() {

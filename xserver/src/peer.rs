@@ -1,8 +1,11 @@
 //! Who is at the other end of a connection, as the kernel says.
 
+use hal_kfd::process::Status;
+use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
+use std::io;
 use std::mem::MaybeUninit;
 
 /// `SO_PEERPIDFD` (Linux 6.5, `include/uapi/asm-generic/socket.h`), which the `libc` crate does not know.
@@ -28,15 +31,48 @@ pub(crate) fn is_welcome(own: u32, theirs: u32) -> bool {
     theirs == own || theirs == 0
 }
 
-/// Whether this process, by its name here, gives processes the same numbers as we do. One that cannot be looked up does not.
-pub(crate) fn counts_as_we_do(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
+/// Whether this process, by its name here, gives processes the same numbers as we do.
+///
+/// # Errors
+/// It does not, or that cannot be known; a sentence for it.
+pub(crate) fn counts_as_we_do(pid: u32) -> Result<(), String> {
+    // One without a name here is in a namespace beside ours or above it.
+    let status = if pid == 0 { None } else { Some(Status::read(pid)) };
+    judge_numbers(status)
 }
 
 /// The kernel lists a process's numbers from our namespace down to its own; without namespaces it lists none.
-fn has_one_number(status: &str) -> bool {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    numbers.is_none_or(|numbers| numbers.split_whitespace().count() == 1)
+fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), String> {
+    match status {
+        Some(Ok(status)) if status.numbers.len() < 2 => Ok(()),
+        Some(Err(error)) => Err(format!(
+            "the server cannot see your process in /proc ({error}; mounted with hidepid, or ProtectProc= of its service?), and \
+             so does not know whether you give processes the same numbers"
+        )),
+        Some(Ok(_)) | None => {
+            Err("you are in another pid namespace: the same number is another process here".to_owned())
+        }
+    }
+}
+
+/// Refuses what this user might not do to a process itself: the server may have more rights than its user
+/// (`CAP_SYS_PTRACE` as a file capability, say), and nobody gains any by asking it.
+///
+/// # Errors
+/// Why not, one line.
+pub(crate) fn may_hold(uid: u32, pid: Pid) -> Result<(), String> {
+    if uid == 0 {
+        return Ok(());
+    }
+    match Status::read(pid.0) {
+        Ok(status) if status.is_of(uid) => Ok(()),
+        Ok(status) => {
+            let foreign = status.uids.iter().take(3).find(|other| **other != uid);
+            let whose = foreign.map_or_else(|| "somebody else".to_owned(), |other| format!("user {other}"));
+            Err(format!("process {pid} acts for {whose}: only that user and root may ask for it"))
+        }
+        Err(error) => Err(format!("whose process {pid} is cannot be seen in /proc: {error}")),
+    }
 }
 
 /// A descriptor that becomes readable when the process that connected ends, whoever holds its socket then. Nothing if
@@ -91,10 +127,27 @@ mod tests {
 
     #[test]
     fn whoever_counts_otherwise_is_known() {
-        assert!(counts_as_we_do(std::process::id()));
-        assert!(!counts_as_we_do(0) && !counts_as_we_do(u32::MAX));
-        assert!(has_one_number("Name:\tx\nNSpid:\t42\n") && has_one_number("Name:\tx\n"));
-        assert!(!has_one_number("Name:\tx\nNSpid:\t42\t7\n"));
+        assert_eq!(counts_as_we_do(std::process::id()), Ok(()));
+        let numbers = |numbers: &[u32]| {
+            judge_numbers(Some(Ok(Status { numbers: numbers.to_vec(), ..Status::default() })))
+        };
+        assert_eq!((numbers(&[42]), numbers(&[])), (Ok(()), Ok(())));
+        for other in [numbers(&[42, 7]), counts_as_we_do(0)] {
+            assert!(other.unwrap_err().starts_with("you are in another pid namespace"));
+        }
+        // As where hidepid hides it: that says nothing of namespaces.
+        let hidden = counts_as_we_do(u32::MAX).unwrap_err();
+        assert!(hidden.starts_with("the server cannot see your process in /proc"), "{hidden}");
+    }
+
+    #[test]
+    fn nobody_but_root_asks_for_somebody_elses_process() {
+        let (pid, uid) = (Pid(std::process::id()), rustix::process::geteuid().as_raw());
+        assert_eq!((may_hold(uid, pid), may_hold(0, pid)), (Ok(()), Ok(())));
+        let refused = may_hold(uid + 1, pid).unwrap_err();
+        assert!(refused.starts_with(&format!("process {pid} acts for user {uid}: only")), "{refused}");
+        let unseen = may_hold(uid + 1, Pid(u32::MAX)).unwrap_err();
+        assert!(unseen.contains("cannot be seen in /proc"), "{unseen}");
     }
 
     #[test]

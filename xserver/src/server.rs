@@ -270,7 +270,7 @@ impl Server {
             Err(error) => return debug!(%error, "somebody came of whom the kernel says nothing"),
         };
         let own = rustix::process::geteuid().as_raw();
-        let mut connection = Connection::new(socket, None, who.pid, now.after(SILENCE));
+        let mut connection = Connection::new(socket, &who, now.after(SILENCE));
         if !peer::is_welcome(own, who.uid) {
             warn!(pid = who.pid, uid = who.uid, "refused: another user's process");
             return refuse(&connection, &format!("this server is user {own}'s, not user {}'s", who.uid));
@@ -472,12 +472,10 @@ impl Server {
         pid: Pid,
         work: Work,
     ) -> Result<(), End> {
-        if !peer::counts_as_we_do(connection.pid) {
-            let reason =
-                "you are in another pid namespace: the same number is another process here".to_owned();
+        if let Err(reason) = peer::counts_as_we_do(connection.pid) {
             return self.answer(connection, &Reply::Error(reason));
         }
-        match self.attachments.ask(number, pid, work) {
+        match self.attachments.ask(number, connection.uid, pid, work) {
             Ok(None) => {
                 connection.waits = true;
                 Ok(())

@@ -322,6 +322,7 @@ fn own(queue: &Queue) -> XKfdQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hal_kfd::process::Untraceable;
 
     #[test]
     fn results_tell_apart_what_went_wrong() {
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(of_refusal(Refused::Failed(Some(Errno(libc::ETIME)))), KfdResult::ErrorTimeout);
         assert_eq!(of_refusal(Refused::Failed(None)), KfdResult::ErrorInvalidState);
         assert_eq!(of_problem(Problem::NoProcess), KfdResult::ErrorNotFound);
-        assert_eq!(of_problem(Problem::NotTraceable(None)), KfdResult::ErrorNoPermission);
+        assert_eq!(of_problem(Problem::NotTraceable(Untraceable::Own)), KfdResult::ErrorNoPermission);
         assert_eq!(of_problem(Problem::Hung(Errno(libc::ETIME))), KfdResult::ErrorTimeout);
     }
 

@@ -5,6 +5,7 @@ use crate::run;
 use hal_kfd::Kfd;
 use hal_kfd::probe::{self, Choice, Facts};
 use hal_kfd::topology::{self, Device};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -31,13 +32,29 @@ impl Gpu {
     }
 }
 
+/// Why the device is not open.
+#[derive(Debug)]
+pub enum Closed {
+    /// The root directory of the process cannot be entered, so that nothing of what it sees is known.
+    Root(io::Error),
+    /// The device itself.
+    Device(io::Error),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Root(error) | Self::Device(error)) = self;
+        error.fmt(f)
+    }
+}
+
 /// What there is to see.
 #[derive(Debug)]
 pub struct Machine {
     /// Seen as a process sees it, in its root.
     of: Option<u32>,
-    /// Whether the device can be opened, or why not; the device file is there.
-    pub device: Result<(), io::Error>,
+    /// Whether we can open the device, or why not.
+    pub device: Result<(), Closed>,
     /// The device is `gpu-sim`'s.
     pub simulated: bool,
     /// By their numbers.
@@ -53,9 +70,12 @@ impl Machine {
         let root = pid.map_or_else(|| PathBuf::from("/"), |pid| PathBuf::from(format!("/proc/{pid}/root")));
         let path = root.join("dev/kfd");
         let simulated = path.metadata().is_ok_and(|metadata| metadata.is_file());
-        let (device, gpus) = match Kfd::open_at(&path) {
+        let opened = std::fs::metadata(&root)
+            .map_err(Closed::Root)
+            .and_then(|_| Kfd::open_at(&path).map_err(Closed::Device));
+        let (device, gpus) = match opened {
             Ok(kfd) => (Ok(()), gpus(&kfd, &root.join("sys"), simulated)),
-            Err(error) => (Err(error), Vec::new()),
+            Err(closed) => (Err(closed), Vec::new()),
         };
         Self {
             of: pid,
@@ -90,12 +110,21 @@ fn runtimes(root: &Path) -> Vec<PathBuf> {
     folders.extend(rocm.map(|entry| entry.path().join("lib")));
     folders
         .extend(["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib"].map(|folder| root.join(folder)));
-    let mut found = Vec::new();
+    files(&folders)
+}
+
+/// Each file of a runtime once, though `/opt/rocm` is a link and several variables name the same folder.
+fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
     for entry in folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten() {
         // The file itself, whose name has the release, and not the links to it.
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file && entry.file_name().to_string_lossy().starts_with("libamdhip64.so") {
-            found.push(entry.path());
+            let path = entry.path();
+            let path = path.canonicalize().unwrap_or(path);
+            if !found.contains(&path) {
+                found.push(path);
+            }
         }
     }
     found
@@ -109,26 +138,33 @@ fn target(version: u64) -> String {
 /// Says what there is.
 pub fn judge(machine: &Machine, report: &mut Report) {
     let seen = machine.of.map_or(String::new(), |pid| format!(" as process {pid} sees it"));
-    match &machine.device {
-        Ok(()) => {
-            let what = if machine.simulated { "a simulated one of gpu-sim" } else { "it can be opened" };
-            report.add(Verdict::Good, "device", format!("/dev/kfd{seen}: {what}"));
+    let (verdict, what) = match (&machine.device, machine.of) {
+        (Ok(()), _) => {
+            let kind = if machine.simulated { "a simulated one of gpu-sim; " } else { "" };
+            (Verdict::Good, format!("{kind}xcli can open it"))
         }
-        Err(error) => {
-            let why = match error.kind() {
-                ErrorKind::NotFound => {
-                    "there is none: no AMD GPU, the driver amdgpu is not loaded, or a container does not pass the device on; \
-                     `xcli run --gpu-sim` runs a program on a simulated GPU"
-                        .to_owned()
-                }
-                ErrorKind::PermissionDenied => {
-                    "it may not be opened: its user belongs to the groups render and video as a rule".to_owned()
-                }
-                _ => error.to_string(),
-            };
-            report.add(Verdict::Bad, "device", format!("/dev/kfd{seen}: {why}"));
+        (Err(Closed::Root(error)), pid) => {
+            let root = pid.map_or_else(|| "/".to_owned(), |pid| format!("/proc/{pid}/root"));
+            (Verdict::Note, format!("not known, {root} cannot be entered ({error}); ask as its user or root"))
         }
-    }
+        (Err(Closed::Device(error)), pid) => match (error.kind(), pid) {
+            (ErrorKind::NotFound, _) => (
+                Verdict::Bad,
+                "there is none: no AMD GPU, the driver amdgpu is not loaded, or a container does not pass the device on; \
+                 `xcli run --gpu-sim` runs a program on a simulated GPU"
+                    .to_owned(),
+            ),
+            (ErrorKind::PermissionDenied, None) => (
+                Verdict::Bad,
+                "it may not be opened: its user belongs to the groups render and video as a rule".to_owned(),
+            ),
+            (ErrorKind::PermissionDenied, Some(_)) => {
+                (Verdict::Note, "xcli may not open it; whether the process may is not known".to_owned())
+            }
+            _ => (Verdict::Bad, format!("xcli cannot open it: {error}")),
+        },
+    };
+    report.add(verdict, "device", format!("/dev/kfd{seen}: {what}"));
     for gpu in &machine.gpus {
         judge_gpu(gpu, report);
     }
@@ -184,7 +220,19 @@ fn judge_gpu(gpu: &Gpu, report: &mut Report) {
                 format!("{known}; level 3 is possible by {}, {trap}", kind.name()),
             );
         }
-        Err(refusal) => report.add(Verdict::Note, "gpu", format!("{known}; level 1 only: {refusal}")),
+        // A simulated one may wait for its kernels: nobody else suffers if that takes long.
+        Err(refusal) => match probe::choose(Choice::Auto, facts, facts.simulated) {
+            Ok(kind) => report.add(
+                Verdict::Note,
+                "gpu",
+                format!(
+                    "{known}; level 2 is possible by {}, waiting for running kernels, because it is simulated; not level 3: \
+                     {refusal}",
+                    kind.name()
+                ),
+            ),
+            Err(_) => report.add(Verdict::Note, "gpu", format!("{known}; level 1 only: {refusal}")),
+        },
     }
 }
 
@@ -201,13 +249,17 @@ mod tests {
         simulated: false,
     };
 
-    fn said(device: Result<(), io::Error>, facts: Vec<Facts>) -> (bool, String) {
+    fn said(device: Result<(), Closed>, facts: Vec<Facts>) -> (bool, String) {
+        said_of(None, device, facts)
+    }
+
+    fn said_of(of: Option<u32>, device: Result<(), Closed>, facts: Vec<Facts>) -> (bool, String) {
         let gpus = facts
             .into_iter()
             .map(|facts| Gpu { gpu_id: 7, target: 90_010, device: None, facts: Ok(facts) })
             .collect();
         let (runtimes, library) = (Vec::new(), Ok("/x/libshimhip.so".into()));
-        let machine = Machine { of: None, device, simulated: false, gpus, runtimes, library };
+        let machine = Machine { of, device, simulated: false, gpus, runtimes, library };
         let mut report = Report { ok: true, ..Report::default() };
         judge(&machine, &mut report);
         (report.is_ok(), report.text())
@@ -223,12 +275,44 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_bad_and_says_what_to_do() {
-        let (ok, text) = said(Err(ErrorKind::NotFound.into()), vec![]);
+        let closed = |kind: ErrorKind| Err(Closed::Device(kind.into()));
+        let (ok, text) = said(closed(ErrorKind::NotFound), vec![]);
         assert!(!ok && text.contains("--gpu-sim"), "{text}");
-        let (ok, text) = said(Err(ErrorKind::PermissionDenied.into()), vec![]);
+        let (ok, text) = said(closed(ErrorKind::PermissionDenied), vec![]);
         assert!(!ok && text.contains("groups render"), "{text}");
         let (ok, text) = said(Ok(()), vec![]);
         assert!(!ok && text.contains("no GPU"), "{text}");
+    }
+
+    /// What we may says nothing of what the process may.
+    #[test]
+    fn what_a_process_sees_is_told_from_what_we_may() {
+        let denied = || ErrorKind::PermissionDenied.into();
+        let (ok, text) = said_of(Some(42), Err(Closed::Device(denied())), vec![]);
+        assert!(ok && text.contains("as process 42 sees it: xcli may not open it; whether"), "{text}");
+        let (ok, text) = said_of(Some(42), Err(Closed::Root(denied())), vec![]);
+        assert!(
+            ok && text.contains("not known, /proc/42/root cannot be entered (permission denied"),
+            "{text}"
+        );
+        let (ok, text) = said_of(Some(42), Ok(()), vec![GOOD]);
+        assert!(ok && text.contains("as process 42 sees it: xcli can open it"), "{text}");
+        // A root directory that is not there, and no device in one that is.
+        let machine = Machine::look(Some(u32::MAX));
+        assert!(matches!(machine.device, Err(Closed::Root(_))), "{machine:?}");
+    }
+
+    #[test]
+    fn a_runtime_with_two_paths_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let opt = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(opt("rocm-5.2.3/lib")).unwrap();
+        std::os::unix::fs::symlink("rocm-5.2.3", opt("rocm")).unwrap();
+        let file = opt("rocm-5.2.3/lib/libamdhip64.so.5.2");
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink("libamdhip64.so.5.2", opt("rocm-5.2.3/lib/libamdhip64.so")).unwrap();
+        let folders = ["rocm/lib", "none", "rocm-5.2.3/lib", "rocm/lib"].map(opt);
+        assert_eq!(files(&folders), [file.canonicalize().unwrap()]);
     }
 
     #[test]
@@ -239,5 +323,9 @@ mod tests {
         assert!(ok && text.contains("not by debug-trap (the device"), "{text}");
         let (ok, text) = said(Ok(()), vec![Facts { cwsr: Some(false), ..GOOD }]);
         assert!(ok && text.contains("level 1 only: the driver does not save"), "{text}");
+        let simulated = Facts { cwsr: Some(false), simulated: true, ..GOOD };
+        let (ok, text) = said(Ok(()), vec![simulated]);
+        assert!(ok && text.contains("level 2 is possible by update-queue, waiting for"), "{text}");
+        assert!(text.contains("not level 3: the driver does not save"), "{text}");
     }
 }

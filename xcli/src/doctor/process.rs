@@ -1,22 +1,27 @@
 //! One process: whether the library is in it, whether its calls pass there, and why it is scheduled or is not.
 
 use super::{Report, Verdict};
+use crate::known;
+use crate::list;
+use crate::place::Place;
+use crate::queues::{Queues, Unknown};
 use protocol::codes::PreemptLevel;
 use protocol::config::{Config, SchedulerKind};
 use protocol::control::{Client, QueueState};
+use protocol::outside::Held;
 use protocol::socket;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const LIBRARY: &str = "libshimhip.so";
 const RUNTIME: &str = "libamdhip64.so";
 
 /// What there is to see of a process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct View {
     pid: u32,
     name: String,
@@ -27,37 +32,46 @@ pub struct View {
     maps: Option<Vec<String>>,
     /// Its environment when it started; nothing if that may not be seen.
     environment: Option<HashMap<OsString, OsString>>,
-    /// How many compute queues the driver shows; nothing if it does not use the driver.
-    hardware_queues: Option<usize>,
+    /// How many compute queues the driver shows, nothing if it does not use the driver; or why that is not known.
+    hardware_queues: Result<Option<usize>, String>,
 }
 
 /// The server that is asked.
 #[derive(Debug, Clone)]
 pub struct Server {
-    pub socket: PathBuf,
+    pub place: Place,
     pub is_there: bool,
     pub is_on: bool,
+    /// What it holds of the process from outside.
+    pub held: Option<Held>,
 }
 
 impl View {
     /// Looks at a process.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, it has ended, or it cannot be seen.
     pub fn look(pid: u32) -> Result<Self, String> {
+        let status = known::status(pid)?;
+        let name = known::name(pid)?;
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let Ok(stat) = fs::read(folder.join("stat")) else {
-            return Err(format!("there is no process {pid}"));
-        };
-        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned();
-        let uid = fs::metadata(&folder).map(|metadata| metadata.uid()).unwrap_or_default();
-        let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 2);
-        let stopped = matches!(stat.get(after), Some(b'T' | b't'));
-        let maps = fs::read_to_string(folder.join("maps")).ok().map(|text| mapped(&text));
+        // Paths are any bytes.
+        let maps = fs::read(folder.join("maps")).ok().map(|bytes| mapped(&String::from_utf8_lossy(&bytes)));
         let environment = fs::read(folder.join("environ")).ok().map(|bytes| variables(&bytes));
-        let seen = [folder.join("root/sys/class/kfd/kfd/proc"), PathBuf::from("/sys/class/kfd/kfd/proc")];
-        let hardware_queues = seen.iter().find_map(|sys| queues(&sys.join(pid.to_string())));
+        let hardware_queues = match Queues::of(pid) {
+            Ok(queues) => Ok(Some(queues.compute())),
+            Err(Unknown::Unused(_)) => Ok(None),
+            Err(unknown) => Err(unknown.to_string()),
+        };
+        // That of a server that it would start is its effective one.
+        let uid = status.uids.get(1).copied().unwrap_or_default();
+        let stopped = status.is_stopped();
         Ok(Self { pid, name, uid, stopped, maps, environment, hardware_queues })
+    }
+
+    /// Whether the driver is known to have queues of it, or at least to know it.
+    fn uses_the_driver(&self) -> bool {
+        matches!(self.hardware_queues, Ok(Some(_)))
     }
 
     fn mapped(&self, name: &str) -> Vec<&str> {
@@ -93,16 +107,6 @@ fn variables(bytes: &[u8]) -> HashMap<OsString, OsString> {
     bytes.split(|byte| *byte == 0).filter_map(pair).collect()
 }
 
-/// Compute queues in the driver's folder of a process.
-fn queues(folder: &Path) -> Option<usize> {
-    if !folder.is_dir() {
-        return None;
-    }
-    let queues = fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
-    let is_compute = |path: &Path| fs::read_to_string(path.join("type")).is_ok_and(|kind| kind.trim() == "0");
-    Some(queues.filter(|queue| is_compute(&queue.path())).count())
-}
-
 /// Says what is so, in the order in which one thing needs the one before.
 pub fn judge(view: &View, server: &Server, client: Option<&Client>, report: &mut Report) {
     let View { pid, name, .. } = view;
@@ -118,11 +122,35 @@ pub fn judge(view: &View, server: &Server, client: Option<&Client>, report: &mut
     let config = Config::read(|name| view.variable(name), policies::registry::BUILT).0;
     let loaded = library(view, &config, report);
     runtime(view, report);
+    held(view, server, report);
     match client {
         Some(client) => connected(view, server, client, report),
         None if loaded => not_connected(view, server, &config, report),
         None => report.add(Verdict::Bad, "schedule", "it is not scheduled: nothing of it passes the library"),
     }
+}
+
+/// What keeps its queues off the hardware whatever the schedule says.
+fn held(view: &View, server: &Server, report: &mut Report) {
+    let Some(held) = server.held.as_ref().filter(|held| !held.queues.is_empty()) else { return };
+    let numbers: Vec<_> = held.queues.iter().map(|queue| queue.queue.to_string()).collect();
+    let longest = held.queues.iter().map(|queue| queue.held_ms).max().unwrap_or_default();
+    let (queues, are, them) =
+        if numbers.len() == 1 { ("queue", "is", "it") } else { ("queues", "are", "them") };
+    let of = match view.hardware_queues {
+        Ok(Some(compute)) => format!(" of {compute} for kernels"),
+        _ => String::new(),
+    };
+    report.add(
+        Verdict::Note,
+        "held",
+        format!(
+            "{queues} {}{of} {are} held from outside by `xcli suspend`, for {}: nothing of {them} runs until `{}`",
+            numbers.join(", "),
+            list::span(Duration::from_millis(longest)),
+            server.place.command(&format!("resume {}", view.pid)),
+        ),
+    );
 }
 
 /// Whether the library is in the process, and does anything.
@@ -160,7 +188,7 @@ fn runtime(view: &View, report: &mut Report) {
     let hip = view.mapped(RUNTIME);
     match hip.as_slice() {
         _ if view.maps.is_none() => {}
-        [] if view.hardware_queues.is_some() => report.add(
+        [] if view.uses_the_driver() => report.add(
             Verdict::Note,
             "runtime",
             "no libamdhip64.so is loaded, and the driver is used all the same: through HSA alone, or by a program with HIP \
@@ -174,11 +202,12 @@ fn runtime(view: &View, report: &mut Report) {
             format!("{} runtimes are loaded ({first} first): what uses another than the first is not scheduled", hip.len()),
         ),
     }
-    match view.hardware_queues {
-        Some(count) => {
-            report.add(Verdict::Good, "driver", format!("it has {count} compute queues on the hardware"))
+    match &view.hardware_queues {
+        Ok(Some(count)) => {
+            report.add(Verdict::Good, "driver", format!("the driver has {count} compute queues of it"))
         }
-        None => report.add(Verdict::Note, "driver", "it does not use the KFD (yet)"),
+        Ok(None) => report.add(Verdict::Note, "driver", "it does not use the KFD (yet)"),
+        Err(why) => report.add(Verdict::Note, "driver", why.clone()),
     }
 }
 
@@ -188,14 +217,23 @@ fn connected(view: &View, server: &Server, client: &Client, report: &mut Report)
         client.queues.iter().map(|queue| count(&queue.status.counts)).sum()
     };
     let (launched, pending) = (sum(|counts| counts.direct + counts.deferred), sum(|counts| counts.pending));
-    match (launched + pending, view.hardware_queues) {
-        (0, Some(1..)) => report.add(
-            Verdict::Bad,
+    match (launched + pending, &view.hardware_queues) {
+        // Queues that were destroyed are not counted any more, and the runtime makes hardware queues before it needs them.
+        (0, Ok(Some(1..))) => report.add(
+            Verdict::Note,
             "hooks",
-            "it has queues on the hardware, and none of its launches has passed the library: they are bound past it, as by \
-             RTLD_DEEPBIND in a release that cannot be corrected, or by static linking",
+            format!(
+                "no launch has passed the library on the {} queues that it has now, though the driver has queues of it: as long as \
+                 it has launched nothing on them that is right; if it has, launches are bound past the library, as by \
+                 RTLD_DEEPBIND in a release that cannot be corrected, or by static linking",
+                client.queues.len()
+            ),
         ),
-        (0, _) => report.add(Verdict::Note, "hooks", "it has not launched anything yet"),
+        (0, _) => report.add(
+            Verdict::Note,
+            "hooks",
+            format!("it has launched nothing yet on the {} queues that it has now", client.queues.len()),
+        ),
         _ => report.add(
             Verdict::Good,
             "hooks",
@@ -206,14 +244,22 @@ fn connected(view: &View, server: &Server, client: &Client, report: &mut Report)
     let (verdict, text) = if !server.is_on {
         (
             Verdict::Note,
-            "it runs unscheduled, as everybody does: scheduling is switched off (`xcli on`)".to_owned(),
+            format!(
+                "it runs unscheduled, as everybody does: scheduling is switched off (`{}`)",
+                server.place.command("on")
+            ),
         )
+    } else if client.yielded && server.held.is_some() {
+        (Verdict::Note, "it counts as idle, because queues of it are held from outside".to_owned())
     } else if client.yielded {
-        (Verdict::Note, "it is stopped or traced, and counts as idle until it does something".to_owned())
+        let was = if view.stopped { "is stopped or traced" } else { "was found stopped, traced or held" };
+        (Verdict::Note, format!("it {was}, and counts as idle until it does something"))
     } else if !client.permit.run {
         (Verdict::Note, format!("it is suspended: {}", client.reason))
     } else if any(QueueState::Suspended) {
         (Verdict::Note, "it runs, but for queues whose priority is never to run".to_owned())
+    } else if server.held.is_some() {
+        (Verdict::Note, format!("it may run, but for what is held from outside: {}", client.reason))
     } else if any(QueueState::Running) {
         (Verdict::Good, format!("it runs: {}", client.reason))
     } else {
@@ -246,7 +292,7 @@ fn level(client: &Client, report: &mut Report) {
 
 /// The library is there, and the server does not know the process.
 fn not_connected(view: &View, server: &Server, config: &Config, report: &mut Report) {
-    let used = view.hardware_queues.is_some() || !view.mapped(RUNTIME).is_empty();
+    let used = view.uses_the_driver() || !view.mapped(RUNTIME).is_empty();
     let (verdict, text) = if view.environment.is_none() {
         (
             Verdict::Bad,
@@ -266,14 +312,26 @@ fn not_connected(view: &View, server: &Server, config: &Config, report: &mut Rep
         match config.scheduler_in_force() {
             SchedulerKind::Local => {
                 let policy = config.policy.map_or("HPF", |policy| policy.name());
-                (Verdict::Note, format!("it decides for itself by the policy {policy}, among its own queues, without a server"))
+                (
+                    Verdict::Note,
+                    format!(
+                        "it decides for itself by the policy {policy}, among its own queues, without a server"
+                    ),
+                )
             }
-            SchedulerKind::App => (
-                Verdict::Bad,
-                "it is not scheduled: neither XSCHED_SCHEDULER nor XSCHED_POLICY says who decides, so that its queues run until \
-                 the program suspends them"
-                    .to_owned(),
-            ),
+            SchedulerKind::App => {
+                let why = match view.variable("XSCHED_SCHEDULER") {
+                    Some(_) => "as XSCHED_SCHEDULER says",
+                    None => "as neither XSCHED_SCHEDULER nor XSCHED_POLICY says otherwise",
+                };
+                (
+                    Verdict::Note,
+                    format!(
+                        "the program itself decides which of its queues run ({why}), unless it has set another scheduler by \
+                         XHintSetScheduler; without either everything of it runs"
+                    ),
+                )
+            }
             SchedulerKind::Global => global(view, server, config, used),
         }
     };
@@ -286,13 +344,13 @@ fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict
         .socket
         .clone()
         .unwrap_or_else(|| socket::default_path(view.uid, socket::INSTANCE, |path| path.is_dir()));
-    if theirs != server.socket {
+    if theirs != server.place.socket {
         return (
             Verdict::Bad,
             format!(
                 "its server is at {}, and this asks the one at {}: name that one by -a",
                 theirs.display(),
-                server.socket.display()
+                server.place.socket.display()
             ),
         );
     }
@@ -305,7 +363,7 @@ fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict
     (
         Verdict::Bad,
         "it uses the GPU, and has not come to the server: the server refuses other users' processes and other versions (its \
-         own log says which), or no call of the program has passed the library"
+         own log says which), no call of the program has passed the library, or it has set another scheduler by XHintSetScheduler"
             .to_owned(),
     )
 }
@@ -317,6 +375,7 @@ mod tests {
     use protocol::control::{Preemption, Queue};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
+    use protocol::outside::HeldQueue;
     use protocol::status::{Activity, Counts, QueueStatus};
 
     fn view(maps: &[&str], environment: &[(&str, &str)], hardware_queues: Option<usize>) -> View {
@@ -328,12 +387,16 @@ mod tests {
             stopped: false,
             maps: Some(maps.iter().map(|&path| path.to_owned()).collect()),
             environment: Some(environment),
-            hardware_queues,
+            hardware_queues: Ok(hardware_queues),
         }
     }
 
+    fn at(socket: &str) -> Place {
+        Place { socket: socket.into(), ..Place::default() }
+    }
+
     fn server() -> Server {
-        Server { socket: "/s".into(), is_there: true, is_on: true }
+        Server { place: at("/s"), is_there: true, is_on: true, held: None }
     }
 
     fn said(view: &View, server: &Server, client: Option<&Client>) -> (bool, String) {
@@ -388,11 +451,17 @@ mod tests {
         };
         let (ok, text) = case(&[], &server(), Some(1));
         assert!(!ok && text.contains("XSCHED_AUTO_XQUEUE was not ON"), "{text}");
+        // The library cannot see whether the program has set another one since.
         let (ok, text) = case(&GLOBAL[..1], &server(), Some(1));
-        assert!(!ok && text.contains("says who decides"), "{text}");
+        assert!(
+            ok && text.contains("nor XSCHED_POLICY says otherwise), unless it has set another"),
+            "{text}"
+        );
+        let (ok, text) = case(&[GLOBAL[0], ("XSCHED_SCHEDULER", "app")], &server(), Some(1));
+        assert!(ok && text.contains("decides which of its queues run (as XSCHED_SCHEDULER says)"), "{text}");
         let (ok, text) = case(&[GLOBAL[0], ("XSCHED_POLICY", "HPF")], &server(), Some(1));
         assert!(ok && text.contains("for itself by the policy HPF"), "{text}");
-        let other = Server { socket: "/other".into(), ..server() };
+        let other = Server { place: at("/other"), ..server() };
         let (ok, text) = case(&GLOBAL, &other, Some(1));
         assert!(!ok && text.contains("its server is at /s"), "{text}");
         let gone = Server { is_there: false, ..server() };
@@ -413,8 +482,15 @@ mod tests {
         assert!(text.contains("level 3 in force by update-queue: 3 holds"), "{text}");
         let (ok, text) = said(&view, &server(), Some(&client(true, 9, QueueState::Running)));
         assert!(ok && text.contains("it runs: ") && text.contains("9 launches have passed"), "{text}");
+        // It may be loading its data still, or make a stream for each request.
         let (ok, text) = said(&view, &server(), Some(&client(true, 0, QueueState::Idle)));
-        assert!(!ok && text.contains("bound past it"), "{text}");
+        assert!(
+            ok && text.contains("note  hooks     no launch has passed the library on the 1 queues"),
+            "{text}"
+        );
+        let between = Client { queues: vec![], ..client(true, 0, QueueState::Idle) };
+        let (ok, text) = said(&view, &server(), Some(&between));
+        assert!(ok && text.contains("on the 0 queues that it has now"), "{text}");
         let off = Server { is_on: false, ..server() };
         let (ok, text) = said(&view, &off, Some(&client(true, 9, QueueState::Running)));
         assert!(ok && text.contains("switched off"), "{text}");
@@ -423,6 +499,48 @@ mod tests {
         refused.preemption.how = "XSCHED_KFD_MECHANISM is off".to_owned();
         let (ok, text) = said(&view, &server(), Some(&refused));
         assert!(!ok && text.contains("level 1 in force: XSCHED_KFD_MECHANISM is off"), "{text}");
+    }
+
+    #[test]
+    fn what_is_held_from_outside_is_said_before_the_schedule() {
+        let queue = |queue, held_ms| HeldQueue { queue, held_ms };
+        let queues = vec![queue(2, 12), queue(11, 3250)];
+        let held = Some(Held { pid: Pid(42), name: "train".to_owned(), queues });
+        let place = Place { said: "-p night".to_owned(), ..at("/s") };
+        let holds = Server { place, held, ..server() };
+        let view = view(&LOADED, &GLOBAL, Some(2));
+        let note = "note  held      queues 2, 11 of 2 for kernels are held from outside by `xcli suspend`, for 3.25 s: \
+                    nothing of them runs until `xcli -p night resume 42`";
+        let lines = |client: Option<&Client>| {
+            let (_, text) = said(&view, &holds, client);
+            let mut lines = text.lines().skip_while(|line| *line != note).map(str::to_owned);
+            assert!(lines.next().is_some(), "{text}");
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let running = lines(Some(&client(true, 9, QueueState::Running)));
+        assert!(
+            running.contains("note  schedule  it may run, but for what is held from outside: "),
+            "{running}"
+        );
+        let yielded = lines(Some(&Client { yielded: true, ..client(true, 9, QueueState::Running) }));
+        assert!(yielded.contains("counts as idle, because queues of it are held"), "{yielded}");
+        assert!(!yielded.contains("stopped"), "{yielded}");
+        // One that nobody schedules is held as well.
+        let foreign = View { maps: Some(vec![]), ..view.clone() };
+        let (ok, text) = said(&foreign, &holds, None);
+        assert!(!ok && text.contains(note) && text.contains("nothing of it passes the library"), "{text}");
+        let stopped = View { stopped: true, ..view.clone() };
+        let waits = Client { yielded: true, ..client(true, 9, QueueState::Running) };
+        let (_, text) = said(&stopped, &server(), Some(&waits));
+        assert!(text.contains("it is stopped or traced, and counts as idle until"), "{text}");
+    }
+
+    #[test]
+    fn what_may_not_be_seen_is_not_taken_for_nothing() {
+        let hidden =
+            View { hardware_queues: Err("whether it does is not known".to_owned()), ..view(&[], &[], None) };
+        let (_, text) = said(&hidden, &server(), None);
+        assert!(text.contains("note  driver    whether it does is not known"), "{text}");
     }
 
     #[test]
@@ -435,20 +553,12 @@ mod tests {
         let variables = variables(b"A=b=c\0B=\0bad\0");
         assert_eq!(variables.get(OsStr::new("A")).map(|value| value.as_bytes()), Some(&b"b=c"[..]));
         assert_eq!(variables.len(), 2);
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(queues(&folder.path().join("42")), None);
-        for (id, kind) in [("0", "0"), ("1", "1"), ("2", "0")] {
-            let queue = folder.path().join("42/queues").join(id);
-            fs::create_dir_all(&queue).unwrap();
-            fs::write(queue.join("type"), format!("{kind}\n")).unwrap();
-        }
-        assert_eq!(queues(&folder.path().join("42")), Some(2));
     }
 
     #[test]
     fn this_process_can_be_looked_at() {
         let view = View::look(std::process::id()).unwrap();
         assert!(!view.stopped && view.maps.is_some_and(|maps| !maps.is_empty()));
-        assert!(View::look(u32::MAX).is_err());
+        assert_eq!(View::look(u32::MAX).unwrap_err(), "there is no process 4294967295");
     }
 }

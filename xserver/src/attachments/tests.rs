@@ -55,12 +55,13 @@ impl Driver {
     }
 }
 
-/// Reads and marks the ids at a caller's address.
+/// Reads and marks the ids at a caller's address; their upper bit is overlooked (`q_array_get_index`).
 fn each(at: u64, count: u32, mut change: impl FnMut(u32) -> bool) -> i32 {
     // SAFETY: the caller's array, which waits for the answer.
     let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
     let mut done = 0;
     for id in ids {
+        *id &= !debug::QUEUE_INVALID;
         if change(*id) {
             done += 1;
         } else {
@@ -182,9 +183,13 @@ fn hear(attachments: &mut Attachments, now: u64) -> Vec<(u64, Reply)> {
     attachments.hear(Time(now))
 }
 
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Asks, and waits for the answer.
 fn ask(attachments: &mut Attachments, pid: Pid, work: Work, now: u64) -> Reply {
-    match attachments.ask(7, pid, work) {
+    match attachments.ask(7, own_uid(), pid, work) {
         Ok(Some(reply)) => reply,
         Err(reason) => Reply::Error(reason),
         Ok(None) => loop {
@@ -237,15 +242,67 @@ fn queues_are_held_one_by_one_or_all_and_shown_since_when() {
     };
     assert_eq!((seen[0], seen[2].held), (one, false));
 
-    assert_eq!(ask(&mut all, pid, Work::Release(vec![1]), 0), fates(pid, &[(1, Fate::Done)], &[2]));
+    // Of a queue that is not held nothing is told but that.
+    assert_eq!(
+        ask(&mut all, pid, Work::Release(vec![1, 9]), 0),
+        fates(pid, &[(1, Fate::Done), (9, Fate::Invalid)], &[2])
+    );
+    assert_eq!(ask(&mut all, pid, Work::Release(vec![1]), 0), fates(pid, &[(1, Fate::Invalid)], &[2]));
     assert_eq!(driver.suspended(), [2]);
     assert!(!all.is_empty());
-    assert_eq!(ask(&mut all, pid, Work::Release(vec![]), 0), fates(pid, &[(2, Fate::Done)], &[]));
+    assert_eq!(
+        ask(&mut all, pid, Work::Release(vec![1, 2]), 0),
+        fates(pid, &[(1, Fate::Invalid), (2, Fate::Done)], &[])
+    );
     assert!(all.is_empty() && !driver.state.lock().unwrap().session, "the process may be debugged by others");
     let nothing = format!("this server holds no queue of process {pid}");
     assert_eq!(ask(&mut all, pid, Work::Release(vec![]), 0), Reply::Error(nothing));
     assert_eq!(ask(&mut all, pid, Work::Snapshot, 0), Reply::Snapshot(Snapshot { pid, queues: None }));
     victim.kill();
+}
+
+/// The driver keeps two bits of a queue's number for its answer, and overlooks one of them in what it is asked.
+#[test]
+fn a_number_with_the_drivers_marks_names_no_queue() {
+    let (driver, victim) = (Driver::new(true), Victim::new());
+    let mut all = attachments(&driver);
+    let pid = victim.pid();
+    let mut hold = |queues: &[u32]| match ask(&mut all, pid, Work::Hold(queues.to_vec()), 0) {
+        Reply::Fates(fates) => (fates.queues, fates.held),
+        other => panic!("{other:?}"),
+    };
+    let invalid = |queue| QueueFate { queue, fate: Fate::Invalid };
+    let marks = [debug::QUEUE_INVALID, debug::QUEUE_ERROR];
+    for queue in marks.iter().flat_map(|mark| [1 | mark, 5 | mark]) {
+        assert_eq!(hold(&[queue]), (vec![invalid(queue)], vec![]));
+    }
+    assert_eq!(driver.state.lock().unwrap().begun, 0, "the driver is not asked");
+    let marked = 1 | debug::QUEUE_INVALID;
+    let want = vec![QueueFate { queue: 1, fate: Fate::Done }, invalid(marked)];
+    assert_eq!(hold(&[1, marked]), (want, vec![1]));
+    let Reply::Fates(fates) = ask(&mut all, pid, Work::Release(vec![marked]), 0) else {
+        panic!("it is held")
+    };
+    assert_eq!((fates.queues, fates.held), (vec![invalid(marked)], vec![1]));
+    assert_eq!(driver.suspended(), [1]);
+}
+
+/// A server with `CAP_SYS_PTRACE` may do more to a process than whoever asks it.
+#[test]
+fn somebody_elses_process_is_root_s_matter() {
+    let (driver, victim) = (Driver::new(true), Victim::new());
+    let mut all = attachments(&driver);
+    let pid = victim.pid();
+    let stranger = own_uid() + 1;
+    let refused = all.ask(7, stranger, pid, Work::Hold(vec![])).unwrap_err();
+    assert!(refused.contains(&format!("acts for user {}: only that user and root", own_uid())), "{refused}");
+    assert!(all.is_empty());
+    // What root holds of it is not the stranger's to look at or resume, either.
+    assert!(matches!(ask(&mut all, pid, Work::Hold(vec![]), 0), Reply::Fates(_)));
+    for work in [Work::Release(vec![]), Work::Snapshot, Work::Hold(vec![1])] {
+        assert_eq!(all.ask(7, stranger, pid, work).unwrap_err(), refused);
+    }
+    assert_eq!(driver.suspended(), [1, 2]);
 }
 
 #[test]
@@ -257,7 +314,7 @@ fn nobody_waits_for_a_queue_that_does_not_come_off() {
     // Whoever comes first gets the one that blocks.
     let mut all =
         Attachments::with(Arc::new(move || Ok(drivers.lock().unwrap().pop().expect("one of two")))).unwrap();
-    assert_eq!(all.ask(1, slow.pid(), Work::Hold(vec![])), Ok(None));
+    assert_eq!(all.ask(1, own_uid(), slow.pid(), Work::Hold(vec![])), Ok(None));
     driver.wait("the suspend begins", |state| state.begun == 1);
     // Others are answered meanwhile.
     assert!(matches!(ask(&mut all, quick.pid(), Work::Hold(vec![]), 0), Reply::Fates(_)));

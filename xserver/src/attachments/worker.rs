@@ -10,7 +10,7 @@ use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, QueueFate, SeenQueue, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(super) struct Target {
 
 /// Does the jobs of a process until nobody can send one any more.
 pub(super) fn run(target: Target, jobs: &Receiver<Job>, tell: impl Fn(Done)) {
-    let mut worker = Worker { target, attachment: None, held: BTreeSet::new() };
+    let mut worker = Worker { target, attachment: None, held: BTreeSet::new(), doubtful: BTreeSet::new() };
     for Job { connection, work } in jobs {
         let reply = worker.execute(&work);
         if worker.held.is_empty() {
@@ -81,6 +81,8 @@ struct Worker {
     target: Target,
     attachment: Option<Attachment>,
     held: BTreeSet<u32>,
+    /// Queues that may stand: the hardware has failed to take them off.
+    doubtful: BTreeSet<u32>,
 }
 
 impl Worker {
@@ -102,7 +104,7 @@ impl Worker {
 
     /// Ends the attachment, and so what is held. A process that has ended is not asked: its number may be another's.
     fn let_go(&mut self) {
-        self.held.clear();
+        self.hold_nothing();
         if let Some(attachment) = self.attachment.take()
             && self.has_ended()
         {
@@ -110,11 +112,16 @@ impl Worker {
         }
     }
 
+    fn hold_nothing(&mut self) {
+        self.held.clear();
+        self.doubtful.clear();
+    }
+
     /// What a problem with the attachment means for it, and why.
     fn failed(&mut self, problem: Problem) -> String {
         if matches!(problem, Problem::Lost | Problem::NoDevice | Problem::NoProcess) {
             // There is nothing left to be ended.
-            self.held.clear();
+            self.hold_nothing();
             if let Some(attachment) = self.attachment.take() {
                 attachment.forget();
             }
@@ -173,9 +180,16 @@ impl Worker {
         }
         let ids: Vec<u32> = ids.into_iter().collect();
         let fates = self.attach()?.suspend(&ids).map_err(|problem| self.failed(problem))?;
-        self.held.extend(
-            ids.iter().zip(&fates).filter(|(_, fate)| **fate == session::Fate::Done).map(|(id, _)| *id),
-        );
+        for (id, fate) in ids.iter().zip(&fates) {
+            match fate {
+                session::Fate::Done => {
+                    self.doubtful.remove(id);
+                    self.held.insert(*id);
+                }
+                session::Fate::Failed => drop(self.doubtful.insert(*id)),
+                session::Fate::Invalid => {}
+            }
+        }
         Ok(self.fates(&ids, &fates))
     }
 
@@ -184,27 +198,30 @@ impl Worker {
         if self.attachment.is_none() {
             return Err(format!("this server holds no queue of process {pid}"));
         }
-        let all: Vec<u32> = self.held.iter().copied().collect();
-        let ids: Vec<u32> = match wanted {
-            [] => all.clone(),
-            some => some.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect(),
+        let wanted: BTreeSet<u32> = match wanted {
+            [] => self.held.clone(),
+            some => some.iter().copied().collect(),
         };
-        if all.iter().all(|id| ids.contains(id)) {
+        // The others were never taken off: the driver is not asked for them.
+        let known = |id: &&u32| self.held.contains(*id) || self.doubtful.contains(*id);
+        let ids: Vec<u32> = wanted.iter().filter(known).copied().collect();
+        let fates = if self.held.is_subset(&wanted) {
             // Nothing is held any more: the end of the session puts everything back in one request.
-            self.held.clear();
+            self.hold_nothing();
             let end = self.attachment.take().map_or(Ok(()), |mut attachment| attachment.end());
             end.map_err(|problem| self.failed(problem))?;
-            let fate = |id: &u32| if all.contains(id) { session::Fate::Done } else { session::Fate::Invalid };
-            let fates: Vec<_> = ids.iter().map(fate).collect();
-            return Ok(self.fates(&ids, &fates));
+            vec![session::Fate::Done; ids.len()]
+        } else {
+            self.attach()?.resume(&ids).map_err(|problem| self.failed(problem))?
+        };
+        let fates: BTreeMap<u32, session::Fate> = ids.into_iter().zip(fates).collect();
+        for (id, _) in fates.iter().filter(|(_, fate)| **fate != session::Fate::Failed) {
+            self.held.remove(id);
+            self.doubtful.remove(id);
         }
-        let fates = self.attach()?.resume(&ids).map_err(|problem| self.failed(problem))?;
-        for (id, fate) in ids.iter().zip(&fates) {
-            if *fate != session::Fate::Failed {
-                self.held.remove(id);
-            }
-        }
-        Ok(self.fates(&ids, &fates))
+        let fate = |id: &u32| fates.get(id).copied().unwrap_or(session::Fate::Invalid);
+        let all: Vec<_> = wanted.iter().map(fate).collect();
+        Ok(self.fates(&wanted.into_iter().collect::<Vec<_>>(), &all))
     }
 
     fn fates(&self, ids: &[u32], fates: &[session::Fate]) -> Fates {

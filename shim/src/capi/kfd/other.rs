@@ -167,6 +167,7 @@ impl Books {
 mod tests {
     use super::*;
     use hal_kfd::Errno;
+    use hal_kfd::process::Untraceable;
     use hip_sys::kfd as driver;
 
     const TIME_OUT: Problem = Problem::Hung(Errno(libc::ETIME));
@@ -210,7 +211,7 @@ mod tests {
     fn a_request_that_fails_leaves_doubt_if_the_driver_was_asked() {
         let mut books = Books::default();
         books.suspended(&[1], &[Fate::Done]).unwrap();
-        assert_eq!(books.failed(&[2], Problem::NotTraceable(None)), KfdResult::ErrorNoPermission);
+        assert_eq!(books.failed(&[2], Problem::NotTraceable(Untraceable::Own)), KfdResult::ErrorNoPermission);
         assert_eq!(books.asked(), [1]);
         assert_eq!(books.failed(&[1, 2], TIME_OUT), KfdResult::ErrorTimeout);
         assert_eq!([1, 2].map(|id| books.state(id)), [KfdQueueState::Unknown; 2]);

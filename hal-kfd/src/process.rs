@@ -1,0 +1,207 @@
+//! What the kernel says of a process in `/proc/PID/status` (`proc_pid_status` in `fs/proc/array.c`), and why one may not trace
+//! another one (`__ptrace_may_access` in `kernel/ptrace.c`, `cap_ptrace_access_check`, Yama's `yama_ptrace_access_check`).
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Where Yama says what it forbids.
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+/// `CAP_SYS_PTRACE` of `include/uapi/linux/capability.h`.
+const SYS_PTRACE: u64 = 1 << 19;
+
+/// A process's status. What an older kernel does not say is as if there were nothing to be said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The letter of its state: `R`, `S`, `D`, `T` stopped, `t` traced and standing, `Z` and `X` ended.
+    pub state: u8,
+    /// Its users: real, effective, saved, of the file system.
+    pub uids: Vec<u32>,
+    /// Who traces it; 0 if nobody does, or somebody whom this pid namespace does not know.
+    pub tracer: u32,
+    /// Its numbers, from this pid namespace down to its own; none where the kernel has no namespaces.
+    pub numbers: Vec<u32>,
+    /// The capabilities that it may have.
+    pub permitted: u64,
+    /// Those that are in force.
+    pub effective: u64,
+}
+
+impl Status {
+    /// Reads that of a process or thread.
+    ///
+    /// # Errors
+    /// There is none (`NotFound`), also if `/proc` hides it; or it ends just now.
+    pub fn read(pid: u32) -> io::Result<Self> {
+        // A name is any bytes.
+        fs::read(format!("/proc/{pid}/status")).map(|bytes| Self::parse(&String::from_utf8_lossy(&bytes)))
+    }
+
+    fn parse(text: &str) -> Self {
+        // A line feed in the name is written as two letters, so that each line is the kernel's.
+        let field = |name: &str| {
+            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+            text.lines().find_map(value).unwrap_or_default()
+        };
+        let numbers = |name: &str| -> Vec<u32> {
+            field(name).split_whitespace().filter_map(|number| number.parse().ok()).collect()
+        };
+        let capabilities = |name: &str| u64::from_str_radix(&field(name), 16).unwrap_or(0);
+        Self {
+            state: field("State").bytes().next().unwrap_or(0),
+            uids: numbers("Uid"),
+            tracer: field("TracerPid").parse().unwrap_or(0),
+            numbers: numbers("NSpid"),
+            permitted: capabilities("CapPrm"),
+            effective: capabilities("CapEff"),
+        }
+    }
+
+    /// Whether it is stopped or stands under a tracer.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
+    /// Whether it has ended, and only its parent has not heard of that.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
+    /// Whether it acts for this user and for nobody else: real, effective and saved. So no program with set-user-ID.
+    pub fn is_of(&self, uid: u32) -> bool {
+        self.uids.len() > 2 && self.uids.iter().take(3).all(|other| *other == uid)
+    }
+}
+
+/// Why a process must not be traced by this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untraceable {
+    /// It is this process.
+    Own,
+    /// Somebody traces it already.
+    Traced(u32),
+    /// Yama forbids it; its setting, 1 to 3.
+    Yama(u32),
+    /// It acts for another user, this one.
+    Owner(u32),
+    /// It has capabilities that this process has not.
+    Capabilities,
+    /// Its memory is protected: `PR_SET_DUMPABLE`, or a program file that may not be read.
+    Undumpable,
+    /// None of these.
+    Unknown,
+}
+
+impl fmt::Display for Untraceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NEEDS: &str = "which takes CAP_SYS_PTRACE";
+        match self {
+            Self::Own => f.write_str("it is the one that asks"),
+            Self::Traced(tracer) => {
+                write!(f, "it is traced already, by process {tracer} (a debugger or strace)")
+            }
+            Self::Yama(scope @ 3..) => write!(f, "Yama forbids it to everybody ({YAMA} is {scope})"),
+            Self::Yama(scope) => write!(f, "Yama forbids it ({YAMA} is {scope}), {NEEDS}"),
+            Self::Owner(uid) => write!(f, "it is user {uid}'s, {NEEDS}"),
+            Self::Capabilities => write!(f, "it has capabilities that the tracer has not, {NEEDS}"),
+            Self::Undumpable => write!(f, "its memory is protected (PR_SET_DUMPABLE), {NEEDS}"),
+            Self::Unknown => f.write_str(
+                "a container, a security module or a debugger in another pid namespace may be the reason, or another user \
+                 namespace",
+            ),
+        }
+    }
+}
+
+impl Untraceable {
+    /// Finds out why this process was refused (EPERM) when it wanted to trace that one.
+    pub fn of(pid: u32) -> Self {
+        let own = Status::read(std::process::id());
+        let (Ok(own), Ok(other)) = (own, Status::read(pid)) else { return Self::Unknown };
+        if pid == std::process::id() {
+            return Self::Own;
+        }
+        let yama = fs::read_to_string(YAMA).ok().and_then(|scope| scope.trim().parse().ok());
+        // The folder is its effective user's, and root's if its memory is protected.
+        let folder = fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid());
+        Self::judge(&own, &other, yama, folder)
+    }
+
+    /// By the status of both, Yama's setting, and whose the other's folder in `/proc` is.
+    fn judge(own: &Status, other: &Status, yama: Option<u32>, folder: Option<u32>) -> Self {
+        let has_right = own.effective & SYS_PTRACE != 0;
+        let real = own.uids.first().copied().unwrap_or(u32::MAX);
+        match (other.tracer, yama) {
+            (tracer @ 1.., _) => Self::Traced(tracer),
+            (_, Some(scope @ 3..)) => Self::Yama(scope),
+            _ if has_right => Self::Unknown,
+            _ if !other.is_of(real) => {
+                let foreign = other.uids.iter().take(3).find(|uid| **uid != real);
+                foreign.map_or(Self::Unknown, |uid| Self::Owner(*uid))
+            }
+            _ if folder.is_some_and(|folder| !other.uids.contains(&folder)) => Self::Undumpable,
+            _ if other.permitted & !own.permitted != 0 => Self::Capabilities,
+            (_, Some(scope @ 1..)) => Self::Yama(scope),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "Name:\tTracerPid:\\t9\nUmask:\t0022\nState:\tt (tracing stop)\nTgid:\t77\nPid:\t77\nTracerPid:\t41\n\
+                        Uid:\t1000\t1000\t1000\t1000\nGid:\t7\t7\t7\t7\nNSpid:\t77\t5\nCapPrm:\t0000000000080000\n\
+                        CapEff:\t0000000000000001\n";
+
+    #[test]
+    fn a_status_is_read() {
+        let want = Status {
+            state: b't',
+            uids: vec![1000; 4],
+            tracer: 41,
+            numbers: vec![77, 5],
+            permitted: SYS_PTRACE,
+            effective: 1,
+        };
+        let status = Status::parse(TEXT);
+        assert_eq!(status, want);
+        assert!(status.is_stopped() && !status.has_ended() && status.is_of(1000) && !status.is_of(0));
+        assert_eq!(Status::parse(""), Status::default());
+        assert!(!Status::default().is_of(0), "nobody owns what is not known");
+        let set_user = Status { uids: vec![1000, 0, 0, 0], ..want };
+        assert!(!set_user.is_of(1000) && !set_user.is_of(0));
+        let own = Status::read(std::process::id()).unwrap();
+        assert!(!own.is_stopped() && !own.has_ended());
+        assert_eq!(own.numbers.first(), Some(&std::process::id()));
+        assert_eq!(Status::read(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_the_one_that_holds() {
+        let user = |uid: u32| Status { uids: vec![uid; 4], ..Status::default() };
+        let root = Status { permitted: u64::MAX, effective: u64::MAX, ..user(0) };
+        let (mine, yours) = (user(1000), user(1001));
+        let case = |own: &Status, other: &Status, yama| Untraceable::judge(own, other, yama, None);
+        let traced = Status { tracer: 5, ..mine.clone() };
+        // Whoever has the right is kept away by neither Yama nor owners.
+        assert_eq!(case(&root, &traced, Some(1)), Untraceable::Traced(5));
+        assert_eq!(case(&root, &yours, Some(2)), Untraceable::Unknown);
+        assert_eq!(case(&root, &yours, Some(3)), Untraceable::Yama(3));
+        assert_eq!(case(&mine, &yours, Some(1)), Untraceable::Owner(1001));
+        let set_user = Status { uids: vec![1000, 0, 0, 0], ..mine.clone() };
+        assert_eq!(case(&mine, &set_user, None), Untraceable::Owner(0));
+        assert_eq!(case(&mine, &mine, Some(1)), Untraceable::Yama(1));
+        assert_eq!(case(&mine, &mine, Some(0)), Untraceable::Unknown);
+        let able = Status { permitted: 1, ..mine.clone() };
+        assert_eq!(case(&mine, &able, Some(0)), Untraceable::Capabilities);
+        assert_eq!(Untraceable::judge(&mine, &mine, None, Some(0)), Untraceable::Undumpable);
+        assert_eq!(Untraceable::judge(&mine, &mine, None, Some(1000)), Untraceable::Unknown);
+        assert_eq!(Untraceable::of(std::process::id()), Untraceable::Own);
+        assert_eq!(Untraceable::of(u32::MAX), Untraceable::Unknown);
+        assert!(Untraceable::Yama(2).to_string().contains("ptrace_scope is 2"));
+        assert!(Untraceable::Owner(7).to_string().contains("user 7's, which takes CAP_SYS_PTRACE"));
+    }
+}
