@@ -4,16 +4,23 @@ use std::ptr;
 
 /// The slice that the calling thread asks for, in nanoseconds: the least that Linux gives (`sched(7)`, `sched_setattr(2)`).
 const SLICE: u64 = 100_000;
-/// The lowest real-time priority: in front of every ordinary thread, behind whatever an administrator made real-time.
-const PRIORITY: u32 = 1;
+/// Who is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Who decides: the lowest real-time priority, in front of every ordinary thread.
+    Decides = 1,
+    /// Who takes queues off, on a decision: above it, so that Linux runs it at once where the decision was made, and need not wake
+    /// a processor that sleeps (`select_task_rq_rt`: a thread of the same priority is sent to another one).
+    Holds = 2,
+}
 
 /// Asks the kernel to let the calling thread run as soon as it was woken. It sleeps nearly always, and works for some microseconds.
 ///
-/// With the right to do so (CAP_SYS_NICE, or RLIMIT_RTPRIO of at least 1) it gets the lowest real-time priority, which its
+/// With the right to do so (CAP_SYS_NICE, or RLIMIT_RTPRIO of at least 2) it gets a low real-time priority, which its
 /// children do not inherit. Without, a short slice, for which nobody needs a right: with Linux 6.12 and newer such a thread comes
 /// before one with a longer slice that is running, and gets no more of the processor than before. A thread for which somebody else
 /// has chosen a policy or a priority keeps both.
-pub fn be_prompt() {
+pub fn be_prompt(who: Who) {
     // SAFETY: asks for a number; 0 is the calling thread.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     // SAFETY: asks for a number.
@@ -21,7 +28,7 @@ pub fn be_prompt() {
         return;
     }
     // Who has made the program nice wants others to come first.
-    if nice <= 0 && set(libc::SCHED_RR, 0, PRIORITY, 0) {
+    if nice <= 0 && set(libc::SCHED_RR, 0, who as u32, 0) {
         return;
     }
     set(libc::SCHED_OTHER, nice, 0, SLICE);
@@ -58,7 +65,7 @@ mod tests {
         let thread = std::thread::spawn(|| {
             // SAFETY: asks for a number.
             let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-            be_prompt();
+            be_prompt(Who::Decides);
             let own = policy();
             assert!(own == libc::SCHED_OTHER || own == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, "{own}");
             assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
@@ -73,7 +80,7 @@ mod tests {
         let thread = std::thread::spawn(|| {
             // SAFETY: lowers the calling thread's own priority, which is always allowed.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) };
-            be_prompt();
+            be_prompt(Who::Holds);
             // SAFETY: asks for a number.
             assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, 3);
             assert_eq!(policy(), libc::SCHED_OTHER);

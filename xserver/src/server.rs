@@ -8,6 +8,7 @@ use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
 use anyhow::Context;
+use hal_kfd::prompt;
 use policies::registry::Row;
 use protocol::control::{Reply, Request};
 use protocol::frame::{Frame, FrameError};
@@ -145,7 +146,7 @@ impl Server {
     pub fn run(mut self) -> anyhow::Result<()> {
         // Waits end when they should; by default they may end 50 µs later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        hal_kfd::prompt::be_prompt();
+        prompt::be_prompt(prompt::Who::Decides);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::now();

@@ -22,6 +22,7 @@ use crate::process::Process;
 use crate::thread::Thread;
 use bell::Kept;
 use connection::{Failure, Welcome};
+use hal_kfd::prompt;
 use pages::Pages;
 use protocol::codes::PreemptLevel;
 use protocol::message::ToServer;
@@ -308,7 +309,7 @@ fn listen(
 ) {
     Thread::current().adopt();
     block_signals();
-    hal_kfd::prompt::be_prompt();
+    prompt::be_prompt(prompt::Who::Holds);
     loop {
         // First of all, so that nothing that changes from here on is slept over.
         let seen = page.changes.load(Ordering::SeqCst);

@@ -24,16 +24,40 @@ use xqueue::{Domain, Outstanding, Permission, Snapshot};
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const LAST_LOOK: Duration = Duration::from_millis(20);
-/// What it takes to see that something has completed.
-const LOOK: Duration = Duration::from_micros(80);
+/// What it takes to see that something has completed: a thread that may call HIP is woken for it.
+const LOOK: Duration = Duration::from_micros(250);
 /// A proof that has not come after this does not come.
 const PROOF: Duration = Duration::from_secs(1);
+
+/// The last times that a request took. The median counts: an accident of a busy machine does not, two in a row are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Recent([Duration; 3]);
+
+impl Recent {
+    const fn new(took: Duration) -> Self {
+        Self([took; 3])
+    }
+
+    fn median(self) -> Duration {
+        let Self([a, b, c]) = self;
+        a.min(b).max(a.max(b).min(c))
+    }
+
+    fn learn(&mut self, took: Duration) {
+        let Self([_, b, c]) = *self;
+        *self = Self([b, c, took]);
+    }
+
+    fn fade(&mut self) {
+        self.0.iter_mut().for_each(|took| *took -= *took / 256);
+    }
+}
 
 /// What a hold and a release take, as measured lately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Costs {
-    hold: Duration,
-    release: Duration,
+    hold: Recent,
+    release: Recent,
     /// Both stop the queues of all processes on the device for as long.
     everybody: bool,
 }
@@ -49,18 +73,14 @@ impl Costs {
 
     /// A release returns before the device has restored what it saved, which is as much again.
     fn both(&self) -> Duration {
-        self.hold + self.release.max(self.hold)
-    }
-
-    /// Takes what a request cost into account; one of which a busy machine made many times as much counts as twice.
-    fn learn(cost: &mut Duration, took: Duration) {
-        *cost = if cost.is_zero() { took } else { (*cost * 3 + took.min(*cost * 2)) / 4 };
+        let hold = self.hold.median();
+        hold + self.release.median().max(hold)
     }
 
     /// A hold was found too costly: what made it so may have passed, and only another try shows that.
     fn fade(&mut self) {
-        self.hold -= self.hold / 256;
-        self.release -= self.release / 256;
+        self.hold.fade();
+        self.release.fade();
     }
 }
 
@@ -239,7 +259,7 @@ impl State {
             let outcome = each(&context.registry.holding(), |gpu_id| context.registry.release(gpu_id));
             domain.forget_times();
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
-                Costs::learn(&mut costs.release, outcome.took);
+                costs.release.learn(outcome.took);
             }
             if let Some(errno) = outcome.error {
                 if outcome.unsettled == 0 {
@@ -291,7 +311,8 @@ impl State {
                 self.phase = Phase::Failed;
                 return self.settle(context);
             };
-            self.costs.get_or_insert(Costs { hold: cost.hold, release: cost.release, everybody });
+            let (hold, release) = (Recent::new(cost.hold), Recent::new(cost.release));
+            self.costs.get_or_insert(Costs { hold, release, everybody });
             self.phase = Phase::Begun { until: now + FIRST_LOOK };
         }
         if let Phase::Begun { until } = self.phase {
@@ -371,7 +392,7 @@ impl State {
             self.report.stood = outcome.asked_at.map(|asked| (asked, Instant::now()));
             self.report.holds += u64::from(first || self.report.holds == 0);
             if let Some(costs) = self.costs.as_mut().filter(|_| first) {
-                Costs::learn(&mut costs.hold, outcome.took);
+                costs.hold.learn(outcome.took);
             }
         }
         self.phase = Phase::Held { look };
@@ -447,8 +468,8 @@ impl Report {
         words.waits.store(self.waits, Ordering::Relaxed);
         words.failures.store(self.failures, Ordering::Relaxed);
         words.expected_ns.store(self.expected.map_or(UNKNOWN, nanos), Ordering::Relaxed);
-        words.hold_ns.store(nanos(costs.hold), Ordering::Relaxed);
-        words.release_ns.store(nanos(costs.release), Ordering::Relaxed);
+        words.hold_ns.store(nanos(costs.hold.median()), Ordering::Relaxed);
+        words.release_ns.store(nanos(costs.release.median()), Ordering::Relaxed);
         if let Some((asked, stood)) = self.stood.take() {
             // Both clocks are the same one; the server's may be set off from it.
             let (here, there) = (Instant::now(), line.now());
@@ -469,7 +490,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    const COSTS: Costs = Costs { hold: micros(60), release: micros(40), everybody: false };
+    const COSTS: Costs =
+        Costs { hold: Recent::new(micros(60)), release: Recent::new(micros(40)), everybody: false };
 
     #[test]
     fn a_hold_pays_where_waiting_would_take_longer() {
@@ -481,22 +503,23 @@ mod tests {
         assert!(costs.pays(Some(micros(121)), 0));
         assert!(!costs.pays(Some(micros(360)), 2), "two others stand still for as long");
         assert!(costs.pays(Some(micros(361)), 2));
-        let costs = Costs { release: micros(90), ..COSTS };
+        let costs = Costs { release: Recent::new(micros(90)), ..COSTS };
         assert!(!costs.pays(Some(micros(150)), 0), "the longer one of both counts for what is restored");
     }
 
     #[test]
     fn costs_follow_what_is_measured_and_fade_where_they_forbid() {
-        let mut cost = Duration::ZERO;
-        Costs::learn(&mut cost, micros(100));
-        assert_eq!(cost, micros(100));
-        Costs::learn(&mut cost, micros(180));
-        assert_eq!(cost, micros(120));
-        Costs::learn(&mut cost, micros(9_000));
-        assert_eq!(cost, micros(150), "an accident");
-        (0..9).for_each(|_| Costs::learn(&mut cost, micros(900)));
-        assert!((600..=900).contains(&cost.as_micros()), "so it is: {cost:?}");
-        let mut costs = Costs { hold: micros(5_000), release: micros(5_000), everybody: false };
+        let mut cost = Recent::new(micros(100));
+        cost.learn(micros(9_000));
+        assert_eq!(cost.median(), micros(100), "an accident");
+        cost.learn(micros(120));
+        assert_eq!(cost.median(), micros(120));
+        cost.learn(micros(5_000));
+        assert_eq!(cost.median(), micros(5_000), "two of three");
+        cost.learn(micros(110));
+        assert_eq!(cost.median(), micros(120));
+        let mut costs =
+            Costs { hold: Recent::new(micros(5_000)), release: Recent::new(micros(5_000)), everybody: false };
         let mut tries = 0;
         while !costs.pays(Some(micros(6_000)), 0) {
             costs.fade();
