@@ -24,8 +24,10 @@ use xqueue::{Domain, Outstanding, Permission, Snapshot};
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const LAST_LOOK: Duration = Duration::from_millis(20);
-/// What it takes to see that something has completed: a thread that may call HIP is woken for it.
-const LOOK: Duration = Duration::from_micros(250);
+/// What it takes the watcher to look whether something has completed.
+const LOOK: Duration = Duration::from_micros(80);
+/// It looks so often at least until it knows: sees that nothing is launched any more, records a mark, and finds it complete.
+const LOOKS: u8 = 3;
 /// A proof that has not come after this does not come.
 const PROOF: Duration = Duration::from_secs(1);
 
@@ -95,8 +97,8 @@ enum Phase {
     /// What is in flight is waited for, until it is certain that this was the wrong choice.
     Waiting {
         until: Option<Instant>,
-        /// It was looked whether it has completed, since what was foreseen is over.
-        looked: bool,
+        /// How often it was looked whether it has completed, since what was foreseen is over.
+        looks: u8,
     },
     /// The queues with work are off the hardware; looked at again after this pause.
     Held { look: Duration },
@@ -317,9 +319,9 @@ impl State {
         }
         if let Phase::Begun { until } = self.phase {
             self.phase = if always || outstanding.commands != 0 {
-                self.weigh(now, outstanding, permission, always)
+                self.weigh(domain, now, outstanding, permission, always)
             } else if outstanding.launching && now >= until {
-                Phase::Waiting { until: None, looked: false }
+                Phase::Waiting { until: None, looks: 0 }
             } else if outstanding.launching {
                 self.phase
             } else {
@@ -330,10 +332,10 @@ impl State {
             Phase::Running | Phase::Failed => self.settle(context),
             Phase::Begun { until } => outstanding.launching.then(|| until - now),
             Phase::Waiting { until: Some(until), .. } if now < until => Some(until - now),
-            Phase::Waiting { until: Some(_), looked: false } if outstanding.commands != 0 => {
+            Phase::Waiting { until: Some(_), looks } if looks < LOOKS && outstanding.commands != 0 => {
                 // It may have completed long ago: nobody looks for completion where nothing may be launched.
                 domain.look_soon();
-                self.phase = Phase::Waiting { until: Some(now + LOOK), looked: true };
+                self.phase = Phase::Waiting { until: Some(now + LOOK), looks: looks + 1 };
                 Some(LOOK)
             }
             // Nothing to hold any more.
@@ -355,6 +357,7 @@ impl State {
     /// Whether what is in flight is held, or waited for and until when.
     fn weigh(
         &mut self,
+        domain: &Domain,
         now: Instant,
         outstanding: Outstanding,
         permission: Permission,
@@ -363,13 +366,15 @@ impl State {
         self.report.expected = outstanding.remaining;
         let costs = self.costs.get_or_insert_default();
         if always || costs.pays(outstanding.remaining, permission.bystanders()) {
-            return Phase::Waiting { until: None, looked: false };
+            return Phase::Waiting { until: None, looks: 0 };
         }
         self.report.waits += 1;
+        // It begins to see that nothing is launched.
+        domain.look_soon();
         // If it still runs when the hold would have paid for itself, what was expected was wrong.
         let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
         costs.fade();
-        Phase::Waiting { until: Some(until), looked: false }
+        Phase::Waiting { until: Some(until), looks: 0 }
     }
 
     /// When to look again at what was held.
