@@ -9,7 +9,7 @@ use crate::kernel::Errno;
 pub struct Outcome {
     /// Queues that are off the hardware now (hold) or wanted by us no more (release), known for sure.
     pub queues: usize,
-    /// Queues that are not known to be as we want them, because a request failed: [`Registry::settle`] goes on.
+    /// Queues that are not known to be as we want them, because a request failed: [`Registry::settle`](crate::Registry::settle) goes on.
     pub unsettled: usize,
     /// Requests made.
     pub requests: usize,
