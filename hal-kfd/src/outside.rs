@@ -186,7 +186,17 @@ impl Attachment {
         if self.ended {
             return Ok(());
         }
-        let result = self.traced(|pid| session::end(&*self.kernel, pid));
+        let pid = self.target.pid;
+        // Whoever has the session needs not trace for this (`kfd_ioctl_set_debug_trap`, Linux 6.12), and no thread that may not be
+        // had.
+        let result = if self.target.has_ended() {
+            Err(Problem::NoProcess)
+        } else {
+            match session::end(&*self.kernel, pid.cast_unsigned()) {
+                Err(Errno(libc::EPERM)) => self.traced(|pid| session::end(&*self.kernel, pid)),
+                result => result.map_err(|errno| problem(pid, errno, true)),
+            }
+        };
         self.ended = matches!(result, Ok(()) | Err(Problem::Lost | Problem::NoProcess | Problem::NoDevice));
         result
     }

@@ -252,8 +252,10 @@ impl Registry {
         let mut inner = self.lock();
         // After a time-out the driver lets the queue go all the same.
         if !matches!(result, Ok(_) | Err(Errno(libc::ETIME | libc::EIO)))
-            && let Some(queue) = queue
+            && let Some(mut queue) = queue
         {
+            // The runtime may give the memory of its indices back all the same.
+            (queue.write_pointer_address, queue.read_pointer_address) = (0, 0);
             inner.queues.entry(id).or_insert(queue);
         }
         inner.answered(&*self.kernel, result);
@@ -436,6 +438,19 @@ impl Registry {
         found
     }
 
+    /// From now on nothing is held, for this reason; what is held is released.
+    pub fn abandon(&self, why: Errno) {
+        let mut inner = self.lock();
+        inner.given_up.get_or_insert(why);
+        inner.holding.clear();
+        inner.release_all(&*self.kernel, &mut Outcome::default());
+    }
+
+    /// The serial number of the queue that has this number now.
+    pub fn serial(&self, id: u32) -> Option<u64> {
+        self.lock().queues.get(&id).map(|queue| queue.serial)
+    }
+
     /// Whether something that we want has not reached the driver: [`Registry::settle`] sends it again.
     pub fn owes(&self) -> bool {
         self.owes.load(Ordering::Acquire)
@@ -481,7 +496,7 @@ impl Registry {
     }
 
     /// Why nothing is held any more, if that is so: the driver did not get queues off in time (ETIME), or has reset some of
-    /// this process's (EACCES).
+    /// this process's (EACCES), or [`Registry::abandon`]'s reason.
     pub fn given_up(&self) -> Option<Errno> {
         self.lock().given_up
     }

@@ -393,6 +393,24 @@ fn a_destruction_that_waits_in_the_driver_holds_up_nobody_else() {
 }
 
 #[test]
+fn what_is_abandoned_is_released_and_not_held_again() {
+    for kind in BOTH {
+        let mut bench = Bench::new(kind);
+        let id = bench.compute(1);
+        let serial = bench.registry.serial(id);
+        assert!(serial.is_some() && bench.registry.serial(id + 1).is_none());
+        bench.hold();
+        bench.registry.abandon(Errno(libc::EOPNOTSUPP));
+        assert!(bench.kernel.runs(id));
+        assert_eq!(bench.hold().error, Some(Errno(libc::EOPNOTSUPP)));
+        assert!(bench.kernel.runs(id) && bench.registry.holding().is_empty());
+        bench.destroy(id).unwrap();
+        assert_eq!(bench.compute(0), id);
+        assert_ne!(bench.registry.serial(id), serial);
+    }
+}
+
+#[test]
 fn a_mark_says_nothing_of_a_queue_that_took_the_place_of_its_own() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(5);

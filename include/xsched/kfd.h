@@ -40,7 +40,8 @@ typedef enum {
   /** The driver or the device cannot do that, or is not allowed to: it saves no waves, it has no debugger, the runtime
    * has not enabled debugging, or holding is switched off. */
   kXKfdErrorNotSupported = 4,
-  /** The queue is new, or is being destroyed; it was left alone. */
+  /** The queue is new, or is being destroyed, and was left alone; or the session about another process was ended by somebody else,
+   *  whereupon everything of it runs. */
   kXKfdErrorInvalidState = 5,
   /** The queue did not come off in the driver's time. The driver resets the GPU then, for every process. */
   kXKfdErrorTimeout = 6,

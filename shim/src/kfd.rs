@@ -2,7 +2,7 @@
 //!
 //! Everything that is no request about queues goes straight on to whoever comes next, as if nobody were between. A request
 //! about queues is known by its number *and* by its descriptor (the type byte `K` is the console's as well), and made by
-//! [`Registry::intercept`], under the lock that holds and releases take too. In a forked child nobody looks: the parent's
+//! [`Registry::intercept`], under the lock that holds and releases take too (a destruction apart). In a forked child nobody looks: the parent's
 //! registry is never used there, and a child that starts HIP itself begins with none.
 //!
 //! What the driver can do is measured on the first queue of each device, before its creator knows it, and only where more
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::time::Duration;
 
 /// The longest that a hold or a release of an idle queue may take: beyond that something is wrong with the machine.
@@ -42,9 +42,9 @@ static CONTEXT: AtomicPtr<Context> = AtomicPtr::new(ptr::null_mut());
 static MAKING: Mutex<()> = Mutex::new(());
 /// The deepest level that anybody has asked for.
 static ASKED: AtomicI32 = AtomicI32::new(PreemptLevel::Block.number());
-/// Descriptors that stand for further contexts of this process (CREATE_PROCESS, ABI 1.19), whose queues have numbers of their
-/// own. Nobody holds them. A number stays here when it is closed, which costs no more than level 1.
-static FURTHER: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+/// The program has asked for a further context of its own (CREATE_PROCESS, ABI 1.19), whose queues have numbers of their own:
+/// from then on nobody looks at queues, and level 1 is in force.
+static FURTHER: AtomicBool = AtomicBool::new(false);
 
 type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
@@ -56,6 +56,9 @@ type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 #[cfg_attr(not(any(test, races)), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let command = request as u32;
+    if kfd::request_number(command) == Some(kfd::CREATE_PROCESS) {
+        further_context(descriptor);
+    }
     if is_about_queues(command)
         && lifecycle::is_ready()
         // SAFETY: the caller's promise: the argument belongs to the request.
@@ -98,7 +101,6 @@ fn is_about_queues(command: u32) -> bool {
                 | kfd::UpdateQueue::NR
                 | kfd::SetCuMask::NR
                 | debug::RuntimeEnable::NR
-                | kfd::CREATE_PROCESS
         )
     )
 }
@@ -111,9 +113,6 @@ fn is_about_queues(command: u32) -> bool {
 #[cold]
 unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
     let before = errno::get();
-    if kfd::request_number(command) == Some(kfd::CREATE_PROCESS) {
-        return create_process(descriptor, command);
-    }
     let size = (command >> 16 & 0x3fff) as usize;
     let first = kfd::request_number(command) == Some(CreateQueue::NR);
     let context = match context() {
@@ -151,22 +150,18 @@ fn answer(result: Result<i32, Errno>, before: c_int) -> c_int {
     }
 }
 
-/// The descriptor is to stand for a further context.
-fn create_process(descriptor: c_int, command: u32) -> Option<c_int> {
+/// A descriptor is to stand for a further context, if it is the device's. Whatever state this process is in.
+#[cold]
+fn further_context(descriptor: c_int) {
     let before = errno::get();
-    let ours = match context() {
-        Some(context) => context.kernel.is_same(descriptor),
-        None => Kfd::recognise(descriptor).is_some(),
-    };
+    let ours = Kfd::recognise(descriptor).is_some();
     errno::set(before);
-    ours.then(|| {
-        let result = Descriptor(descriptor).execute(command, &mut []);
-        if result.is_ok() {
-            FURTHER.lock().push(descriptor);
-            process::level_changed();
+    if ours && !FURTHER.swap(true, Ordering::AcqRel) && lifecycle::is_ready() {
+        if let Some(context) = known() {
+            context.registry.abandon(Errno(libc::EOPNOTSUPP));
         }
-        answer(result, before)
-    })
+        process::level_changed();
+    }
 }
 
 /// # Safety
@@ -183,6 +178,10 @@ unsafe fn copy_of<A: kfd::Plain>(argument: *mut c_void, size: usize) -> Option<A
 
 /// The queues of this process. Only for calls that count as the program's own, and threads of ours.
 pub(crate) fn context() -> Option<&'static Context> {
+    known().filter(|_| !FURTHER.load(Ordering::Acquire))
+}
+
+fn known() -> Option<&'static Context> {
     // SAFETY: null, or leaked by `make_context`.
     unsafe { CONTEXT.load(Ordering::Acquire).as_ref() }
 }
@@ -190,7 +189,7 @@ pub(crate) fn context() -> Option<&'static Context> {
 /// A process begins: the queues of the one that it was forked from are none of its own.
 pub(crate) fn begin(level: u8) {
     CONTEXT.store(ptr::null_mut(), Ordering::Release);
-    FURTHER.lock().clear();
+    FURTHER.store(false, Ordering::Release);
     ASKED.store(i32::from(level), Ordering::Release);
 }
 
@@ -239,6 +238,10 @@ pub(crate) fn in_force() -> (PreemptLevel, String) {
         None if process::base().is_some_and(|base| base.config.kfd_mechanism == KfdMechanism::Off) => {
             (PreemptLevel::Block, Refusal::Off.to_string())
         }
+        None if FURTHER.load(Ordering::Acquire) => {
+            let why = "the program has further contexts (CREATE_PROCESS), whose queues cannot be told from the others";
+            (PreemptLevel::Block, why.to_owned())
+        }
         None => {
             (PreemptLevel::Block, "the program has no hardware queue yet, or makes them unseen".to_owned())
         }
@@ -251,7 +254,7 @@ fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Co
     if let Some(context) = context() {
         return context.is_for(descriptor).then_some(context);
     }
-    if FURTHER.lock().contains(&descriptor) {
+    if FURTHER.load(Ordering::Acquire) {
         return None;
     }
     let choice = choice(process::base()?.config.kfd_mechanism);
@@ -321,7 +324,7 @@ pub(crate) struct Context {
 impl Context {
     /// Whether a descriptor of the program's is the device that the queues are of.
     fn is_for(&self, descriptor: c_int) -> bool {
-        self.kernel.is_same(descriptor) && !FURTHER.lock().contains(&descriptor)
+        self.kernel.is_same(descriptor)
     }
 
     /// A queue has come into being, and its creator does not know it yet: it is idle.
@@ -349,12 +352,17 @@ impl Context {
             return;
         }
         let limit = if idle { LIMIT } else { LIMIT_BUSY };
+        let serial = self.registry.serial(queue);
         let ability = facts.and_then(|facts| {
             probe::choose(self.choice, &facts, drains(&facts))?;
             let cost = probe::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
             Ok(Ability { facts, cost })
         });
         self.settle();
+        if ability.is_err() && (serial.is_none() || self.registry.serial(queue) != serial) {
+            // It was destroyed meanwhile: that says nothing of the device.
+            return;
+        }
         match &ability {
             Ok(ability) => tracing::debug!(
                 gpu_id,
@@ -414,11 +422,6 @@ impl Context {
                 }
                 _ => format!("the driver has reset queues of this program ({errno}): level 1 for good"),
             });
-        }
-        if !FURTHER.lock().is_empty() {
-            return Err(
-                "the program has further contexts (CREATE_PROCESS), whose queues cannot be held".to_owned()
-            );
         }
         let devices = self.registry.devices();
         let known = self.devices.lock();

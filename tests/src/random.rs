@@ -93,7 +93,8 @@ pub struct Outcome {
     pub passed: u64,
     /// What was not, in the order in which it was found.
     pub failures: Vec<Failure>,
-    /// Programs that were not right natively, and were made again until they were.
+    /// Programs that were not right natively, and were made again until they were; and those that were wrong with the library, and
+    /// then natively as well.
     pub again: u64,
     /// Commands that went straight through, and that were held back.
     pub direct: u64,

@@ -52,6 +52,15 @@ fn hardware_queues_of_a_child_are_taken_off_and_its_end_is_its_parents_to_hear()
     run("tests/interface", "kfd_other", |run| run).expect_success();
 }
 
+/// A further context's queues cannot be told from the others.
+#[test]
+fn with_a_further_context_nothing_is_held() {
+    for mechanism in ["update-queue", "debug-trap"] {
+        run("tests/interface", "kfd_further", |run| run.env("XSCHED_KFD_MECHANISM", mechanism))
+            .expect_success();
+    }
+}
+
 /// Whatever waits for queues at the end finds them released, if nothing is scheduled as well.
 #[test]
 fn the_end_of_a_process_releases_what_it_has_suspended() {

@@ -207,9 +207,10 @@ impl Worker {
         let ids: Vec<u32> = wanted.iter().filter(known).copied().collect();
         let fates = if self.held.is_subset(&wanted) {
             // Nothing is held any more: the end of the session puts everything back in one request.
-            self.hold_nothing();
-            let end = self.attachment.take().map_or(Ok(()), |mut attachment| attachment.end());
+            let end = self.attachment.as_mut().map_or(Ok(()), Attachment::end);
             end.map_err(|problem| self.failed(problem))?;
+            self.hold_nothing();
+            self.attachment = None;
             vec![session::Fate::Done; ids.len()]
         } else {
             self.attach()?.resume(&ids).map_err(|problem| self.failed(problem))?

@@ -436,6 +436,8 @@ impl State {
             return;
         }
         match errno.0 {
+            // It is said where that was found out.
+            libc::EOPNOTSUPP => {}
             libc::ETIME => tracing::error!(
                 "a queue did not come off the hardware in time ({errno}), for which the driver resets the GPU: level 1 from now on"
             ),
