@@ -248,9 +248,9 @@ fn a_program_that_ends_while_it_is_held_waits_for_nobody_else() {
     let (mut program, pid) = stage.program(&["leaves"], &[]);
     step(&mut program);
     stage.json(&["suspend", &pid, "--json"]);
+    let number = program.program().expect("it runs");
     program.let_go();
     assert_eq!(program.line(), "ok", "main returns");
-    let number = program.program().expect("it runs");
     if tests::hip_major() < 6 {
         assert!(is_over(number, HANG), "it waits although it destroys nothing");
     } else if !is_over(number, Duration::from_millis(2500)) {
