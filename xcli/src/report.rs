@@ -97,7 +97,7 @@ pub fn run(args: &ReportArgs, place: &Place) -> anyhow::Result<ExitCode> {
     }
     let report = make(args, place.clone());
     let mut value = serde_json::to_value(&report)?;
-    secrets().clean(&mut value["parts"]);
+    secrets(place).clean(&mut value["parts"]);
     // What was taken out has left a report.
     let report: Report = serde_json::from_value(value).context("the report without names makes no sense")?;
     target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
@@ -146,8 +146,9 @@ fn confirmed() -> std::io::Result<bool> {
     Ok(answer.trim().eq_ignore_ascii_case("yes"))
 }
 
-fn secrets() -> Secrets {
+fn secrets(place: &Place) -> Secrets {
     let mut secrets = Secrets::of_this_process();
+    secrets.place(place);
     let machine = within(Ok(LOOK), || Machine::look(None));
     for (index, gpu) in machine.iter().flat_map(|machine| &machine.gpus).enumerate() {
         secrets.gpu(gpu.gpu_id, index);
