@@ -175,7 +175,7 @@ fn whole<T>(made: Result<T, String>) -> (Option<T>, Option<String>) {
 fn make(args: &ReportArgs, place: Place) -> Report {
     let budget = Budget::new(TOTAL);
     let look = || budget.at_most(LOOK);
-    let measure = || budget.at_most(MEASURE);
+    let time = || budget.at_most(MEASURE);
     let mut simulated = false;
     let versions = part("versions", || {
         match within(look(), || {
@@ -196,22 +196,21 @@ fn make(args: &ReportArgs, place: Place) -> Report {
         }))
     });
     let card = |words: &[&'static str]| {
-        let mut all = vec!["card"];
-        all.extend(words);
+        let mut all = words.to_vec();
         if args.short {
             all.push("--short");
         }
         all
     };
-    let devices = part("devices", || whole(xbench::<Devices>(&card(&["devices"]), measure())));
+    let devices = part("devices", || whole(measure::card::<Devices>(&card(&["devices"]), time())));
     let launch_path = part("launch path", || {
         let (calls, rounds) = if args.short { ("500", "5") } else { ("10000", "100") };
         let words = ["launch-path", "--real", "--local", "--json", "--calls", calls, "--rounds", rounds];
-        whole(xbench::<LaunchPath>(&words, measure()))
+        whole(xbench::<LaunchPath>(&words, time()))
     });
-    let window = part("window", || whole(xbench::<Window>(&card(&["window"]), measure())));
+    let window = part("window", || whole(measure::card::<Window>(&card(&["window"]), time())));
     let holds = if args.try_level2 {
-        part("holds", || held(xbench::<Holds>(&card(&["holds", "--hold", "update-queue"]), measure())))
+        part("holds", || held(measure::card::<Holds>(&card(&["holds", "--hold", "update-queue"]), time())))
     } else {
         let skipped = Some("not without --try-level2".to_owned());
         Part { seconds: 0.0, skipped, error: None, result: None }
@@ -221,7 +220,7 @@ fn make(args: &ReportArgs, place: Place) -> Report {
     let conformance = part("conformance", || {
         let mut words = card(&["conformance"]);
         words.extend(mechanism.into_iter().flat_map(|mechanism| ["--hold", mechanism]));
-        conforming(xbench::<Conformance>(&words, measure()))
+        conforming(measure::card::<Conformance>(&words, time()))
     });
     let parts = Parts { versions, doctor, devices, launch_path, window, holds, conformance };
     Report {
