@@ -51,7 +51,7 @@ impl Home {
             assert!(!text.contains(mark), "{mark} is in the report:\n{text}");
         }
         // Something was there to be taken out.
-        assert!(text.contains("nobody listens on <home>"), "{text}");
+        assert!(text.contains("nobody listens on <socket>"), "{text}");
         let report: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((run.code, &report["complete"]), (0, &Value::Bool(true)), "{}\n{text}", run.stderr);
         assert_eq!(report["simulated"], true);

@@ -97,7 +97,7 @@ pub fn run(args: &ReportArgs, place: &Place) -> anyhow::Result<ExitCode> {
     }
     let report = make(args, place.clone());
     let mut value = serde_json::to_value(&report)?;
-    secrets().clean(&mut value["parts"]);
+    secrets(place).clean(&mut value["parts"]);
     // What was taken out has left a report.
     let report: Report = serde_json::from_value(value).context("the report without names makes no sense")?;
     target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
@@ -146,8 +146,9 @@ fn confirmed() -> std::io::Result<bool> {
     Ok(answer.trim().eq_ignore_ascii_case("yes"))
 }
 
-fn secrets() -> Secrets {
+fn secrets(place: &Place) -> Secrets {
     let mut secrets = Secrets::of_this_process();
+    secrets.place(place);
     let machine = within(Ok(LOOK), || Machine::look(None));
     for (index, gpu) in machine.iter().flat_map(|machine| &machine.gpus).enumerate() {
         secrets.gpu(gpu.gpu_id, index);
@@ -174,7 +175,7 @@ fn whole<T>(made: Result<T, String>) -> (Option<T>, Option<String>) {
 fn make(args: &ReportArgs, place: Place) -> Report {
     let budget = Budget::new(TOTAL);
     let look = || budget.at_most(LOOK);
-    let measure = || budget.at_most(MEASURE);
+    let time = || budget.at_most(MEASURE);
     let mut simulated = false;
     let versions = part("versions", || {
         match within(look(), || {
@@ -195,22 +196,21 @@ fn make(args: &ReportArgs, place: Place) -> Report {
         }))
     });
     let card = |words: &[&'static str]| {
-        let mut all = vec!["card"];
-        all.extend(words);
+        let mut all = words.to_vec();
         if args.short {
             all.push("--short");
         }
         all
     };
-    let devices = part("devices", || whole(xbench::<Devices>(&card(&["devices"]), measure())));
+    let devices = part("devices", || whole(measure::card::<Devices>(&card(&["devices"]), time())));
     let launch_path = part("launch path", || {
         let (calls, rounds) = if args.short { ("500", "5") } else { ("10000", "100") };
         let words = ["launch-path", "--real", "--local", "--json", "--calls", calls, "--rounds", rounds];
-        whole(xbench::<LaunchPath>(&words, measure()))
+        whole(xbench::<LaunchPath>(&words, time()))
     });
-    let window = part("window", || whole(xbench::<Window>(&card(&["window"]), measure())));
+    let window = part("window", || whole(measure::card::<Window>(&card(&["window"]), time())));
     let holds = if args.try_level2 {
-        part("holds", || held(xbench::<Holds>(&card(&["holds", "--hold", "update-queue"]), measure())))
+        part("holds", || held(measure::card::<Holds>(&card(&["holds", "--hold", "update-queue"]), time())))
     } else {
         let skipped = Some("not without --try-level2".to_owned());
         Part { seconds: 0.0, skipped, error: None, result: None }
@@ -220,7 +220,7 @@ fn make(args: &ReportArgs, place: Place) -> Report {
     let conformance = part("conformance", || {
         let mut words = card(&["conformance"]);
         words.extend(mechanism.into_iter().flat_map(|mechanism| ["--hold", mechanism]));
-        conforming(xbench::<Conformance>(&words, measure()))
+        conforming(measure::card::<Conformance>(&words, time()))
     });
     let parts = Parts { versions, doctor, devices, launch_path, window, holds, conformance };
     Report {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::stats::Samples;
 
-/// How long one worker may take.
+/// How long one worker may take, if there is so much time.
 const LIMIT: Duration = Duration::from_secs(90);
 /// How long the rest of what a worker said may take to arrive when it has ended.
 const REST: Duration = Duration::from_secs(2);
@@ -47,6 +47,9 @@ pub struct CardArgs {
     /// Queues may be taken off the hardware, in `conformance` by this mechanism
     #[arg(long, value_name = "MECHANISM", value_parser = holds::MECHANISMS)]
     hold: Option<String>,
+    /// How long all workers together may take; those that come later are not started
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u32>,
     /// Be a worker of the part: native, library, or a mode.
     #[arg(long, hide = true, value_name = "WORK")]
     worker: Option<String>,
@@ -78,7 +81,8 @@ pub fn run(args: &CardArgs) -> Result<()> {
             Part::Conformance => say(&programs::work(args.short, work == conformance::PATIENT)?),
         };
     }
-    let parent = Parent { part: args.part, short: args.short };
+    let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let parent = Parent { part: args.part, short: args.short, end };
     if args.part == Part::Devices {
         return say(&devices::measure(&parent)?);
     }
@@ -113,6 +117,8 @@ fn shim(given: Option<&Path>) -> Result<PathBuf> {
 struct Parent {
     part: Part,
     short: bool,
+    /// When the last worker has to have ended.
+    end: Option<Instant>,
 }
 
 /// What a worker left.
@@ -136,6 +142,7 @@ impl Parent {
     /// # Errors
     /// It cannot be started, does not end in time, fails, or says something that makes no sense; with its own words.
     fn worker<T: DeserializeOwned>(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Said<T>> {
+        let limit = self.limit(Instant::now())?;
         let mut child = self.start(work, preload)?;
         let output = listen(child.stdout.take());
         let errors = listen(child.stderr.take());
@@ -144,7 +151,7 @@ impl Parent {
             if let Some(status) = child.try_wait().context("cannot wait for a worker")? {
                 break Some(status);
             }
-            if begin.elapsed() > LIMIT {
+            if begin.elapsed() > limit {
                 // A process that is stuck in the driver does not end by that either, and nobody waits for it.
                 let _ = child.kill();
                 break None;
@@ -154,7 +161,7 @@ impl Parent {
         let log = errors.recv_timeout(REST).unwrap_or_default();
         let text = output.recv_timeout(REST).unwrap_or_default();
         let Some(status) = status else {
-            bail!("the process did not end within {} s{}", LIMIT.as_secs(), last_words(&log));
+            bail!("the process did not end within {:.0} s{}", limit.as_secs_f64(), last_words(&log));
         };
         match (status.success(), status.code(), last_words(&log).strip_prefix(": ")) {
             (true, ..) => {}
@@ -166,6 +173,17 @@ impl Parent {
         let line = line.ok_or_else(|| anyhow!("the process said nothing{}", last_words(&log)))?;
         let answer = serde_json::from_str(line).context("what the process said makes no sense")?;
         Ok(Said { answer, log })
+    }
+
+    /// What a worker may take that is started now.
+    ///
+    /// # Errors
+    /// There is no time left.
+    fn limit(&self, now: Instant) -> Result<Duration> {
+        let Some(end) = self.end else { return Ok(LIMIT) };
+        let left = end.saturating_duration_since(now);
+        ensure!(!left.is_zero(), "no time was left for it");
+        Ok(left.min(LIMIT))
     }
 
     fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Child> {
@@ -273,6 +291,23 @@ mod tests {
         assert_eq!(count(log, "calls", "launch"), Some(12));
         assert_eq!(count(log, "calls", "deferred"), None);
         assert_eq!(count("", "calls", "launch"), None);
+    }
+
+    #[test]
+    fn a_worker_has_what_time_is_left() {
+        let now = Instant::now();
+        let parent = |end| Parent { part: Part::Conformance, short: true, end };
+        assert_eq!(parent(None).limit(now).unwrap(), LIMIT);
+        assert_eq!(parent(Some(now + 2 * LIMIT)).limit(now).unwrap(), LIMIT);
+        assert_eq!(parent(Some(now + LIMIT / 2)).limit(now).unwrap(), LIMIT / 2);
+        assert!(parent(Some(now)).limit(now + LIMIT).is_err());
+        // Each mode is named, though none is started.
+        let made = conformance::measure(&parent(Some(now)), Path::new("/nowhere"), Some("update-queue"));
+        let modes = made.unwrap().modes;
+        assert_eq!(modes.len(), 6);
+        for mode in modes {
+            assert_eq!((mode.passed, mode.error.as_deref()), (false, Some("no time was left for it")));
+        }
     }
 
     #[test]

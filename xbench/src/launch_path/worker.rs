@@ -120,6 +120,22 @@ pub(super) struct Shim<'a> {
     pub(super) way: Way,
 }
 
+impl Shim<'_> {
+    /// Has it loaded before what the command starts.
+    fn put_before(&self, command: &mut Command) {
+        let mut preload = self.library.as_os_str().to_owned();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        // At this level the library ends with its counts.
+        command.env("LD_PRELOAD", preload).env("XSCHED_LOG_LEVEL", "debug");
+        // No launch path takes queues off the hardware, and none may probe whether it could.
+        command.env("XSCHED_KFD_MECHANISM", "off");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+    }
+}
+
 /// The parent's end of a worker.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -142,14 +158,7 @@ impl Worker {
             }
         }
         if let Some(shim) = shim {
-            let mut preload = shim.library.as_os_str().to_owned();
-            if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-                preload.push(":");
-                preload.push(others);
-            }
-            // At this level the library ends with its counts.
-            command.env("LD_PRELOAD", preload).env("XSCHED_LOG_LEVEL", "debug");
-            command.envs(shim.environment.iter().map(|(name, value)| (name, value)));
+            shim.put_before(&mut command);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: the closure makes one system call and allocates nothing. A worker is of no use to anybody when this
@@ -299,6 +308,20 @@ mod tests {
     const SAID: &str = "xsched: warn: something\n\
                         xsched: debug: queues created=1 direct=3 deferred=0 forced=0 suspensions=0 suspended_us=0 pending=0\n\
                         xsched: debug: calls launch=3 copy=9 sync=2 error=0\n";
+
+    #[test]
+    fn no_worker_takes_queues_off_the_hardware() {
+        let environment = [("XSCHED_AUTO_XQUEUE", OsString::from("ON"))];
+        let shim =
+            Shim { library: Path::new("/x/libshimhip.so"), environment: &environment, way: Way::Direct };
+        let mut command = Command::new("x");
+        shim.put_before(&mut command);
+        let value =
+            |name: &str| command.get_envs().find(|(other, _)| *other == name).and_then(|(_, value)| value);
+        assert_eq!(value("XSCHED_KFD_MECHANISM"), Some("off".as_ref()));
+        assert_eq!(value("XSCHED_AUTO_XQUEUE"), Some("ON".as_ref()));
+        assert!(value("LD_PRELOAD").is_some());
+    }
 
     #[test]
     fn counts_have_to_be_those_of_the_calls() {

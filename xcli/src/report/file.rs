@@ -3,9 +3,12 @@
 use anyhow::Context as _;
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+/// Names that are tried for the part.
+const ATTEMPTS: u32 = 100;
 
 /// Where the report goes.
 #[derive(Debug)]
@@ -47,24 +50,76 @@ impl Target {
         Ok(Self::File { path: path.to_owned(), force })
     }
 
-    /// Writes it under another name beside it, and gives it its own when all of it is there.
+    /// Writes it under another name beside it, and gives it its own when all of it is there. Ctrl-C comes too late then.
     ///
     /// # Errors
     /// It cannot be written; nothing is left of it.
     pub fn write(&self, text: &str) -> anyhow::Result<()> {
+        self.write_and(text, |_| ())
+    }
+
+    /// `half_way` sees the part before it has its own name.
+    fn write_and(&self, text: &str, half_way: impl FnOnce(&Path)) -> anyhow::Result<()> {
         let Self::File { path, force } = self else { return Ok(crate::say(text)?) };
-        let name = format!(".xcli-report-{}.part", std::process::id());
-        let part = folder(path).join(name);
-        let written = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).open(&part)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            put(&part, path, *force)
-        })();
-        if written.is_err() {
-            let _ = std::fs::remove_file(&part);
-        }
+        let _undisturbed = Undisturbed::begin();
+        let written = create_part(folder(path)).and_then(|(part, mut file)| {
+            let written = (|| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()?;
+                half_way(&part);
+                put(&part, path, *force)
+            })();
+            if written.is_err() {
+                let _ = std::fs::remove_file(&part);
+            }
+            written
+        });
         written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// A file of its own in the folder. In containers another process had the same number, and may have left its part.
+fn create_part(folder: &Path) -> io::Result<(PathBuf, File)> {
+    let mut taken = None;
+    for attempt in 0..ATTEMPTS {
+        let part = folder.join(format!(".xcli-report-{}-{attempt}.part", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&part) {
+            Ok(file) => return Ok((part, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+}
+
+/// While it lives, the signals that ask a process to end do nothing, in whichever thread: half a file would stay.
+struct Undisturbed {
+    before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+impl Undisturbed {
+    fn begin() -> Self {
+        // SAFETY: all zeros are a valid `sigaction`: no flags, an empty mask, SIG_DFL.
+        let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
+        ignore.sa_sigaction = libc::SIG_IGN;
+        let mut before = Vec::new();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            let mut old = ignore;
+            // SAFETY: both point to values that live through the call, and SIG_IGN runs no code.
+            if unsafe { libc::sigaction(signal, &raw const ignore, &raw mut old) } == 0 {
+                before.push((signal, old));
+            }
+        }
+        Self { before }
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        for (signal, old) in &self.before {
+            // SAFETY: it is what the system gave for this signal, and lives through the call; the other may be null.
+            unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
+        }
     }
 }
 
@@ -92,6 +147,7 @@ fn put(part: &Path, path: &Path, force: bool) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
     use std::fs;
 
     #[test]
@@ -106,6 +162,37 @@ mod tests {
         Target::new(&path, true).unwrap().write("three").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_signal_leaves_no_half_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let target = Target::new(&path, false).unwrap();
+        let written = target.write_and("one", |part| {
+            assert!(part.exists() && !path.exists());
+            for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+                kill_process(getpid(), signal).unwrap();
+            }
+        });
+        written.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_part_that_another_run_left_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let (left, file) = create_part(folder.path()).unwrap();
+        drop(file);
+        fs::write(&left, "half").unwrap();
+        let path = folder.path().join("report.json");
+        Target::new(&path, false).unwrap().write("one").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        // Nor does a failure take it away.
+        assert!(Target::File { path, force: false }.write("two").is_err());
+        assert_eq!(fs::read_to_string(&left).unwrap(), "half");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
     }
 
     #[test]

@@ -21,6 +21,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long a killed process may take to end, and the rest of what was said to arrive.
 const REST: Duration = Duration::from_secs(3);
 
+/// How much sooner than it is killed `xbench card` shall end its last worker: it waits some seconds for its last words.
+const CLOSING: Duration = Duration::from_secs(8);
+
 /// The time that is left for everything.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
@@ -47,6 +50,24 @@ impl Budget {
         let left = self.total.saturating_sub(self.spent()).min(limit);
         if left.is_zero() { Err("no time was left for it".to_owned()) } else { Ok(left) }
     }
+}
+
+/// Runs `xbench card` with these words. It is told when to end, so that what it has by then is not lost.
+///
+/// # Errors
+/// As with [`xbench`].
+pub fn card<T: DeserializeOwned>(words: &[&str], limit: Result<Duration, String>) -> Result<T, String> {
+    let limit = limit?;
+    let told = told(limit).to_string();
+    let mut all = vec!["card"];
+    all.extend(words);
+    all.extend(["--limit", &told]);
+    xbench(&all, Ok(limit))
+}
+
+/// What is left of a limit when its last worker has to be killed and said what it had to say, seconds.
+fn told(limit: Duration) -> u64 {
+    limit.saturating_sub(CLOSING).as_secs()
 }
 
 /// Runs `xbench` with these words, and reads its JSON. It may end with 1: then it has missed limits that are its own.
@@ -202,6 +223,12 @@ mod tests {
         assert!(budget.at_most(2 * LONG).unwrap() <= LONG);
         assert!(Budget::new(Duration::ZERO).at_most(LONG).is_err());
         assert!(xbench::<u32>(&[], Err("no time".to_owned())).unwrap_err().contains("no time"));
+    }
+
+    #[test]
+    fn a_card_is_told_to_end_before_it_is_killed() {
+        assert_eq!(told(Duration::from_secs(130)), 122);
+        assert_eq!(told(Duration::from_secs(3)), 0);
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn names(machine: &Machine) -> Vec<String> {
 }
 
 /// A value of os-release, without its quotes.
-fn field(release: &str, name: &str) -> Option<String> {
+pub(super) fn field(release: &str, name: &str) -> Option<String> {
     let value = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
