@@ -95,6 +95,16 @@ numbered! {
         ErrorUnknown = 999,
     }
 
+    /// What a hardware queue takes commands for (`XKfdQueueType`).
+    KfdQueueType "kXKfdQueue" {
+        /// Kernels.
+        Compute = 0,
+        /// Copies.
+        Sdma = 1,
+        /// Anything else.
+        Other = 2,
+    }
+
     /// Where a hardware queue is (`XKfdQueueState`).
     KfdQueueState "kXKfdQueueState" {
         /// Not known.
@@ -114,6 +124,28 @@ numbered! {
         /// There is something submitted that has not completed.
         Ready = 2,
     }
+}
+
+/// A hardware queue (`XKfdQueue`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KfdQueue {
+    /// Its number within its process.
+    pub queue_id: u32,
+    /// The device's number in the driver.
+    pub gpu_id: u32,
+    /// A [`KfdQueueType`].
+    pub kind: i32,
+    /// A [`KfdQueueState`].
+    pub state: i32,
+    /// Address of its ring.
+    pub ring_address: u64,
+    /// Bytes of it.
+    pub ring_size: u64,
+    /// Address of its write index in its process.
+    pub write_pointer_address: u64,
+    /// Address of its read index there.
+    pub read_pointer_address: u64,
 }
 
 impl PreemptLevel {

@@ -3,13 +3,15 @@
 
 use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::{
-    KfdQueueState, KfdResult, PreemptLevel, QueueState, XResult, create_flag, resume_flag, suspend_flag,
+    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueState, XResult, create_flag,
+    resume_flag, suspend_flag,
 };
 use protocol::config::SchedulerKind;
 use protocol::policy::PolicyKind;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -127,9 +129,6 @@ fn constants() -> Vec<(String, i64)> {
         ("kQueueSuspendFlagWaitIdle", suspend_flag::WAIT_IDLE),
         ("kQueueResumeFlagNone", 0),
         ("kQueueResumeFlagDropCommands", resume_flag::DROP_COMMANDS),
-        ("kXKfdQueueCompute", 0),
-        ("kXKfdQueueSdma", 1),
-        ("kXKfdQueueOther", 2),
         ("kPlatformUnknown", 0),
         ("kPlatformHIP", 4),
         ("kDeviceTypeUnknown", 0),
@@ -141,6 +140,7 @@ fn constants() -> Vec<(String, i64)> {
         ("kDeviceTypeMCA", 6),
     ];
     all.extend(KfdResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.extend(KfdQueueType::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(KfdQueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(XResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PreemptLevel::ALL.iter().map(|value| (value.c_name(), value.number().into())));
@@ -160,6 +160,28 @@ fn words(header: &str) -> Vec<String> {
     code.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '(')
         .map(str::to_owned)
         .collect()
+}
+
+#[test]
+fn a_hardware_queue_is_laid_out_as_in_the_header() {
+    let mut program = String::from("#include <stddef.h>\n#include <xsched/kfd.h>\n");
+    let places = [
+        ("queue_id", offset_of!(KfdQueue, queue_id)),
+        ("gpu_id", offset_of!(KfdQueue, gpu_id)),
+        ("type", offset_of!(KfdQueue, kind)),
+        ("state", offset_of!(KfdQueue, state)),
+        ("ring_address", offset_of!(KfdQueue, ring_address)),
+        ("ring_size", offset_of!(KfdQueue, ring_size)),
+        ("write_pointer_address", offset_of!(KfdQueue, write_pointer_address)),
+        ("read_pointer_address", offset_of!(KfdQueue, read_pointer_address)),
+    ];
+    for (name, offset) in places {
+        writeln!(program, "extern char at_{name}[offsetof(XKfdQueue, {name}) == {offset} ? 1 : -1];")
+            .expect("a String takes all");
+    }
+    writeln!(program, "extern char size[sizeof(XKfdQueue) == {} ? 1 : -1];", size_of::<KfdQueue>())
+        .expect("a String takes all");
+    in_both("the structure", &program);
 }
 
 #[test]

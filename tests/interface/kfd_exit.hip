@@ -43,10 +43,6 @@ int main(int argc, char **argv) {
   const XKfdResult suspended = XKfdSuspend(session, nullptr, 0);
   REQUIRE(suspended == kXKfdSuccess, "suspended: %d", (int)suspended);
   /* The kernel does not end. */
-  const gw_u64 end = now_ns() + 100 * MS;
-  while (now_ns() < end) {
-    EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-    usleep(2000);
-  }
+  stays_busy(stream, 100 * MS);
   exit(0);
 }

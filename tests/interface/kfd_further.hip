@@ -25,11 +25,7 @@ int main() {
   CHECK(hipStreamSynchronize(stream));
   REQUIRE(XKfdSuspend(session, nullptr, 0) == kXKfdSuccess, "not suspended");
   work(2);
-  const gw_u64 end = now_ns() + 50 * MS;
-  while (now_ns() < end) {
-    EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-    usleep(2000);
-  }
+  stays_busy(stream, 50 * MS);
   const int other = open("/dev/kfd", O_RDWR | O_CLOEXEC);
   REQUIRE(other >= 0, "/dev/kfd: %s", strerror(errno));
   /* Older drivers refuse it. */

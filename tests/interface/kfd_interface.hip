@@ -48,21 +48,14 @@ static void work(hipStream_t stream, gw_u64 *data, Words &want, gw_u64 value) {
 }
 
 /* What takes 20 ms is not done after 200 ms. */
-static void stands_still(hipStream_t stream) {
-  const gw_u64 end = now_ns() + 200 * MS;
-  while (now_ns() < end) {
-    EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-    usleep(2000);
-  }
-}
+static const gw_u64 LONG = 200 * MS;
 
-/* Work, and all queues off the hardware in the middle of it; again where the machine was too busy and it had ended before. */
+/* Work that stands still; again where the machine was too busy and it had ended before it was suspended. */
 static void suspend_at_work(XKfdSession session, hipStream_t stream, gw_u64 *data, Words &want, gw_u64 value) {
   for (int tries = 1;; tries++) {
     work(stream, data, want, value);
     FINE(XKfdSuspend(session, nullptr, 0));
-    usleep(40000);
-    if (hipStreamQuery(stream) == hipErrorNotReady) return;
+    if (is_busy_for(stream, LONG)) return;
     REQUIRE(tries < 10, "a suspended kernel went on, %d times", tries);
     FINE(XKfdResume(session, nullptr, 0));
     CHECK(hipStreamSynchronize(stream));
@@ -116,7 +109,6 @@ int main(int argc, char **argv) {
   /* All of them, by no name. */
   suspend_at_work(session, stream, data, want, 3);
   REQUIRE(all_are(session, ids, kXKfdQueueStateSuspended), "a queue is on the hardware");
-  stands_still(stream);
   FINE(XKfdSuspend(session, nullptr, 0)); /* a second time changes nothing */
   FINE(XKfdResume(session, nullptr, 0));
   CHECK(hipStreamSynchronize(stream));
@@ -126,7 +118,7 @@ int main(int argc, char **argv) {
   /* By their numbers; launched while they are off. */
   FINE(XKfdSuspend(session, ids.data(), (uint32_t)ids.size()));
   work(stream, data, want, 4);
-  stands_still(stream);
+  stays_busy(stream, LONG);
   FINE(XKfdResume(session, ids.data(), (uint32_t)ids.size()));
   CHECK(hipStreamSynchronize(stream));
   SAME_WORDS(data, want, "work that came while its queue was off");
@@ -153,7 +145,7 @@ int main(int argc, char **argv) {
   FINE(XKfdSuspend(other, nullptr, 0));
   work(stream, data, want, 5);
   FINE(XKfdResume(session, nullptr, 0));
-  stands_still(stream);
+  stays_busy(stream, LONG);
   FINE(XKfdClose(other));
   CHECK(hipStreamSynchronize(stream));
   SAME_WORDS(data, want, "work of a session that was closed");

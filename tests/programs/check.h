@@ -251,6 +251,20 @@ static inline bool others_run() {
   return any;
 }
 
+/* Polls for this long whether the stream is busy: what must not happen can only be waited for. False: it is not. */
+static inline bool is_busy_for(hipStream_t stream, gw_u64 duration) {
+  for (gw_u64 start = now_ns(); now_ns() - start < duration; usleep(200)) {
+    const hipError_t state = hipStreamQuery(stream);
+    if (state == hipSuccess) return false;
+    EXPECT(state, hipErrorNotReady);
+  }
+  return true;
+}
+
+static inline void stays_busy(hipStream_t stream, gw_u64 duration) {
+  REQUIRE(is_busy_for(stream, duration), "the stream is not busy");
+}
+
 /* To be called before a program's end. When a stream's work is done, a thread of the runtime's still frees what the
  * commands held; from 6 on exit() frees the same at the same time, and of that a process now and then dies ("double
  * free"), with or without the library. So the runtime's threads are given the time to go to sleep. */

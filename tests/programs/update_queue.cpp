@@ -18,13 +18,6 @@ static void update_compute_queues(uint32_t percentage) {
   REQUIRE(error == 0, "UPDATE_QUEUE to %u: %s", percentage, strerror(error));
 }
 
-/* Polls for this long and requires "not ready" all the time. */
-static void stays_busy(hipStream_t stream, gw_u64 duration) {
-  for (gw_u64 start = now_ns(); now_ns() - start < duration; usleep(200)) {
-    EXPECT(hipStreamQuery(stream), hipErrorNotReady);
-  }
-}
-
 /* Busy all this time, unless the machine was too busy to look before `end`, when the kernel may have ended. */
 static bool busy_until(hipStream_t stream, gw_u64 until, gw_u64 end) {
   while (now_ns() < until) {

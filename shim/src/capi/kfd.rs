@@ -12,30 +12,12 @@ use hip_sys::kfd as driver;
 use hip_sys::table::Class;
 use other::Other;
 use parking_lot::Mutex;
-use protocol::codes::{KfdQueueState, KfdResult, PreemptLevel};
+use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::slice;
 use std::sync::Arc;
-
-/// A hardware queue, as C has it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct XKfdQueue {
-    queue_id: u32,
-    gpu_id: u32,
-    kind: c_int,
-    state: c_int,
-    ring_address: u64,
-    ring_size: u64,
-    write_pointer_address: u64,
-    read_pointer_address: u64,
-}
-
-const COMPUTE: c_int = 0;
-const SDMA: c_int = 1;
-const OTHER: c_int = 2;
 
 /// A session.
 struct Session {
@@ -174,7 +156,7 @@ pub(super) unsafe extern "C" fn close(handle: u64) -> c_int {
     })
 }
 
-pub(super) unsafe extern "C" fn list_queues(handle: u64, queues: *mut XKfdQueue, count: *mut u32) -> c_int {
+pub(super) unsafe extern "C" fn list_queues(handle: u64, queues: *mut KfdQueue, count: *mut u32) -> c_int {
     run(|| {
         if count.is_null() {
             return Err(KfdResult::ErrorInvalidValue);
@@ -241,7 +223,7 @@ unsafe fn named(ids: *const u32, count: u32) -> Result<Option<Vec<u32>>> {
 }
 
 impl Session {
-    fn queues(&mut self) -> Result<Vec<XKfdQueue>> {
+    fn queues(&mut self) -> Result<Vec<KfdQueue>> {
         match &mut self.about {
             About::Own => {
                 let queues = kfd::context().map(|context| context.registry.queues()).unwrap_or_default();
@@ -288,15 +270,17 @@ impl Session {
     }
 }
 
-fn kind(queue_type: u32) -> c_int {
+fn kind(queue_type: u32) -> KfdQueueType {
     match queue_type {
-        driver::QUEUE_TYPE_COMPUTE | driver::QUEUE_TYPE_COMPUTE_AQL => COMPUTE,
-        driver::QUEUE_TYPE_SDMA | driver::QUEUE_TYPE_SDMA_XGMI | driver::QUEUE_TYPE_SDMA_BY_ENG_ID => SDMA,
-        _ => OTHER,
+        driver::QUEUE_TYPE_COMPUTE | driver::QUEUE_TYPE_COMPUTE_AQL => KfdQueueType::Compute,
+        driver::QUEUE_TYPE_SDMA | driver::QUEUE_TYPE_SDMA_XGMI | driver::QUEUE_TYPE_SDMA_BY_ENG_ID => {
+            KfdQueueType::Sdma
+        }
+        _ => KfdQueueType::Other,
     }
 }
 
-fn own(queue: &Queue) -> XKfdQueue {
+fn own(queue: &Queue) -> KfdQueue {
     let wish = queue.arbiter.wish();
     let held = queue.arbiter.held();
     let state = match (held, queue.suspended) {
@@ -307,10 +291,10 @@ fn own(queue: &Queue) -> XKfdQueue {
         _ if !queue.arbiter.settled() && queue.suspended != Some(held) => KfdQueueState::Unknown,
         _ => KfdQueueState::Mapped,
     };
-    XKfdQueue {
+    KfdQueue {
         queue_id: queue.id,
         gpu_id: queue.gpu_id,
-        kind: kind(queue.queue_type),
+        kind: kind(queue.queue_type).number(),
         state: state.number(),
         ring_address: wish.ring_base_address,
         ring_size: wish.ring_size.into(),

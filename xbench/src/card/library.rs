@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hip_sys::types::hipStream_t;
 use libloading::os::unix::Library as Global;
-use protocol::codes::KfdResult;
+use protocol::codes::{KfdQueue, KfdQueueType, KfdResult};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -21,22 +21,6 @@ pub(super) struct Library {
     kfd_resume: unsafe extern "C" fn(u64, *const u32, u32) -> c_int,
 }
 
-/// `XKfdQueue`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct KfdQueue {
-    queue_id: u32,
-    gpu_id: u32,
-    kind: c_int,
-    state: c_int,
-    ring_address: u64,
-    ring_size: u64,
-    write_pointer_address: u64,
-    read_pointer_address: u64,
-}
-
-/// `kXKfdQueueCompute`.
-const COMPUTE: c_int = 0;
 /// More queues than a process has.
 const MOST_QUEUES: usize = 256;
 
@@ -131,7 +115,7 @@ impl Session<'_> {
         // SAFETY: places for so many queues, and for their number.
         kfd_done(unsafe { (self.library.kfd_list_queues)(self.handle, queues.as_mut_ptr(), &mut count) })?;
         let known = queues.iter().take(count as usize);
-        Ok(known.filter(|queue| queue.kind == COMPUTE).count())
+        Ok(known.filter(|queue| queue.kind == KfdQueueType::Compute.number()).count())
     }
 
     /// Takes all of those off the hardware.

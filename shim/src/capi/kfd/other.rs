@@ -1,10 +1,10 @@
 //! The queues of another process, through the driver's debugger.
 
-use super::{COMPUTE, Result, XKfdQueue, kind, of_problem};
+use super::{Result, kind, of_problem};
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::session::Fate;
 use hip_sys::kfd::debug::QueueEntry;
-use protocol::codes::{KfdQueueState, KfdResult};
+use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult};
 use std::collections::BTreeMap;
 
 /// A session about another process.
@@ -22,12 +22,12 @@ impl Other {
         self.attachment.queues().map_err(|problem| self.books.failed(&[], problem))
     }
 
-    pub(super) fn queues(&mut self) -> Result<Vec<XKfdQueue>> {
+    pub(super) fn queues(&mut self) -> Result<Vec<KfdQueue>> {
         let entries = self.entries()?;
-        let described = |entry: &QueueEntry| XKfdQueue {
+        let described = |entry: &QueueEntry| KfdQueue {
             queue_id: entry.queue_id,
             gpu_id: entry.gpu_id,
-            kind: kind(entry.queue_type),
+            kind: kind(entry.queue_type).number(),
             state: self.books.state(entry.queue_id).number(),
             ring_address: entry.ring_base_address,
             ring_size: entry.ring_size.into(),
@@ -86,7 +86,7 @@ impl Other {
 
 /// The queues that a caller means: those that it names, or all compute queues.
 fn chosen(entries: &[QueueEntry], named: Option<&[u32]>) -> Result<Vec<u32>> {
-    let is_compute = |entry: &&QueueEntry| kind(entry.queue_type) == COMPUTE;
+    let is_compute = |entry: &&QueueEntry| kind(entry.queue_type) == KfdQueueType::Compute;
     let Some(ids) = named else {
         return Ok(entries.iter().filter(is_compute).map(|entry| entry.queue_id).collect());
     };
