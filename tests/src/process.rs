@@ -286,6 +286,10 @@ impl Running {
             match written {
                 Ok(status) if status.success() => {
                     let _ = writeln!(line, "its threads: {}", path.display());
+                    let stacks = std::fs::read_to_string(&path).unwrap_or_default();
+                    digest(&stacks).for_each(|frame| {
+                        let _ = writeln!(line, "{frame}");
+                    });
                 }
                 // An empty file would say nothing to nobody.
                 _ => drop(std::fs::remove_file(&path)),
@@ -313,6 +317,16 @@ impl Drop for Running {
             self.kill_tree();
         }
     }
+}
+
+/// Where each thread stands, briefly: the file may be on a machine that nobody can look at afterwards.
+fn digest(stacks: &str) -> impl Iterator<Item = String> {
+    let is_near =
+        |line: &&str| line.strip_prefix('#').and_then(|line| line.get(..2)).is_some_and(|n| n.ends_with(' '));
+    stacks.lines().filter(move |line| line.starts_with("Thread ") || is_near(line)).map(|line| {
+        let at = line.split_once(" in ").map_or(line, |(_, place)| place);
+        at.chars().take(100).collect()
+    })
 }
 
 fn closed(seen: &mut Seen) -> Option<()> {
@@ -455,5 +469,25 @@ impl Stats {
     pub fn ioctls(&self, name: &str) -> u64 {
         let counts = self.value.get("ioctls").unwrap_or_else(|| panic!("no `ioctls` in {}", self.value));
         counts.get(name).and_then(Value::as_u64).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_names_threads_and_their_nearest_frames() {
+        let stacks = "[New LWP 7]\nThread 2 (LWP 7 \"x\"):\n#0  ioctl (fd=3) at ioctl.c:36\n\
+                      #1  0x00007f in pass_on (descriptor=3) at kfd.rs:91\n#12 0x00007f in main ()\n";
+        let lines: Vec<String> = digest(stacks).collect();
+        assert_eq!(
+            lines,
+            [
+                "Thread 2 (LWP 7 \"x\"):",
+                "#0  ioctl (fd=3) at ioctl.c:36",
+                "pass_on (descriptor=3) at kfd.rs:91"
+            ]
+        );
     }
 }

@@ -1,4 +1,9 @@
 //! KFD events of one process, and the threads that wait for them.
+//!
+//! An event that resets itself wakes those who wait, and is gone: of two threads the one that was on its way into its wait
+//! never hears of it. ROCr before 5.7 has such threads (all queues share one event), and the driver has told callers since ABI
+//! 1.14 what they missed, if they say what they saw. Here the way into a wait is far longer than a system call, so that a
+//! thread is told as well what others took since it looked, even if it says nothing: it wakes once for nothing, at worst.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +15,39 @@ use crate::fuse::{Reply, Unique};
 use crate::ioctl::Call;
 use crate::space::client;
 
+/// Threads whose last look at an event is remembered.
+const LOOKS: usize = 16;
+
 /// One event.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Event {
     kind: u32,
     auto_reset: bool,
     signaled: bool,
     /// Counts its signals, for callers that say which one they saw last (ABI 1.14; 0 says nothing).
     age: u64,
+    /// Signals up to this one are owed to nobody.
+    settled: u64,
+    /// Which signal each thread saw last, the latest look at the end.
+    seen: Vec<(i32, u64)>,
     /// What an exception event tells: an address (of a memory exception) and a device.
     exception: Option<(u64, u32)>,
+}
+
+impl Event {
+    /// Whether a signal has come that this thread has not seen, of those that others take away.
+    fn owes(&self, tid: i32) -> bool {
+        let seen = self.seen.iter().find(|(other, _)| *other == tid).map_or(0, |(_, age)| *age);
+        self.kind == kfd::EVENT_SIGNAL && self.auto_reset && self.age > seen.max(self.settled)
+    }
+
+    fn seen_by(&mut self, tid: i32) {
+        self.seen.retain(|(other, _)| *other != tid);
+        if self.seen.len() == LOOKS {
+            self.seen.remove(0);
+        }
+        self.seen.push((tid, self.age));
+    }
 }
 
 /// The events of a process.
@@ -37,7 +65,9 @@ impl Events {
             _ => (kfd::SIGNAL_EVENT_LIMIT, 2 * kfd::SIGNAL_EVENT_LIMIT),
         };
         let id = (first..last).find(|id| !self.by_id.contains_key(id))?;
-        self.by_id.insert(id, Event { kind, auto_reset, signaled: false, age: 1, exception: None });
+        let (settled, seen) = (1, Vec::new());
+        let event = Event { kind, auto_reset, signaled: false, age: 1, settled, seen, exception: None };
+        self.by_id.insert(id, event);
         Some(id)
     }
 
@@ -47,6 +77,7 @@ impl Events {
             return false;
         };
         event.signaled = false;
+        event.settled = event.age;
         true
     }
 
@@ -79,6 +110,7 @@ struct Element {
 pub struct Waiter {
     unique: Unique,
     pid: i32,
+    tid: i32,
     /// When it gives up; `None` for never.
     deadline: Option<Time>,
     /// The ioctl's argument, to be completed.
@@ -127,8 +159,10 @@ impl Machine {
         let elements = elements
             .map(|data| {
                 let event = events.by_id.get_mut(&data.event_id).ok_or(libc::EINVAL)?;
-                let seen = age(&data);
-                let missed = event.kind == kfd::EVENT_SIGNAL && seen != 0 && seen != event.age;
+                let missed = match age(&data) {
+                    0 => event.owes(call.tid),
+                    seen => event.kind == kfd::EVENT_SIGNAL && seen != event.age,
+                };
                 let activated = event.signaled || missed;
                 event.signaled &= !event.auto_reset;
                 Ok(Element { data, activated, waits: !activated, gone: false })
@@ -138,6 +172,7 @@ impl Machine {
         self.waiters.push(Waiter {
             unique: call.unique,
             pid: call.pid,
+            tid: call.tid,
             deadline: (arguments.timeout != kfd::TIMEOUT_INFINITE).then(|| call.now + timeout),
             arguments,
             elements,
@@ -200,6 +235,13 @@ impl Machine {
         };
         for mut waiter in self.waiters.extract_if(.., |waiter| over(waiter)) {
             waiter.arguments.wait_result = waiter.outcome();
+            if let Some(process) = self.processes.get_mut(&waiter.pid) {
+                for element in waiter.elements.iter().filter(|element| element.activated && !element.gone) {
+                    if let Some(event) = process.events.by_id.get_mut(&element.data.event_id) {
+                        event.seen_by(waiter.tid);
+                    }
+                }
+            }
             let events = self.processes.get(&waiter.pid).map(|process| &process.events);
             self.answers.push((waiter.unique, finish(&mut waiter, events)));
         }
@@ -308,7 +350,18 @@ mod tests {
         data: &mut [EventData],
         all: bool,
     ) -> Result<(), i32> {
-        let call = Call { unique, pid, tid: pid, command: 0, argument: &[], out_size: 24, now: 0 };
+        wait_as(machine, pid, pid, unique, data, all)
+    }
+
+    fn wait_as(
+        machine: &mut Machine,
+        pid: i32,
+        tid: i32,
+        unique: Unique,
+        data: &mut [EventData],
+        all: bool,
+    ) -> Result<(), i32> {
+        let call = Call { unique, pid, tid, command: 0, argument: &[], out_size: 24, now: 0 };
         let arguments = kfd::WaitEvents {
             events_ptr: data.as_mut_ptr() as u64,
             num_events: data.len() as u32,
@@ -366,6 +419,29 @@ mod tests {
         wait(&mut machine, pid, 5, &mut [of(id)], false).unwrap();
         assert_eq!(answered(&mut machine), [(5, Ok(0))]);
         wait(&mut machine, pid, 6, &mut [of(id)], false).unwrap();
+        assert_eq!(answered(&mut machine), []);
+    }
+
+    #[test]
+    fn a_thread_on_its_way_into_a_wait_hears_of_what_another_took() {
+        let (mut machine, pid) = machine();
+        let [shared, other] = [true, true].map(|reset| create(&mut machine, pid, kfd::EVENT_SIGNAL, reset));
+        // One waits for both, and takes what the other one is about to wait for.
+        machine.set_event(pid, shared);
+        wait_as(&mut machine, pid, 7, 1, &mut [of(shared), of(other)], false).unwrap();
+        assert_eq!(answered(&mut machine), [(1, Ok(0))]);
+        wait_as(&mut machine, pid, 8, 2, &mut [of(shared)], false).unwrap();
+        assert_eq!(answered(&mut machine), [(2, Ok(0))]);
+        for tid in [7, 8] {
+            wait_as(&mut machine, pid, tid, 3, &mut [of(shared)], false).unwrap();
+            assert_eq!(answered(&mut machine), [], "{tid} has seen it");
+            machine.wake(10_000_000);
+            assert_eq!(answered(&mut machine), [(3, Ok(kfd::WAIT_RESULT_TIMEOUT))]);
+        }
+        // A program takes it back: nobody is told.
+        machine.set_event(pid, shared);
+        machine.processes.get_mut(&pid).unwrap().events.reset(shared);
+        wait_as(&mut machine, pid, 9, 4, &mut [of(shared)], false).unwrap();
         assert_eq!(answered(&mut machine), []);
     }
 
