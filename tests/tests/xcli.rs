@@ -98,6 +98,20 @@ fn programs_that_start_at_once_share_one_server_which_ends_after_them() {
 }
 
 #[test]
+fn monitors_read_what_the_server_knows() {
+    let place = Place::new();
+    let metrics = || place.xcli().arg("metrics").output().expect("xcli");
+    let nobody = metrics();
+    assert_eq!((nobody.status.code(), nobody.stdout.len()), (Some(1), 0));
+    let program = place.run_cat();
+    place.await_server();
+    let said = String::from_utf8(metrics().stdout).expect("text");
+    assert!(said.contains("\ngiveway_server_scheduling{policy=\"HPF\"} 1"), "{said}");
+    assert!(said.ends_with("\n# EOF\n"), "{said}");
+    let_go(program);
+}
+
+#[test]
 fn the_terminals_signals_are_not_the_servers() {
     let place = Place::new();
     let first = place.run_cat();

@@ -147,7 +147,7 @@ fn uptime(span: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use protocol::bounds::Priority;
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
@@ -182,7 +182,8 @@ mod tests {
         }
     }
 
-    fn example() -> List {
+    /// Three programs: one that runs, one that is suspended, one without queues.
+    pub(crate) fn example() -> List {
         let counts = |pending, in_flight, direct, deferred, suspended_ms: u64| Counts {
             pending,
             in_flight,

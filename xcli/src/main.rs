@@ -1,6 +1,6 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
-//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks; `hooks`
+//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks, `metrics` how monitors read it; `hooks`
 //! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
 //! log tells of them; `known` what `/proc` says of it; `outside` queues of any process suspended and resumed; `doctor` what the
 //! machine offers and why a process is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be
@@ -12,6 +12,7 @@ mod doctor;
 mod hooks;
 mod known;
 mod list;
+mod metrics;
 mod outside;
 mod place;
 mod queues;
@@ -21,7 +22,7 @@ mod server;
 mod table;
 
 use clap::{Parser, Subcommand};
-use protocol::control::{Reply, Request};
+use protocol::control::{List, Reply, Request};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
+    ///
+    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What costs
+    /// of holds are not known yet, because none was made, is left out.
+    Metrics,
     /// Let every program run unscheduled, until `xcli on`
     Off,
     /// Let the policy decide again
@@ -196,6 +202,7 @@ fn main() -> ExitCode {
             Command::Run(args) => run::run(&args, &place).map(ExitCode::from),
             Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
             Command::List { json } => list(&place, json),
+            Command::Metrics => metrics(&place),
             Command::Off => {
                 switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
             }
@@ -219,11 +226,20 @@ fn is_run(args: impl Iterator<Item = OsString>) -> bool {
     args.skip(1).take_while(|word| word != "--").any(|word| word == OsStr::new("run"))
 }
 
-fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
-    let list = match ask::ask(place, &Request::List)? {
-        Reply::List(list) => list,
+fn ask_list(place: &Place) -> anyhow::Result<List> {
+    match ask::ask(place, &Request::List)? {
+        Reply::List(list) => Ok(list),
         other => anyhow::bail!("the server answers something else than a list: {other:?}"),
-    };
+    }
+}
+
+fn metrics(place: &Place) -> anyhow::Result<ExitCode> {
+    say(&metrics::text(&ask_list(place)?)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
+    let list = ask_list(place)?;
     let text = match json {
         true => serde_json::to_string_pretty(&list)? + "\n",
         false => list::text(&list, table::terminal_width(io::stdout())),

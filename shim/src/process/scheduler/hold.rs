@@ -365,7 +365,16 @@ impl State {
     ) -> Phase {
         self.report.expected = outstanding.remaining;
         let costs = self.costs.get_or_insert_default();
-        if always || costs.pays(outstanding.remaining, permission.bystanders()) {
+        let holds = always || costs.pays(outstanding.remaining, permission.bystanders());
+        tracing::trace!(
+            expected_us = outstanding.remaining.map(|span| span.as_micros() as u64),
+            hold_us = costs.hold.median().as_micros() as u64,
+            release_us = costs.release.median().as_micros() as u64,
+            bystanders = permission.bystanders(),
+            holds,
+            "suspended"
+        );
+        if holds {
             return Phase::Waiting { until: None, looks: 0 };
         }
         self.report.waits += 1;

@@ -1,0 +1,242 @@
+//! What the server knows, as metrics in the OpenMetrics text format, which Prometheus reads.
+//!
+//! Times are in seconds, as is the rule there. A process is named by `pid` and `name`, a queue also by `queue` and `device`.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use protocol::control::{Client, List, Queue, Server};
+use protocol::outside::Held;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+type Labels = Vec<(&'static str, String)>;
+type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
+type Counters = Family<Labels, Counter<f64, AtomicU64>>;
+
+/// The whole text, with its end mark.
+///
+/// # Errors
+/// None that are known: text is written into memory.
+pub fn text(list: &List) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("giveway");
+    server(&mut registry, &list.server);
+    processes(&mut registry, &list.clients);
+    queues(&mut registry, &list.clients);
+    held(&mut registry, &list.held);
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn gauge<'a, T: 'a>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    items: impl IntoIterator<Item = &'a T>,
+    of: impl Fn(&T) -> (Labels, Option<f64>),
+) {
+    let family = Gauges::default();
+    for (labels, value) in items.into_iter().map(of) {
+        if let Some(value) = value {
+            family.get_or_create(&labels).set(value);
+        }
+    }
+    registry.register(name, help, family);
+}
+
+fn counter<'a, T: 'a>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    items: impl IntoIterator<Item = &'a T>,
+    of: impl Fn(&T) -> (Labels, f64),
+) {
+    let family = Counters::default();
+    for (labels, value) in items.into_iter().map(of) {
+        family.get_or_create(&labels).inc_by(value);
+    }
+    registry.register(name, help, family);
+}
+
+fn flag(value: bool) -> Option<f64> {
+    Some(if value { 1.0 } else { 0.0 })
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn server(registry: &mut Registry, server: &Server) {
+    let one = [server];
+    gauge(registry, "server_uptime_seconds", "Time since the server started", one, |server: &Server| {
+        (Vec::new(), Some(server.uptime_ms as f64 / 1e3))
+    });
+    gauge(
+        registry,
+        "server_scheduling",
+        "1 if the policy decides, 0 if everybody runs",
+        one,
+        |server: &Server| (vec![("policy", server.policy.clone())], flag(server.on)),
+    );
+    counter(
+        registry,
+        "server_guard_runs",
+        "How often all ran for a moment, because those that ran completed nothing",
+        one,
+        |server: &Server| (Vec::new(), server.guard_runs as f64),
+    );
+}
+
+fn process(client: &Client) -> Labels {
+    vec![("pid", client.pid.to_string()), ("name", client.name.clone())]
+}
+
+fn processes(registry: &mut Registry, clients: &[Client]) {
+    gauge(
+        registry,
+        "process_may_run",
+        "1 if the process may launch, 0 if it is suspended",
+        clients,
+        |client| (process(client), flag(client.permit.run)),
+    );
+    gauge(registry, "process_level", "The preemption level in force", clients, |client: &Client| {
+        (process(client), Some(f64::from(client.preemption.in_force.number())))
+    });
+    counter(
+        registry,
+        "process_holds",
+        "Suspensions in which its queues were taken off the hardware",
+        clients,
+        |client: &Client| (process(client), client.preemption.holds as f64),
+    );
+    counter(
+        registry,
+        "process_waits",
+        "Suspensions in which waiting was expected to cost less",
+        clients,
+        |client: &Client| (process(client), client.preemption.waits as f64),
+    );
+    counter(
+        registry,
+        "process_failed_holds",
+        "Holds that failed and were taken back",
+        clients,
+        |client: &Client| (process(client), client.preemption.failures as f64),
+    );
+    gauge(
+        registry,
+        "process_expected_seconds",
+        "For how long what was in flight at the last suspension was expected to run",
+        clients,
+        |client: &Client| (process(client), client.preemption.expected_ns.map(seconds)),
+    );
+    gauge(
+        registry,
+        "process_hold_seconds",
+        "What taking its queues off the hardware costs, as measured lately",
+        clients,
+        |client: &Client| (process(client), client.preemption.hold_ns.map(seconds)),
+    );
+    gauge(
+        registry,
+        "process_release_seconds",
+        "What putting its queues back costs, as measured lately",
+        clients,
+        |client: &Client| (process(client), client.preemption.release_ns.map(seconds)),
+    );
+}
+
+fn queues(registry: &mut Registry, clients: &[Client]) {
+    let all: Vec<(&Client, &Queue)> =
+        clients.iter().flat_map(|client| client.queues.iter().map(move |queue| (client, queue))).collect();
+    let labels = |(client, queue): &(&Client, &Queue)| {
+        let mut labels = process(client);
+        labels.extend([("queue", queue.id().to_string()), ("device", queue.device().to_string())]);
+        labels
+    };
+    gauge(registry, "queue_priority", "Its priority", &all, |at| {
+        (labels(at), Some(f64::from(at.1.status.priority.get())))
+    });
+    gauge(registry, "queue_pending_commands", "Commands submitted and not launched", &all, |at| {
+        (labels(at), Some(at.1.status.counts.pending as f64))
+    });
+    gauge(registry, "queue_in_flight_commands", "Commands launched and not completed", &all, |at| {
+        (labels(at), Some(at.1.status.counts.in_flight as f64))
+    });
+    counter(registry, "queue_direct_launches", "Launches by the submitting thread itself", &all, |at| {
+        (labels(at), at.1.status.counts.direct as f64)
+    });
+    counter(registry, "queue_deferred_launches", "Launches that had been pending", &all, |at| {
+        (labels(at), at.1.status.counts.deferred as f64)
+    });
+    counter(registry, "queue_suspensions", "How often it was suspended", &all, |at| {
+        (labels(at), at.1.status.counts.suspensions as f64)
+    });
+    counter(registry, "queue_suspended_seconds", "For how long, an open suspension included", &all, |at| {
+        (labels(at), seconds(at.1.status.counts.suspended_ns))
+    });
+}
+
+fn held(registry: &mut Registry, held: &[Held]) {
+    gauge(registry, "held_queues", "Queues that the server holds with xcli suspend", held, |held| {
+        (vec![("pid", held.pid.to_string()), ("name", held.name.clone())], Some(held.queues.len() as f64))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::control::Preemption;
+
+    fn lines(list: &List) -> Vec<String> {
+        text(list).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_number_of_the_list_is_a_metric() {
+        let mut list = crate::list::tests::example();
+        list.clients[1].preemption = Preemption {
+            holds: 12,
+            waits: 3,
+            expected_ns: Some(2_000_000),
+            hold_ns: Some(91_000),
+            ..Preemption::default()
+        };
+        let lines = lines(&list);
+        for line in [
+            "giveway_server_scheduling{policy=\"HPF\"} 1.0",
+            "giveway_server_guard_runs_total{} 1.0",
+            "giveway_process_may_run{pid=\"31337\",name=\"train.py\"} 0.0",
+            "giveway_process_level{pid=\"31337\",name=\"train.py\"} 1.0",
+            "giveway_process_holds_total{pid=\"31337\",name=\"train.py\"} 12.0",
+            "giveway_process_waits_total{pid=\"31337\",name=\"train.py\"} 3.0",
+            "giveway_process_expected_seconds{pid=\"31337\",name=\"train.py\"} 0.002",
+            "giveway_process_hold_seconds{pid=\"31337\",name=\"train.py\"} 0.000091",
+            "giveway_queue_priority{pid=\"31337\",name=\"train.py\",queue=\"1\",device=\"51234\"} -255.0",
+            "giveway_queue_suspended_seconds_total{pid=\"31337\",name=\"train.py\",queue=\"1\",device=\"51234\"} 812.345",
+            "# EOF",
+        ] {
+            assert!(lines.iter().any(|each| each == line), "{line} is not in\n{}", lines.join("\n"));
+        }
+        let costs = lines.iter().filter(|line| line.starts_with("giveway_process_release_seconds{"));
+        assert_eq!(costs.count(), 0, "what is not known is not zero");
+    }
+
+    #[test]
+    fn names_of_programs_cannot_break_the_text() {
+        let mut list = crate::list::tests::example();
+        list.clients.truncate(1);
+        list.clients[0].name = "a\"b\\c\nd".to_owned();
+        let lines = lines(&list);
+        assert!(
+            lines
+                .iter()
+                .any(|line| line == "giveway_process_may_run{pid=\"4242\",name=\"a\\\"b\\\\c\\nd\"} 1.0"),
+            "{}",
+            lines.join("\n")
+        );
+    }
+}
