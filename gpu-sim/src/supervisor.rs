@@ -359,8 +359,9 @@ impl Shared {
                 if let Some(machine) = self.machine.try_lock() {
                     self.work(machine, |machine| machine.tick(now()));
                 }
-                self.pace.ring();
+                // The toucher first: whoever rings a sleeping processor waits for it.
                 self.connection.touched(unique, size);
+                self.pace.ring();
             }
         }
     }

@@ -116,6 +116,14 @@ fn urgent_launches_are_followed_until_the_low_program_stands() {
 }
 
 #[test]
+fn urgent_launches_are_followed_where_nobody_else_is() {
+    let record = arrivals(0, "auto");
+    for sample in record["samples"].as_array().unwrap() {
+        assert_eq!((&sample["held"], &sample["to_stopped_us"]), (&Value::Bool(false), &Value::from(0.0)));
+    }
+}
+
+#[test]
 fn the_level_in_force_is_told() {
     for mechanism in ["update-queue", "debug-trap"] {
         let record = arrivals(3, mechanism);

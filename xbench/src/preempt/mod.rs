@@ -11,6 +11,7 @@
 //!   and what a hold that comes when the urgent kernel already runs takes from it.
 //! * `to_stopped_us`: to the moment when the low program's queues stood, as the server has it of the hold that this arrival
 //!   made; without a hold to the end of the last of its kernels, 0 if none was in flight.
+//! * `alone_us`: the same as `to_started_us` where there is no low program: launches that far apart take so long by themselves.
 //! * `software_us`: to the entry of the low program's last hold request. What the driver, real or simulated, takes from
 //!   then on is not part of it.
 
@@ -36,6 +37,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+/// The level of a setting without a low program.
+const ALONE: u8 = 0;
 /// How often a run is repeated in which the simulated device was late.
 const REPEATS: usize = 2;
 
@@ -77,7 +80,7 @@ pub struct PreemptArgs {
 /// What is measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setting {
-    /// The preemption level that is asked for.
+    /// The preemption level that is asked for; or [`ALONE`].
     level: u8,
     /// Modelled cost of saving; nothing on a real GPU.
     save_us: Option<u32>,
@@ -86,7 +89,10 @@ pub(crate) struct Setting {
 
 impl std::fmt::Display for Setting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "level {}, kernels of {} µs", self.level, self.kernel_us)?;
+        match self.level {
+            ALONE => write!(f, "alone, as beside kernels of {} µs", self.kernel_us)?,
+            level => write!(f, "level {level}, kernels of {} µs", self.kernel_us)?,
+        }
         self.save_us.map_or(Ok(()), |save| write!(f, ", save cost {save} µs"))
     }
 }
@@ -221,11 +227,14 @@ impl PreemptArgs {
             false => self.save_us.iter().copied().map(Some).collect(),
         };
         let mut settings = Vec::new();
-        for save_us in saves {
+        for &save_us in &saves {
             for &kernel_us in &self.kernel_us {
                 settings.extend(self.level.iter().map(|&level| Setting { level, save_us, kernel_us }));
             }
         }
+        // Where nobody is held, saving costs nothing.
+        let alone = |&kernel_us| Setting { level: ALONE, save_us: saves[0], kernel_us };
+        settings.extend(self.kernel_us.iter().map(alone));
         let mut seen = Vec::new();
         settings.retain(|setting| {
             !seen.contains(setting) && {
@@ -335,16 +344,16 @@ mod tests {
     #[test]
     fn levels_of_one_setting_are_measured_side_by_side() {
         let settings = parse(&[]).unwrap().settings();
-        assert_eq!(settings.len(), 3 * 3 * 4);
+        assert_eq!(settings.len(), 3 * 3 * 4 + 4);
         assert_eq!(settings[1], Setting { level: 2, save_us: Some(50), kernel_us: 100 });
         let few = parse(&["--level", "3,1,3", "--save-us", "5", "--kernel-us", "100"]).unwrap().settings();
-        assert_eq!(few.iter().map(|setting| setting.level).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(few.iter().map(|setting| setting.level).collect::<Vec<_>>(), [3, 1, ALONE]);
     }
 
     #[test]
     fn a_real_gpu_has_no_modelled_cost() {
         let settings = parse(&["--real", "--level", "3"]).unwrap().settings();
-        assert_eq!(settings.len(), 4);
+        assert_eq!(settings.len(), 4 + 4);
         assert!(settings.iter().all(|setting| setting.save_us.is_none()));
         assert!(parse(&["--real", "--save-us", "50"]).is_err());
         for wrong in ["--level=4", "--level=", "--kernel-us=1", "--samples=0"] {

@@ -2,7 +2,7 @@
 //! (`gpu-sim run -- xbench preempt-part session`), and so are the two programs, under `xcli run`.
 
 use super::board::Board;
-use super::{low, urgent};
+use super::{ALONE, low, urgent};
 use crate::child::{PATIENCE, Program};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -137,13 +137,15 @@ fn session(args: &PartArgs) -> Result<()> {
         command.env("XSCHED_LOG_LEVEL", "warn").env("XSCHED_LOG_FILE", files.log(part));
         Program::start(part.name(), command, &files.errors(part.name()))
     };
-    let mut low = start(Part::Low)?;
-    low.expect("ready", PATIENCE)?;
+    let mut low = (args.level != ALONE).then(|| start(Part::Low)).transpose()?;
+    if let Some(low) = &mut low {
+        low.expect("ready", PATIENCE)?;
+    }
     let mut urgent = start(Part::Urgent)?;
     let measured = urgent.expect("done", args.patience());
     board.end();
     // If the low program has failed, the urgent one only says that it saw nothing of it.
-    let ended = low.end();
+    let ended = low.map_or(Ok(()), Program::end);
     measured.map_err(|error| match &ended {
         Ok(()) => error,
         Err(reason) => anyhow::anyhow!("{error}; {reason}"),

@@ -6,7 +6,7 @@
 
 use super::board::Board;
 use super::session::{Files, PartArgs};
-use super::{Record, Sample};
+use super::{ALONE, Record, Sample};
 use crate::ask::Server;
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
@@ -36,20 +36,23 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         word: hip.host_malloc(size_of::<u64>())?,
         kernels,
         filling,
-        board,
+        board: (args.level != ALONE).then_some(board),
         kernel_ns,
         random: SplitMix64(args.seed),
         arrivals: 0,
     };
-    let pid = urgent.board.pid();
     let mut server = Server::connect(&files.socket())?;
+    let mut preemption = |board: &Option<Board>| match board {
+        Some(board) => server.preemption(board.pid()),
+        None => Ok(Preemption::default()),
+    };
     let mut samples = Vec::with_capacity(args.samples);
     urgent.await_running()?;
-    let mut before = server.preemption(pid)?;
+    let mut before = preemption(&urgent.board)?;
     for index in 0..WARM_UP + args.samples {
         let arrival = urgent.arrive()?;
         urgent.await_running()?;
-        let after = server.preemption(pid)?;
+        let after = preemption(&urgent.board)?;
         if index >= WARM_UP {
             samples.push(arrival.sample(&before, &after));
         }
@@ -70,7 +73,8 @@ struct Urgent {
     word: HostBuffer,
     kernels: Kernels,
     filling: BusyShape,
-    board: Board,
+    /// What the low program has completed; nothing if there is no such program.
+    board: Option<Board>,
     kernel_ns: u64,
     random: SplitMix64,
     arrivals: u64,
@@ -90,17 +94,27 @@ struct Arrival {
 impl Urgent {
     /// Waits until the low program completes kernels again.
     fn await_running(&self) -> Result<()> {
-        let target = self.board.completed() + RUNNING;
-        self.until(|board| board.completed() >= target)
+        self.await_completions(RUNNING)
     }
 
-    fn until(&self, condition: impl Fn(&Board) -> bool) -> Result<()> {
+    /// Waits until the low program has completed so many more kernels; alone as long as they would take.
+    fn await_completions(&self, more: u64) -> Result<()> {
+        let begin = now_ns();
+        let target = self.completed() + more;
+        let is_over = || match &self.board {
+            Some(board) => board.completed() >= target,
+            None => now_ns() >= begin + more * self.kernel_ns,
+        };
         let end = self.end_of_patience();
-        while !condition(&self.board) {
+        while !is_over() {
             ensure!(now_ns() < end, "the low program does not run");
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    fn completed(&self) -> u64 {
+        self.board.as_ref().map_or(0, Board::completed)
     }
 
     fn end_of_patience(&self) -> u64 {
@@ -109,8 +123,7 @@ impl Urgent {
 
     /// One arrival at a random moment of a kernel of the low program, until that program's queue stands.
     fn arrive(&mut self) -> Result<Arrival> {
-        let at = self.board.completed();
-        self.until(|board| board.completed() > at)?;
+        self.await_completions(1)?;
         wait_until(now_ns() + (self.random.unit() * self.kernel_ns as f64) as u64);
 
         self.arrivals += 1;
@@ -118,13 +131,13 @@ impl Urgent {
         // Longer than the next completion would take if the low program ran: half a kernel for work-groups that wait for
         // each other and a device that is late, and the time between two commands.
         let quiet = self.kernel_ns + self.kernel_ns / 2 + 300_000;
-        let mut completed = self.board.completed();
+        let mut completed = self.completed();
         let (mut started, mut stopped, mut kept) = (None, None, 0);
         let launched = now_ns();
         self.kernels.busy_store(&self.stream, &self.word, self.arrivals, URGENT_NS, self.filling)?;
         loop {
             let now = now_ns();
-            let count = self.board.completed();
+            let count = self.completed();
             if count != completed {
                 (completed, stopped) = (count, Some(now));
             }
