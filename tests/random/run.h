@@ -15,6 +15,17 @@
 
 extern "C" hipError_t hipLaunchKernel_spt(const void *, dim3, dim3, void **, size_t, hipStream_t);
 
+/* Copies of mix, which are other functions to the runtime. */
+#define COPY_OF_MIX(n)                                                                               \
+  extern "C" __global__ void mix__##n(gw_u64 *dst, const gw_u64 *src, gw_u32 count, gw_u64 value) { \
+    gw_u32 i = blockIdx.x * blockDim.x + threadIdx.x;                                                \
+    if (i < count) dst[i] = gw_mix_step(dst[i], src[i], i, value);                                   \
+  }
+COPY_OF_MIX(0)
+COPY_OF_MIX(1)
+COPY_OF_MIX(2)
+COPY_OF_MIX(3)
+
 /* What outlives a program: the kernels of a module, and streams that the next programs use again. */
 struct Reused {
   hipModule_t module;
@@ -276,12 +287,12 @@ class Runner {
 
   /* --- commands --- */
 
-  hipError_t command(const Step &s, hipStream_t on) {
+  hipError_t command(const Step &s, hipStream_t on, const void *host_mix = (const void *)mix) {
     switch (s.op) {
       case MIX: {
         MixArguments arguments{buffers[(size_t)s.to].device, buffers[(size_t)s.from].device, s.count, 0, s.value};
         void *list[] = {&arguments.to, &arguments.from, &arguments.count, &arguments.value};
-        const hipError_t code = launch(s, on, (const void *)mix, reused.mix_function, (s.count + 255) / 256, 256, list,
+        const hipError_t code = launch(s, on, host_mix, reused.mix_function, (s.count + 255) / 256, 256, list,
                                        &arguments, sizeof arguments);
         memset(list, 0xA5, sizeof list);
         return code;
@@ -430,7 +441,7 @@ class Runner {
     if (s.how == BUILT) {
       CHECK(hipGraphCreate(&made.graph, 0));
       hipGraphNode_t last = nullptr;
-      for (const Step &inner : s.inside) last = add_node(made.graph, last, inner);
+      for (const Step &inner : s.inside) last = add_node(made.graph, last, inner, mix_of_graph(s.graph));
     } else {
       hipStream_t origin = s.how == FORKED ? reused.captured[0] : stream(s.stream), side = reused.captured[1];
       CHECK(hipStreamBeginCapture(origin, hipStreamCaptureModeRelaxed));
@@ -446,21 +457,28 @@ class Runner {
           CHECK(hipEventRecord(reused.fork, origin));
           CHECK(hipStreamWaitEvent(side, reused.fork, 0));
         }
-        const hipError_t code = command(inner, inner.stream == 1 ? side : origin);
+        const hipError_t code = command(inner, inner.stream == 1 ? side : origin, mix_of_graph(s.graph));
         if (code != hipSuccess) return code;
       }
       CHECK(hipStreamEndCapture(origin, &made.graph));
     }
     return hipGraphInstantiate(&made.exec, made.graph, nullptr, nullptr, 0);
   }
-  hipGraphNode_t add_node(hipGraph_t graph, hipGraphNode_t last, const Step &s) {
+  /* Before HIP 6.3 all launches of a function take their arguments through one buffer, which those of graphs do not lock: where
+   * several threads launch, each graph has a function of its own. A single thread must find no difference. */
+  const void *mix_of_graph(int graph) const {
+    static void (*const copies[])(gw_u64 *, const gw_u64 *, gw_u32, gw_u64) = {mix__0, mix__1, mix__2, mix__3};
+    /* There are at most three at a time, and those have different places. */
+    return program.threads == 1 ? (const void *)mix : (const void *)copies[graph % 4];
+  }
+  hipGraphNode_t add_node(hipGraph_t graph, hipGraphNode_t last, const Step &s, const void *host_mix) {
     hipGraphNode_t node = nullptr;
     const size_t bytes = s.count * sizeof(gw_u64), before = last ? 1 : 0;
     if (s.op == MIX) {
       MixArguments arguments{buffers[(size_t)s.to].device, buffers[(size_t)s.from].device, s.count, 0, s.value};
       void *list[] = {&arguments.to, &arguments.from, &arguments.count, &arguments.value};
       hipKernelNodeParams params = {};
-      params.func = (void *)mix;
+      params.func = (void *)host_mix;
       params.gridDim = dim3((s.count + 255) / 256);
       params.blockDim = dim3(256);
       params.kernelParams = list;

@@ -37,10 +37,22 @@ pub enum Act {
     Wait(Vec<Condition>, Effect),
 }
 
+/// The kernel that one of this name is a copy of: `mix__3` does what `mix` does, and is another function to the runtime.
+fn original(name: &str) -> &str {
+    match name.rsplit_once("__") {
+        Some((original, copy)) if !copy.is_empty() && copy.bytes().all(|byte| byte.is_ascii_digit()) => {
+            original
+        }
+        _ => name,
+    }
+}
+
 /// Whether kernels of this name are executed here, so that their arguments must be known.
 pub fn executes(name: &str) -> bool {
-    matches!(name, "busy" | "busy_store" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed")
-        || name.starts_with("__amd_rocclr_")
+    matches!(
+        original(name),
+        "busy" | "busy_store" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed"
+    ) || name.starts_with("__amd_rocclr_")
 }
 
 /// Decides what a dispatch does.
@@ -63,7 +75,7 @@ pub fn plan(
         });
     };
     let args = Arguments { view, base: dispatch.arguments, layout: &kernel.args };
-    let name = kernel.name.as_str();
+    let name = original(&kernel.name);
     let mut act = match name {
         "busy" => Ok(Act::Run { time: args.u64(0).map_err(fault)?, effect: Effect::default() }),
         "busy_store" => args.busy_store(),
@@ -354,6 +366,13 @@ mod tests {
         let mut out = vec![0; 0x1000];
         view.read(DATA, &mut out).unwrap();
         out
+    }
+
+    #[test]
+    fn copies_do_what_their_original_does() {
+        let names = ["mix", "mix__3", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "a__b__12"];
+        assert_eq!(names.map(original), ["mix", "mix", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "a__b"]);
+        assert!(executes("mix__3") && !executes("mix__a"));
     }
 
     #[test]
