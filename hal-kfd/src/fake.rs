@@ -38,6 +38,8 @@ pub struct State {
     pub left_alone: BTreeSet<u32>,
     /// Request numbers; DBG_TRAP's are 0x100 and the operation.
     pub log: Vec<u32>,
+    /// Queues that were to be updated, in their order.
+    pub updated: Vec<u32>,
     /// For the next calls about queues, one each; `None` succeeds.
     pub failures: VecDeque<Option<Failure>>,
     /// A destruction waits at both in turn.
@@ -71,6 +73,7 @@ impl FakeKernel {
 
 impl State {
     fn update(&mut self, a: &kfd::UpdateQueue, failure: Option<Failure>) -> Result<i32, Errno> {
+        self.updated.push(a.queue_id);
         if a.queue_percentage & 0xff > 100 || a.queue_priority > 15 {
             return Err(Errno(libc::EINVAL));
         }

@@ -5,16 +5,19 @@
 //! decision and our request; only a queue's destruction, which may wait for others, is issued without it, once the queue is
 //! not known any more.
 
+mod entry;
 mod named;
 mod outcome;
 
+pub use entry::Queue;
 pub use named::Refused;
 pub use outcome::Outcome;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,82 +28,6 @@ use crate::queue::{Arbiter, By, Setting};
 
 /// Bits of a mask of compute units that the driver reads at most (`max_num_cus` of `kfd_ioctl_set_cu_mask`).
 const MAX_CU_MASK: u32 = 1024;
-
-/// A queue as the runtime created and changed it.
-#[derive(Clone, Debug)]
-pub struct Queue {
-    /// Within the process; a later queue may get it again.
-    pub id: u32,
-    /// Within the registry; no other queue gets it.
-    serial: u64,
-    /// The device's KFD id.
-    pub gpu_id: u32,
-    /// A `QUEUE_TYPE_` constant.
-    pub queue_type: u32,
-    /// Address of the write index.
-    pub write_pointer_address: u64,
-    /// Address of the read index.
-    pub read_pointer_address: u64,
-    /// Address of the area where waves are saved; 0 for none.
-    pub save_area: u64,
-    /// The mask of compute units that the runtime set last, in words of 32; empty for none.
-    pub cu_mask: Vec<u32>,
-    /// What is wanted and what the driver has.
-    pub arbiter: Arbiter,
-    /// The session that holds it by name, or has to put it back: see [`Registry::suspend_for`].
-    pub session: Option<u64>,
-    /// The debugger's way: whether we have suspended it, if that is known.
-    pub suspended: Option<bool>,
-    /// The write index up to which everything is known to be complete.
-    pub quiet: u64,
-}
-
-impl Queue {
-    /// Whether kernels run from it. Copy engines are never held.
-    pub fn is_compute(&self) -> bool {
-        matches!(self.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL)
-    }
-
-    /// Whether it has packets that the device has not taken, or that were not proved complete since: equal indices alone
-    /// say that the last kernel was started. `true` where nothing can be seen.
-    ///
-    /// # Safety
-    /// As [`Queue::written`].
-    pub unsafe fn has_work(&self) -> bool {
-        // SAFETY: as the caller promises.
-        let write = unsafe { load(self.write_pointer_address) };
-        // SAFETY: as the caller promises.
-        let read = unsafe { load(self.read_pointer_address) };
-        match (write, read) {
-            (Some(write), Some(read)) => write != read || write != self.quiet,
-            _ => true,
-        }
-    }
-
-    /// One past the last packet; `None` where that cannot be seen.
-    ///
-    /// # Safety
-    /// The process is the one that created the queue, and has not given its indices' memory back (which it does after
-    /// DESTROY_QUEUE).
-    pub unsafe fn written(&self) -> Option<u64> {
-        // SAFETY: as the caller promises.
-        unsafe { load(self.write_pointer_address) }
-    }
-}
-
-/// An index of a queue.
-///
-/// # Safety
-/// The address is null, misaligned, or that of an index of a live queue in this process.
-unsafe fn load(address: u64) -> Option<u64> {
-    let at = address as *mut u64;
-    if at.is_null() || !at.is_aligned() {
-        return None;
-    }
-    // SAFETY: as the caller promises; the device and the runtime change it by atomic stores.
-    let index = unsafe { AtomicU64::from_ptr(at) };
-    Some(index.load(Ordering::Acquire))
-}
 
 /// How far each queue of a device was written at a moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,6 +160,8 @@ impl Registry {
             session: None,
             suspended: Some(false),
             quiet: 0,
+            looked: 0,
+            rush: (false, 0),
         };
         inner.queues.insert(id, queue);
         if held && !merges {
@@ -376,14 +305,22 @@ impl Registry {
         }
         inner.holding.insert(gpu_id);
         let of = |queue: &&mut Queue| queue.gpu_id == gpu_id && queue.is_compute();
-        let mut ids = Vec::new();
+        let mut taken = Vec::new();
         for queue in inner.queues.values_mut().filter(of) {
-            // SAFETY: the queue is alive, as its destruction takes the lock that we have; else as the caller promises.
-            if queue.arbiter.held() || unsafe { queue.has_work() } {
+            let held = queue.arbiter.held();
+            if !held {
+                // SAFETY: the queue is alive, as its destruction takes the lock that we have; else as the caller promises.
+                unsafe { queue.look() };
+            }
+            // SAFETY: as above.
+            if held || unsafe { queue.has_work() } {
                 queue.arbiter.hold(By::Scheduler, true);
-                ids.push(queue.id);
+                taken.push((Reverse(queue.rush), queue.id));
             }
         }
+        // Where the driver takes all queues off for each, what runs is saved only once if it comes first.
+        taken.sort_unstable();
+        let ids: Vec<u32> = taken.into_iter().map(|(_, id)| id).collect();
         let mut outcome = Outcome::default();
         inner.apply(&*self.kernel, &ids, &mut outcome);
         outcome
@@ -394,11 +331,14 @@ impl Registry {
         let mut inner = self.lock();
         inner.holding.remove(&gpu_id);
         let of = |queue: &&mut Queue| queue.gpu_id == gpu_id;
-        let mut ids = Vec::new();
+        let mut back = Vec::new();
         for queue in inner.queues.values_mut().filter(of) {
             queue.arbiter.hold(By::Scheduler, false);
-            ids.push(queue.id);
+            back.push((queue.rush, queue.id));
         }
+        // What runs comes last: each request after it would save it once more.
+        back.sort_unstable();
+        let ids: Vec<u32> = back.into_iter().map(|(_, id)| id).collect();
         let mut outcome = Outcome::default();
         inner.apply(&*self.kernel, &ids, &mut outcome);
         outcome
@@ -519,10 +459,11 @@ impl Inner {
         self.queues.values().filter(owed).map(|queue| queue.id).collect()
     }
 
-    /// Brings the driver where it is to be for these queues, and counts.
+    /// Brings the driver where it is to be for these queues, in their order, and counts.
     fn apply(&mut self, kernel: &dyn Kernel, ids: &[u32], outcome: &mut Outcome) {
         let mut queues: Vec<&mut Queue> =
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
+        queues.sort_by_key(|queue| ids.iter().position(|id| *id == queue.id));
         self.mechanism.apply(kernel, &mut queues, outcome);
         for queue in queues {
             match self.mechanism.state(queue) {

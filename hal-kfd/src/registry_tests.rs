@@ -1,6 +1,7 @@
 use super::*;
 use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
@@ -104,6 +105,36 @@ fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
         assert_eq!((after.kept, after.mapped, after.suspended), (before.kept, true, false), "{kind:?}");
         assert!(bench.registry.holding().is_empty());
     }
+}
+
+#[test]
+fn what_runs_is_taken_first_and_put_back_last() {
+    let mut bench = Bench::new(Kind::UpdateQueue);
+    let [old, waiting, taken] = [3, 3, 3].map(|work| bench.compute(work));
+    let set = |id: u32, write, read| {
+        bench.indices[id as usize][0].store(write, Ordering::Release);
+        bench.indices[id as usize][1].store(read, Ordering::Release);
+    };
+    let order = || {
+        let updated = || std::mem::take(&mut bench.kernel.0.lock().updated);
+        assert_eq!(bench.hold().queues, 3);
+        let order = updated();
+        assert_eq!((bench.hold().queues, updated()), (3, vec![]), "a second look changes nothing");
+        assert_eq!(bench.registry.release(GPU).error, None);
+        assert_eq!(updated().last(), order.first());
+        order
+    };
+    // All but one have had their last packet taken, nobody knows when.
+    set(old, 3, 3);
+    set(taken, 3, 3);
+    assert_eq!(order()[0], waiting);
+    // One has had packets since, and one has some that wait.
+    set(taken, 9, 9);
+    set(waiting, 4, 3);
+    assert_eq!(order(), [waiting, taken, old]);
+    set(waiting, 4, 4);
+    set(old, 4, 4);
+    assert_eq!(order()[0], old);
 }
 
 /// Equal indices say that the device has taken the last packet; its kernel may be running.

@@ -14,8 +14,8 @@ use crate::replay::{SplitMix64, now_ns, wait_until};
 use anyhow::{Context, Result, bail, ensure};
 use protocol::control::Preemption;
 
-/// Arrivals before the measured ones: code is mapped, and the library knows what a hold costs here.
-const WARM_UP: usize = 10;
+/// Arrivals before the measured ones: code is mapped, and the library knows how long kernels take and what a hold costs here.
+const WARM_UP: usize = 20;
 /// How long the kernel of an arrival takes.
 const URGENT_NS: u64 = 5_000;
 /// Completions of the low program after which it counts as running again.
