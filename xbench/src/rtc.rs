@@ -217,28 +217,16 @@ fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, C
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,
+    /// Removes it.
+    _directory: tempfile::TempDir,
 }
 
 impl Scratch {
     pub(crate) fn new() -> std::io::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt;
-        let base = std::env::temp_dir();
-        let mut attempt = 0;
-        loop {
-            let path = base.join(format!("xbench-{}-{attempt}", std::process::id()));
-            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path }),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
-                Err(e) => return Err(e),
-            }
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A directory that cannot be removed is only litter in the temporary directory.
-        let _ = std::fs::remove_dir_all(&self.path);
+        use std::os::unix::fs::PermissionsExt as _;
+        let private = std::fs::Permissions::from_mode(0o700);
+        let directory = tempfile::Builder::new().prefix("xbench-").permissions(private).tempdir()?;
+        Ok(Self { path: directory.path().to_owned(), _directory: directory })
     }
 }
 
