@@ -27,7 +27,7 @@ pub struct Queue {
     pub cu_mask: Vec<u32>,
     /// What is wanted and what the driver has.
     pub arbiter: Arbiter,
-    /// The session that holds it by name, or has to put it back: see [`Registry::suspend_for`].
+    /// The session that holds it by name, or has to put it back: see [`super::Registry::suspend_for`].
     pub session: Option<u64>,
     /// The debugger's way: whether we have suspended it, if that is known.
     pub suspended: Option<bool>,
