@@ -149,7 +149,22 @@ typedef enum {
   /** CFS: the smallest virtual running time first. */
   kPolicyCompletelyFairScheduler = 10,
   /** MLFQ: queues that use up their slices sink in level. */
-  kPolicyMultiLevelFeedbackQueue = 11
+  kPolicyMultiLevelFeedbackQueue = 11,
+  /* Those from here on are giveway's own. */
+  /** LCBE: latency-critical classes before best effort, and the device cleared for work that is expected. */
+  kPolicyLatencyCriticalBestEffort = 101,
+  /** EDF: the priority rises as the slack before the deadline shrinks. */
+  kPolicyEarliestDeadlineFirst = 102,
+  /** SLO: as much best effort as a latency target of the critical work allows. */
+  kPolicyServiceLevelObjective = 103,
+  /** CREDIT: weights and caps, and a boost for those that wake up. */
+  kPolicyCredit = 104,
+  /** FAIR: weighted shares. */
+  kPolicyFairShare = 105,
+  /** GANG: the processes of a job run together or not at all. */
+  kPolicyGang = 106,
+  /** POWER: best effort within a power budget. */
+  kPolicyPowerBudget = 107
 } XPolicyType;
 
 /** How urgent a queue is: PRIORITY_MIN to PRIORITY_MAX, bigger is more urgent; or PRIORITY_NO_EXECUTE. */

@@ -6,6 +6,7 @@
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -28,6 +29,7 @@ fn queue(id: u64, device: u64, seed: u64) -> QueueStatus {
         queue: QueueId(id),
         device: DeviceId(device as u32),
         priority: Priority::try_from(priority).expect("in range"),
+        hints: QueueHints::default(),
         level: PreemptLevel::Block,
         activity,
         counts: Counts::default(),
@@ -41,14 +43,19 @@ fn queues(list: Vec<QueueStatus>) -> Queues {
 /// Queues of one process, spread over the devices.
 fn local(units: u64, devices: u64) -> Status {
     let list = (1..=units).map(|id| queue(id, scatter(id) % devices, id)).collect();
-    Status::Local { pid: Pid(1), queues: queues(list) }
+    Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues: queues(list) }
 }
 
 /// Gangs of four queues on two devices each.
 fn global(units: u64, devices: u64) -> Status {
     let gang = |client: u64| {
         let list = (1..=4).map(|id| queue(id, (client + id % 2) % devices, client * 5 + id)).collect();
-        Gang { client: ClientId(client), pid: Pid(client as u32), queues: queues(list) }
+        Gang {
+            client: ClientId(client),
+            pid: Pid(client as u32),
+            hints: ProcessHints::default(),
+            queues: queues(list),
+        }
     };
     Status::Global { gangs: (1..=units).map(gang).collect() }
 }

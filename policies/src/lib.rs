@@ -10,19 +10,28 @@
 //! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
 //!
 //! # Rooms
-//! `unit` what is decided about · `policy` the contract of a policy · one file for each policy · `registry` the table of
-//! the policies that are built · `engine` status in, operations out.
+//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
+//! can be set of one · `registry` the table of the policies that are built · `resolve` ranks to permissions, gangs and jobs
+//! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
+//! operations out.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
 mod engine;
 mod hpf;
+mod ledger;
+pub mod parameter;
 mod policy;
 pub mod registry;
+mod resolve;
+mod starvation;
+mod tally;
 mod unit;
 
-pub use engine::{Decision, Engine};
+pub use engine::{Choice, Decision, Engine};
 pub use hpf::Hpf;
-pub use policy::{Input, Policy};
-pub use unit::{DeviceUse, Unit, Units};
+pub use ledger::Ledger;
+pub use parameter::{Parameter, ParameterError, Values};
+pub use policy::{Input, Policy, Scope, Standing};
+pub use unit::{DeviceUse, Unit, UnitQueue, Units};

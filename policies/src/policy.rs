@@ -1,7 +1,8 @@
 //! The contract of a policy.
 
-use crate::unit::Units;
-use protocol::operation::Permit;
+use crate::parameter::Values;
+use crate::unit::{Unit, Units};
+use protocol::operation::{Bar, Merit};
 use protocol::time::Time;
 use std::fmt;
 
@@ -10,27 +11,87 @@ use std::fmt;
 pub struct Input<'a> {
     /// Everyone who is connected, idle ones included.
     pub units: &'a Units,
+    /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
+    pub members: &'a [usize],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,
 }
 
-/// Decides who runs.
+impl<'a> Input<'a> {
+    /// The units that the policy ranks, with their places.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Unit)> + use<'a> {
+        let all = self.units.all();
+        self.members.iter().map(move |&place| (place, &all[place]))
+    }
+}
+
+/// Where a unit stands among the others of its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// On a device that several want, the highest runs, and all that are equal to it; the rest are suspended.
+    pub rank: i64,
+    /// What the rank comes from, for people.
+    pub merit: Merit,
+    /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
+    /// nothing its window limits it: it could be outranked.
+    pub range: Option<(i64, i64)>,
+    /// The device is withheld from it, whoever else wants it.
+    pub bar: Option<Bar>,
+    /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
+    /// equal; the highest counts.
+    pub job: Option<u64>,
+    /// It keeps its devices free for work that it does not have yet.
+    pub reserves: bool,
+}
+
+impl Standing {
+    /// One that only ranks.
+    pub fn new(rank: i64, merit: Merit) -> Self {
+        Self { rank, merit, range: None, bar: None, job: None, reserves: false }
+    }
+}
+
+/// Between which units there is a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Those that use the same device.
+    #[default]
+    Device,
+    /// All.
+    Devices,
+}
+
+/// Ranks those who want a device.
 ///
-/// A policy keeps what it likes between decisions, but reads no clock and asks nobody: the same sequence of inputs
-/// gives the same sequence of decisions.
+/// What follows from the ranks is the same for every policy ([`crate::Engine`]): who runs, gangs on several devices, the
+/// reasons, the limit of the windows, the guard against starvation. A policy keeps what it likes between decisions
+/// ([`crate::Ledger`]), but reads no clock and asks nobody: the same sequence of inputs gives the same sequence of ranks.
 ///
 /// # What a decision holds for
-/// It stays in force until the next one, which the owner asks for whenever something has changed and at the wake-up.
-/// A unit that turns ready meanwhile has the permission that it got while idle: an idle unit that would run at once if
-/// it turned ready is permitted to, so that the urgent one does not wait for a decision.
+/// It stays in force until the next one, which comes when something has changed and at the wake-up. A unit that turns
+/// ready meanwhile has the permission that it got while idle, so an idle unit has the rank that it would have with
+/// work: the urgent one does not wait for a decision.
 ///
 /// # The limit
-/// A policy clears [`Permit::limit`] only for a unit that no queue on its devices, of whatever unit and ready or not,
-/// could outrank; such a unit may have any amount of work in flight. Policies whose order changes with time never
-/// clear it.
+/// [`Standing::range`] lets a unit have any amount of work in flight if no queue on its devices, of whatever unit and
+/// ready or not, could outrank it. Policies whose order changes with time never say one.
 pub trait Policy: fmt::Debug + Send {
-    /// Writes the permission of `input.units.all()[i]` to `permits[i]`, for every unit; what stood there means nothing.
+    /// Takes its parameters: those of its row, in that order, within their ranges. Comes before anything else, and
+    /// whenever they change.
+    fn configure(&mut self, _: &Values) {}
+
+    /// Writes where each member of the input stands to its place in `standings`, which has one for each unit.
     ///
-    /// Returns when to decide anew even if nothing happens, later than `input.now`; nothing if that need not be.
-    fn decide(&mut self, input: Input<'_>, permits: &mut [Permit]) -> Option<Time>;
+    /// Returns when to rank anew even if nothing happens, later than `input.now`; nothing if that need not be.
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time>;
+
+    /// Who competes with whom.
+    fn scope(&self) -> Scope {
+        Scope::Device
+    }
+
+    /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that.
+    fn hears_idle(&self) -> bool {
+        false
+    }
 }

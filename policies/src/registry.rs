@@ -1,6 +1,7 @@
 //! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
 
 use crate::hpf::Hpf;
+use crate::parameter::Parameter;
 use crate::policy::Policy;
 use protocol::policy::PolicyKind;
 use std::fmt::{self, Write as _};
@@ -12,8 +13,20 @@ pub struct Row {
     pub kind: PolicyKind,
     /// What it does, one sentence for a list.
     pub description: &'static str,
+    /// When to use it, and when not; for the documentation.
+    pub advice: &'static str,
+    /// What can be set of it.
+    pub parameters: &'static [Parameter],
+    /// Whether somebody may wait for ever under it, so that the guard against starvation makes sense.
+    pub goes_by_priority: bool,
     /// A new one, which has decided nothing yet.
     pub new: fn() -> Box<dyn Policy>,
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
 }
 
 impl fmt::Debug for Row {
@@ -26,7 +39,11 @@ impl fmt::Debug for Row {
 pub const POLICIES: &[Row] = &[Row {
     kind: PolicyKind::Hpf,
     description: "Per device, everything of the highest priority that has work runs, and the rest is suspended.",
-    new: || Box::new(Hpf::default()),
+    advice: "For an urgent service beside batch work whose priorities are known. Not where the urgent ones have work \
+             all the time and the others shall get on nevertheless: set XSCHED_STARVATION_MS, or take FAIR.",
+    parameters: &[],
+    goes_by_priority: true,
+    new: || Box::new(Hpf),
 }];
 
 /// The names of [`POLICIES`], for [`protocol::config::Config::read`].

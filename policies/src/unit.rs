@@ -1,6 +1,8 @@
 //! What is decided about: queues or gangs, brought to one form.
 
+use crate::tally::Tallies;
 use protocol::bounds::Priority;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
 use protocol::status::{Activity, QueueStatus, Status};
@@ -23,6 +25,10 @@ pub struct Unit {
     pub ready: bool,
     /// Since when; for a unit that is not ready, the time of the decision.
     pub since: Time,
+    /// Whether it has work indeed, and does not only count as having it.
+    pub working: bool,
+    /// Since when it has had none; nothing while it has some, or never had any.
+    pub idle_since: Option<Time>,
     /// The priority that counts: the highest of its ready queues, or of all while none is ready.
     pub priority: Priority,
     /// The queue whose priority this is, the smallest among equals; 0 if it has none.
@@ -31,7 +37,16 @@ pub struct Unit {
     pub floor: Priority,
     /// The highest priority of its queues: how far its own can rise.
     pub ceiling: Priority,
+    /// What is said of its process.
+    pub process: ProcessHints,
+    /// Whether the last decision let it run, and it has had work since.
+    pub running: bool,
+    /// For how long it has had a device since the last decision: it was ready, and might run.
+    pub ran: Duration,
+    /// Since when it has been ready without running.
+    pub waits_since: Option<Time>,
     uses: Range<usize>,
+    queues: Range<usize>,
 }
 
 /// A device that a unit has a queue on.
@@ -43,11 +58,25 @@ pub struct DeviceUse {
     pub busy: bool,
 }
 
+/// A queue of a unit, of those that can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitQueue {
+    /// Its name in its process.
+    pub queue: QueueId,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Since when it has had work, or counted as having it; nothing if it does not.
+    pub ready_since: Option<Time>,
+    /// What is said of it.
+    pub hints: QueueHints,
+}
+
 /// The units of a status. Kept from one decision to the next, so that gathering allocates only while they grow.
 #[derive(Debug, Default)]
 pub struct Units {
     all: Vec<Unit>,
     uses: Vec<DeviceUse>,
+    queues: Vec<UnitQueue>,
     devices: Vec<DeviceId>,
 }
 
@@ -67,29 +96,43 @@ impl Units {
         &self.uses[unit.uses.clone()]
     }
 
+    /// The queues of one of these units that can run, in the order of their names.
+    pub fn queues(&self, unit: &Unit) -> &[UnitQueue] {
+        &self.queues[unit.queues.clone()]
+    }
+
     /// Replaces the units by those of the status.
     ///
     /// A queue that turned idle less than `linger` ago counts as ready still, so that a program with small gaps between
     /// its submissions does not let others in and out. Returns the first time after `now` at which that ends for a
     /// queue, and the units may be others.
-    pub fn gather(&mut self, status: &Status, now: Time, linger: Duration) -> Option<Time> {
+    pub(crate) fn gather(
+        &mut self,
+        status: &Status,
+        now: Time,
+        linger: Duration,
+        past: &Tallies,
+    ) -> Option<Time> {
         self.all.clear();
         self.uses.clear();
+        self.queues.clear();
         self.devices.clear();
         let mut gathering = Gathering { units: self, now, linger, settles: None };
         match status {
-            Status::Local { pid, queues } => {
+            Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
-                    gathering.push(UnitId::Queue(queue.queue), *pid, std::slice::from_ref(queue));
+                    gathering.push(UnitId::Queue(queue.queue), *pid, *hints, std::slice::from_ref(queue));
                 }
             }
             Status::Global { gangs } => {
                 for gang in gangs {
-                    gathering.push(UnitId::Gang(gang.client), gang.pid, &gang.queues);
+                    gathering.push(UnitId::Gang(gang.client), gang.pid, gang.hints, &gang.queues);
                 }
             }
         }
-        gathering.settles
+        let settles = gathering.settles;
+        past.tell(&mut self.all, now, linger);
+        settles
     }
 
     /// The index of a device.
@@ -110,10 +153,11 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    fn push(&mut self, id: UnitId, pid: Pid, queues: &[QueueStatus]) {
-        let first = self.units.uses.len();
-        let mut ready = false;
+    fn push(&mut self, id: UnitId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
+        let (first_use, first_queue) = (self.units.uses.len(), self.units.queues.len());
+        let (mut ready, mut working) = (false, false);
         let mut since = self.now;
+        let mut idle_since = None;
         let mut range: Option<(Priority, Priority)> = None;
         let (mut lead, mut idle_lead) = (None, None);
         for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
@@ -123,10 +167,18 @@ impl Gathering<'_> {
                 since = since.min(start);
                 raise(&mut lead, queue);
             }
+            match queue.activity {
+                Activity::Ready { .. } => working = true,
+                Activity::Idle { since } => {
+                    idle_since = idle_since.max(since.map(|since| since.min(self.now)))
+                }
+            }
             raise(&mut idle_lead, queue);
             let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
             range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
-            self.note_use(first, queue.device, ready_since.is_some());
+            self.note_use(first_use, queue.device, ready_since.is_some());
+            let QueueStatus { queue, priority, hints, .. } = *queue;
+            self.units.queues.push(UnitQueue { queue, priority, ready_since, hints });
         }
         let none = match queues {
             [] => Priority::DEFAULT,
@@ -134,8 +186,24 @@ impl Gathering<'_> {
         };
         let (floor, ceiling) = range.unwrap_or((none, none));
         let (priority, lead) = lead.or(idle_lead).unwrap_or((none, QueueId(0)));
-        let uses = first..self.units.uses.len();
-        self.units.all.push(Unit { id, pid, ready, since, priority, lead, floor, ceiling, uses });
+        self.units.all.push(Unit {
+            id,
+            pid,
+            ready,
+            since,
+            working,
+            idle_since: idle_since.filter(|_| !working),
+            priority,
+            lead,
+            floor,
+            ceiling,
+            process,
+            running: false,
+            ran: Duration::ZERO,
+            waits_since: None,
+            uses: first_use..self.units.uses.len(),
+            queues: first_queue..self.units.queues.len(),
+        });
     }
 
     /// Since when the queue counts as ready, if it does.

@@ -7,7 +7,7 @@ use policies::{Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Operation, Permit, Reason, UnitId};
+use protocol::operation::{Merit, Operation, Permit, Reason, UnitId};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
@@ -281,13 +281,15 @@ proptest! {
             match judged.permits[unit].reason {
                 Reason::Unrivalled => prop_assert!(judged.permits[unit].run),
                 Reason::NoExecute => prop_assert!(!judged.permits[unit].run && judged.units[unit].1.is_empty()),
-                Reason::Guard | Reason::Off => prop_assert!(false, "no policy says that"),
+                Reason::Guard | Reason::Off | Reason::Barred(_) | Reason::Job { .. } | Reason::Starved { .. } => {
+                    prop_assert!(false, "HPF never says that");
+                }
                 Reason::Outranked { by, own } => {
                     prop_assert!(!judged.permits[unit].run);
-                    prop_assert_eq!(Some(own), judged.priority(unit));
+                    prop_assert_eq!(Some(own), judged.priority(unit).map(Merit::Priority));
                     let names = |&other: &usize| {
-                        judged.priority(other) == Some(by.priority)
-                            && judged.units[other].1.iter().any(|queue| queue.queue == by.queue && queue.priority == by.priority)
+                        judged.priority(other).map(Merit::Priority) == Some(by.merit)
+                            && judged.units[other].1.iter().any(|queue| queue.queue == by.queue && Merit::Priority(queue.priority) == by.merit)
                             && judged.works_on(other, by.device)
                             && judged.permits[other].run
                             && judged.outranks(other, unit)

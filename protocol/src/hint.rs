@@ -1,17 +1,102 @@
 //! What a user tells a policy.
+//!
+//! A hint is an attribute of a queue or of a process, and goes with it. It is told whole: what stands in
+//! [`QueueHints`] replaces what stood there, so that telling it twice is telling it once, and no order of single hints
+//! matters.
 
-use crate::bounds::Priority;
+use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::ids::QueueId;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU32, NonZeroU64};
 
-/// A hint of a process about its own queues. What it says becomes an attribute of the queue and goes with the queue.
+/// Something that is said of a queue or of its process from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hint {
-    /// How urgent the queue is from now on.
+    /// How urgent the queue is.
     Priority {
         /// The queue.
         queue: QueueId,
         /// Its new priority.
         priority: Priority,
     },
+    /// Everything else of the queue.
+    Queue {
+        /// The queue.
+        queue: QueueId,
+        /// What holds from now on.
+        hints: QueueHints,
+    },
+    /// The process.
+    Process(ProcessHints),
+}
+
+/// What is said of a queue, besides its priority. The default is that nothing is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueHints {
+    /// Its share of the device, relative to those of the others.
+    pub utilization: Utilization,
+    /// Microseconds from the moment it turns ready to the time by which its work should be done.
+    pub deadline_us: Option<NonZeroU64>,
+    /// When it turns critical.
+    pub laxity: Option<Laxity>,
+    /// When work arrives that has not arrived yet; a time that has passed says nothing.
+    pub arrival: Option<Time>,
+    /// Whether it may be suspended while it has work; if not, it is once it has begun only by what guards all.
+    pub preemptible: bool,
+}
+
+/// Which priority a queue has before and after it turns critical.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Laxity {
+    /// Microseconds from the moment it turns ready until it is critical.
+    pub us: u64,
+    /// Until then.
+    pub lax: Priority,
+    /// From then on, until it is idle.
+    pub critical: Priority,
+}
+
+/// What is said of a process. The default is that nothing is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessHints {
+    /// Its share of the devices, relative to those of other processes.
+    pub utilization: Utilization,
+    /// The slice that it asks a policy for that takes turns; the shortest that anybody asks for counts.
+    pub timeslice: Option<Timeslice>,
+    /// How many of the earliest deadlines may run at once; the highest that anybody asks for counts.
+    pub k_deadline: Option<NonZeroU32>,
+    /// Whether it owns the window that the user works in.
+    pub window: bool,
+    /// Which job it belongs to; processes of one job have one number.
+    pub job: Option<NonZeroU64>,
+    /// Its nice value on the processor, -20 (most urgent) to 19. Found out, not hinted.
+    pub nice: i8,
+}
+
+impl Default for QueueHints {
+    fn default() -> Self {
+        Self {
+            utilization: Utilization::DEFAULT,
+            deadline_us: None,
+            laxity: None,
+            arrival: None,
+            preemptible: true,
+        }
+    }
+}
+
+impl Default for ProcessHints {
+    fn default() -> Self {
+        Self {
+            utilization: Utilization::DEFAULT,
+            timeslice: None,
+            k_deadline: None,
+            window: false,
+            job: None,
+            nice: 0,
+        }
+    }
 }

@@ -38,16 +38,28 @@ pub struct Permit {
 /// Why a unit runs or does not. Displayed, it completes "runs: ..." or "suspended: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// Nobody more urgent runs where it would.
+    /// Nobody ranks higher where it runs.
     Unrivalled,
     /// Its priority says never.
     NoExecute,
-    /// Somebody more urgent runs where it would.
+    /// Somebody who ranks higher runs where it would.
     Outranked {
         /// Who.
         by: Rival,
-        /// The unit's own priority, for comparison.
-        own: Priority,
+        /// The unit's own merit, for comparison.
+        own: Merit,
+    },
+    /// The policy withholds the device, whoever else wants it.
+    Barred(Bar),
+    /// Another process of its job cannot run, and they run together or not at all.
+    Job {
+        /// The process.
+        pid: Pid,
+    },
+    /// It has waited for so many milliseconds that it runs for a moment, whatever its rank.
+    Starved {
+        /// For how long it had waited.
+        waited_ms: u64,
     },
     /// Whoever is more urgent completes nothing, perhaps because they wait for somebody suspended: all run for a
     /// moment.
@@ -61,12 +73,69 @@ pub enum Reason {
 pub struct Rival {
     /// Its process.
     pub pid: Pid,
-    /// The queue from which the process has its priority.
+    /// The queue from which the process has its rank.
     pub queue: QueueId,
     /// Where it stands in the way.
     pub device: DeviceId,
+    /// By what it ranks where it does.
+    pub merit: Merit,
+}
+
+/// What a unit's rank comes from, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Merit {
     /// Its priority.
-    pub priority: Priority,
+    Priority(Priority),
+    /// Its deadline, in so many microseconds; one that has passed is negative.
+    Deadline(i64),
+    /// It has no deadline.
+    NoDeadline,
+    /// By how many microseconds its work will be done before its deadline.
+    Slack(i64),
+    /// It has its turn, for so many microseconds more.
+    Turn(i64),
+    /// Its turn comes after so many others.
+    Waits(i64),
+    /// It has used so many microseconds of the device, weighed by its share.
+    Runtime(i64),
+    /// Its level among those that change with what it uses, 0 first.
+    Level(i64),
+    /// Whether it owns the window that the user works in.
+    Window(bool),
+    /// So many microseconds of credit are left to it.
+    Credit(i64),
+    /// Its class, higher first.
+    Class(i64),
+    /// The device is cleared for its work, which is expected in so many microseconds.
+    Expected(i64),
+    /// It is not to be suspended before its work is done.
+    Uninterrupted,
+    /// It has waited for so many milliseconds that it runs for a moment.
+    Starved(i64),
+}
+
+/// Why a policy withholds the device from a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bar {
+    /// It has used its share for now.
+    Share {
+        /// The share in percent.
+        percent: u32,
+    },
+    /// The device draws too much power.
+    Power {
+        /// What it draws, in milliwatts.
+        milliwatts: u64,
+        /// What it may draw.
+        budget: u64,
+    },
+    /// Critical work would miss its latency target.
+    Latency {
+        /// The 99th percentile of late, in microseconds.
+        p99_us: u64,
+        /// The target.
+        target_us: u64,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -75,11 +144,94 @@ impl fmt::Display for Reason {
             Self::Unrivalled => f.write_str("nobody of higher priority runs on its devices"),
             Self::NoExecute => write!(f, "priority {} never runs", Priority::NO_EXECUTE),
             Self::Outranked { by, own } => {
-                write!(f, "queue {} of pid {} has priority {} > {own}", by.queue, by.pid, by.priority)
+                write!(f, "queue {} of pid {} {}", by.queue, by.pid, Compared(by.merit, *own))
+            }
+            Self::Barred(bar) => bar.fmt(f),
+            Self::Job { pid } => write!(f, "pid {pid} of the same job cannot run, and they run together"),
+            Self::Starved { waited_ms } => {
+                write!(f, "it had waited for {waited_ms} ms, and runs for a moment")
             }
             Self::Guard => f.write_str("those of higher priority complete nothing, all run for a moment"),
             Self::Off => f.write_str("scheduling is switched off"),
         }
+    }
+}
+
+/// The merit of one that runs, beside that of one that waits for it.
+struct Compared(Merit, Merit);
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Merit::{Class, Credit, Deadline, Expected, Level, Priority, Runtime, Slack, Turn, Waits};
+        match (self.0, self.1) {
+            (Priority(its), Priority(own)) => write!(f, "has priority {its} > {own}"),
+            (Class(its), Class(own)) => write!(f, "is of class {its} > {own}"),
+            (Level(its), Level(own)) => write!(f, "is on level {its} < {own}"),
+            (Deadline(its), Deadline(own)) => {
+                write!(f, "has a deadline {} < {}", Millis(its), Millis(own))
+            }
+            (Slack(its), Slack(own)) => write!(f, "has {} of slack < {}", Millis(its), Millis(own)),
+            (Runtime(its), Runtime(own)) => {
+                write!(f, "has used {} of the device < {}, by its share", Millis(its), Millis(own))
+            }
+            (Credit(its), Credit(own)) => write!(f, "has {} of credit > {}", Millis(its), Millis(own)),
+            (Turn(left), Waits(0)) => write!(f, "has its turn for {} more, this one is next", Millis(left)),
+            (Turn(left), Waits(others)) => {
+                write!(f, "has its turn for {} more, and {others} are before this one", Millis(left))
+            }
+            (Expected(us), _) => write!(f, "is expected to have work in {}", Millis(us)),
+            (its, own) => write!(f, "{its}, this one {own}"),
+        }
+    }
+}
+
+impl fmt::Display for Merit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Priority(priority) => write!(f, "has priority {priority}"),
+            Self::Deadline(us) if us < 0 => {
+                write!(f, "missed its deadline {} ago", Millis(us.saturating_neg()))
+            }
+            Self::Deadline(us) => write!(f, "has a deadline in {}", Millis(us)),
+            Self::NoDeadline => f.write_str("has no deadline"),
+            Self::Slack(us) => write!(f, "has {} of slack", Millis(us)),
+            Self::Turn(us) => write!(f, "has its turn for {} more", Millis(us)),
+            Self::Waits(others) => write!(f, "waits for its turn behind {others}"),
+            Self::Runtime(us) => write!(f, "has used {} of the device by its share", Millis(us)),
+            Self::Level(level) => write!(f, "is on level {level}"),
+            Self::Window(true) => f.write_str("owns the active window"),
+            Self::Window(false) => f.write_str("does not own the active window"),
+            Self::Credit(us) => write!(f, "has {} of credit", Millis(us)),
+            Self::Class(class) => write!(f, "is of class {class}"),
+            Self::Expected(us) => write!(f, "is expected to have work in {}", Millis(us)),
+            Self::Uninterrupted => f.write_str("is not to be interrupted"),
+            Self::Starved(ms) => write!(f, "had waited for {ms} ms"),
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Share { percent } => write!(f, "it has used its share of {percent} % for now"),
+            Self::Power { milliwatts, budget } => {
+                let watts = |milliwatts: u64| milliwatts as f64 / 1e3;
+                write!(f, "the device draws {:.1} W of {:.1} W", watts(milliwatts), watts(budget))
+            }
+            Self::Latency { p99_us, target_us } => {
+                let (p99, target) = (p99_us as f64 / 1e3, target_us as f64 / 1e3);
+                write!(f, "critical work has a p99 of {p99:.1} ms, the target is {target:.1} ms")
+            }
+        }
+    }
+}
+
+/// Microseconds as milliseconds.
+struct Millis(i64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} ms", self.0 as f64 / 1e3)
     }
 }
 
@@ -90,10 +242,20 @@ mod tests {
     #[test]
     fn a_reason_is_a_sentence() {
         let priority = |number| Priority::try_from(number).unwrap();
-        let by =
-            Rival { pid: Pid(4242), queue: QueueId(7), device: DeviceId(51_234), priority: priority(10) };
-        let reason = Reason::Outranked { by, own: priority(1) };
-        assert_eq!(reason.to_string(), "queue 7 of pid 4242 has priority 10 > 1");
+        let outranked = |merit, own| {
+            let by = Rival { pid: Pid(4242), queue: QueueId(7), device: DeviceId(51_234), merit };
+            Reason::Outranked { by, own }.to_string()
+        };
+        let [ten, one] = [10, 1].map(|number| Merit::Priority(priority(number)));
+        assert_eq!(outranked(ten, one), "queue 7 of pid 4242 has priority 10 > 1");
+        assert_eq!(
+            outranked(Merit::Turn(3_100), Merit::Waits(0)),
+            "queue 7 of pid 4242 has its turn for 3.1 ms more, this one is next"
+        );
+        assert_eq!(
+            outranked(Merit::Deadline(-200), Merit::NoDeadline),
+            "queue 7 of pid 4242 missed its deadline 0.2 ms ago, this one has no deadline"
+        );
         assert_eq!(Reason::NoExecute.to_string(), "priority -256 never runs");
     }
 }

@@ -7,7 +7,8 @@ use std::fmt;
 
 macro_rules! policy_kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal $long:literal;)*) => {
-        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`.
+        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`. Those up to 100 are
+        /// XSched's, the others are this project's own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum PolicyKind {
@@ -63,6 +64,20 @@ policy_kinds! {
     Cfs = 10 "CFS" "kPolicyCompletelyFairScheduler";
     /// Multi-level feedback queue.
     Mlfq = 11 "MLFQ" "kPolicyMultiLevelFeedbackQueue";
+    /// Latency-critical classes before best effort, cleared for ahead of time.
+    Lcbe = 101 "LCBE" "kPolicyLatencyCriticalBestEffort";
+    /// Priority that rises as slack shrinks.
+    Edf = 102 "EDF" "kPolicyEarliestDeadlineFirst";
+    /// As much best effort as a latency target allows.
+    Slo = 103 "SLO" "kPolicyServiceLevelObjective";
+    /// Weights, caps and a boost for those that wake up.
+    Credit = 104 "CREDIT" "kPolicyCredit";
+    /// Weighted shares.
+    Fair = 105 "FAIR" "kPolicyFairShare";
+    /// The processes of a job together or not at all.
+    Gang = 106 "GANG" "kPolicyGang";
+    /// Best effort within a power budget.
+    Power = 107 "POWER" "kPolicyPowerBudget";
 }
 
 impl PolicyKind {
@@ -89,9 +104,14 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_distinct() {
-        for (i, a) in PolicyKind::ALL.iter().enumerate() {
-            assert_eq!(*a as usize, i + 1, "{a} keeps the number of the C interface");
-            assert_eq!(PolicyKind::from_number(i as i64 + 1), Some(*a));
+        let (known, own) = PolicyKind::ALL.split_at(11);
+        for (kinds, first) in [(known, 1), (own, 101)] {
+            for (kind, number) in kinds.iter().zip(first..) {
+                assert_eq!(kind.number(), number, "{kind} keeps the number of the C interface");
+            }
+        }
+        for a in PolicyKind::ALL {
+            assert_eq!(PolicyKind::from_number(a.number().into()), Some(*a));
             assert_eq!(PolicyKind::by_name(&a.name().to_lowercase()), Some(*a));
         }
         assert_eq!(PolicyKind::by_name("FIFO"), None);

@@ -3,7 +3,7 @@
 use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
 use crate::event::Event;
-use crate::hint::Hint;
+use crate::hint::{Hint, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ pub enum Status {
     Local {
         /// Its process id.
         pid: Pid,
+        /// What is said of it.
+        #[serde(default)]
+        hints: ProcessHints,
         /// Its queues.
         queues: Queues,
     },
@@ -34,6 +37,9 @@ pub struct Gang {
     pub client: ClientId,
     /// The process, as the server sees it.
     pub pid: Pid,
+    /// What is said of it.
+    #[serde(default)]
+    pub hints: ProcessHints,
     /// Its queues.
     pub queues: Queues,
 }
@@ -47,6 +53,9 @@ pub struct QueueStatus {
     pub device: DeviceId,
     /// How urgent it is.
     pub priority: Priority,
+    /// What else is said of it.
+    #[serde(default)]
+    pub hints: QueueHints,
     /// The preemption level that is asked for.
     #[serde(with = "crate::codes::level_number")]
     pub level: PreemptLevel,
@@ -123,8 +132,8 @@ impl Queues {
             Event::QueueCreated { queue, device, priority, level } => {
                 let Err(place) = self.find(queue) else { return Err(StatusError::QueueExists(queue)) };
                 let activity = Activity::Idle { since: None };
-                let counts = Counts::default();
-                self.0.insert(place, QueueStatus { queue, device, priority, level, activity, counts });
+                let (hints, counts) = (QueueHints::default(), Counts::default());
+                self.0.insert(place, QueueStatus { queue, device, priority, hints, level, activity, counts });
             }
             Event::QueueDestroyed { queue } => {
                 let place = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
@@ -143,6 +152,9 @@ impl Queues {
                 }
             }
             Event::Hint(Hint::Priority { queue, priority }) => self.queue_mut(queue)?.priority = priority,
+            Event::Hint(Hint::Queue { queue, hints }) => self.queue_mut(queue)?.hints = hints,
+            // Of whom it is said is known to whoever holds the list.
+            Event::Hint(Hint::Process(_)) => {}
         }
         Ok(())
     }

@@ -3,16 +3,17 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::PreemptLevel;
 use protocol::event::Event;
-use protocol::hint::Hint;
+use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Operation, Permit, Reason, Rival, UnitId};
+use protocol::operation::{Bar, Merit, Operation, Permit, Reason, Rival, UnitId};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::num::{NonZeroU32, NonZeroU64};
 
 fn there_and_back<T: Serialize + DeserializeOwned>(value: &T) -> T {
     serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
@@ -43,6 +44,54 @@ fn event() -> impl Strategy<Value = Event> {
         (queue(), time()).prop_map(|(queue, at)| Event::QueueReady { queue, at }),
         (queue(), time()).prop_map(|(queue, at)| Event::QueueIdle { queue, at }),
         (queue(), priority()).prop_map(|(queue, priority)| Event::Hint(Hint::Priority { queue, priority })),
+        (queue(), queue_hints()).prop_map(|(queue, hints)| Event::Hint(Hint::Queue { queue, hints })),
+        process_hints().prop_map(|hints| Event::Hint(Hint::Process(hints))),
+    ]
+}
+
+fn utilization() -> impl Strategy<Value = Utilization> {
+    Utilization::RANGE.prop_map(|number| Utilization::try_from(number).unwrap())
+}
+
+fn queue_hints() -> impl Strategy<Value = QueueHints> {
+    let laxity =
+        (any::<u64>(), priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
+    (utilization(), any::<u64>(), option::of(laxity), option::of(time()), any::<bool>()).prop_map(
+        |(utilization, deadline, laxity, arrival, preemptible)| {
+            let deadline_us = NonZeroU64::new(deadline);
+            QueueHints { utilization, deadline_us, laxity, arrival, preemptible }
+        },
+    )
+}
+
+fn process_hints() -> impl Strategy<Value = ProcessHints> {
+    let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
+    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), any::<i8>());
+    (utilization(), option::of(timeslice), rest).prop_map(
+        |(utilization, timeslice, (k, window, job, nice))| {
+            let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
+            ProcessHints { utilization, timeslice, k_deadline, window, job, nice }
+        },
+    )
+}
+
+fn merit() -> impl Strategy<Value = Merit> {
+    let number = any::<i64>();
+    prop_oneof![
+        priority().prop_map(Merit::Priority),
+        number.prop_map(Merit::Deadline),
+        Just(Merit::NoDeadline),
+        number.prop_map(Merit::Slack),
+        number.prop_map(Merit::Turn),
+        number.prop_map(Merit::Waits),
+        number.prop_map(Merit::Runtime),
+        number.prop_map(Merit::Level),
+        any::<bool>().prop_map(Merit::Window),
+        number.prop_map(Merit::Credit),
+        number.prop_map(Merit::Class),
+        number.prop_map(Merit::Expected),
+        Just(Merit::Uninterrupted),
+        number.prop_map(Merit::Starved),
     ]
 }
 
@@ -51,19 +100,23 @@ fn operation() -> impl Strategy<Value = Operation> {
         any::<u64>().prop_map(|client| UnitId::Gang(ClientId(client))),
         queue().prop_map(UnitId::Queue),
     ];
-    let rival =
-        (any::<u32>(), queue(), any::<u32>(), priority()).prop_map(|(pid, queue, device, priority)| Rival {
-            pid: Pid(pid),
-            queue,
-            device: DeviceId(device),
-            priority,
-        });
+    let rival = (any::<u32>(), queue(), any::<u32>(), merit()).prop_map(|(pid, queue, device, merit)| {
+        Rival { pid: Pid(pid), queue, device: DeviceId(device), merit }
+    });
+    let bar = prop_oneof![
+        any::<u32>().prop_map(|percent| Bar::Share { percent }),
+        any::<[u64; 2]>().prop_map(|[milliwatts, budget]| Bar::Power { milliwatts, budget }),
+        any::<[u64; 2]>().prop_map(|[p99_us, target_us]| Bar::Latency { p99_us, target_us }),
+    ];
     let reason = prop_oneof![
         Just(Reason::Unrivalled),
         Just(Reason::NoExecute),
         Just(Reason::Guard),
         Just(Reason::Off),
-        (rival, priority()).prop_map(|(by, own)| Reason::Outranked { by, own }),
+        (rival, merit()).prop_map(|(by, own)| Reason::Outranked { by, own }),
+        bar.prop_map(Reason::Barred),
+        any::<u32>().prop_map(|pid| Reason::Job { pid: Pid(pid) }),
+        any::<u64>().prop_map(|waited_ms| Reason::Starved { waited_ms }),
     ];
     (unit, any::<bool>(), any::<bool>(), reason)
         .prop_map(|(unit, run, limit, reason)| Operation { unit, permit: Permit { run, limit, reason } })
@@ -78,12 +131,13 @@ fn queues() -> impl Strategy<Value = Queues> {
         any::<[u64; 6]>().prop_map(|[pending, in_flight, direct, deferred, suspensions, suspended_ns]| {
             Counts { pending, in_flight, direct, deferred, suspensions, suspended_ns }
         });
-    let rest = (any::<u32>(), priority(), level(), activity, counts);
+    let rest = (any::<u32>(), priority(), queue_hints(), level(), activity, counts);
     prop::collection::btree_map(queue(), rest, 0..4).prop_map(|queues| {
-        let status = |(queue, (device, priority, level, activity, counts))| QueueStatus {
+        let status = |(queue, (device, priority, hints, level, activity, counts))| QueueStatus {
             queue,
             device: DeviceId(device),
             priority,
+            hints,
             level,
             activity,
             counts,
@@ -93,13 +147,16 @@ fn queues() -> impl Strategy<Value = Queues> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    let gang = (any::<u64>(), any::<u32>(), queues()).prop_map(|(client, pid, queues)| Gang {
-        client: ClientId(client),
-        pid: Pid(pid),
-        queues,
-    });
+    let gang =
+        (any::<u64>(), any::<u32>(), process_hints(), queues()).prop_map(|(client, pid, hints, queues)| {
+            Gang { client: ClientId(client), pid: Pid(pid), hints, queues }
+        });
     prop_oneof![
-        (any::<u32>(), queues()).prop_map(|(pid, queues)| Status::Local { pid: Pid(pid), queues }),
+        (any::<u32>(), process_hints(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
+            pid: Pid(pid),
+            hints,
+            queues
+        }),
         vec(gang, 0..4).prop_map(|gangs| Status::Global { gangs }),
     ]
 }
@@ -141,6 +198,8 @@ proptest! {
                 Event::QueueReady { at, .. } => Event::QueueReady { queue, at },
                 Event::QueueIdle { at, .. } => Event::QueueIdle { queue, at },
                 Event::Hint(Hint::Priority { priority, .. }) => Event::Hint(Hint::Priority { queue, priority }),
+                Event::Hint(Hint::Queue { hints, .. }) => Event::Hint(Hint::Queue { queue, hints }),
+                Event::Hint(Hint::Process(_)) => event,
             };
             let before = queues.clone();
             if queues.apply(&event).is_err() {

@@ -150,6 +150,7 @@ fn uptime(span: Duration) -> String {
 pub(crate) mod tests {
     use super::*;
     use protocol::bounds::Priority;
+    use protocol::hint::QueueHints;
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::status::{Activity, Counts, QueueStatus};
@@ -159,6 +160,7 @@ pub(crate) mod tests {
             queue: QueueId(id),
             device: DeviceId(51_234),
             priority: Priority::try_from(priority).unwrap(),
+            hints: QueueHints::default(),
             level: PreemptLevel::Block,
             activity: Activity::Idle { since: None },
             counts,

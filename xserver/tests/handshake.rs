@@ -7,6 +7,7 @@
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::page::{WANTS_IDLE, WANTS_READY};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
@@ -118,6 +119,7 @@ impl Handshake {
                 queue: QueueId(place as u64 + 1),
                 device: DeviceId(device),
                 priority: Priority::try_from(priority).unwrap(),
+                hints: QueueHints::default(),
                 level: PreemptLevel::Block,
                 activity: match states[place] {
                     State::Ready => Activity::Ready { since: Time(1) },
@@ -131,7 +133,12 @@ impl Handshake {
             .map(|client| {
                 let own = (0..self.queues.len()).filter(|place| self.queues[*place].0 == client);
                 let queues = Queues::try_from(own.map(status).collect::<Vec<_>>()).unwrap();
-                Gang { client: ClientId(client as u64 + 1), pid: Pid(1), queues }
+                Gang {
+                    client: ClientId(client as u64 + 1),
+                    pid: Pid(1),
+                    hints: ProcessHints::default(),
+                    queues,
+                }
             })
             .collect();
         let mut engine = Engine::new(registry::DEFAULT, Engine::LINGER);

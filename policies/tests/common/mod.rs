@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
@@ -17,6 +18,7 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
         queue: QueueId(id),
         device: DeviceId(device),
         priority: Priority::try_from(priority).unwrap(),
+        hints: QueueHints::default(),
         level: PreemptLevel::Block,
         activity,
         counts: Counts::default(),
@@ -24,13 +26,18 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
 }
 
 pub fn local(queues: Vec<QueueStatus>) -> Status {
-    Status::Local { pid: Pid(4242), queues: Queues::try_from(queues).unwrap() }
+    Status::Local {
+        pid: Pid(4242),
+        hints: ProcessHints::default(),
+        queues: Queues::try_from(queues).unwrap(),
+    }
 }
 
 pub fn gang(client: u64, queues: Vec<QueueStatus>) -> Gang {
     Gang {
         client: ClientId(client),
         pid: Pid(1000 + client as u32),
+        hints: ProcessHints::default(),
         queues: Queues::try_from(queues).unwrap(),
     }
 }

@@ -66,7 +66,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "XSCHED_POLICY",
-        values: "HPF, HHPF, CHPF, UP, PUP, SPUP, KEDF, LAX, AWF, CFS, MLFQ",
+        values: "HPF, HHPF, CHPF, UP, PUP, SPUP, KEDF, LAX, AWF, CFS, MLFQ, LCBE, EDF, SLO, CREDIT, FAIR, GANG, POWER",
         default: "not set",
         meaning: "If set, a scheduler inside the process runs this policy and `XSCHED_SCHEDULER` is ignored. \
                   A policy that the build does not contain is refused with a warning.",

@@ -373,6 +373,7 @@ mod tests {
     use super::*;
     use protocol::bounds::Priority;
     use protocol::control::{Preemption, Queue};
+    use protocol::hint::QueueHints;
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::outside::HeldQueue;
@@ -414,6 +415,7 @@ mod tests {
             queue: QueueId(1),
             device: DeviceId(7),
             priority: Priority::DEFAULT,
+            hints: QueueHints::default(),
             level: PreemptLevel::Interrupt,
             activity: Activity::Idle { since: None },
             counts: Counts { direct: launched, ..Counts::default() },

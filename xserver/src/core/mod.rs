@@ -27,7 +27,7 @@ use progress::Guard;
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, Preemption, Queue, QueueState};
 use protocol::event::Event;
-use protocol::hint::Hint;
+use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
@@ -142,7 +142,12 @@ impl<P: Peer> Core<P> {
         self.joined += 1;
         let client = ClientId(self.joined);
         self.members.push(Member::new(client, name, peer));
-        gangs(&mut self.status).push(Gang { client, pid, queues: Queues::default() });
+        gangs(&mut self.status).push(Gang {
+            client,
+            pid,
+            hints: ProcessHints::default(),
+            queues: Queues::default(),
+        });
         client
     }
 

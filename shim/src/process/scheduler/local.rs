@@ -5,6 +5,7 @@ use crate::process::Process;
 use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
@@ -61,6 +62,7 @@ fn decide(
             queue: QueueId(handle),
             device: DeviceId(member.device),
             priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
+            hints: QueueHints::default(),
             level: member.level,
             activity,
             counts: Counts::default(),
@@ -69,7 +71,7 @@ fn decide(
     }
     since.retain(|handle, _| queues.contains_key(handle));
     let Ok(list) = Queues::try_from(statuses) else { return None };
-    let status = Status::Local { pid: Pid(std::process::id()), queues: list };
+    let status = Status::Local { pid: Pid(std::process::id()), hints: ProcessHints::default(), queues: list };
     let decision = engine.decide(&status, now);
     board.in_turn(turn, || {
         for operation in decision.operations {

@@ -1,0 +1,118 @@
+//! The parameters of policies: what there is to set, and how it is set.
+
+use std::fmt;
+
+/// Something that can be set of a policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameter {
+    /// Its name, as in `xcli policy set EDF --slack-ms 5`: lower case, words joined by `-`, the unit last.
+    pub name: &'static str,
+    /// What it is, one sentence for a list.
+    pub meaning: &'static str,
+    /// The least and the most that it can be.
+    pub range: (f64, f64),
+    /// What it is if nobody sets it.
+    pub default: f64,
+}
+
+/// The parameters of one policy with their values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Values {
+    parameters: &'static [Parameter],
+    values: Vec<f64>,
+}
+
+/// A parameter cannot be set so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParameterError {
+    /// The policy has none of that name; those that it has.
+    Unknown(String, Vec<&'static str>),
+    /// The value is no number in the range.
+    Range(Parameter, String),
+}
+
+impl fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name, names) if names.is_empty() => {
+                write!(f, "no parameter {name:?}: this policy has none")
+            }
+            Self::Unknown(name, names) => {
+                write!(f, "no parameter {name:?}: this policy has {}", names.join(", "))
+            }
+            Self::Range(Parameter { name, range: (low, high), .. }, value) => {
+                write!(f, "{name} {value:?} is not a number in {low}..{high}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParameterError {}
+
+impl Values {
+    /// The defaults.
+    pub fn new(parameters: &'static [Parameter]) -> Self {
+        Self { parameters, values: parameters.iter().map(|parameter| parameter.default).collect() }
+    }
+
+    /// Sets one.
+    ///
+    /// # Errors
+    /// There is none of that name, or the value is outside its range; nothing has changed.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
+        let Some(place) = self.parameters.iter().position(|parameter| parameter.name == name) else {
+            let names = self.parameters.iter().map(|parameter| parameter.name).collect();
+            return Err(ParameterError::Unknown(name.to_owned(), names));
+        };
+        let parameter = self.parameters[place];
+        let (low, high) = parameter.range;
+        // Not a number lies in no range.
+        if !(low..=high).contains(&value) {
+            return Err(ParameterError::Range(parameter, value.to_string()));
+        }
+        self.values[place] = value;
+        Ok(())
+    }
+
+    /// The value of a parameter of this policy.
+    ///
+    /// # Panics
+    /// The policy's row has no such parameter, which is a mistake in the policy.
+    pub fn get(&self, name: &str) -> f64 {
+        let place = self.parameters.iter().position(|parameter| parameter.name == name);
+        self.values[place.expect("a parameter of the policy's own row")]
+    }
+
+    /// All, in the order of the row.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'static Parameter, f64)> + use<'_> {
+        self.parameters.iter().zip(self.values.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLACK: Parameter =
+        Parameter { name: "slack-ms", meaning: "how much", range: (0.0, 1e6), default: 5.0 };
+
+    #[test]
+    fn only_what_there_is_can_be_set_and_only_within_its_range() {
+        let mut values = Values::new(&[SLACK]);
+        assert_eq!(values.get("slack-ms"), 5.0);
+        values.set("slack-ms", 0.5).unwrap();
+        assert_eq!(
+            values.set("slack", 1.0).unwrap_err().to_string(),
+            "no parameter \"slack\": this policy has slack-ms"
+        );
+        for value in [-1.0, 1e7, f64::NAN, f64::INFINITY] {
+            let error = values.set("slack-ms", value).unwrap_err().to_string();
+            assert!(error.ends_with("is not a number in 0..1000000"), "{error}");
+        }
+        assert_eq!(values.iter().map(|(_, value)| value).collect::<Vec<_>>(), [0.5]);
+        assert_eq!(
+            Values::new(&[]).set("slack", 1.0).unwrap_err().to_string(),
+            "no parameter \"slack\": this policy has none"
+        );
+    }
+}

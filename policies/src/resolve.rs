@@ -1,0 +1,271 @@
+//! Ranks to permissions: the part of a decision that is the same for every policy.
+//!
+//! # Gangs on several devices
+//! A unit runs on all its devices or on none. Units with work are taken in the order of falling rank, and each runs
+//! unless a unit of *strictly* higher rank that has work on one of its devices runs already. Hence
+//!
+//! 1. a ready unit is suspended only if one of strictly higher rank runs and has work on a device that it uses, or its
+//!    policy withholds the device from it;
+//! 2. a unit that cannot run, because it is outranked elsewhere, keeps nobody from running meanwhile: work of lower
+//!    rank may use the device, and gives it back as soon as the waiting unit can run;
+//! 3. a device whose ready units are all suspended is one on which each of them also uses another device, and is
+//!    outranked there, or one that the policy withholds from all.
+//!
+//! By induction over falling ranks exactly one decision has these properties; equal ranks never compete, so no tie has
+//! to be broken. It is made at once for all units and never from what is held already: nobody holds one device while
+//! waiting for a second one, so no circle of waiting can arise. A ready unit of the highest rank of all always runs,
+//! unless it is withheld. Ties are ordered (ready first, then smaller name) only to name one unit as the reason.
+//!
+//! A unit with no work on a device that it uses is outranked there (its work would disturb as soon as it came), but
+//! outranks nobody there, unless it reserves.
+//!
+//! # Jobs
+//! Units of one job are taken together, with all their devices and the highest of their ranks.
+//!
+//! # Several policies
+//! Ranks of different policies do not compare. Units are taken policy by policy; one with devices of several is taken
+//! with the first of them, and has on each device the rank that the device's policy gives it. Whoever ranks higher than
+//! it on a later policy's device runs there beside it, and is never held up by it; whoever ranks lower waits.
+//!
+//! # Idle units
+//! One is permitted to run if nobody of higher rank runs on its devices: the urgent one launches at once when work
+//! arrives. A gang whose queues differ in priority may so launch for one of its low queues until the next decision.
+//!
+//! # The limit
+//! Cleared for a unit if nobody on its devices, idle or not and itself included, could have a rank above the lowest that
+//! it could have itself ([`Standing::range`]). Set for a unit that has no queue yet: nothing is known of it.
+//!
+//! # Cost
+//! One sort of the ready units, and a few passes over the devices of all.
+
+use crate::policy::Standing;
+use crate::unit::{DeviceUse, Unit, Units};
+use protocol::bounds::Priority;
+use protocol::operation::{Merit, Permit, Reason, Rival};
+use std::cmp::Reverse;
+
+/// How the policies have ranked the units.
+pub(crate) struct Ranked<'a> {
+    pub units: &'a Units,
+    /// For each policy where each unit stands.
+    pub standings: &'a [Vec<Standing>],
+    /// For each device which policy rules it, and the place that it counts as: another than its own where all devices of
+    /// a policy count as one.
+    pub rules: &'a [(usize, usize)],
+    /// For each unit, for how many milliseconds it had waited when it got its turn for that.
+    pub starved: &'a [Option<u64>],
+}
+
+/// Memory of the resolution, kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    /// For each unit the rank with which it is taken.
+    ranks: Vec<i64>,
+    /// Units that want a device, in the order in which they are taken.
+    order: Vec<usize>,
+    /// For each device the highest that runs and has work there, with its rank.
+    claims: Vec<Option<(i64, usize)>>,
+    /// For each device the highest rank that anybody could have there.
+    ceilings: Vec<i64>,
+    /// The jobs that want a device, with the highest rank of each.
+    jobs: Vec<(u64, i64)>,
+    together: Vec<usize>,
+}
+
+impl Resolver {
+    /// Writes the permission of each unit.
+    pub fn resolve(&mut self, ranked: &Ranked<'_>, permits: &mut [Permit]) {
+        let all = ranked.units.all();
+        self.note_ceilings(ranked);
+        self.claims.clear();
+        self.claims.resize(ranked.rules.len(), None);
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend((0..all.len()).filter(|&place| ranked.wants(place)));
+        self.note_ranks(ranked, &order);
+        order.sort_unstable_by_key(|&place| {
+            let unit = &all[place];
+            (ranked.policy(place), Reverse(self.ranks[place]), unit.since, unit.id)
+        });
+        for &place in &order {
+            match ranked.own(place).job {
+                None => {
+                    let blocked = self.blocked(ranked, place);
+                    if blocked.is_none() {
+                        self.claim(ranked, place);
+                    }
+                    permits[place] = self.permit(ranked, place, blocked);
+                }
+                Some(job) => self.resolve_job(ranked, &order, place, job, permits),
+            }
+        }
+        for (place, unit) in all.iter().enumerate() {
+            if ranked.wants(place) {
+                continue;
+            }
+            let blocked = if executes(unit) {
+                ranked.bar(place).or_else(|| self.blocked(ranked, place))
+            } else {
+                Some(Reason::NoExecute)
+            };
+            permits[place] = self.permit(ranked, place, blocked);
+        }
+        self.order = order;
+    }
+
+    /// All of a job that want a device, when the first of them is met.
+    fn resolve_job(
+        &mut self,
+        ranked: &Ranked<'_>,
+        order: &[usize],
+        first: usize,
+        job: u64,
+        permits: &mut [Permit],
+    ) {
+        let mut together = std::mem::take(&mut self.together);
+        together.clear();
+        together.extend(order.iter().copied().filter(|&place| ranked.own(place).job == Some(job)));
+        if together.first() == Some(&first) {
+            let blocked = together.iter().copied().find(|&place| self.blocked(ranked, place).is_some());
+            let other = blocked.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
+            for &place in &together {
+                let reason = self.blocked(ranked, place).or(other);
+                permits[place] = self.permit(ranked, place, reason);
+            }
+            if blocked.is_none() {
+                together.iter().for_each(|&place| self.claim(ranked, place));
+            }
+        }
+        self.together = together;
+    }
+
+    /// With which rank each unit is taken.
+    fn note_ranks(&mut self, ranked: &Ranked<'_>, order: &[usize]) {
+        self.ranks.clear();
+        self.ranks.extend((0..ranked.units.all().len()).map(|place| ranked.rank(place, ranked.own(place))));
+        self.jobs.clear();
+        for &place in order {
+            let Some(job) = ranked.own(place).job else { continue };
+            match self.jobs.iter_mut().find(|(known, _)| *known == job) {
+                Some((_, rank)) => *rank = self.ranks[place].max(*rank),
+                None => self.jobs.push((job, self.ranks[place])),
+            }
+        }
+        for &place in order {
+            let Some(job) = ranked.own(place).job else { continue };
+            if let Some((_, rank)) = self.jobs.iter().find(|(known, _)| *known == job) {
+                self.ranks[place] = *rank;
+            }
+        }
+    }
+
+    fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
+        self.ceilings.clear();
+        self.ceilings.resize(ranked.rules.len(), i64::MIN);
+        for (place, unit) in ranked.units.all().iter().enumerate() {
+            for used in ranked.units.uses(unit) {
+                let (standing, cell) = ranked.on(place, used);
+                let ceiling = standing.range.map_or(i64::MAX, |(_, ceiling)| ceiling);
+                self.ceilings[cell] = ceiling.max(self.ceilings[cell]);
+            }
+        }
+    }
+
+    /// Keeps its devices for the unit, where it has work, or all if it reserves.
+    fn claim(&mut self, ranked: &Ranked<'_>, place: usize) {
+        let reserves = ranked.own(place).reserves;
+        let uses = ranked.units.uses(&ranked.units.all()[place]);
+        for used in uses.iter().filter(|used| used.busy || reserves) {
+            let (standing, cell) = ranked.on(place, used);
+            let rank = ranked.rank(place, standing);
+            let claim = &mut self.claims[cell];
+            if claim.is_none_or(|(highest, _)| highest < rank) {
+                *claim = Some((rank, place));
+            }
+        }
+    }
+
+    /// The highest in the unit's way, of those that have claimed a device so far.
+    fn blocked(&self, ranked: &Ranked<'_>, place: usize) -> Option<Reason> {
+        let all = ranked.units.all();
+        let mut first: Option<(i64, usize, &DeviceUse)> = None;
+        for used in ranked.units.uses(&all[place]) {
+            let (standing, cell) = ranked.on(place, used);
+            let Some((rank, holder)) = self.claims[cell] else { continue };
+            // A member of a job has the rank of the job.
+            let own = ranked.rank(place, standing);
+            let own = if standing.job.is_some() { own.max(self.ranks[place]) } else { own };
+            if rank > first.map_or(own, |(highest, ..)| highest.max(own)) {
+                first = Some((rank, holder, used));
+            }
+        }
+        first.map(|(_, holder, used)| {
+            let merit = |place: usize| match ranked.starved[place] {
+                Some(waited_ms) => Merit::Starved(waited_ms.try_into().unwrap_or(i64::MAX)),
+                None => ranked.on(place, used).0.merit,
+            };
+            let rival = &all[holder];
+            let device = ranked.units.devices()[used.device];
+            let by = Rival { pid: rival.pid, queue: rival.lead, device, merit: merit(holder) };
+            Reason::Outranked { by, own: merit(place) }
+        })
+    }
+
+    fn permit(&self, ranked: &Ranked<'_>, place: usize, blocked: Option<Reason>) -> Permit {
+        let unit = &ranked.units.all()[place];
+        let uses = ranked.units.uses(unit);
+        let could_be_outranked = |used: &DeviceUse| {
+            let (standing, cell) = ranked.on(place, used);
+            standing.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor)
+        };
+        let limit = uses.is_empty() || uses.iter().any(could_be_outranked);
+        let free = match ranked.starved[place] {
+            Some(waited_ms) if unit.ready => Reason::Starved { waited_ms },
+            _ => Reason::Unrivalled,
+        };
+        Permit { run: blocked.is_none(), limit, reason: blocked.unwrap_or(free) }
+    }
+}
+
+impl Ranked<'_> {
+    /// Which policy a unit is taken with: the first of those that rule its devices.
+    fn policy(&self, place: usize) -> usize {
+        if self.standings.len() == 1 {
+            return 0;
+        }
+        let uses = self.units.uses(&self.units.all()[place]);
+        uses.iter().map(|used| self.rules[used.device].0).min().unwrap_or(0)
+    }
+
+    /// Where a unit stands with the policy that it is taken with.
+    fn own(&self, place: usize) -> &Standing {
+        &self.standings[self.policy(place)][place]
+    }
+
+    /// Where it stands on one of its devices, and the place of that device.
+    fn on(&self, place: usize, used: &DeviceUse) -> (&Standing, usize) {
+        let (policy, cell) = self.rules[used.device];
+        (&self.standings[policy][place], cell)
+    }
+
+    /// The rank of a unit that stands there.
+    fn rank(&self, place: usize, standing: &Standing) -> i64 {
+        if self.starved[place].is_some() { i64::MAX } else { standing.rank }
+    }
+
+    /// Why any of its devices is withheld from the unit.
+    fn bar(&self, place: usize) -> Option<Reason> {
+        let uses = self.units.uses(&self.units.all()[place]);
+        uses.iter().find_map(|used| self.on(place, used).0.bar).map(Reason::Barred)
+    }
+
+    /// Whether a unit has work, or keeps devices free for some.
+    fn wants(&self, place: usize) -> bool {
+        let unit = &self.units.all()[place];
+        executes(unit) && (unit.ready || self.own(place).reserves) && self.bar(place).is_none()
+    }
+}
+
+fn executes(unit: &Unit) -> bool {
+    unit.priority != Priority::NO_EXECUTE
+}

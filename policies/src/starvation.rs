@@ -1,0 +1,84 @@
+//! The guard against starvation, for policies under which somebody may wait for ever.
+//!
+//! Off unless a limit is set (`XSCHED_STARVATION_MS`). A unit that has been ready for the limit without running ranks
+//! above all others then, for a tenth of the limit (1 ms at least, 20 ms at most), and begins to wait anew after that.
+//! Several of them run together. What a policy withholds stays withheld, and what is never to run never runs.
+
+use crate::ledger::Ledger;
+use crate::unit::Unit;
+use protocol::operation::Permit;
+use protocol::time::Time;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Hunger {
+    /// It has waited since then, short turns of this guard apart.
+    since: Option<Time>,
+    /// Its turn: for how long it had waited, and until when it runs.
+    turn: Option<(u64, Time)>,
+}
+
+/// Who has waited for too long.
+#[derive(Debug, Default)]
+pub(crate) struct Starvation {
+    limit: Option<Duration>,
+    hungry: Ledger<Hunger>,
+    starved: Vec<Option<u64>>,
+}
+
+impl Starvation {
+    /// From now on nobody waits for longer than this.
+    pub fn set(&mut self, limit: Option<Duration>) {
+        self.limit = limit.filter(|limit| !limit.is_zero());
+        if self.limit.is_none() {
+            self.hungry.clear();
+        }
+    }
+
+    /// Finds those whose turn it is, of those who count; returns when a turn ends or begins.
+    pub fn look(&mut self, units: &[Unit], counts: impl Fn(usize) -> bool, now: Time) -> Option<Time> {
+        self.starved.clear();
+        self.starved.resize(units.len(), None);
+        let limit = self.limit?;
+        let mut wake = None;
+        for (place, (hunger, unit)) in self.hungry.align(units).iter_mut().zip(units).enumerate() {
+            if !unit.ready || !counts(place) {
+                *hunger = Hunger::default();
+                continue;
+            }
+            if hunger.turn.is_some_and(|(_, until)| until <= now) {
+                hunger.turn = None;
+            }
+            if let Some(since) = hunger.since.filter(|since| since.after(limit) <= now) {
+                let turn = (limit / 10).clamp(Duration::from_millis(1), Duration::from_millis(20));
+                let waited = now.since(since).as_millis();
+                *hunger = Hunger {
+                    since: None,
+                    turn: Some((waited.try_into().unwrap_or(u64::MAX), now.after(turn))),
+                };
+            }
+            if let Some((waited, until)) = hunger.turn {
+                self.starved[place] = Some(waited);
+                wake = [wake, Some(until)].into_iter().flatten().min();
+            }
+        }
+        wake
+    }
+
+    /// For each unit for how many milliseconds it had waited, if it has its turn.
+    pub fn starved(&self) -> &[Option<u64>] {
+        &self.starved
+    }
+
+    /// Notes who waits from now on; returns when the first of them has waited for too long.
+    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) -> Option<Time> {
+        let limit = self.limit?;
+        let mut wake = None;
+        for ((hunger, unit), permit) in self.hungry.align(units).iter_mut().zip(units).zip(permits) {
+            let waits = unit.ready && !permit.run;
+            hunger.since = waits.then(|| hunger.since.unwrap_or(now));
+            wake = [wake, hunger.since.map(|since| since.after(limit))].into_iter().flatten().min();
+        }
+        wake
+    }
+}
