@@ -19,6 +19,8 @@ pub struct Row {
     pub parameters: &'static [Parameter],
     /// Whether somebody may wait for ever under it, so that the guard against starvation makes sense.
     pub goes_by_priority: bool,
+    /// Whether a device with work is always used, with the default of each parameter.
+    pub conserves_work: bool,
     /// A new one, which has decided nothing yet.
     pub new: fn() -> Box<dyn Policy>,
 }
@@ -43,6 +45,7 @@ pub const POLICIES: &[Row] = &[Row {
              all the time and the others shall get on nevertheless: set XSCHED_STARVATION_MS, or take FAIR.",
     parameters: &[],
     goes_by_priority: true,
+    conserves_work: true,
     new: || Box::new(Hpf),
 }];
 
