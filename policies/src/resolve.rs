@@ -23,9 +23,10 @@
 //! Units of one job are taken together, with all their devices and the highest of their ranks.
 //!
 //! # Several policies
-//! Ranks of different policies do not compare. Units are taken policy by policy; one with devices of several is taken
-//! with the first of them, and has on each device the rank that the device's policy gives it. Whoever ranks higher than
-//! it on a later policy's device runs there beside it, and is never held up by it; whoever ranks lower waits.
+//! Ranks of different policies do not compare. A unit with devices of several has on each the rank that the device's
+//! policy gives it, and runs unless it is outranked on any of them by one that would run without it; then the others are
+//! taken around it. It takes no part in a job. So it may run beside somebody of higher rank only if that one was held up
+//! elsewhere by one that it has itself displaced.
 //!
 //! # Idle units
 //! One is permitted to run if nobody of higher rank runs on its devices: the urgent one launches at once when work
@@ -87,17 +88,10 @@ impl Resolver {
             let unit = &all[place];
             (ranked.policy(place), Reverse(self.ranks[place]), unit.since, unit.id)
         });
-        for &place in &order {
-            match ranked.own(place).job {
-                None => {
-                    let blocked = self.blocked(ranked, place);
-                    if blocked.is_none() {
-                        self.claim(ranked, place);
-                    }
-                    permits[place] = self.permit(ranked, place, blocked);
-                }
-                Some(job) => self.resolve_job(ranked, &order, place, job, permits),
-            }
+        if ranked.standings.len() > 1 && order.iter().any(|&place| ranked.spans(place)) {
+            self.resolve_spanning(ranked, &order, permits);
+        } else {
+            self.take(ranked, &order, |_| true, permits);
         }
         for (place, unit) in all.iter().enumerate() {
             if ranked.wants(place) {
@@ -113,6 +107,50 @@ impl Resolver {
         self.order = order;
     }
 
+    /// Takes those in this order of whom this is true: each runs that nobody blocks who was taken before.
+    fn take(
+        &mut self,
+        ranked: &Ranked<'_>,
+        order: &[usize],
+        takes: impl Fn(usize) -> bool,
+        permits: &mut [Permit],
+    ) {
+        for &place in order.iter().filter(|place| takes(**place)) {
+            match ranked.own(place).job.filter(|_| !ranked.spans(place)) {
+                None => self.take_one(ranked, place, permits),
+                Some(job) => self.resolve_job(ranked, order, place, job, permits),
+            }
+        }
+    }
+
+    fn take_one(&mut self, ranked: &Ranked<'_>, place: usize, permits: &mut [Permit]) {
+        let blocked = self.blocked(ranked, place);
+        if blocked.is_none() {
+            self.claim(ranked, place);
+        }
+        permits[place] = self.permit(ranked, place, blocked);
+    }
+
+    /// The same where some units have devices of several policies.
+    fn resolve_spanning(&mut self, ranked: &Ranked<'_>, order: &[usize], permits: &mut [Permit]) {
+        let spans = |place: usize| ranked.spans(place);
+        // Who would block them if they were not there?
+        self.take(ranked, order, |place| !spans(place), permits);
+        self.take(ranked, order, spans, permits);
+        self.claims.fill(None);
+        // Those that nobody blocks have their devices, and the others are taken as always.
+        for &place in order.iter().filter(|&&place| spans(place) && permits[place].run) {
+            self.claim(ranked, place);
+        }
+        self.take(ranked, order, |place| !spans(place), permits);
+        // Who blocked somebody may be blocked by now.
+        for &place in order.iter().filter(|&&place| spans(place)) {
+            if !permits[place].run {
+                self.take_one(ranked, place, permits);
+            }
+        }
+    }
+
     /// All of a job that want a device, when the first of them is met.
     fn resolve_job(
         &mut self,
@@ -124,7 +162,8 @@ impl Resolver {
     ) {
         let mut together = std::mem::take(&mut self.together);
         together.clear();
-        together.extend(order.iter().copied().filter(|&place| ranked.own(place).job == Some(job)));
+        let belongs = |&place: &usize| ranked.own(place).job == Some(job) && !ranked.spans(place);
+        together.extend(order.iter().copied().filter(belongs));
         if together.first() == Some(&first) {
             let blocked = together.iter().copied().find(|&place| self.blocked(ranked, place).is_some());
             let other = blocked.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
@@ -235,6 +274,12 @@ impl Ranked<'_> {
         }
         let uses = self.units.uses(&self.units.all()[place]);
         uses.iter().map(|used| self.rules[used.device].0).min().unwrap_or(0)
+    }
+
+    /// Whether several policies rule its devices.
+    fn spans(&self, place: usize) -> bool {
+        let uses = self.units.uses(&self.units.all()[place]);
+        self.standings.len() > 1 && uses.iter().any(|used| self.rules[used.device].0 != self.policy(place))
     }
 
     /// Where a unit stands with the policy that it is taken with.

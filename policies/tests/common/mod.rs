@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod play;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
