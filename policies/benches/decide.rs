@@ -3,6 +3,7 @@
 //! `cargo bench -p policies` prints medians and 99th percentiles over many decisions; nothing is judged here. The goals
 //! are 2 µs for 10 units and 200 µs for 1,000.
 
+use policies::registry::Row;
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
@@ -60,12 +61,12 @@ fn global(units: u64, devices: u64) -> Status {
     Status::Global { gangs: (1..=units).map(gang).collect() }
 }
 
-fn measure(name: &str, status: &Status, rounds: usize) {
-    let row = registry::DEFAULT;
+fn measure(row: &'static Row, name: &str, status: &Status, rounds: usize) {
     let mut engine = Engine::new(row, Engine::LINGER);
-    let now = Time(1_000_000_000);
-    let mut times: Vec<f64> = (0..rounds)
-        .map(|_| {
+    let mut times: Vec<f64> = (0..rounds as u64)
+        .map(|round| {
+            // So that slices end and turns change.
+            let now = Time(1_000_000_000 + round * 100_000);
             let start = Instant::now();
             black_box(engine.decide(black_box(status), now));
             start.elapsed().as_nanos() as f64 / 1e3
@@ -81,9 +82,11 @@ fn measure(name: &str, status: &Status, rounds: usize) {
 }
 
 fn main() {
-    for (units, rounds) in [(10, 20_000), (1_000, 2_000)] {
-        measure(&format!("{units} queues on 8 devices"), &local(units, 8), rounds);
-        measure(&format!("{units} gangs of 4 queues on 8 devices"), &global(units, 8), rounds);
-        measure(&format!("{units} gangs of 4 queues on 64 devices"), &global(units, 64), rounds);
+    for row in registry::POLICIES {
+        for (units, rounds) in [(10, 20_000), (1_000, 2_000)] {
+            measure(row, &format!("{units} queues on 8 devices"), &local(units, 8), rounds);
+            measure(row, &format!("{units} gangs of 4 queues on 8 devices"), &global(units, 8), rounds);
+            measure(row, &format!("{units} gangs of 4 queues on 64 devices"), &global(units, 64), rounds);
+        }
     }
 }

@@ -1,0 +1,299 @@
+//! What holds for every policy of the registry, on statuses and sequences at random.
+
+mod common;
+
+use common::play::{Actor, MS, Stage, Work, play};
+use common::{gang, global, local, queue, unit_queues};
+use policies::registry::{POLICIES, Row};
+use policies::{Choice, Engine};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use protocol::bounds::{Priority, Utilization};
+use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::ids::DeviceId;
+use protocol::operation::{Operation, Reason, UnitId};
+use protocol::status::{Activity, QueueStatus, Status};
+use protocol::time::Time;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+fn engine(row: &'static Row) -> Engine {
+    Engine::new(Choice::new(row), Duration::ZERO)
+}
+
+fn row() -> impl Strategy<Value = &'static Row> {
+    (0..POLICIES.len()).prop_map(|place| &POLICIES[place])
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    prop_oneof![1 => Just(-256i64), 8 => -2i64..4, 1 => Just(255)]
+        .prop_map(|number| number.try_into().unwrap())
+}
+
+fn queue_hints() -> impl Strategy<Value = QueueHints> {
+    let laxity =
+        (0u64..2_000, priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
+    (0i64..=100, option::of(0u64..5_000), option::of(laxity), option::of(0u64..5_000_000), any::<bool>())
+        .prop_map(|(share, deadline, laxity, arrival, preemptible)| QueueHints {
+            utilization: Utilization::try_from(share).unwrap(),
+            deadline_us: deadline.and_then(NonZeroU64::new),
+            laxity,
+            arrival: arrival.map(|at| Time(BEGIN + at)),
+            preemptible,
+        })
+}
+
+fn process_hints() -> impl Strategy<Value = ProcessHints> {
+    (0i64..=100, option::of(100i64..2_000), 0u32..3, any::<bool>(), 0u64..3, -20i8..20).prop_map(
+        |(share, slice, k, window, job, nice)| ProcessHints {
+            utilization: Utilization::try_from(share).unwrap(),
+            timeslice: slice.map(|us| us.try_into().unwrap()),
+            k_deadline: NonZeroU32::new(k),
+            window,
+            job: NonZeroU64::new(job),
+            nice,
+        },
+    )
+}
+
+/// The time of the first decision.
+const BEGIN: u64 = 1_000_000;
+
+/// A unit: where its queues are, what is said of them and of it.
+type Made = (Vec<(u32, Priority, QueueHints)>, ProcessHints);
+
+fn made(devices: u32) -> impl Strategy<Value = Made> {
+    let one = (1..=devices, priority(), queue_hints());
+    (vec(one, 0..4), process_hints())
+}
+
+/// One step: who is ready, and how long until the next step, in nanoseconds.
+type Step = (Vec<bool>, u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let span = prop_oneof![Just(0u64), 1u64..200_000, 1u64..50_000_000];
+    vec((vec(any::<bool>(), 8), span), 1..24)
+}
+
+/// Plays units step by step; calls `look` with each status and what is decided of it.
+fn walk(
+    row: &'static Row,
+    units: &[Made],
+    steps: &[Step],
+    as_local: bool,
+    mut look: impl FnMut(&Status, Time, &[Operation], &mut Engine) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    let mut engine = engine(row);
+    let mut now = BEGIN;
+    let mut activity = vec![Activity::Idle { since: None }; units.len()];
+    for (ready, span) in steps {
+        for (activity, ready) in activity.iter_mut().zip(ready) {
+            *activity = match (*activity, ready) {
+                (Activity::Idle { .. }, true) => Activity::Ready { since: Time(now) },
+                (Activity::Ready { .. }, false) => Activity::Idle { since: Some(Time(now)) },
+                (same, _) => same,
+            };
+        }
+        let status = status(units, &activity, as_local);
+        let decision = engine.decide(&status, Time(now));
+        prop_assert!(decision.wake.is_none_or(|wake| wake > Time(now)));
+        let operations = decision.operations.to_vec();
+        look(&status, Time(now), &operations, &mut engine)?;
+        now += span;
+    }
+    Ok(())
+}
+
+fn status(units: &[Made], activity: &[Activity], as_local: bool) -> Status {
+    let mut name = 0;
+    let mut queues =
+        |(queues, _): &Made, activity: Activity, first: bool| -> Vec<QueueStatus> {
+            let one = |(number, &(device, priority, hints)): (u64, &(u32, Priority, QueueHints))| {
+                QueueStatus { priority, hints, activity, ..queue(number, device, 0, false) }
+            };
+            if first {
+                name = 0;
+            }
+            let list: Vec<_> = (name + 1..).zip(queues).map(one).collect();
+            name += list.len() as u64;
+            list
+        };
+    let all = units.iter().zip(activity);
+    if as_local {
+        return local(all.flat_map(|(unit, activity)| queues(unit, *activity, false)).collect());
+    }
+    let gangs = (1..).zip(all).map(|(client, (unit, activity))| protocol::status::Gang {
+        hints: unit.1,
+        ..gang(client, queues(unit, *activity, true))
+    });
+    global(gangs.collect())
+}
+
+fn is_ready(queue: &QueueStatus) -> bool {
+    queue.priority != Priority::NO_EXECUTE && matches!(queue.activity, Activity::Ready { .. })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn each_unit_has_one_true_permission(
+        row in row(), units in vec(made(3), 0..8), steps in steps(), as_local in any::<bool>(),
+    ) {
+        walk(row, &units, &steps, as_local, |status, now, operations, engine| {
+            let units = unit_queues(status);
+            prop_assert_eq!(operations.len(), units.len());
+            for (operation, (id, queues)) in operations.iter().zip(&units) {
+                prop_assert_eq!(operation.unit, *id);
+                let permit = operation.permit;
+                let runs = matches!(permit.reason, Reason::Unrivalled | Reason::Starved { .. });
+                prop_assert_eq!(permit.run, runs, "{} {:?}", row.kind, permit);
+                let never = !queues.is_empty() && queues.iter().all(|queue| queue.priority == Priority::NO_EXECUTE);
+                prop_assert_eq!(never, permit.reason == Reason::NoExecute);
+                if let Reason::Outranked { by, .. } = permit.reason {
+                    // Whoever stands in the way exists, runs, and is where it is said to be.
+                    let there = |queues: &[QueueStatus]| queues.iter().any(|queue| queue.device == by.device || row_is_wide(row));
+                    let found = operations.iter().zip(&units).any(|(other, (_, queues))| {
+                        other.permit.run && there(queues) && queues.iter().any(|queue| queue.queue == by.queue)
+                    });
+                    prop_assert!(found, "{}: {:?} of {:?}", row.kind, permit.reason, operations);
+                }
+            }
+            // Once more at the same time changes nothing.
+            let again = engine.decide(status, now).operations.to_vec();
+            let runs = |operations: &[Operation]| operations.iter().map(|operation| operation.permit.run).collect::<Vec<_>>();
+            prop_assert_eq!(runs(&again), runs(operations), "{}", row.kind);
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_device_with_work_is_used_by_those_that_conserve_it(
+        row in row(), units in vec(made(1), 1..8), steps in steps(), as_local in any::<bool>(),
+    ) {
+        if !row.conserves_work {
+            return Ok(());
+        }
+        walk(row, &units, &steps, as_local, |status, _, operations, _| {
+            let units = unit_queues(status);
+            let ready = units.iter().filter(|(_, queues)| queues.iter().any(is_ready)).count();
+            let used = operations.iter().zip(&units).filter(|(operation, (_, queues))| {
+                operation.permit.run && queues.iter().any(is_ready)
+            });
+            // A device may be kept free for work that is expected; that is said.
+            let reserved = operations.iter().any(|operation| matches!(
+                operation.permit.reason,
+                Reason::Outranked { by, .. } if matches!(by.merit, protocol::operation::Merit::Expected(_))
+            ));
+            prop_assert!(ready == 0 || used.count() > 0 || reserved, "{}: {:?}", row.kind, operations);
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn the_same_sequence_gives_the_same_decisions(
+        row in row(), units in vec(made(3), 0..8), steps in steps(), as_local in any::<bool>(),
+    ) {
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let mut one = Vec::new();
+            walk(row, &units, &steps, as_local, |_, _, operations, _| {
+                one.push(operations.to_vec());
+                Ok(())
+            })?;
+            all.push(one);
+        }
+        prop_assert_eq!(&all[0], &all[1]);
+    }
+
+    #[test]
+    fn policies_and_parameters_change_while_they_decide(
+        rows in vec((row(), option::of(1u32..4), any::<bool>()), 1..12),
+        units in vec(made(3), 0..6), steps in steps(),
+    ) {
+        let mut next = rows.iter().cycle();
+        walk(rows[0].0, &units, &steps, false, |status, now, _, engine| {
+            let (row, device, own) = next.next().unwrap();
+            let mut choice = Choice::new(row);
+            for parameter in row.parameters {
+                choice.values.set(parameter.name, parameter.range.0).unwrap();
+            }
+            match device {
+                None => engine.set_policy(choice),
+                Some(device) => engine.set_device_policy(DeviceId(*device), own.then_some(choice)),
+            }
+            let operations = engine.decide(status, now).operations;
+            prop_assert_eq!(operations.len(), unit_queues(status).len());
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn with_a_limit_nobody_waits_for_longer(
+        row in row(), priorities in vec(0i64..4, 2..6),
+    ) {
+        if !row.goes_by_priority {
+            return Ok(());
+        }
+        let mut engine = engine(row);
+        engine.set_starvation(Some(Duration::from_millis(50)));
+        let actors: Vec<_> = priorities.iter().map(|priority| Actor::new(*priority, Work::Always)).collect();
+        let play = play(&mut engine, &actors, Stage::until(1_000 * MS));
+        for spans in &play.spans {
+            let mut last = 0;
+            for (from, to) in spans.iter().copied().chain([(1_000 * MS, 1_000 * MS)]) {
+                prop_assert!(from - last <= 51 * MS, "{}: waited {} ms", row.kind, (from - last) / MS);
+                last = to;
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_starves_under_those_that_share(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
+        if row.goes_by_priority {
+            return Ok(());
+        }
+        let mut actors: Vec<_> = shares.iter().map(|share| {
+            let mut actor = Actor::new(0, Work::Always);
+            actor.process.utilization = Utilization::try_from(*share).unwrap();
+            actor.queues[0].hints.utilization = actor.process.utilization;
+            actor
+        }).collect();
+        // Those that come and go get no more than their part by that.
+        actors.extend((0..sleepers as u64).map(|first| {
+            Actor::new(0, Work::Jobs((0..2_000).map(|number| ((first + number * 5) * MS, MS)).collect()))
+        }));
+        let play = play(&mut engine(row), &actors, Stage::until(10_000 * MS));
+        for (spans, used) in play.spans.iter().zip(&play.used) {
+            let mut last = 0;
+            for (from, to) in spans.iter().copied().chain([(10_000 * MS, 10_000 * MS)]) {
+                prop_assert!(from.saturating_sub(last) <= 5_000 * MS, "{}: waited {} ms", row.kind, (from - last) / MS);
+                last = to;
+            }
+            prop_assert!(*used > 0.0);
+        }
+    }
+}
+
+/// Whether what stands in the way may be on another device.
+fn row_is_wide(row: &Row) -> bool {
+    row.kind == protocol::policy::PolicyKind::Hhpf
+}
+
+#[test]
+fn a_unit_that_comes_again_is_a_new_one() {
+    for row in POLICIES {
+        let mut engine = engine(row);
+        let both = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, true)])]);
+        let one = global(vec![gang(1, vec![queue(1, 1, 0, true)])]);
+        for (number, status) in [&both, &one, &both, &one].into_iter().enumerate() {
+            let operations =
+                engine.decide(status, Time(BEGIN + number as u64 * 1_000_000)).operations.to_vec();
+            assert_eq!(operations.len(), unit_queues(status).len());
+            let runs = operations.iter().any(|operation| operation.permit.run);
+            assert!(runs || !row.conserves_work, "{}: {operations:?}", row.kind);
+            assert!(matches!(operations[0].unit, UnitId::Gang(_)));
+        }
+    }
+}
