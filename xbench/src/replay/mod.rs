@@ -3,7 +3,7 @@
 //! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
 //! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
 //! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
-//! requests arrive as a Poisson process, are served in their order by one thread, and a latency counts from the arrival;
+//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread, and a latency counts from the arrival;
 //! without it one inference follows the other.
 
 mod clock;
@@ -36,9 +36,12 @@ pub const WARM_UP: u64 = 3;
 pub struct ReplayArgs {
     /// File of the recorded model, see examples/traces
     trace: PathBuf,
-    /// Requests per second, arriving at random (Poisson); without it one inference follows the other
+    /// Requests per second; without it one inference follows the other
     #[arg(long, value_name = "R", value_parser = rate)]
     rate: Option<f64>,
+    /// How requests arrive
+    #[arg(long, value_enum, default_value_t = schedule::Pattern::Poisson, requires = "rate")]
+    arrivals: schedule::Pattern,
     /// How long requests arrive, or inferences are begun
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
@@ -156,7 +159,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     let mut requests = Vec::new();
     match args.rate {
         Some(rate) => {
-            for arrival in schedule::arrivals(rate, args.seconds, args.seed) {
+            for arrival in schedule::moments(args.arrivals, rate, args.seconds, args.seed) {
                 wait_until(start + arrival);
                 requests.push(serve(&mut player, start, Some(arrival))?);
             }
