@@ -23,6 +23,7 @@ mod hpf;
 mod ledger;
 pub mod parameter;
 mod policy;
+mod power;
 pub mod registry;
 mod resolve;
 mod starvation;

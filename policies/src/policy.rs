@@ -5,6 +5,7 @@ use crate::unit::{Unit, Units};
 use protocol::operation::{Bar, Merit};
 use protocol::time::Time;
 use std::fmt;
+use std::time::Duration;
 
 /// What a decision is made from. What users hint stands in the units, as attributes that go with them.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +14,9 @@ pub struct Input<'a> {
     pub units: &'a Units,
     /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
     pub members: &'a [usize],
+    /// What each of [`Units::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
+    /// reads it.
+    pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,
 }
@@ -88,6 +92,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Who competes with whom.
     fn scope(&self) -> Scope {
         Scope::Device
+    }
+
+    /// How often it wants to know what its devices draw; nothing if it does not.
+    fn reads_power(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that.
