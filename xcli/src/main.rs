@@ -1,10 +1,12 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
-//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks, `metrics` how monitors read it; `hooks`
-//! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
-//! log tells of them; `known` what `/proc` says of it; `outside` queues of any process suspended and resumed; `doctor` what the
-//! machine offers and why a process is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be
-//! sent; `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! Rooms
+//! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs.
+//! * What it says: `list` is the reply for people, `table` lays it out, `metrics` is the reply for monitors.
+//! * Processes: `run` makes the environment of a scheduled one, `known` is what `/proc` says of one, `queues` what the driver shows
+//!   of it, `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
+//! * The machine: `hooks` is what the library does with HIP's functions, `doctor` what the machine offers and why a process is
+//!   scheduled or is not, `report` what the machine is and how giveway fares on it, in a file to be sent.
 
 mod amd_log;
 mod ask;
@@ -90,8 +92,8 @@ enum Command {
     },
     /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
     ///
-    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What costs
-    /// of holds are not known yet, because none was made, is left out.
+    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What is not
+    /// known, as the costs of holds before the first one, is left out. If the server cannot be asked nothing is printed.
     Metrics,
     /// Let every program run unscheduled, until `xcli on`
     Off,
