@@ -5,6 +5,7 @@ use rustix::fs::{Access, access};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where the report goes.
 #[derive(Debug)]
@@ -77,12 +78,18 @@ fn put(text: &str, path: &Path, force: bool, half_way: impl FnOnce(&Path)) -> io
 }
 
 /// While it lives, the signals that ask a process to end do nothing, in whichever thread: half a file would stay.
+///
+/// One at a time: two that overlap would each bring back what the other has set.
 struct Undisturbed {
     before: Vec<(libc::c_int, libc::sigaction)>,
+    _only: MutexGuard<'static, ()>,
 }
 
 impl Undisturbed {
     fn begin() -> Self {
+        static ONLY: Mutex<()> = Mutex::new(());
+        // It guards nothing that a panic could leave half done.
+        let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: all zeros are a valid `sigaction`: no flags, an empty mask, SIG_DFL.
         let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
         ignore.sa_sigaction = libc::SIG_IGN;
@@ -94,7 +101,7 @@ impl Undisturbed {
                 before.push((signal, old));
             }
         }
-        Self { before }
+        Self { before, _only: only }
     }
 }
 
