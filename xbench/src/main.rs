@@ -50,6 +50,11 @@ enum Command {
     /// Each program alone, all together without giveway, and all together under each policy; limits are told as met or
     /// missed and do not change the exit code. --list tells the scenarios.
     Scenario(scenario::ScenarioArgs),
+    /// What it is worth to know of work before it comes: hints, and what is learnt
+    ///
+    /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the device is cleared
+    /// meanwhile. A curve over lengths of preparation; limits are told as met or missed.
+    Prepreempt(scenario::PrepreemptArgs),
     /// A part of what `xcli report` asks for, as JSON.
     #[command(hide = true)]
     Card(card::CardArgs),
@@ -73,6 +78,7 @@ fn main() -> ExitCode {
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(&args),
+        Command::Prepreempt(args) => scenario::run_prepreempt(&args),
         Command::ScenarioPart(args) => scenario::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),

@@ -8,6 +8,7 @@
 
 mod clock;
 pub mod digest;
+mod hint;
 mod player;
 pub mod schedule;
 
@@ -20,6 +21,7 @@ use crate::trace::Trace;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use digest::Digest;
+use hint::Hints;
 use player::Player;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -42,6 +44,12 @@ pub struct ReplayArgs {
     /// How requests arrive
     #[arg(long, value_enum, default_value_t = schedule::Pattern::Poisson, requires = "rate")]
     arrivals: schedule::Pattern,
+    /// For how many microseconds the host works on a request before its first launch
+    #[arg(long, value_name = "US", default_value_t = 0, requires = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    prepare_us: u32,
+    /// Tell the preloaded library of each request when it arrives: its first launch comes after the preparation
+    #[arg(long, requires = "rate")]
+    hint: bool,
     /// How long requests arrive, or inferences are begun
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
@@ -154,6 +162,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         player.infer()?;
         player.check()?;
     }
+    let hints = args.hint.then(|| Hints::of(player.stream())).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let start = if args.gate { pass_gate(&stop)? } else { now_ns() };
     let mut requests = Vec::new();
@@ -161,6 +170,11 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         Some(rate) => {
             for arrival in schedule::moments(args.arrivals, rate, args.seconds, args.seed) {
                 wait_until(start + arrival);
+                if let Some(hints) = &hints {
+                    hints.arrival(args.prepare_us.into())?;
+                }
+                // From now on, not from the arrival: one that waits for its turn is prepared then.
+                wait_until(now_ns() + u64::from(args.prepare_us) * 1_000);
                 requests.push(serve(&mut player, start, Some(arrival))?);
             }
         }

@@ -18,6 +18,8 @@ pub(crate) struct Part {
     pub utilization: u32,
     /// By when a request is to be done, for the policies that go by that, in milliseconds.
     pub deadline_ms: Option<f64>,
+    /// For how many microseconds the host works on a request before its first launch.
+    pub prepare_us: u32,
 }
 
 /// What a policy is judged by. Shares of alone are of what a program does by itself on the device.
@@ -51,7 +53,7 @@ pub(crate) struct Scene {
 }
 
 impl Part {
-    fn new(name: &str, trace: &str, load: Option<(f64, Pattern)>, priority: i32) -> Self {
+    pub fn new(name: &str, trace: &str, load: Option<(f64, Pattern)>, priority: i32) -> Self {
         Self {
             name: name.to_owned(),
             trace: trace.to_owned(),
@@ -60,6 +62,7 @@ impl Part {
             priority,
             utilization: 100,
             deadline_ms: None,
+            prepare_us: 0,
         }
     }
 }

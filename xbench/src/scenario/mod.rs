@@ -10,9 +10,11 @@
 
 mod cast;
 mod figures;
+mod prepreempt;
 mod session;
 
 pub use figures::Figures;
+pub use prepreempt::{PrepreemptArgs, run as run_prepreempt};
 pub use session::{PartArgs, run as run_part};
 
 use crate::WrongInput;
@@ -32,6 +34,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+/// A word behind a policy: programs with preparations tell of each request when it arrives.
+const HINT: &str = "+hint";
 /// How often a run is repeated in which the device was late.
 const REPEATS: usize = 3;
 /// Most seconds that a program without a rate runs alone: it needs no more to show its rate.
@@ -52,6 +56,16 @@ pub struct ScenarioArgs {
     /// Preemption level
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
     level: u8,
+    #[command(flatten)]
+    common: Common,
+    /// Write the figures there as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What all such measurements have.
+#[derive(Debug, Clone, Args)]
+struct Common {
     /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     save_us: u32,
@@ -67,9 +81,6 @@ pub struct ScenarioArgs {
     /// Where the recorded models lie
     #[arg(long, value_name = "DIRECTORY", default_value = "examples/traces")]
     traces: PathBuf,
-    /// Write the figures there as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Count runs in which the simulated GPU was late as well. For tests, which look at the work and never at times
     #[arg(long, hide = true)]
     allow_late: bool,
@@ -94,28 +105,39 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
         })
     };
     let wanted = args.names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    let this = std::env::current_exe().context("cannot find this program's own file")?;
-    for name in ["xserver", "libshimhip.so", "gpu-sim"] {
-        ensure!(
-            this.with_file_name(name).is_file(),
-            "xbench scenario needs {name} beside this program; build all of them: cargo build --release --workspace"
-        );
-    }
+    let this = programs()?;
     let mut all = Vec::new();
     for scene in wanted {
-        let figures = Bench::new(args, &this, scene)?.measure()?;
+        let figures = Bench::new(&args.common, args.level, &args.policy, &this, scene)?.measure()?;
         println!("{}", figures.table());
         all.push(figures);
     }
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&all)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        write_json(path, &all)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn write_json(path: &Path, figures: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(figures)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// This program, beside which all others lie.
+fn programs() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    for name in ["xserver", "libshimhip.so", "gpu-sim"] {
+        ensure!(
+            this.with_file_name(name).is_file(),
+            "xbench needs {name} beside this program; build all of them: cargo build --release --workspace"
+        );
+    }
+    Ok(this)
+}
+
 struct Bench<'a> {
-    args: &'a ScenarioArgs,
+    args: &'a Common,
+    level: u8,
     this: &'a Path,
     scene: &'a Scene,
     traces: BTreeMap<String, Trace>,
@@ -124,21 +146,30 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(args: &'a ScenarioArgs, this: &'a Path, scene: &'a Scene) -> Result<Self> {
+    /// With these policies, or without any with those that the scenario is for.
+    fn new(args: &'a Common, level: u8, chosen: &[String], this: &'a Path, scene: &'a Scene) -> Result<Self> {
         let load = |part: &cast::Part| -> Result<_> {
             let trace = Trace::load(&args.traces.join(format!("{}.json", part.trace)))?;
             Ok((part.trace.clone(), trace))
         };
         let traces = scene.parts.iter().map(load).collect::<Result<_>>()?;
-        let policies = match args.policy.is_empty() {
+        let policies = match chosen.is_empty() {
             true => scene.policies.iter().map(|policy| (*policy).to_owned()).collect(),
-            false => args.policy.clone(),
+            false => chosen.to_vec(),
         };
         for policy in &policies {
             let name = policy.split_whitespace().next().unwrap_or_default();
             policies::registry::by_name(name).map_err(WrongInput)?;
         }
-        Ok(Self { args, this, scene, traces, policies, seconds: args.seconds.unwrap_or(scene.seconds) })
+        Ok(Self {
+            args,
+            level,
+            this,
+            scene,
+            traces,
+            policies,
+            seconds: args.seconds.unwrap_or(scene.seconds),
+        })
     }
 
     fn measure(&self) -> Result<Figures> {
@@ -151,7 +182,7 @@ impl<'a> Bench<'a> {
         let device_us = parts.iter().map(|part| self.traces[&part.trace].device_us() * part.scale).collect();
         Figures::new(
             self.scene,
-            self.args.level,
+            self.level,
             self.seconds,
             device_us,
             modes.into_iter().zip(results).collect(),
@@ -189,7 +220,8 @@ impl<'a> Bench<'a> {
                 shim: self.this.with_file_name("libshimhip.so"),
                 server: self.this.with_file_name("xserver"),
                 policy: server_words(policy),
-                level: self.args.level,
+                level: self.level,
+                hint: policy.split_whitespace().any(|word| word == HINT),
             }),
             Mode::Alone(_) | Mode::Native => None,
         };
@@ -271,7 +303,7 @@ impl<'a> Bench<'a> {
 
 /// A policy and its parameters as the server takes them.
 fn server_words(policy: &str) -> Vec<String> {
-    let mut words = policy.split_whitespace();
+    let mut words = policy.split_whitespace().filter(|word| *word != HINT);
     let name = words.next().unwrap_or_default().to_owned();
     let parameters = words.flat_map(|word| ["--set".to_owned(), word.to_owned()]);
     std::iter::once(name).chain(parameters).collect()
@@ -288,6 +320,7 @@ mod tests {
     #[test]
     fn a_policy_with_parameters_is_the_servers_command_line() {
         assert_eq!(server_words("HPF"), ["HPF"]);
+        assert_eq!(server_words("LCBE +hint learn=0"), ["LCBE", "--set", "learn=0"]);
         assert_eq!(
             server_words("SLO target-ms=50 window=9"),
             ["SLO", "--set", "target-ms=50", "--set", "window=9"]

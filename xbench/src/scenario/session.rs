@@ -50,6 +50,8 @@ pub(super) struct Scheduled {
     pub policy: Vec<String>,
     /// The preemption level of all.
     pub level: u8,
+    /// Programs with preparations tell of each request when it arrives.
+    pub hint: bool,
 }
 
 /// Where a session leaves what.
@@ -138,6 +140,10 @@ fn start(spec: &Spec, part: &Part, number: u64, files: &Files<'_>) -> Result<Pro
     if let Some((rate, pattern)) = part.load {
         let pattern = serde_json::to_value(pattern)?;
         command.args(["--rate", &rate.to_string(), "--arrivals", pattern.as_str().unwrap_or_default()]);
+        command.args(["--prepare-us", &part.prepare_us.to_string()]);
+        if spec.scheduled.as_ref().is_some_and(|scheduled| scheduled.hint) && part.prepare_us > 0 {
+            command.arg("--hint");
+        }
     }
     if let Some(scheduled) = &spec.scheduled {
         command
