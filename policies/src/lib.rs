@@ -13,12 +13,13 @@
 //! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
 //! can be set of one · `registry` the table of the policies that are built · `resolve` ranks to permissions, gangs and jobs
 //! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
-//! operations out.
+//! operations out · [`forecast`] when a queue's next work arrives.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
 mod engine;
+pub mod forecast;
 mod hpf;
 mod ledger;
 pub mod parameter;
