@@ -216,6 +216,7 @@ impl Engine {
             standings: &self.standings,
             rules: &self.rules,
             starved: self.starvation.starved(),
+            feeds: self.starvation.is_on(),
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));

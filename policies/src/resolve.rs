@@ -34,7 +34,7 @@
 //!
 //! # The limit
 //! Cleared for a unit if nobody on its devices, idle or not and itself included, could have a rank above the lowest that
-//! it could have itself ([`Standing::range`]). Set for a unit that has no queue yet: nothing is known of it.
+//! it could have itself ([`Standing::range`]), and nobody else is there where whoever waits gets a turn. Set for a unit that has no queue yet: nothing is known of it.
 //!
 //! # Cost
 //! One sort of the ready units, and a few passes over the devices of all.
@@ -55,6 +55,8 @@ pub(crate) struct Ranked<'a> {
     pub rules: &'a [(usize, usize)],
     /// For each unit, for how many milliseconds it had waited when it got its turn for that.
     pub starved: &'a [Option<u64>],
+    /// Whether whoever waits gets such a turn.
+    pub feeds: bool,
 }
 
 /// Memory of the resolution, kept for the next.
@@ -68,6 +70,8 @@ pub(crate) struct Resolver {
     claims: Vec<Option<(i64, usize)>>,
     /// For each device the highest rank that anybody could have there.
     ceilings: Vec<i64>,
+    /// For each device how many units use it.
+    crowds: Vec<usize>,
     /// The jobs that want a device, with the highest rank of each.
     jobs: Vec<(u64, i64)>,
     together: Vec<usize>,
@@ -201,11 +205,14 @@ impl Resolver {
     fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
         self.ceilings.clear();
         self.ceilings.resize(ranked.rules.len(), i64::MIN);
+        self.crowds.clear();
+        self.crowds.resize(ranked.rules.len(), 0);
         for (place, unit) in ranked.units.all().iter().enumerate() {
             for used in ranked.units.uses(unit) {
                 let (standing, cell) = ranked.on(place, used);
                 let ceiling = standing.range.map_or(i64::MAX, |(_, ceiling)| ceiling);
                 self.ceilings[cell] = ceiling.max(self.ceilings[cell]);
+                self.crowds[cell] += 1;
             }
         }
     }
@@ -255,7 +262,9 @@ impl Resolver {
         let uses = ranked.units.uses(unit);
         let could_be_outranked = |used: &DeviceUse| {
             let (standing, cell) = ranked.on(place, used);
-            standing.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor)
+            let by_rank = standing.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor);
+            // Who has waited for too long outranks everybody.
+            by_rank || ranked.feeds && self.crowds[cell] > 1
         };
         let limit = uses.is_empty() || uses.iter().any(could_be_outranked);
         let free = match ranked.starved[place] {
