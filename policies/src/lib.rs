@@ -11,7 +11,8 @@
 //!
 //! # Rooms
 //! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
-//! can be set of one · `registry` the table of the policies that are built · `resolve` ranks to permissions, gangs and jobs
+//! can be set of one · `registry` the table of the policies that are built · `named`
+//! policies as people name them · `resolve` ranks to permissions, gangs and jobs
 //! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
 //! operations out · [`forecast`] when a queue's next work arrives.
 //!
@@ -22,6 +23,7 @@ mod engine;
 pub mod forecast;
 mod hpf;
 mod ledger;
+pub mod named;
 pub mod parameter;
 mod policy;
 mod power;
