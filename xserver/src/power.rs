@@ -42,7 +42,8 @@ impl Hwmon {
         let properties = fs::read_to_string(node.join("properties")).ok()?;
         let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
         let sensors = self.drm.join(format!("renderD{minor}")).join("device/hwmon");
-        let mut folders: Vec<_> = fs::read_dir(sensors).ok()?.filter_map(|folder| Some(folder.ok()?.path())).collect();
+        let mut folders: Vec<_> =
+            fs::read_dir(sensors).ok()?.filter_map(|folder| Some(folder.ok()?.path())).collect();
         folders.sort();
         let names = ["power1_average", "power1_input"];
         let files = folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));

@@ -9,6 +9,7 @@ use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
+use crate::power::{Hwmon, PowerMeter};
 use anyhow::Context;
 use hal_kfd::prompt;
 use policies::Choice;
@@ -93,6 +94,9 @@ pub struct Server {
     options: Options,
     started: Time,
     beat: Time,
+    /// What the devices draw, and when that was last read.
+    meter: Box<dyn PowerMeter + Send>,
+    metered: Option<Time>,
     /// When the core wants its next step; now if something has happened.
     step: Option<Time>,
     /// No connection has a deadline before.
@@ -132,6 +136,8 @@ impl Server {
             options,
             started: now,
             beat: now,
+            meter: Box::new(Hwmon::default()),
+            metered: None,
             step: None,
             deadline: None,
             unused_since: Some(now),
@@ -139,6 +145,11 @@ impl Server {
             stopping: false,
             _stop: stop,
         })
+    }
+
+    /// Reads what devices draw by this meter, and not by the amdgpu driver's sensors.
+    pub fn set_meter(&mut self, meter: Box<dyn PowerMeter + Send>) {
+        self.meter = meter;
     }
 
     /// Serves until it is told to end, or has been unused for long enough. Then every client may run.
@@ -170,6 +181,7 @@ impl Server {
 
     /// Does what is due: decisions first.
     fn tend(&mut self, now: Time) {
+        self.read_meters(now);
         let beats = now >= self.beat && self.has_beats();
         if self.step.is_some_and(|at| at <= now) || beats {
             self.step = self.core.step(now);
@@ -190,6 +202,25 @@ impl Server {
         }
     }
 
+    /// When a policy wants to know again what the devices draw.
+    fn next_reading(&self) -> Option<Time> {
+        let every = self.core.reads_power().filter(|_| self.has_beats())?;
+        Some(self.metered.map_or(Time(0), |last| last.after(every)))
+    }
+
+    fn read_meters(&mut self, now: Time) {
+        if self.next_reading().is_none_or(|at| at > now) {
+            return;
+        }
+        self.metered = Some(now);
+        for device in self.core.devices() {
+            if let Some(milliwatts) = self.meter.read(device) {
+                self.core.set_power(device, milliwatts, now);
+            }
+        }
+        self.step = Some(now);
+    }
+
     /// Whether there is anybody to renew a lease for, or to listen to again.
     fn has_beats(&self) -> bool {
         !self.connections.is_empty() || self.exhausted
@@ -208,7 +239,10 @@ impl Server {
         if unused.is_some_and(|at| at <= now) {
             return None;
         }
-        let next = [self.step, beat, question, self.deadline, unused].into_iter().flatten().min();
+        let next = [self.step, self.next_reading(), beat, question, self.deadline, unused]
+            .into_iter()
+            .flatten()
+            .min();
         Some(next.map(|at| {
             let wait = at.since(now);
             // Less than a second more often than not, and never more than 10.

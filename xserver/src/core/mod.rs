@@ -223,6 +223,16 @@ impl<P: Peer> Core<P> {
         }
     }
 
+    /// How often a policy wants to know what the devices draw; nothing if none does.
+    pub fn reads_power(&self) -> Option<Duration> {
+        self.engine.reads_power().filter(|_| self.on)
+    }
+
+    /// What a device drew at this moment, in milliwatts; counts from the next step on.
+    pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
+        self.engine.set_power(device, milliwatts, at);
+    }
+
     /// Lets the policy decide from the next step on, or lets all run.
     pub fn set_on(&mut self, on: bool) {
         self.on = on;
