@@ -31,7 +31,7 @@ fn best_effort_is_withheld_while_a_device_draws_too_much() {
     let place = Place::new("test".as_ref(), Some(path.clone())).unwrap();
     let mut choice = policies::Choice::new(registry::find(PolicyKind::Power).unwrap());
     choice.values.set("budget-w", 200.0).unwrap();
-    let options = Options { policy: choice.into(), settings: Settings::default(), unused: None };
+    let options = Options { policy: choice, settings: Settings::default(), unused: None };
     let mut server = Server::new(&place, options, stop.try_clone().unwrap()).unwrap();
     let drawn = Arc::new(AtomicU64::new(100_000));
     server.set_meter(Box::new(Meter(drawn.clone())));
