@@ -11,18 +11,27 @@
 //!
 //! # Rooms
 //! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
-//! can be set of one · `registry` the table of the policies that are built · `named`
-//! policies as people name them · `resolve` ranks to permissions, gangs and jobs
+//! can be set of one · `deadline` by when work should be done · `registry` the table of the policies that are built ·
+//! `named` policies as people name them · `resolve` ranks to permissions, gangs and jobs
 //! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
 //! operations out · [`forecast`] when a queue's next work arrives.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
+mod awf;
+mod chpf;
+mod deadline;
+mod edf;
 mod engine;
 pub mod forecast;
+mod gang;
+mod hhpf;
 mod hpf;
+mod kedf;
+mod lax;
 mod ledger;
+mod mlfq;
 pub mod named;
 pub mod parameter;
 mod policy;
@@ -33,9 +42,17 @@ mod starvation;
 mod tally;
 mod unit;
 
+pub use awf::Awf;
+pub use chpf::Chpf;
+pub use edf::Edf;
 pub use engine::{Choice, Decision, Engine};
+pub use gang::Gang;
+pub use hhpf::Hhpf;
 pub use hpf::Hpf;
+pub use kedf::Kedf;
+pub use lax::Lax;
 pub use ledger::Ledger;
+pub use mlfq::Mlfq;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use policy::{Input, Policy, Scope, Standing};
 pub use unit::{DeviceUse, Unit, UnitQueue, Units};
