@@ -28,6 +28,7 @@ pub mod forecast;
 mod gang;
 mod hhpf;
 mod hpf;
+mod jobs;
 mod kedf;
 mod lax;
 mod ledger;
