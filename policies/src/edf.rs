@@ -86,6 +86,9 @@ struct Dated {
     place: usize,
     /// When it must have the device at the latest, if everybody before it takes what is expected; none: always.
     latest: Option<Time>,
+    urgent: bool,
+    /// By which it ranks if it is not urgent.
+    priority: i64,
 }
 
 /// What comes together on a device.
@@ -93,9 +96,9 @@ struct Dated {
 struct Device {
     /// When it would be done with those that have been looked at, if they ran at once.
     free: Option<Time>,
-    /// Somebody later is urgent.
+    /// Somebody urgent has work there, of those that have been looked at.
     urgent: bool,
-    /// The highest priority of somebody later.
+    /// The highest priority of those with work and a deadline, of those that have been looked at.
     priority: Option<i64>,
     /// The highest priority of those with work and without a deadline.
     plain: Option<i64>,
@@ -141,7 +144,7 @@ impl Policy for Edf {
         let (units, now) = (input.units, input.now);
         let histories = self.histories.align(units.all());
         for (history, unit) in histories.iter_mut().zip(units.all()) {
-            history.learn(unit, self.at);
+            history.learn(unit, self.at, now);
         }
         self.at = now;
         self.devices.clear();
@@ -152,7 +155,8 @@ impl Policy for Edf {
             if let Some(deadline) = deadline(units, unit, now) {
                 let late = deadline.after(self.late) <= now;
                 let (since, id) = (unit.since, unit.id);
-                self.order.push(Dated { late, deadline, since, id, place, latest: None });
+                let (latest, urgent) = (None, false);
+                self.order.push(Dated { late, deadline, since, id, place, latest, urgent, priority });
                 continue;
             }
             standings[place] = Standing::new(priority * STEP, Merit::Priority(unit.priority));
@@ -163,7 +167,8 @@ impl Policy for Edf {
         }
         self.order.sort_unstable();
         self.note_latest(units, now);
-        self.note_standings(units, now, standings)
+        self.note_standings(units, now, standings);
+        self.wake(units, now)
     }
 
     fn hears_idle(&self) -> bool {
@@ -192,36 +197,47 @@ impl Edf {
     }
 
     /// From the latest deadline to the earliest: who is urgent, and by which priority the others rank.
-    fn note_standings(&mut self, units: &Units, now: Time, standings: &mut [Standing]) -> Option<Time> {
-        let mut wake: Option<Time> = None;
+    fn note_standings(&mut self, units: &Units, now: Time, standings: &mut [Standing]) {
         let devices = &mut self.devices;
         let soon = now.after(self.slack).after(GRAIN);
-        for (dated, turn) in self.order.iter().rev().zip(1..) {
+        for (dated, turn) in self.order.iter_mut().rev().zip(1..) {
             let unit = &units.all()[dated.place];
             let uses = units.uses(unit);
-            let behind = |used: &DeviceUse| devices[used.device];
-            let urgent = !dated.late
-                && (dated.latest.is_none_or(|latest| latest < soon)
-                    || uses.iter().any(|used| behind(used).urgent));
-            let own = Some(i64::from(unit.priority));
-            let priority = uses.iter().map(|used| behind(used).priority).fold(own, Option::max);
-            let rank = if urgent { URGENT } else { priority.unwrap_or(0) * STEP } + turn;
+            dated.urgent = !dated.late && dated.latest.is_none_or(|latest| latest < soon);
+            for used in uses {
+                let Device { urgent, priority, .. } = devices[used.device];
+                dated.urgent |= urgent;
+                dated.priority = priority.map_or(dated.priority, |priority| priority.max(dated.priority));
+            }
+            let rank = if dated.urgent { URGENT } else { dated.priority * STEP } + turn;
             standings[dated.place] = Standing::new(rank, merit(Some(dated.deadline), now));
+            for used in busy(uses) {
+                let device = &mut devices[used.device];
+                device.urgent |= dated.urgent;
+                device.priority = Some(dated.priority).max(device.priority);
+            }
+        }
+    }
+
+    /// When somebody's slack will be used up by units without a deadline, or somebody has been late for too long.
+    fn wake(&self, units: &Units, now: Time) -> Option<Time> {
+        let mut wake: Option<Time> = None;
+        for dated in self.order.iter().filter(|dated| !dated.late) {
+            let unit = &units.all()[dated.place];
             if !unit.ready {
                 continue;
             }
-            if !dated.late {
-                wake = earlier(wake, dated.deadline.after(self.late));
-            }
-            let outranked = uses.iter().any(|used| behind(used).plain > priority);
-            if let Some(latest) = dated.latest.filter(|_| !urgent && outranked) {
-                // It lies more than a grain after now, see above.
+            wake = earlier(wake, dated.deadline.after(self.late));
+            // Where somebody urgent works, that is part of what was reckoned with, and the slack stays.
+            let outranked = |used: &DeviceUse| {
+                let Device { urgent, plain, .. } = self.devices[used.device];
+                !urgent && plain > Some(dated.priority)
+            };
+            if let Some(latest) = dated.latest.filter(|_| !dated.urgent)
+                && units.uses(unit).iter().any(outranked)
+            {
+                // It lies more than a grain after now, or the unit would be urgent.
                 wake = earlier(wake, now.after(latest.since(now).saturating_sub(self.slack)));
-            }
-            for used in busy(uses) {
-                let device = &mut devices[used.device];
-                device.urgent |= urgent;
-                device.priority = priority.max(device.priority);
             }
         }
         wake
@@ -229,8 +245,8 @@ impl Edf {
 }
 
 impl History {
-    /// Takes in what the unit has done since the decision at `at`.
-    fn learn(&mut self, unit: &Unit, at: Time) {
+    /// Takes in what the unit has done from the decision at `at` until now.
+    fn learn(&mut self, unit: &Unit, at: Time, now: Time) {
         if !self.busy {
             self.ran = if unit.working { unit.ran } else { Duration::ZERO };
             self.busy = unit.working;
@@ -246,7 +262,7 @@ impl History {
         } else if unit.since > at {
             // It was idle in between. What of the time was work is not known; less is not assumed.
             self.finish(until(unit.since));
-            self.ran = unit.ran;
+            self.ran = unit.ran.min(now.since(unit.since));
         } else {
             self.ran += unit.ran;
         }

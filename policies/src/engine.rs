@@ -220,7 +220,8 @@ impl Engine {
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        self.tallies.note(all, &self.permits, now);
+        let heard = self.hears_idle();
+        self.tallies.note(self.units.all(), &self.permits, now, heard);
         self.operations.clear();
         let units = all.iter().zip(&self.permits);
         self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));

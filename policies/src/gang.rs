@@ -129,6 +129,11 @@ impl Policy for Gang {
         }
         left.map(|left| input.now.after(left.max(GRAIN)))
     }
+
+    fn hears_idle(&self) -> bool {
+        // Or else steps that follow each other would never use up a turn.
+        true
+    }
 }
 
 impl Gang {

@@ -142,6 +142,11 @@ impl Policy for Mlfq {
         let next = [slice_ends, promotion].into_iter().flatten().min().filter(|_| waits);
         next.map(|span| now.after(span.max(GRAIN)))
     }
+
+    fn hears_idle(&self) -> bool {
+        // Or else short work that follows each other would never use up a slice.
+        true
+    }
 }
 
 impl Rules {
