@@ -1,17 +1,18 @@
 //! By when a unit's work should be done, for the policies that go by deadlines.
 
 use crate::unit::{Unit, Units};
+use protocol::ids::QueueId;
 use protocol::operation::Merit;
 use protocol::time::Time;
 use std::time::Duration;
 
 /// The earliest deadline of the unit's queues that have work, or what it would be if all got some now while none has;
-/// nothing if none of them has a deadline.
-pub(crate) fn deadline(units: &Units, unit: &Unit, now: Time) -> Option<Time> {
+/// nothing if none of them has a deadline. With the queue whose it is.
+pub(crate) fn deadline(units: &Units, unit: &Unit, now: Time) -> Option<(Time, QueueId)> {
     let counts = units.queues(unit).iter().filter(|queue| queue.ready_since.is_some() || !unit.ready);
     let deadlines = counts.filter_map(|queue| {
         let span = Duration::from_micros(queue.hints.deadline_us?.get());
-        Some(queue.ready_since.unwrap_or(now).after(span))
+        Some((queue.ready_since.unwrap_or(now).after(span), queue.queue))
     });
     deadlines.min()
 }

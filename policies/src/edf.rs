@@ -152,7 +152,8 @@ impl Policy for Edf {
         self.order.clear();
         for (place, unit) in input.members() {
             let priority = i64::from(unit.priority);
-            if let Some(deadline) = deadline(units, unit, now) {
+            if let Some((deadline, lead)) = deadline(units, unit, now) {
+                standings[place].lead = Some(lead);
                 let late = deadline.after(self.late) <= now;
                 let (since, id) = (unit.since, unit.id);
                 let (latest, urgent) = (None, false);
@@ -210,7 +211,9 @@ impl Edf {
                 dated.priority = priority.map_or(dated.priority, |priority| priority.max(dated.priority));
             }
             let rank = if dated.urgent { URGENT } else { dated.priority * STEP } + turn;
-            standings[dated.place] = Standing::new(rank, merit(Some(dated.deadline), now));
+            let lead = standings[dated.place].lead;
+            standings[dated.place] =
+                Standing { lead, ..Standing::new(rank, merit(Some(dated.deadline), now)) };
             for used in busy(uses) {
                 let device = &mut devices[used.device];
                 device.urgent |= dated.urgent;

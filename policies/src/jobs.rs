@@ -8,28 +8,37 @@ pub(crate) struct Jobs {
     /// The number of a job and the place of a member.
     members: Vec<(u64, usize)>,
     all: Vec<Job>,
+    /// For each unit the index of its job; empty if there are no jobs.
+    of: Vec<Option<usize>>,
 }
 
 /// Units that run together or not at all.
 #[derive(Debug)]
 pub(crate) struct Job {
-    number: u64,
     members: Range<usize>,
     /// The place of the first that wants a device, in the order in which units are taken.
     pub first: Option<usize>,
 }
 
 impl Jobs {
-    /// Replaces the jobs by those with these members.
-    pub fn note(&mut self, members: impl Iterator<Item = (u64, usize)>) {
+    /// Replaces the jobs by those with these members: the number of a job, and a place among so many units.
+    pub fn note(&mut self, members: impl Iterator<Item = (u64, usize)>, units: usize) {
         self.members.clear();
         self.members.extend(members);
         self.members.sort_unstable();
         self.all.clear();
+        self.of.clear();
+        if self.members.is_empty() {
+            return;
+        }
+        self.of.resize(units, None);
         let mut first = 0;
         for members in self.members.chunk_by(|one, other| one.0 == other.0) {
             let end = first + members.len();
-            self.all.push(Job { number: members[0].0, members: first..end, first: None });
+            for &(_, place) in members {
+                self.of[place] = Some(self.all.len());
+            }
+            self.all.push(Job { members: first..end, first: None });
             first = end;
         }
     }
@@ -39,9 +48,9 @@ impl Jobs {
         self.all.len()
     }
 
-    /// The job with this number, as an index below [`Jobs::len`].
-    pub fn find(&self, number: u64) -> Option<usize> {
-        self.all.binary_search_by_key(&number, |job| job.number).ok()
+    /// The job of the unit at this place, as an index below [`Jobs::len`].
+    pub fn of(&self, place: usize) -> Option<usize> {
+        self.of.get(place).copied().flatten()
     }
 
     /// One of them.

@@ -66,8 +66,9 @@ impl Policy for Kedf {
         taken.resize(devices, 0);
         for (place, unit) in input.members() {
             let deadline = deadline(units, unit, now);
-            let key = (deadline.is_none(), deadline.unwrap_or(unit.since));
-            order.push((key.0, key.1, unit.since, unit.id, place));
+            let (at, lead) = deadline.unwrap_or((unit.since, unit.lead));
+            order.push((deadline.is_none(), at, unit.since, unit.id, place));
+            standings[place].lead = Some(lead);
             let hinted = unit.process.k_deadline.filter(|_| unit.ready).map_or(0, |k| k.get());
             for used in units.uses(unit).iter().filter(|used| used.busy) {
                 limits[used.device] = hinted.max(limits[used.device]);
@@ -86,7 +87,9 @@ impl Policy for Kedf {
             }
             // All for whom there is room rank alike, so that they run together. Whoever finds none is outranked by
             // them on the device where it found none.
-            standings[place] = Standing::new(i64::from(room), merit((!undated).then_some(at), now));
+            let lead = standings[place].lead;
+            let merit = merit((!undated).then_some(at), now);
+            standings[place] = Standing { lead, ..Standing::new(i64::from(room), merit) };
         }
         None
     }

@@ -32,14 +32,21 @@ impl Policy for Lax {
             let queues = input.units.queues(unit).iter();
             for queue in queues.filter(|queue| queue.ready_since.is_some() || !unit.ready) {
                 let (priority, change) = priority(queue, input.now);
-                highest = highest.max(Some(priority));
+                // The first of equals has the smallest name.
+                if highest.is_none_or(|(other, _)| other < priority) {
+                    highest = Some((priority, queue.queue));
+                }
                 if unit.ready {
                     wake = [wake, change].into_iter().flatten().min();
                 }
             }
-            let priority = highest.unwrap_or(unit.priority);
+            let (priority, lead) = highest.unwrap_or((unit.priority, unit.lead));
             let bar = (priority == Priority::NO_EXECUTE).then_some(Bar::NoExecute);
-            standings[place] = Standing { bar, ..Standing::new(priority.into(), Merit::Priority(priority)) };
+            standings[place] = Standing {
+                bar,
+                lead: Some(lead),
+                ..Standing::new(priority.into(), Merit::Priority(priority))
+            };
         }
         wake
     }

@@ -2,6 +2,7 @@
 
 use crate::parameter::Values;
 use crate::unit::{Unit, Units};
+use protocol::ids::QueueId;
 use protocol::operation::{Bar, Merit};
 use protocol::time::Time;
 use std::fmt;
@@ -36,6 +37,8 @@ pub struct Standing {
     pub rank: i64,
     /// What the rank comes from, for people.
     pub merit: Merit,
+    /// The queue that it comes from; with nothing it is [`Unit::lead`].
+    pub lead: Option<QueueId>,
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
     pub range: Option<(i64, i64)>,
@@ -51,7 +54,7 @@ pub struct Standing {
 impl Standing {
     /// One that only ranks.
     pub fn new(rank: i64, merit: Merit) -> Self {
-        Self { rank, merit, range: None, bar: None, job: None, reserves: false }
+        Self { rank, merit, lead: None, range: None, bar: None, job: None, reserves: false }
     }
 }
 

@@ -89,14 +89,15 @@ impl Resolver {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend((0..all.len()).filter(|&place| ranked.wants(place)));
-        self.jobs.note((0..all.len()).filter_map(|place| Some((ranked.job(place)?, place))));
+        let members = (0..all.len()).filter_map(|place| Some((ranked.job(place)?, place)));
+        self.jobs.note(members, all.len());
         self.note_ranks(ranked);
         order.sort_unstable_by_key(|&place| {
             let unit = &all[place];
             (ranked.policy(place), Reverse(self.ranks[place]), unit.since, unit.id)
         });
         for &place in order.iter().rev() {
-            if let Some(job) = self.job(ranked, place) {
+            if let Some(job) = self.jobs.of(place) {
                 self.jobs.job(job).first = Some(place);
             }
         }
@@ -129,7 +130,7 @@ impl Resolver {
         permits: &mut [Permit],
     ) {
         for &place in order.iter().filter(|place| takes(**place)) {
-            match self.job(ranked, place) {
+            match self.jobs.of(place) {
                 None => self.take_one(ranked, place, permits),
                 Some(job) if self.jobs.job(job).first == Some(place) => self.take_job(ranked, job, permits),
                 Some(_) => {}
@@ -209,11 +210,6 @@ impl Resolver {
         }
     }
 
-    /// The job of a unit.
-    fn job(&self, ranked: &Ranked<'_>, place: usize) -> Option<usize> {
-        self.jobs.find(ranked.job(place)?)
-    }
-
     fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
         self.ceilings.clear();
         self.ceilings.resize(ranked.rules.len(), i64::MIN);
@@ -232,7 +228,7 @@ impl Resolver {
     /// The rank of a unit on a device where it stands there. A member of a job has that of the job.
     fn rank_on(&self, ranked: &Ranked<'_>, place: usize, standing: &Standing) -> i64 {
         let own = ranked.rank(place, standing);
-        if ranked.job(place).is_some() { own.max(self.ranks[place]) } else { own }
+        if self.jobs.of(place).is_some() { own.max(self.ranks[place]) } else { own }
     }
 
     /// Keeps its devices for the unit, where it has work, or all if it reserves.
@@ -268,7 +264,8 @@ impl Resolver {
             };
             let rival = &all[holder];
             let device = ranked.units.devices()[used.device];
-            let by = Rival { pid: rival.pid, queue: rival.lead, device, merit: merit(holder) };
+            let queue = ranked.on(holder, used).0.lead.unwrap_or(rival.lead);
+            let by = Rival { pid: rival.pid, queue, device, merit: merit(holder) };
             Reason::Outranked { by, own: merit(place) }
         })
     }

@@ -156,6 +156,16 @@ fn reasons_name_deadlines() {
     let reasons = reasons(&mut engine(PolicyKind::Kedf, &[]), &status, NOW);
     assert_eq!(reasons[1], "queue 1 of pid 1001 has a deadline 2.0 ms < 5.0 ms");
     assert_eq!(reasons[2], "queue 1 of pid 1001 has a deadline in 2.0 ms, this one has no deadline");
+    // The queue whose deadline it is.
+    let status = scene(&[
+        (0, &[(1, Some(0), 0), (1, Some(0), 30_000), (1, Some(0), 12_000)]),
+        (0, &[(1, Some(0), 15_000)]),
+    ]);
+    let mut kedf = engine(PolicyKind::Kedf, &[]);
+    assert_eq!(
+        common::reasons(&mut kedf, &status, NOW)[1],
+        "queue 3 of pid 1001 has a deadline 2.0 ms < 5.0 ms"
+    );
 }
 
 #[test]

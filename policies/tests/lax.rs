@@ -114,6 +114,12 @@ fn a_process_has_the_highest_of_its_queues_with_work() {
     assert_eq!(at(&status(Some(900)), 1_000), ("2".into(), Some(1_400)));
     assert_eq!(at(&status(Some(900)), 1_400), ("1".into(), None));
     assert_eq!(at(&status(None), 1_400), ("2".into(), None));
+    // The reason names the queue that is critical, not that of the highest plain priority.
+    let mut engine = engine(PolicyKind::Lax, &[]);
+    assert_eq!(
+        reasons(&mut engine, &status(Some(900)), 1_400_000)[1],
+        "queue 1 of pid 1001 has priority 7 > 5"
+    );
 }
 
 #[test]
