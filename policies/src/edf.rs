@@ -231,10 +231,10 @@ impl Edf {
                 continue;
             }
             wake = earlier(wake, dated.deadline.after(self.late));
-            // Where somebody urgent works, that is part of what was reckoned with, and the slack stays.
+            // Where somebody with a deadline runs, that is part of what was reckoned with, and the slack stays.
             let outranked = |used: &DeviceUse| {
-                let Device { urgent, plain, .. } = self.devices[used.device];
-                !urgent && plain > Some(dated.priority)
+                let Device { urgent, plain, priority, .. } = self.devices[used.device];
+                !urgent && plain > priority.max(Some(dated.priority))
             };
             if let Some(latest) = dated.latest.filter(|_| !dated.urgent)
                 && units.uses(unit).iter().any(outranked)

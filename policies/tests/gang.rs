@@ -183,6 +183,24 @@ fn who_starves_runs_with_its_whole_job() {
     assert_eq!(result.spans[1], result.spans[2]);
 }
 
+#[test]
+fn the_rest_of_its_job_keeps_its_devices_as_well() {
+    let mut engine = with_slice(100.0);
+    engine.set_starvation(Some(Duration::from_millis(50)));
+    let high = |device, from| {
+        let mut actor = member(0, device, Work::From(from));
+        actor.queues[0].priority = Priority::MAX;
+        actor
+    };
+    // The second member waits for less than the limit when the first has waited for it.
+    let actors =
+        [high(1, 0), member(7, 1, Work::Always), high(2, 30 * MS), member(7, 2, Work::From(30 * MS))];
+    let result = play(&mut engine, &actors, Stage::until(60 * MS));
+    assert_eq!(in_ms(&result.spans[1]), [(50, 55)]);
+    assert_eq!(in_ms(&result.spans[3]), [(50, 55)]);
+    assert_eq!(in_ms(&result.spans[2]), [(30, 50), (55, 60)]);
+}
+
 /// A process: job, and its queues.
 type Made = (u64, Vec<QueueStatus>);
 
