@@ -155,9 +155,10 @@ impl Engine {
         self.starvation.set(limit);
     }
 
-    /// Somebody else has decided since the last decision: nothing of it tells who ran.
+    /// Somebody else has decided since the last decision: nothing of it tells who ran or waited.
     pub fn forget_decision(&mut self) {
         self.tallies.forget();
+        self.starvation.forget();
     }
 
     /// How often somebody wants to know what the devices draw; nothing if nobody does.
@@ -208,7 +209,11 @@ impl Engine {
             let uses = self.units.uses(&all[place]);
             uses.iter().any(|used| self.seats[self.rules[used.device].0].choice.row.goes_by_priority)
         };
-        wake = earlier(wake, self.starvation.look(all, counts, now));
+        let barred = |place: usize| {
+            let uses = self.units.uses(&all[place]);
+            uses.iter().any(|used| self.standings[self.rules[used.device].0][place].bar.is_some())
+        };
+        wake = earlier(wake, self.starvation.look(all, counts, barred, now));
         self.permits.clear();
         self.permits.resize(all.len(), FORGOTTEN);
         let ranked = Ranked {
@@ -220,8 +225,7 @@ impl Engine {
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        let heard = self.hears_idle();
-        self.tallies.note(self.units.all(), &self.permits, now, heard);
+        self.tallies.note(all, &self.permits, now);
         self.operations.clear();
         let units = all.iter().zip(&self.permits);
         self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));
