@@ -179,6 +179,11 @@ impl Engine {
         self.seats.iter().any(|seat| seat.policy.hears_idle())
     }
 
+    /// What the policies have counted, in the order of [`Engine::choices`].
+    pub fn counters(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, Vec<(&'static str, u64)>)> {
+        self.seats.iter().map(|seat| (seat.device, seat.policy.counters()))
+    }
+
     /// What the last decision was made from: one unit for each of its operations, in the same order.
     pub fn units(&self) -> &Units {
         &self.units

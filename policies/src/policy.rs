@@ -106,4 +106,10 @@ pub trait Policy: fmt::Debug + Send {
     fn hears_idle(&self) -> bool {
         false
     }
+
+    /// What it has counted since it began, for people: a short name and a number each, always the same names in the
+    /// same order.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
