@@ -145,6 +145,11 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
             .starts_with(&format!("{place}line 17: unknown field `slo`"))
     );
     assert!(wrong(&text, &["--policy", "FIFO"]).starts_with("xbench: no policy \"FIFO\" in this build"));
+    assert_eq!(
+        wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),
+        "xbench: --set: HPF: no parameter \"slack-us\": this policy has none"
+    );
+    assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set \"slack-us=x\" is not a name=number");
     assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration 0 is not in 0.001..86400");
     assert_eq!(wrong(&text, &["--save-us", "-1"]), "xbench: save_us = -1 is not in 0..1000000");
     let output = run(xbench(XBENCH).args(["policy-sim", "mm2"]));

@@ -113,7 +113,8 @@ impl Device {
     /// What it did until `now`.
     pub(super) fn times(&mut self, now: u64) -> DeviceTimes {
         self.advance(now);
-        self.times
+        let restored: u64 = self.residents.iter().map(|resident| self.left_of(resident).1 / FINE).sum();
+        DeviceTimes { restored: self.times.restored + restored, ..self.times }
     }
 
     /// Lets a kernel wait for its turn.
@@ -271,6 +272,7 @@ mod tests {
         assert_eq!(low.left, 70 * FINE);
         device.enter(low);
         device.fill(53);
+        assert_eq!(device.times(55).restored, 3 + 2);
         assert_eq!(run(&mut device), [(53 + 75, 1)]);
         let times = device.times(128);
         assert_eq!(

@@ -1,11 +1,12 @@
 //! What a simulation comes to: figures of each client and each policy, as a table for people and as JSON for programs.
 
 use super::case::{Case, Instance};
-use super::scheduler::{self, Policy};
+use super::scheduler::Policy;
 use super::simulation::Run;
-use super::workload::Model;
+use super::workload::{Client, Model};
 use crate::stats::Samples;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Everything that the command says. The same for the same workload, options and seed.
@@ -32,12 +33,14 @@ pub struct Figures {
 pub struct PolicyFigures {
     /// Its name.
     pub policy: &'static str,
+    /// Its parameters.
+    pub parameters: BTreeMap<&'static str, f64>,
     /// What each group of clients got.
     pub clients: Vec<ClientFigures>,
     /// What each device did.
     pub devices: Vec<DeviceFigures>,
-    /// Jain's index over all clients' throughput relative to alone: 1 if all are equal, down to 1 over their number if
-    /// one has all. Nothing if nobody got anything done alone.
+    /// Jain's index over all clients' throughput relative to alone and to the utilization that they ask for: 1 if all
+    /// are equal, down to 1 over their number if one has all. Nothing if nobody got anything done alone.
     pub fairness: Option<f64>,
     /// How often a client with work was suspended.
     pub preemptions: u64,
@@ -76,6 +79,8 @@ pub struct ClientFigures {
     pub of_alone: Option<f64>,
     /// Device time of the kernels that it ran, seconds.
     pub device_s: f64,
+    /// What part that is of the device time of all clients; nothing if that is none.
+    pub device_share: Option<f64>,
     /// How often it was suspended while it had work.
     pub suspensions: u64,
 }
@@ -109,15 +114,24 @@ pub struct DeviceFigures {
 impl PolicyFigures {
     /// What a run under a policy comes to. `alone` has, for each instance, how many requests it gets done alone in the
     /// same time.
-    pub(super) fn new(case: &Case, policy: Policy, instances: &[Instance], run: &Run, alone: &[u64]) -> Self {
+    pub(super) fn new(
+        case: &Case,
+        policy: &Policy,
+        instances: &[Instance],
+        run: &Run,
+        alone: &[u64],
+    ) -> Self {
         let seconds = run.time as f64 / 1e9;
         let relative: Vec<f64> = run
             .clients
             .iter()
             .zip(alone)
-            .filter(|(_, alone)| **alone > 0)
-            .map(|(client, alone)| client.latencies.len() as f64 / *alone as f64)
+            .zip(instances)
+            .map(|((client, alone), instance)| (client, *alone as f64 * due(case.client(*instance))))
+            .filter(|(_, due)| *due > 0.0)
+            .map(|(client, due)| client.latencies.len() as f64 / due)
             .collect();
+        let all_work: u64 = run.clients.iter().map(|client| client.work).sum();
         let group = |group: usize| {
             let of_group = |instance: &Instance| instance.group == group;
             let members = instances.iter().zip(&run.clients).filter(|(instance, _)| of_group(instance));
@@ -147,6 +161,7 @@ impl PolicyFigures {
                 alone_per_s: alone_done as f64 / seconds,
                 of_alone: (alone_done > 0).then(|| done as f64 / alone_done as f64),
                 device_s: sum(|client| client.work) as f64 / 1e9,
+                device_share: (all_work > 0).then(|| sum(|client| client.work) as f64 / all_work as f64),
                 suspensions: sum(|client| client.suspensions),
             }
         };
@@ -157,7 +172,8 @@ impl PolicyFigures {
             overhead: share(times.stalled + times.restored),
         };
         Self {
-            policy: scheduler::name(policy),
+            policy: policy.name(),
+            parameters: policy.parameters().collect(),
             clients: (0..case.workload.client.len()).map(group).collect(),
             devices: run.devices.iter().enumerate().map(device).collect(),
             fairness: jain(&relative),
@@ -196,6 +212,12 @@ impl Latency {
             max: samples.max(),
         }
     }
+}
+
+/// What part of the device a client asks for: what is said of its process, or else of its queues; all if nothing is.
+fn due(client: &Client) -> f64 {
+    let said = client.process.utilization.or(client.hints.utilization);
+    f64::from(said.unwrap_or_default().get()) / 100.0
 }
 
 /// Jain's index: the square of the sum over the number times the sum of the squares.
@@ -238,40 +260,54 @@ fn model_line(model: &Model) -> String {
 
 impl PolicyFigures {
     fn table(&self) -> String {
-        let head = [
-            "", "arrived", "done", "p50 ms", "p90 ms", "p99 ms", "max ms", "SLO ms", "missed", "done/s",
-            "of alone",
-        ];
-        let mut rows = vec![head.map(str::to_owned)];
         let number = |value: Option<f64>, digits: usize| {
             value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
         };
+        let percent = |share: Option<f64>| number(share.map(|share| share * 100.0), 1);
+        let mut rows = vec![
+            [
+                self.policy,
+                "arrived",
+                "done",
+                "p50 ms",
+                "p90 ms",
+                "p99 ms",
+                "max ms",
+                "SLO ms",
+                "missed",
+                "done/s",
+            ]
+            .into_iter()
+            .chain(["% of alone", "% of device"])
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+        ];
         for client in &self.clients {
             let part = |part: fn(&Latency) -> f64| number(client.latency_ms.as_ref().map(part), 3);
-            let name = if client.count > 1 {
-                format!("{} x {}", client.count, client.name)
-            } else {
-                client.name.clone()
+            let name = match client.count {
+                1 => client.name.clone(),
+                count => format!("{count} x {}", client.name),
             };
-            rows.push([
+            rows.push(vec![
                 name,
                 client.arrived.to_string(),
                 client.done.to_string(),
-                part(|l| l.p50),
-                part(|l| l.p90),
-                part(|l| l.p99),
-                part(|l| l.max),
+                part(|latency| latency.p50),
+                part(|latency| latency.p90),
+                part(|latency| latency.p99),
+                part(|latency| latency.max),
                 client.slo_ms.map_or("-".to_owned(), |slo| slo.to_string()),
                 client.slo_misses.map_or("-".to_owned(), |misses| misses.to_string()),
                 number(Some(client.per_s), 2),
-                number(client.of_alone.map(|share| share * 100.0), 1) + " %",
+                percent(client.of_alone),
+                percent(client.device_share),
             ]);
         }
-        rows[0][0] = self.policy.to_owned();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
         let mut out = String::new();
         for row in &rows {
+            // Writing to a String cannot fail.
             let _ = write!(out, "{:<1$}", row[0], widths[0]);
             for (cell, width) in row.iter().zip(&widths).skip(1) {
                 let _ = write!(out, "  {cell:>width$}");
@@ -279,12 +315,8 @@ impl PolicyFigures {
             out.push('\n');
         }
         let device = |device: &DeviceFigures| {
-            format!(
-                "device {}: {:.1} % busy, {:.2} % overhead",
-                device.device,
-                device.utilization * 100.0,
-                device.overhead * 100.0
-            )
+            let (busy, overhead) = (device.utilization * 100.0, device.overhead * 100.0);
+            format!("device {}: {busy:.1} % busy, {overhead:.2} % overhead", device.device)
         };
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         let _ = writeln!(
@@ -297,6 +329,11 @@ impl PolicyFigures {
             self.decisions,
             self.events
         );
+        if !self.parameters.is_empty() {
+            let values: Vec<String> =
+                self.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            let _ = writeln!(out, "parameters: {}", values.join(", "));
+        }
         out
     }
 }
@@ -320,10 +357,12 @@ pub(super) mod tests {
             alone_per_s: 1.0,
             of_alone: Some(of_alone),
             device_s: 0.1,
+            device_share: Some(0.5),
             suspensions: 3,
         };
         PolicyFigures {
             policy,
+            parameters: BTreeMap::new(),
             clients: vec![client("urgent", true), client("batch", false)],
             devices: vec![DeviceFigures { device: 0, utilization: 0.5, overhead: 0.001 }],
             fairness: Some(1.0),
@@ -359,11 +398,14 @@ pub(super) mod tests {
 w: something
 10 s simulated, seed 1, global scheduler, level 1, decision 20 us, launch 5 us, linger 200 us, window 200 us
 
-HPF         arrived  done  p50 ms  p90 ms  p99 ms  max ms  SLO ms  missed  done/s  of alone
-urgent           10     9   1.000   2.000   4.000   8.000       5       1    0.90    50.0 %
-20 x batch       10     9       -       -       -       -       -       -    0.90    50.0 %
+HPF         arrived  done  p50 ms  p90 ms  p99 ms  max ms  SLO ms  missed  done/s  % of alone  % of device
+urgent           10     9   1.000   2.000   4.000   8.000       5       1    0.90        50.0         50.0
+20 x batch       10     9       -       -       -       -       -       -    0.90        50.0         50.0
 device 0: 50.0 % busy, 0.10 % overhead; fairness 1.000; 3 preemptions, 2 kernels taken off, 30 decisions, 100 events
 ";
-        assert_eq!(figures(vec![policy("HPF", 4.0, 0.5)]).table(), expected);
+        let mut hpf = policy("HPF", 4.0, 0.5);
+        assert_eq!(figures(vec![hpf.clone()]).table(), expected);
+        hpf.parameters = BTreeMap::from([("slack-ms", 5.0), ("k", 2.0)]);
+        assert_eq!(figures(vec![hpf]).table(), format!("{expected}parameters: k 2, slack-ms 5\n"));
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # Rooms
 //! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `random`, `span`,
-//! `arrivals`, `request` what is drawn · `events` what happens when · `device` kernels on a device · `scheduler` the way to
+//! `arrivals`, `request` what is drawn · `hints` what clients tell policies · `events` what happens when · `device` kernels on a device · `scheduler` the way to
 //! the policies · `simulation` all of it together · `figures`, `plot` what it comes to.
 
 mod arrivals;
@@ -15,6 +15,7 @@ mod case;
 mod device;
 mod events;
 mod figures;
+mod hints;
 mod plot;
 mod random;
 mod request;
@@ -33,8 +34,9 @@ pub use builtin::WORKLOADS;
 pub use case::{Case, Instance};
 pub use device::DeviceTimes;
 pub use figures::{ClientFigures, DeviceFigures, Figures, Latency, PolicyFigures};
+pub use hints::{Announce, Hints, Laxity, Process};
 pub use random::{Purpose, Random};
-pub use scheduler::{Policy, Scope, all, by_name};
+pub use scheduler::{Policy, Scope};
 pub use simulation::{ClientRun, Run, Setting};
 pub use span::Span;
 pub use workload::{Client, Dispatch, MOST_SECONDS, Model, QueueOn, RequestKind, Workload};
@@ -45,7 +47,7 @@ use clap::{Args, ValueEnum, value_parser};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Options of `xbench policy-sim`.
 #[derive(Debug, Clone, Args)]
@@ -56,6 +58,12 @@ pub struct PolicySimArgs {
     /// Which policies, or all that there are
     #[arg(long, value_name = "P,...|all", value_delimiter = ',', default_value = "all")]
     policy: Vec<String>,
+    /// A parameter of the policies, for those of them that have it; can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// After how many milliseconds whoever has waited runs for a moment, under policies that go by priority; 0 is never
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    starvation_ms: u64,
     /// Which random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -123,11 +131,11 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     let instances = case.instances();
     let mut policies = Vec::new();
     for policy in chosen {
-        let setting = Setting { case: &case, instances: &instances, policy, scope, seed: args.seed };
+        let setting = Setting { case: &case, instances: &instances, policy: &policy, scope, seed: args.seed };
         let start = Instant::now();
         let run = setting.run();
         let seconds = start.elapsed().as_secs_f64();
-        let figures = PolicyFigures::new(&case, policy, &instances, &run, &alone);
+        let figures = PolicyFigures::new(&case, &policy, &instances, &run, &alone);
         // The only place where a clock is read: this is not among the figures.
         eprintln!(
             "xbench: {}: {} events in {seconds:.3} s, {:.2} million a second",
@@ -200,11 +208,27 @@ impl PolicySimArgs {
         let mut policies = Vec::new();
         for name in &self.policy {
             if name == "all" {
-                policies.extend(all());
+                policies.extend(Policy::all());
             } else {
-                policies.push(by_name(name).map_err(WrongInput)?);
+                policies.push(Policy::by_name(name).map_err(WrongInput)?);
             }
         }
+        for setting in &self.set {
+            let parsed = setting.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            let (name, value) =
+                parsed.ok_or_else(|| WrongInput(format!("--set {setting:?} is not a name=number")))?;
+            let tries: Vec<_> =
+                policies.iter_mut().map(|policy| (policy.has(name), policy.set(name, value))).collect();
+            // A name that nobody has is wrong, a value that one of those refuses who have it as well.
+            let nobody = tries.iter().all(|(has, _)| !has);
+            if let Some((_, Err(why))) =
+                tries.into_iter().find(|(has, tried)| (*has || nobody) && tried.is_err())
+            {
+                return Err(WrongInput(format!("--set: {why}")));
+            }
+        }
+        let starvation = (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms));
+        policies.iter_mut().for_each(|policy| policy.set_starvation(starvation));
         Ok(policies)
     }
 }
@@ -217,7 +241,7 @@ pub fn alone(case: &Case, seed: u64) -> Vec<u64> {
     for instance in case.instances() {
         let again = last == Some(instance.group) && case.client(instance).arrivals.is_closed();
         let done = all.last().copied().filter(|_| again).unwrap_or_else(|| {
-            let (policy, scope, instances) = (scheduler::default(), Scope::Global, &[instance]);
+            let (policy, scope, instances) = (&Policy::for_one(), Scope::Global, &[instance]);
             let run = Setting { case, instances, policy, scope, seed }.run();
             run.clients.iter().map(|client| client.latencies.len() as u64).sum()
         });

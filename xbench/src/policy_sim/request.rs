@@ -1,5 +1,6 @@
 //! What a request consists of: its kernels, and what the host does around them.
 
+use super::hints::Announce;
 use super::random::Random;
 use super::span::{Span, nanos};
 use super::workload::{Client, RequestKind};
@@ -47,6 +48,8 @@ pub(super) struct Request {
     pub(super) arrived: u64,
     /// What the host does before its first kernel, nanoseconds.
     pub(super) prepare: u64,
+    /// When the client says that its first launch comes, nanoseconds after it began to prepare it, if it says so.
+    pub(super) announced: Option<u64>,
     pub(super) steps: Steps,
 }
 
@@ -54,6 +57,7 @@ pub(super) struct Request {
 #[derive(Debug, Clone)]
 pub(super) struct Recipe {
     prepare: Option<Span>,
+    announce: Option<Announce>,
     kinds: Vec<Kind>,
     /// The sum of the weights.
     weights: f64,
@@ -77,14 +81,18 @@ impl Recipe {
         let kinds: Vec<Kind> =
             client.requests.iter().map(|kind| Kind::new(kind, folder)).collect::<Result<_, _>>()?;
         let weights = kinds.iter().map(|kind| kind.weight).sum();
-        Ok(Self { prepare: client.prepare, kinds, weights })
+        Ok(Self { prepare: client.prepare, announce: client.announce, kinds, weights })
     }
 
     /// A request, all of whose times are drawn now: later ones of the client are the same whenever this one is served.
     pub(super) fn draw(&self, arrived: u64, random: &mut Random) -> Request {
         let prepare = self.prepare.map_or(0, |span| span.draw(random));
         let steps = self.pick(random).draw(random);
-        Request { arrived, prepare, steps }
+        let announced = self.announce.and_then(|Announce { error_us, missing }| {
+            let (told, error) = (random.unit() > missing, (2.0 * random.unit() - 1.0) * error_us);
+            told.then(|| nanos(prepare as f64 / 1e3 + error))
+        });
+        Request { arrived, prepare, announced, steps }
     }
 
     fn pick(&self, random: &mut Random) -> &What {
@@ -194,6 +202,19 @@ mod tests {
         assert!((host as f64 / 1e3 - 2030.332 * GAP_FACTOR).abs() < 1.0, "{host}");
         let missing = recipe("{ trace = \"other.json\" }").unwrap_err().to_string();
         assert!(missing.starts_with("cannot read the trace /no/such/other.json: "), "{missing}");
+    }
+
+    #[test]
+    fn announcements_are_wrong_by_so_much_and_miss_so_many() {
+        let mut recipe = recipe("{ trace = \"resnet18_bs1\" }").unwrap();
+        let mut random = Random::new(1, 0, Purpose::Work);
+        assert_eq!(recipe.draw(0, &mut random).announced, None);
+        recipe.announce = Some(Announce { error_us: 2.0, missing: 0.25 });
+        let told: Vec<_> = (0..4_000).filter_map(|_| recipe.draw(0, &mut random).announced).collect();
+        // The standard deviation is 27.
+        assert!((2_850..3_150).contains(&told.len()), "{}", told.len());
+        assert!(told.iter().all(|at| (5_000..=9_000).contains(at)));
+        assert!(told.iter().any(|at| *at < 5_200) && told.iter().any(|at| *at > 8_800));
     }
 
     #[test]

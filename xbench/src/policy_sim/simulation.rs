@@ -25,7 +25,7 @@ pub struct Setting<'a> {
     /// Which of its clients.
     pub instances: &'a [Instance],
     /// Who decides.
-    pub policy: Policy,
+    pub policy: &'a Policy,
     /// About whom.
     pub scope: Scope,
     /// Which random numbers.
@@ -335,10 +335,17 @@ impl<'a> Simulation<'a> {
         let lane = &mut self.lanes[index];
         let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
         let before = request.prepare + request.steps[0].gap;
+        let announced = request.announced.map(|after| self.now + after);
         (lane.request, lane.next) = (Some(request), 0);
         match before {
             0 => self.submit(index),
             _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
+        }
+        if let Some(at) = announced {
+            for queue in self.lanes[index].queues.clone() {
+                self.scheduler.announce(queue, at);
+            }
+            self.ask();
         }
     }
 

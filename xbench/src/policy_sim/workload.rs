@@ -2,6 +2,7 @@
 //! describes the file.
 
 use super::arrivals::Arrivals;
+use super::hints::{Announce, Hints, Process};
 use super::span::Span;
 use crate::WrongInput;
 use protocol::bounds::Priority;
@@ -136,6 +137,14 @@ pub struct Client {
     /// What its queues do with its requests.
     #[serde(default)]
     pub dispatch: Dispatch,
+    /// What is said of its queues.
+    #[serde(default)]
+    pub hints: Hints,
+    /// What is said of its process.
+    #[serde(default)]
+    pub process: Process,
+    /// Whether, and how well, it says when its work comes; it needs a `prepare`.
+    pub announce: Option<Announce>,
     /// When its requests come.
     pub arrivals: Arrivals,
     /// What the host does for each request before its first launch.
@@ -295,6 +304,13 @@ impl Client {
         }
         self.arrivals.check().map_err(|why| format!("arrivals: {why}"))?;
         self.prepare.map_or(Ok(()), |span| span.check()).map_err(|why| format!("prepare: {why}"))?;
+        self.process.check().map_err(|why| format!("process: {why}"))?;
+        self.announce
+            .map_or(Ok(()), |announce| announce.check())
+            .map_err(|why| format!("announce: {why}"))?;
+        if self.announce.is_some() && self.prepare.is_none() {
+            return Err("announce: what is not prepared comes at once".to_owned());
+        }
         if self.requests.is_empty() {
             return Err("it has no requests".to_owned());
         }
@@ -389,6 +405,16 @@ mod tests {
             ("duration = {", "trace = \"x\", duration = {", "client \"a\": requests: one has both"),
             ("duration = { dist = \"constant\", us = 100 }", "", "client \"a\": requests: one needs a trace"),
             ("[[client]]", "[[client]", "line 5: "),
+            ("slo_ms = 2.5", "process = { nice = 20 }", "client \"a\": process: nice = 20 is not in -20..19"),
+            ("slo_ms = 2.5", "process = { timeslice_us = 5 }", "line 8: timeslice 5 is not in 100..10000000"),
+            ("slo_ms = 2.5", "hints = { utilization = 101 }", "line 8: utilization 101 is not in 0..100"),
+            ("slo_ms = 2.5", "hints = { deadline = 7 }", "line 8: unknown field `deadline`"),
+            ("slo_ms = 2.5", "announce = {}", "client \"a\": announce: what is not prepared comes at once"),
+            (
+                "slo_ms = 2.5",
+                "announce = { missing = 2 }",
+                "client \"a\": announce: missing = 2 is not in 0..1",
+            ),
         ];
         for (old, new, words) in cases {
             let text = SMALL.replacen(old, new, 1);
