@@ -9,7 +9,7 @@ use super::request::WHOLE;
 use std::collections::BTreeSet;
 
 /// Virtual time that a nanosecond is at full speed.
-const FINE: u64 = 1024;
+pub(super) const FINE: u64 = 1024;
 
 /// A queue, by its number in the simulation.
 pub(super) type QueueIndex = u32;
@@ -135,7 +135,8 @@ impl Device {
         let (left, spent) = self.left_of(&resident);
         self.times.restored += spent / FINE;
         self.times.saves += 1;
-        self.stalled_until = self.stalled_until.max(now) + save;
+        // Those that are taken off at once are saved at once.
+        self.stalled_until = self.stalled_until.max(now + save);
         Head { left, restore, ..resident.head }
     }
 

@@ -17,6 +17,9 @@ pub(super) enum Happening {
     /// A queue has had nothing to do for so long that it is seen to be idle, if it still has nothing. The second number
     /// tells this time from others.
     Quiet(u32, u32),
+    /// What a suspended unit has launched has been waited for, if it is suspended still. The second number tells this
+    /// suspension from others.
+    Patience(u32, u32),
     /// The scheduler has come to a decision.
     Decision,
     /// The policy wanted to be asked.
@@ -28,7 +31,7 @@ impl Happening {
         match self {
             Self::Device(_) => 0,
             Self::Arrival(_) | Self::Submit(_) => 1,
-            Self::Quiet(..) => 2,
+            Self::Quiet(..) | Self::Patience(..) => 2,
             Self::Decision | Self::Wake => 3,
         }
     }

@@ -252,6 +252,7 @@ fn model_line(model: &Model) -> String {
     let mut line = format!("decision {decision_us} us, launch {launch_us} us, linger {linger_us} us");
     // Writing to a String cannot fail.
     let _ = match model.level {
+        3 if model.wait => write!(line, ", save {save_us} us, restore {restore_us} us, or wait"),
         3 => write!(line, ", save {save_us} us, restore {restore_us} us"),
         _ => write!(line, ", window {window_us} us"),
     };

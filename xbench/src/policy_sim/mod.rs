@@ -85,6 +85,9 @@ pub struct PolicySimArgs {
     /// How much longer a kernel runs that was taken off, microseconds
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
     restore_us: Option<f64>,
+    /// Another parameter of the model, as in a file; can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    model: Vec<String>,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -195,6 +198,12 @@ impl PolicySimArgs {
             *value = given.unwrap_or(*value);
         }
         model.check().map_err(WrongInput)?;
+        for setting in &self.model {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| WrongInput(format!("--model {setting:?} is not a name=value")))?;
+            model.set(name, value).map_err(|why| WrongInput(format!("--model: {why}")))?;
+        }
         if let Some(seconds) = self.duration {
             if !(1e-3..=MOST_SECONDS).contains(&seconds) {
                 return Err(WrongInput(format!("--duration {seconds} is not in 0.001..{MOST_SECONDS}")));

@@ -119,6 +119,36 @@ fn urgent_work_alone_takes_its_own_time() {
 }
 
 #[test]
+fn a_suspension_waits_where_that_costs_less() {
+    let run = |kernel_us: u32, at_ms: f64, wait: bool| {
+        let text = format!(
+            r#"
+            duration_s = 0.1
+            model = {{ level = 3, window_us = 0, decision_us = 0, launch_us = 0, save_us = 60, restore_us = 40, wait = {wait} }}
+            [[client]]
+            name = "low"
+            arrivals = {{ kind = "closed" }}
+            requests = [{{ kernels = 1000, duration = {{ dist = "constant", us = {kernel_us} }} }}]
+            [[client]]
+            name = "high"
+            priority = 1
+            arrivals = {{ kind = "recorded", at_ms = [{at_ms}] }}
+            requests = [{{ duration = {{ dist = "constant", us = 10 }} }}]
+            "#
+        );
+        let case = Case::new("a".to_owned(), Workload::from_toml(&text).unwrap(), Path::new("")).unwrap();
+        let run = run(&case, &Policy::for_one(), Scope::Global, 1);
+        check(&case, &run);
+        (run.clients[1].latencies[0], run.devices[0].saves)
+    };
+    // 90 us are left of a kernel, which costs less than 60 and 40.
+    assert_eq!(run(500, 10.41, true), (90_000 + 10_000, 0));
+    assert_eq!(run(500, 10.41, false), (60_000 + 10_000, 1));
+    // 110 us are left.
+    assert_eq!(run(500, 10.39, true), (60_000 + 10_000, 1));
+}
+
+#[test]
 fn a_limited_queue_has_no_more_launched_than_its_window() {
     let latency = |window: u32| {
         let text = format!(
@@ -153,6 +183,7 @@ proptest! {
     fn no_time_and_no_request_is_lost(
         level in prop::sample::select(vec![1u8, 3]),
         share in prop::sample::select(vec![1u32, 1, 2, 8]),
+        wait in any::<bool>(),
         costs in prop::array::uniform6(prop::sample::select(vec![0.0, 1.0, 37.5, 400.0])),
         clients in prop::collection::vec((0u8..4, 0u8..5, 1u32..4, 0i64..3, any::<[bool; 3]>()), 1..5),
         policy in prop::sample::select(Policy::all()),
@@ -161,7 +192,7 @@ proptest! {
     ) {
         let mut case = short("bursts", 0.3);
         let model = &mut case.workload.model;
-        (model.level, model.share) = (level, share);
+        (model.level, model.share, model.wait) = (level, share, wait);
         [model.decision_us, model.launch_us, model.save_us, model.restore_us, model.linger_us, model.quiet_us] = costs;
         let base = case.workload.client.clone();
         case.workload.client.clear();

@@ -49,6 +49,9 @@ pub struct Model {
     pub save_us: f64,
     /// How much longer a kernel that was taken off runs (level 3).
     pub restore_us: f64,
+    /// Whether a suspension at level 3 waits for what is in flight where that takes no longer than `save_us` and
+    /// `restore_us` together, as the library does.
+    pub wait: bool,
     /// For how long a queue that turned idle counts as ready still.
     pub linger_us: f64,
     /// For how long a queue has nothing to do in the middle of a request before it is seen to be idle.
@@ -66,6 +69,7 @@ impl Default for Model {
             launch_us: 5.0,
             save_us: 50.0,
             restore_us: 50.0,
+            wait: false,
             linger_us: 200.0,
             quiet_us: 100.0,
             share: 1,
@@ -86,6 +90,24 @@ impl Model {
             quiet_us: 0.0,
             ..Self::default()
         }
+    }
+
+    /// Sets one of the parameters by its name, to a value as it stands in a file.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot have that value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let wrong = |why: &dyn std::fmt::Display| format!("{name} = {value}: {why}");
+        let value = serde_json::from_str::<serde_json::Value>(value).map_err(|_| wrong(&"no number"))?;
+        let mut all = serde_json::to_value(&*self).map_err(|error| wrong(&error))?;
+        match all.get_mut(name) {
+            Some(place) => *place = value,
+            None => return Err(format!("the model has no {name:?}")),
+        }
+        let changed: Self = serde_json::from_value(all).map_err(|error| wrong(&error))?;
+        changed.check()?;
+        *self = changed;
+        Ok(())
     }
 
     /// Whether the numbers make sense; if not, what is wrong with them.
@@ -386,6 +408,23 @@ mod tests {
         let json = r#"{"duration_s": 1, "model": {"level": 3}, "client": [{"name": "a", "priority": 7, "slo_ms": 2.5,
             "arrivals": {"kind": "poisson", "per_s": 10}, "requests": [{"duration": {"dist": "constant", "us": 100}}]}]}"#;
         assert_eq!(Workload::from_json(json).unwrap(), workload);
+    }
+
+    #[test]
+    fn parameters_of_the_model_can_be_set_by_name() {
+        let mut model = Model::default();
+        model.set("wait", "true").unwrap();
+        model.set("decision_us", "35").unwrap();
+        assert_eq!(model, Model { wait: true, decision_us: 35.0, ..Model::default() });
+        for (name, value, words) in [
+            ("decision", "35", "the model has no \"decision\""),
+            ("decision_us", "-1", "decision_us = -1 is not in 0..1000000"),
+            ("decision_us", "x", "decision_us = x: no number"),
+            ("share", "true", "share = true: invalid type: boolean `true`, expected u32"),
+        ] {
+            assert_eq!(model.set(name, value).unwrap_err(), words);
+        }
+        assert_eq!(model.decision_us, 35.0);
     }
 
     #[test]

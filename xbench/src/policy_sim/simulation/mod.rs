@@ -1,19 +1,23 @@
-//! One simulation: a policy, some clients of a workload, a seed, a time.
+//! One simulation: a policy, some clients of a workload, a seed, a time. `hosts` is what programs do, `control` what the
+//! scheduler does.
 //!
 //! A client has host threads, each of which works on one request after the other: it prepares, then launches kernel after
 //! kernel with the gaps in between, without waiting for them unless the workload says so; when the last has ended the
 //! request is done. A queue that may not run, or whose window is full, keeps what is launched into it until it may. All
 //! that happens at one time on a host or a device is over before the scheduler decides at that time.
 
-use super::arrivals::Source;
-use super::case::{Case, Instance};
-use super::device::{Device, DeviceTimes, Head};
-use super::events::{Events, Happening};
-use super::random::{Purpose, Random};
-use super::request::{Recipe, Request, Step};
-use super::scheduler::{Permission, Policy, Scheduler, Scope};
-use super::span::nanos;
-use super::workload::{Dispatch, Model};
+mod control;
+mod hosts;
+
+use crate::policy_sim::arrivals::Source;
+use crate::policy_sim::case::{Case, Instance};
+use crate::policy_sim::device::{Device, DeviceTimes, FINE, Head};
+use crate::policy_sim::events::{Events, Happening};
+use crate::policy_sim::random::{Purpose, Random};
+use crate::policy_sim::request::{Recipe, Request, Step};
+use crate::policy_sim::scheduler::{Permission, Policy, Scheduler, Scope};
+use crate::policy_sim::span::nanos;
+use crate::policy_sim::workload::{Dispatch, Model};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -115,6 +119,8 @@ struct Unit {
     queues: Range<usize>,
     client: usize,
     permission: Permission,
+    /// Counts its suspensions and resumptions.
+    turns: u32,
 }
 
 #[derive(Debug)]
@@ -130,6 +136,7 @@ struct DeviceState {
 #[derive(Debug, Clone, Copy)]
 struct Costs {
     interrupts: bool,
+    waits: bool,
     window: u64,
     decision: u64,
     launch: u64,
@@ -142,6 +149,7 @@ impl Costs {
     fn new(model: &Model) -> Self {
         Self {
             interrupts: model.level == 3,
+            waits: model.wait,
             window: nanos(model.window_us),
             decision: nanos(model.decision_us),
             launch: nanos(model.launch_us),
@@ -205,7 +213,12 @@ impl<'a> Simulation<'a> {
                     lanes.push(Lane { client: index, queues, request: None, next: 0, outstanding: 0 });
                 }
                 if scope == Scope::Local || place == 0 {
-                    units.push(Unit { queues: queues.len()..queues.len(), client: index, permission });
+                    units.push(Unit {
+                        queues: queues.len()..queues.len(),
+                        client: index,
+                        permission,
+                        turns: 0,
+                    });
                 }
                 let (lane, unit) = (lanes.len() - 1, units.len() - 1);
                 queues.push(Queue::new(lane, unit, on.device as usize));
@@ -285,6 +298,12 @@ impl<'a> Simulation<'a> {
                 }
                 self.turn_idle(queue as usize);
             }
+            Happening::Patience(unit, turns) => {
+                if self.units[unit as usize].turns != turns {
+                    return;
+                }
+                self.take_off(unit as usize);
+            }
             Happening::Decision => {
                 self.deciding = false;
                 self.decide();
@@ -315,248 +334,11 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A request arrives.
-    fn arrive(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        let request = client.recipe.draw(self.now, &mut client.random);
-        client.run.arrived += 1;
-        client.waiting.push_back(request);
-        if let Some(at) = client.source.next() {
-            self.events.push(at, Happening::Arrival(index as u32));
-        }
-        let free = client.lanes.clone().find(|lane| self.lanes[*lane].request.is_none());
-        if let Some(lane) = free {
-            self.begin(lane);
-        }
-    }
-
-    /// A host thread begins with the next request, if one waits.
-    fn begin(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
-        let before = request.prepare + request.steps[0].gap;
-        let announced = request.announced.map(|after| self.now + after);
-        (lane.request, lane.next) = (Some(request), 0);
-        match before {
-            0 => self.submit(index),
-            _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
-        }
-        if let Some(at) = announced {
-            for queue in self.lanes[index].queues.clone() {
-                self.scheduler.announce(queue, at);
-            }
-            self.ask();
-        }
-    }
-
-    /// A host thread launches the next kernels, up to where the host has something to do or waits.
-    fn submit(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let Some(request) = &lane.request else { return };
-        let wait_each = self.clients[lane.client].wait_each;
-        loop {
-            let step = request.steps[lane.next];
-            lane.next += 1;
-            lane.outstanding += lane.queues.len();
-            for queue in &mut self.queues[lane.queues.clone()] {
-                queue.pending.push_back(step);
-            }
-            match request.steps.get(lane.next) {
-                None => break,
-                Some(_) if wait_each => break,
-                Some(Step { gap: 0, .. }) => {}
-                Some(next) => {
-                    self.events.push(self.now + next.gap, Happening::Submit(index as u32));
-                    break;
-                }
-            }
-        }
-        for queue in lane.queues.clone() {
-            self.turn_ready(queue);
-            self.launch(queue);
-        }
-    }
-
-    /// Launches what may be launched of a queue.
-    fn launch(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        let permission = self.units[queue.unit].permission;
-        if !permission.run {
-            return;
-        }
-        while let Some(step) = queue.pending.front() {
-            let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= self.costs.window;
-            if permission.limit && !room {
-                break;
-            }
-            queue.launched_ns += step.duration;
-            queue.launched.push_back((*step, self.now + self.costs.launch));
-            queue.pending.pop_front();
-        }
-        self.show(index);
-    }
-
-    /// Shows the device the first kernel of a queue, if it has not been shown.
-    fn show(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        if queue.on_device {
-            return;
-        }
-        let head = match (queue.head, queue.launched.front()) {
-            (Some(head), _) => head,
-            (None, Some((step, from))) => {
-                self.heads += 1;
-                Head::new(index as u32, self.now.max(*from), self.heads, step.duration, step.width)
-            }
-            (None, None) => return,
-        };
-        (queue.head, queue.on_device) = (Some(head), true);
-        let state = &mut self.devices[queue.device];
-        state.device.enter(head);
-        state.changed = true;
-    }
-
-    /// The first kernel of a queue has ended.
-    fn end(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        (queue.head, queue.on_device) = (None, false);
-        let Some((step, _)) = queue.launched.pop_front() else { return };
-        queue.launched_ns -= step.duration;
-        let index_of_lane = queue.lane;
-        self.launch(index);
-        // What was launched before a suspension at level 1 goes on.
-        self.show(index);
-
-        let lane = &mut self.lanes[index_of_lane];
-        lane.outstanding -= 1;
-        let client = &mut self.clients[lane.client];
-        client.run.work += step.duration;
-        let steps = lane.request.as_ref().map_or(0, |request| request.steps.len());
-        if lane.outstanding == 0 && lane.next == steps {
-            self.complete(index_of_lane, index);
-            return;
-        }
-        let goes_on = client.wait_each && lane.outstanding == 0;
-        if self.queues[index].is_empty() {
-            self.note_empty(index, goes_on);
-        }
-        if goes_on {
-            let gap = self.lanes[index_of_lane].next_gap();
-            self.events.push(self.now + gap, Happening::Submit(index_of_lane as u32));
-        }
-    }
-
-    /// A request is done, the last kernel on this queue; its host thread goes on to the next.
-    fn complete(&mut self, index: usize, last: usize) {
-        let lane = &mut self.lanes[index];
-        let Some(request) = lane.request.take() else { return };
-        let client = &mut self.clients[lane.client];
-        client.run.latencies.push(self.now - request.arrived);
-        let think = client.source.think();
-        let owner = lane.client as u32;
-        self.queues[last].note_empty(self.now);
-        for queue in lane.queues.clone() {
-            self.turn_idle(queue);
-        }
-        if let Some(think) = think {
-            self.events.push(self.now + think, Happening::Arrival(owner));
-        }
-        self.begin(index);
-    }
-
-    /// A queue has nothing more to do, though its request goes on. Whoever waits for kernels sees it at once.
-    fn note_empty(&mut self, index: usize, seen: bool) {
-        let queue = &mut self.queues[index];
-        queue.note_empty(self.now);
-        if seen || self.costs.quiet == 0 {
-            self.turn_idle(index);
-        } else {
-            let at = self.now + self.costs.quiet;
-            self.events.push(at, Happening::Quiet(index as u32, queue.emptied));
-        }
-    }
-
-    fn turn_ready(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.queues[index].ready, true) {
-            self.scheduler.ready(index, self.now);
-            self.ask();
-        }
-    }
-
-    fn turn_idle(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        if std::mem::replace(&mut queue.ready, false) {
-            self.scheduler.idle(index, queue.empty_since);
-            self.ask();
-        }
-    }
-
-    /// Lets the scheduler decide, if it does not already.
-    fn ask(&mut self) {
-        if !std::mem::replace(&mut self.deciding, true) {
-            self.events.push(self.now + self.costs.decision, Happening::Decision);
-        }
-    }
-
-    fn decide(&mut self) {
-        self.decisions += 1;
-        let permissions = &mut self.permissions;
-        permissions.clear();
-        let wake = self.scheduler.decide(self.now, |_, permission| permissions.push(permission));
-        // One that lies in the past would stop the time.
-        let wake = wake.map(|at| at.max(self.now + 1));
-        if let Some(at) = wake.filter(|_| wake != self.wake) {
-            self.events.push(at, Happening::Wake);
-        }
-        self.wake = wake;
-        // Whoever gives the device up does so before others take it.
-        let permissions = std::mem::take(&mut self.permissions);
-        for run in [false, true] {
-            for (unit, permission) in permissions.iter().enumerate() {
-                if permission.run == run && self.units[unit].permission != *permission {
-                    self.permit(unit, *permission);
-                }
-            }
-        }
-        self.permissions = permissions;
-    }
-
-    fn permit(&mut self, index: usize, permission: Permission) {
-        let unit = &mut self.units[index];
-        let before = std::mem::replace(&mut unit.permission, permission);
-        let queues = unit.queues.clone();
-        if before.run && !permission.run {
-            if self.queues[queues.clone()].iter().any(|queue| queue.ready) {
-                self.clients[unit.client].run.suspensions += 1;
-            }
-            if self.costs.interrupts {
-                for queue in queues {
-                    self.take_off(queue);
-                }
-            }
-        } else if permission.run {
-            for queue in queues {
-                self.show(queue);
-                self.launch(queue);
-            }
-        }
-    }
-
-    /// Takes what a queue has launched off the device.
-    fn take_off(&mut self, index: usize) {
-        let queue = &mut self.queues[index];
-        let Some(head) = queue.head.filter(|_| queue.on_device) else { return };
-        let state = &mut self.devices[queue.device];
-        queue.head = Some(state.device.leave(self.now, &head, self.costs.save, self.costs.restore));
-        queue.on_device = false;
-        state.changed = true;
-    }
-
     fn finish(mut self, end: u64) -> Run {
         for (index, queue) in self.queues.iter().enumerate() {
             let (Some(head), Some((step, _))) = (queue.head, queue.launched.front()) else { continue };
             let device = &mut self.devices[queue.device].device;
-            let left = device.unfinished(end, index as u32).unwrap_or(head.left).div_ceil(1024);
+            let left = device.unfinished(end, index as u32).unwrap_or(head.left).div_ceil(FINE);
             self.clients[self.lanes[queue.lane].client].run.work += step.duration - left;
         }
         for lane in &self.lanes {
