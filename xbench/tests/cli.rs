@@ -120,7 +120,7 @@ fn a_simulation_has_the_same_bytes_for_the_same_seed() {
     let first = bytes("1");
     assert!(first == bytes("1") && first != bytes("2"));
     let figures: serde_json::Value = serde_json::from_slice(&first).unwrap();
-    assert_eq!(figures["policies"][0]["clients"][0]["name"], "resnet18");
+    assert_eq!(figures["policies"][0]["clients"][0]["name"], "urgent");
 }
 
 #[test]
@@ -149,7 +149,10 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
         wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),
         "xbench: --set: HPF: no parameter \"slack-us\": this policy has none"
     );
-    assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set \"slack-us=x\" is not a name=number");
+    assert!(
+        wrong(&text, &["--policy", "HPF slack-us=5"]).starts_with("xbench: HPF: no parameter \"slack-us\"")
+    );
+    assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set: \"slack-us=x\" is not a name=number");
     assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration 0 is not in 0.001..86400");
     assert_eq!(wrong(&text, &["--save-us", "-1"]), "xbench: save_us = -1 is not in 0..1000000");
     let output = run(xbench(XBENCH).args(["policy-sim", "mm2"]));

@@ -31,9 +31,21 @@ impl Case {
     /// # Errors
     /// There is no such workload, or its file cannot be read or makes no sense.
     pub fn load(name: &str) -> Result<Self, WrongInput> {
+        Self::load_with(name, |_| Ok(()))
+    }
+
+    /// The same, after something is changed of what the file says.
+    ///
+    /// # Errors
+    /// As with [`Case::load`]; and what the change says.
+    pub fn load_with(
+        name: &str,
+        change: impl FnOnce(&mut Workload) -> Result<(), WrongInput>,
+    ) -> Result<Self, WrongInput> {
         if let Some(text) = builtin::find(name) {
-            let workload = Workload::from_toml(text)
+            let mut workload = Workload::from_toml(text)
                 .map_err(|why| WrongInput(format!("{name} is no workload: {why}")))?;
+            change(&mut workload)?;
             return Self::new(name.to_owned(), workload, Path::new(""));
         }
         let path = Path::new(name);
@@ -44,7 +56,9 @@ impl Case {
         }
         let stem =
             path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-        Self::new(stem, Workload::load(path)?, path.parent().unwrap_or(Path::new("")))
+        let mut workload = Workload::load(path)?;
+        change(&mut workload)?;
+        Self::new(stem, workload, path.parent().unwrap_or(Path::new("")))
     }
 
     /// A workload whose files lie in `folder`.
@@ -52,8 +66,9 @@ impl Case {
     /// # Errors
     /// A file cannot be read or makes no sense.
     pub fn new(name: String, workload: Workload, folder: &Path) -> Result<Self, WrongInput> {
+        let slots = workload.model.slots;
         let recipe = |client: &Client| {
-            Recipe::new(client, folder)
+            Recipe::new(client, slots, folder)
                 .map_err(|error| WrongInput(format!("{name}: client {:?}: {error}", client.name)))
         };
         let recipes = workload.client.iter().map(recipe).collect::<Result<_, _>>()?;

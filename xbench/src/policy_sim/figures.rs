@@ -31,9 +31,9 @@ pub struct Figures {
 /// What a policy made of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyFigures {
-    /// Its name.
-    pub policy: &'static str,
-    /// Its parameters.
+    /// Its name, with the parameters that were set with it.
+    pub policy: String,
+    /// All of its parameters.
     pub parameters: BTreeMap<&'static str, f64>,
     /// What each group of clients got.
     pub clients: Vec<ClientFigures>,
@@ -172,7 +172,7 @@ impl PolicyFigures {
             overhead: share(times.stalled + times.restored),
         };
         Self {
-            policy: policy.name(),
+            policy: policy.words().to_owned(),
             parameters: policy.parameters().collect(),
             clients: (0..case.workload.client.len()).map(group).collect(),
             devices: run.devices.iter().enumerate().map(device).collect(),
@@ -267,7 +267,7 @@ impl PolicyFigures {
         let percent = |share: Option<f64>| number(share.map(|share| share * 100.0), 1);
         let mut rows = vec![
             [
-                self.policy,
+                self.policy.as_str(),
                 "arrived",
                 "done",
                 "p50 ms",
@@ -343,7 +343,7 @@ impl PolicyFigures {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn policy(policy: &'static str, p99: f64, of_alone: f64) -> PolicyFigures {
+    pub(in super::super) fn policy(policy: &str, p99: f64, of_alone: f64) -> PolicyFigures {
         let latency = Latency { mean: 1.0, p50: 1.0, p90: 2.0, p99, max: 2.0 * p99 };
         let client = |name: &str, critical: bool| ClientFigures {
             name: name.to_owned(),
@@ -362,7 +362,7 @@ pub(super) mod tests {
             suspensions: 3,
         };
         PolicyFigures {
-            policy,
+            policy: policy.to_owned(),
             parameters: BTreeMap::new(),
             clients: vec![client("urgent", true), client("batch", false)],
             devices: vec![DeviceFigures { device: 0, utilization: 0.5, overhead: 0.001 }],

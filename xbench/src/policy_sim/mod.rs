@@ -55,7 +55,7 @@ pub struct PolicySimArgs {
     /// A built-in workload (--list), or a TOML or JSON file (docs/policy-sim.md)
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "show"])]
     workload: Option<String>,
-    /// Which policies, or all that there are
+    /// Which policies, with their parameters, as in 'HPF,SLO target-ms=50'; or all that there are
     #[arg(long, value_name = "P,...|all", value_delimiter = ',', default_value = "all")]
     policy: Vec<String>,
     /// A parameter of the policies, for those of them that have it; can be repeated
@@ -187,8 +187,12 @@ fn list() -> Result<String, WrongInput> {
 impl PolicySimArgs {
     /// The workload, with what the options say.
     fn case(&self) -> Result<Case, WrongInput> {
-        let mut case = Case::load(self.workload.as_deref().unwrap_or_default())?;
-        let model = &mut case.workload.model;
+        Case::load_with(self.workload.as_deref().unwrap_or_default(), |workload| self.change(workload))
+    }
+
+    /// Puts into the workload what the options say.
+    fn change(&self, workload: &mut Workload) -> Result<(), WrongInput> {
+        let model = &mut workload.model;
         model.level = self.level.unwrap_or(model.level);
         for (given, value) in [
             (self.linger_us, &mut model.linger_us),
@@ -208,9 +212,9 @@ impl PolicySimArgs {
             if !(1e-3..=MOST_SECONDS).contains(&seconds) {
                 return Err(WrongInput(format!("--duration {seconds} is not in 0.001..{MOST_SECONDS}")));
             }
-            case.workload.duration_s = seconds;
+            workload.duration_s = seconds;
         }
-        Ok(case)
+        Ok(())
     }
 
     fn policies(&self) -> Result<Vec<Policy>, WrongInput> {
@@ -223,9 +227,8 @@ impl PolicySimArgs {
             }
         }
         for setting in &self.set {
-            let parsed = setting.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
             let (name, value) =
-                parsed.ok_or_else(|| WrongInput(format!("--set {setting:?} is not a name=number")))?;
+                scheduler::assignment(setting).map_err(|why| WrongInput(format!("--set: {why}")))?;
             let tries: Vec<_> =
                 policies.iter_mut().map(|policy| (policy.has(name), policy.set(name, value))).collect();
             // A name that nobody has is wrong, a value that one of those refuses who have it as well.

@@ -16,10 +16,14 @@ const LEAST_MS: f64 = 1e-4;
 
 /// The whole picture; nothing if the workload has no critical client or no other one that got something done.
 pub(super) fn svg(figures: &Figures) -> Option<String> {
-    let point = |policy: &super::figures::PolicyFigures| {
-        Some((policy.policy, policy.critical_p99_ms()?.max(LEAST_MS), policy.best_effort_of_alone()?))
-    };
-    let points: Vec<_> = figures.policies.iter().filter_map(point).collect();
+    let points: Vec<_> = figures
+        .policies
+        .iter()
+        .filter_map(|policy| {
+            let p99 = policy.critical_p99_ms()?.max(LEAST_MS);
+            Some((&policy.policy, p99, policy.best_effort_of_alone()?))
+        })
+        .collect();
     let p99s = || points.iter().map(|(_, p99, _)| *p99);
     let across = Axis::around(p99s().reduce(f64::min)?, p99s().reduce(f64::max)?);
     let most = points.iter().map(|(_, _, of_alone)| *of_alone).fold(1.0, f64::max);

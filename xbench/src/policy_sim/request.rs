@@ -5,7 +5,8 @@ use super::random::Random;
 use super::span::{Span, nanos};
 use super::workload::{Client, RequestKind};
 use crate::WrongInput;
-use crate::trace::{GAP_FACTOR, Trace};
+use crate::hip::Dims;
+use crate::trace::{Command, GAP_FACTOR, Trace, Work};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -76,10 +77,10 @@ enum What {
 }
 
 impl Recipe {
-    /// That of a client; files lie in `folder`.
-    pub(super) fn new(client: &Client, folder: &Path) -> Result<Self, WrongInput> {
+    /// That of a client; files lie in `folder`, and devices hold `slots` waves, if that is said.
+    pub(super) fn new(client: &Client, slots: u32, folder: &Path) -> Result<Self, WrongInput> {
         let kinds: Vec<Kind> =
-            client.requests.iter().map(|kind| Kind::new(kind, folder)).collect::<Result<_, _>>()?;
+            client.requests.iter().map(|kind| Kind::new(kind, slots, folder)).collect::<Result<_, _>>()?;
         let weights = kinds.iter().map(|kind| kind.weight).sum();
         Ok(Self { prepare: client.prepare, announce: client.announce, kinds, weights })
     }
@@ -112,10 +113,10 @@ impl Recipe {
 }
 
 impl Kind {
-    fn new(kind: &RequestKind, folder: &Path) -> Result<Self, WrongInput> {
+    fn new(kind: &RequestKind, slots: u32, folder: &Path) -> Result<Self, WrongInput> {
         let width = (kind.width * f64::from(WHOLE)).round() as u32;
         let what = match (&kind.trace, kind.duration) {
-            (Some(name), _) => What::Recorded(recorded(&trace(name, folder)?, kind, width)),
+            (Some(name), _) => What::Recorded(recorded(&trace(name, folder)?, kind, slots, width)),
             (None, Some(duration)) => {
                 What::Drawn { kernels: kind.kernels.unwrap_or(1), duration, gap: kind.gap, width }
             }
@@ -143,14 +144,26 @@ impl What {
     }
 }
 
-/// The kernels of a recorded model.
-fn recorded(trace: &Trace, kind: &RequestKind, width: u32) -> Rc<[Step]> {
-    let step = |command: &crate::trace::Command| Step {
+/// The kernels of a recorded model, on devices that hold `slots` waves, or else of this width.
+fn recorded(trace: &Trace, kind: &RequestKind, slots: u32, width: u32) -> Rc<[Step]> {
+    let step = |command: &Command| Step {
         gap: nanos(command.gap_us * GAP_FACTOR * kind.gap_scale),
         duration: nanos(command.duration_us * kind.scale),
-        width,
+        width: match (slots, command.work) {
+            (0, _) | (_, Work::Memset { .. }) => width,
+            (slots, Work::Kernel { dims }) => width_of(&dims, slots),
+        },
     };
     trace.commands.iter().map(step).collect()
+}
+
+/// What part of a device of so many wave slots a grid fills: that of its waves, or of the local memory that keeps others
+/// out. A compute unit has 32 slots and 64 KiB of local memory, as gpu-sim has it (docs/gpu-model.md).
+fn width_of(dims: &Dims, slots: u32) -> u32 {
+    let count = |numbers: [u32; 3]| numbers.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
+    let waves = count(dims.block).div_ceil(64).max((u64::from(dims.shared_bytes) * 32).div_ceil(64 << 10));
+    let filled = count(dims.grid).saturating_mul(waves).saturating_mul(u64::from(WHOLE)) / u64::from(slots);
+    filled.clamp(1, u64::from(WHOLE)) as u32
 }
 
 /// The recorded models that are built in.
@@ -179,7 +192,7 @@ mod tests {
             "duration_s = 1\n[[client]]\nname = \"a\"\narrivals = {{ kind = \"closed\" }}\nrequests = [{requests}]\n\
              prepare = {{ dist = \"constant\", us = 7 }}"
         );
-        Recipe::new(&Workload::from_toml(&text).unwrap().client[0], Path::new("/no/such"))
+        Recipe::new(&Workload::from_toml(&text).unwrap().client[0], 0, Path::new("/no/such"))
     }
 
     #[test]
@@ -202,6 +215,21 @@ mod tests {
         assert!((host as f64 / 1e3 - 2030.332 * GAP_FACTOR).abs() < 1.0, "{host}");
         let missing = recipe("{ trace = \"other.json\" }").unwrap_err().to_string();
         assert!(missing.starts_with("cannot read the trace /no/such/other.json: "), "{missing}");
+    }
+
+    #[test]
+    fn a_grid_fills_its_part_of_a_device() {
+        let dims = |groups: u32, threads: u32, shared_bytes: u32| Dims {
+            grid: [groups, 1, 1],
+            block: [threads, 1, 1],
+            shared_bytes,
+        };
+        // Four waves a work-group.
+        assert_eq!(width_of(&dims(416, 256, 0), 3328), WHOLE / 2);
+        // Half of a unit's local memory keeps 16 waves out.
+        assert_eq!(width_of(&dims(104, 256, 32 << 10), 3328), WHOLE / 2);
+        assert_eq!(width_of(&dims(100_000, 1024, 0), 3328), WHOLE);
+        assert_eq!(width_of(&dims(1, 1, 0), 3328), 1);
     }
 
     #[test]

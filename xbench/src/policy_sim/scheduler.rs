@@ -17,13 +17,15 @@ use std::time::Duration;
 /// A policy of the build with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
+    /// How it was named.
+    words: String,
     choice: Choice,
     starvation: Option<Duration>,
 }
 
 impl Policy {
     fn new(row: &'static Row) -> Self {
-        Self { choice: Choice::new(row), starvation: None }
+        Self { words: row.kind.name().to_owned(), choice: Choice::new(row), starvation: None }
     }
 
     /// Every policy of the build, with the defaults of its parameters.
@@ -31,17 +33,29 @@ impl Policy {
         registry::POLICIES.iter().map(Self::new).collect()
     }
 
-    /// The policy with this name, with the defaults of its parameters.
+    /// The policy with this name, with parameters behind it, as in `SLO target-ms=50`, and the defaults of the others.
     ///
     /// # Errors
-    /// There is none; one line names those that there are.
-    pub fn by_name(name: &str) -> Result<Self, String> {
-        registry::by_name(name).map(Self::new)
+    /// There is no such policy, or it has no such parameter; one line says which there are.
+    pub fn by_name(words: &str) -> Result<Self, String> {
+        let mut words = words.split_whitespace();
+        let mut policy = Self::new(registry::by_name(words.next().unwrap_or_default())?);
+        for word in words {
+            let (name, value) = assignment(word)?;
+            policy.set(name, value)?;
+            policy.words += &format!(" {word}");
+        }
+        Ok(policy)
     }
 
     /// The policy under which a client runs that is alone.
     pub(super) fn for_one() -> Self {
         Self::new(registry::DEFAULT)
+    }
+
+    /// Its name, with the parameters that were set with it.
+    pub fn words(&self) -> &str {
+        &self.words
     }
 
     /// Its name.
@@ -71,6 +85,15 @@ impl Policy {
     pub fn set_starvation(&mut self, limit: Option<Duration>) {
         self.starvation = limit;
     }
+}
+
+/// A name and a number, as in `target-ms=50`.
+///
+/// # Errors
+/// It is something else; one line says what.
+pub(super) fn assignment(word: &str) -> Result<(&str, f64), String> {
+    let parsed = word.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{word:?} is not a name=number"))
 }
 
 /// Who is decided about.
@@ -300,6 +323,10 @@ mod tests {
 
     #[test]
     fn a_policy_has_only_its_own_parameters() {
+        assert_eq!(Policy::by_name("hpf  ").unwrap(), Policy::by_name("HPF").unwrap());
+        assert_eq!(Policy::by_name("HPF x").unwrap_err(), "\"x\" is not a name=number");
+        assert_eq!(Policy::by_name("HPF x=1").unwrap_err(), "HPF: no parameter \"x\": this policy has none");
+        assert!(Policy::by_name("").unwrap_err().starts_with("no policy \"\""));
         for mut policy in Policy::all() {
             assert!(!policy.has("no-such"));
             let error = policy.set("no-such", 1.0).unwrap_err();

@@ -82,10 +82,10 @@ fn level_three_takes_the_running_kernel_off_and_level_one_waits_for_it() {
         (figures.saves, figures.clients[0].latency_ms.unwrap().p99)
     };
     let (saves, p99) = of_level(1);
-    // Kernels of the batch job take up to 21.6 ms.
-    assert!(saves == 0 && p99 > 10.0, "{saves} {p99}");
+    // Kernels of the batch job take up to 5.8 ms, the urgent one alone takes 1.
+    assert!(saves == 0 && p99 > 4.0, "{saves} {p99}");
     let (saves, p99) = of_level(3);
-    assert!(saves >= 350 && p99 < 6.0, "{saves} {p99}");
+    assert!(saves >= 350 && p99 < 2.5, "{saves} {p99}");
 }
 
 #[test]

@@ -58,6 +58,9 @@ pub struct Model {
     pub quiet_us: f64,
     /// How many kernels a device runs at once, each from another queue; they share it.
     pub share: u32,
+    /// How many waves a device holds: then the width of a recorded kernel follows from its grid. With 0 it is what is
+    /// said of the request.
+    pub slots: u32,
 }
 
 impl Default for Model {
@@ -73,6 +76,7 @@ impl Default for Model {
             linger_us: 200.0,
             quiet_us: 100.0,
             share: 1,
+            slots: 0,
         }
     }
 }
@@ -120,6 +124,9 @@ impl Model {
         }
         if !(1..=1024).contains(&self.share) {
             return Err(format!("share = {} is not in 1..1024", self.share));
+        }
+        if self.slots > 1_000_000 {
+            return Err(format!("slots = {} is not in 0..1000000", self.slots));
         }
         let times = [
             ("window_us", self.window_us),
