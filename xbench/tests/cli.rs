@@ -140,10 +140,9 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
         wrong(&text.replace("per_s = 300", "per_s = -1"), &[]),
         format!("{place}client \"high\": arrivals: per_s = -1 is not in 0.001..1000000")
     );
-    assert!(
-        wrong(&text.replace("slo_ms", "slo"), &[])
-            .starts_with(&format!("{place}line 17: unknown field `slo`"))
-    );
+    let line = text.lines().position(|line| line.starts_with("slo_ms")).unwrap() + 1;
+    let expected = format!("{place}line {line}: unknown field `slo`");
+    assert!(wrong(&text.replace("slo_ms", "slo"), &[]).starts_with(&expected));
     assert!(wrong(&text, &["--policy", "FIFO"]).starts_with("xbench: no policy \"FIFO\" in this build"));
     assert_eq!(
         wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),

@@ -24,6 +24,8 @@ pub(super) enum Happening {
     Decision,
     /// The policy wanted to be asked.
     Wake,
+    /// The server decides anew, whatever has happened.
+    Heartbeat,
 }
 
 impl Happening {
@@ -32,7 +34,7 @@ impl Happening {
             Self::Device(_) => 0,
             Self::Arrival(_) | Self::Submit(_) => 1,
             Self::Quiet(..) | Self::Patience(..) => 2,
-            Self::Decision | Self::Wake => 3,
+            Self::Decision | Self::Wake | Self::Heartbeat => 3,
         }
     }
 }

@@ -203,6 +203,11 @@ impl Scheduler {
         }
     }
 
+    /// Whether the policy wants to decide whenever a queue turns idle, also if nobody waits for that.
+    pub(super) fn hears_idle(&self) -> bool {
+        self.engine.hears_idle()
+    }
+
     /// Decides. `tell` hears the permission of each unit; what comes back is when to decide anew.
     pub(super) fn decide(&mut self, now: u64, mut tell: impl FnMut(usize, Permission)) -> Option<u64> {
         let decision = self.engine.decide(&self.status, Time(now));

@@ -40,7 +40,7 @@ const EXPONENTIAL: Span = Span::Exponential { mean_us: 1000.0 };
 fn simulate(classes: &[Class], seconds: f64, change: impl FnOnce(&mut Workload)) -> Run {
     let mut text = format!(
         "duration_s = {seconds}\n[model]\nlevel = 3\ndecision_us = 0\nlaunch_us = 0\nsave_us = 0\nrestore_us = 0\n\
-         linger_us = 0\nquiet_us = 0\nwindow_us = 0\n"
+         linger_us = 0\nquiet_us = 0\nheartbeat_us = 0\nwindow_us = 0\n"
     );
     for (index, class) in classes.iter().enumerate() {
         text += &format!(
@@ -155,12 +155,18 @@ fn the_load_of_a_low_class_does_not_enter_the_time_of_a_high_one() {
 }
 
 #[test]
-fn queues_of_one_process_are_served_like_processes() {
-    let global = simulate(&GENERALS, 50.0, |_| {});
-    let mut kept = None;
-    simulate(&GENERALS, 50.0, |workload| kept = Some(workload.clone()));
-    let local = run(kept.unwrap(), Scope::Local);
-    assert_eq!(global, local);
+fn what_a_server_is_not_told_changes_nothing() {
+    for linger_us in [0.0, 150.0] {
+        let mut kept = None;
+        let global = simulate(&GENERALS, 50.0, |workload| {
+            workload.model.linger_us = linger_us;
+            kept = Some(workload.clone());
+        });
+        // A process tells its scheduler everything.
+        let local = run(kept.unwrap(), Scope::Local);
+        assert_eq!((global.clients, global.devices), (local.clients, local.devices));
+        assert!(global.decisions < local.decisions, "{} {}", global.decisions, local.decisions);
+    }
 }
 
 #[test]

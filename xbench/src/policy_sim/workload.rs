@@ -54,6 +54,8 @@ pub struct Model {
     pub wait: bool,
     /// For how long a queue that turned idle counts as ready still.
     pub linger_us: f64,
+    /// How often a server decides anew even if it is told nothing; 0 is never.
+    pub heartbeat_us: f64,
     /// For how long a queue has nothing to do in the middle of a request before it is seen to be idle.
     pub quiet_us: f64,
     /// How many kernels a device runs at once, each from another queue; they share it.
@@ -75,6 +77,7 @@ impl Default for Model {
             wait: false,
             linger_us: 200.0,
             quiet_us: 100.0,
+            heartbeat_us: 100_000.0,
             share: 1,
             slots: 0,
         }
@@ -91,6 +94,7 @@ impl Model {
             save_us: 0.0,
             restore_us: 0.0,
             linger_us: 0.0,
+            heartbeat_us: 0.0,
             quiet_us: 0.0,
             ..Self::default()
         }
@@ -136,6 +140,7 @@ impl Model {
             ("restore_us", self.restore_us),
             ("linger_us", self.linger_us),
             ("quiet_us", self.quiet_us),
+            ("heartbeat_us", self.heartbeat_us),
         ];
         match times.iter().find(|(_, us)| !(0.0..=1e6).contains(us)) {
             Some((name, us)) => Err(format!("{name} = {us} is not in 0..1000000")),

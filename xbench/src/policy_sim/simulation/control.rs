@@ -7,16 +7,28 @@ use crate::policy_sim::scheduler::Permission;
 
 impl Simulation<'_> {
     pub(super) fn turn_ready(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.queues[index].ready, true) {
-            self.scheduler.ready(index, self.now);
+        if self.queues[index].ready {
+            return;
+        }
+        self.keep_seen(index);
+        let told = self.hears_ready(self.queues[index].unit);
+        self.queues[index].ready = true;
+        self.scheduler.ready(index, self.now);
+        if told {
             self.ask();
         }
     }
 
     pub(super) fn turn_idle(&mut self, index: usize) {
+        if !self.queues[index].ready {
+            return;
+        }
+        self.keep_seen(index);
+        let told = self.hears_idle(self.queues[index].unit);
         let queue = &mut self.queues[index];
-        if std::mem::replace(&mut queue.ready, false) {
-            self.scheduler.idle(index, queue.empty_since);
+        queue.ready = false;
+        self.scheduler.idle(index, queue.empty_since);
+        if told {
             self.ask();
         }
     }
@@ -30,6 +42,7 @@ impl Simulation<'_> {
 
     pub(super) fn decide(&mut self) {
         self.decisions += 1;
+        self.decided_at = self.now;
         let permissions = &mut self.permissions;
         permissions.clear();
         let wake = self.scheduler.decide(self.now, |_, permission| permissions.push(permission));

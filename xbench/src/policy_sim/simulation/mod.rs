@@ -1,5 +1,5 @@
 //! One simulation: a policy, some clients of a workload, a seed, a time. `hosts` is what programs do, `control` what the
-//! scheduler does.
+//! scheduler does, `wants` what it is told of.
 //!
 //! A client has host threads, each of which works on one request after the other: it prepares, then launches kernel after
 //! kernel with the gaps in between, without waiting for them unless the workload says so; when the last has ended the
@@ -8,6 +8,7 @@
 
 mod control;
 mod hosts;
+mod wants;
 
 use crate::policy_sim::arrivals::Source;
 use crate::policy_sim::case::{Case, Instance};
@@ -18,8 +19,10 @@ use crate::policy_sim::request::{Recipe, Request, Step};
 use crate::policy_sim::scheduler::{Permission, Policy, Scheduler, Scope};
 use crate::policy_sim::span::nanos;
 use crate::policy_sim::workload::{Dispatch, Model};
+use protocol::bounds::Priority;
 use std::collections::VecDeque;
 use std::ops::Range;
+use wants::Seen;
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +75,7 @@ struct Queue {
     lane: usize,
     unit: usize,
     device: usize,
+    priority: Priority,
     /// Submitted and not launched.
     pending: VecDeque<Step>,
     /// Launched and not ended, with the time from which each can begin.
@@ -88,6 +92,8 @@ struct Queue {
     empty_since: u64,
     /// Counts those times.
     emptied: u32,
+    /// What the decision of this number saw, if the queue has changed since.
+    seen: (u64, Seen),
 }
 
 /// A host thread with the queues that it launches into.
@@ -143,6 +149,8 @@ struct Costs {
     save: u64,
     restore: u64,
     quiet: u64,
+    linger: u64,
+    heartbeat: u64,
 }
 
 impl Costs {
@@ -156,6 +164,8 @@ impl Costs {
             save: nanos(model.save_us),
             restore: nanos(model.restore_us),
             quiet: nanos(model.quiet_us),
+            linger: nanos(model.linger_us),
+            heartbeat: nanos(model.heartbeat_us),
         }
     }
 }
@@ -179,6 +189,12 @@ struct Simulation<'a> {
     /// When the policy wants to be asked.
     wake: Option<u64>,
     decisions: u64,
+    /// When the last one was.
+    decided_at: u64,
+    /// Whether the scheduler is told only of what it wants to know, as a server is.
+    told: bool,
+    /// How many units have queues that can run.
+    rivals: usize,
     /// Kept for their memory.
     ended: Vec<u32>,
     permissions: Vec<Permission>,
@@ -221,7 +237,8 @@ impl<'a> Simulation<'a> {
                     });
                 }
                 let (lane, unit) = (lanes.len() - 1, units.len() - 1);
-                queues.push(Queue::new(lane, unit, on.device as usize));
+                let priority = on.priority.unwrap_or(client.priority);
+                queues.push(Queue::new(lane, unit, on.device as usize, priority));
                 lanes[lane].queues.end = queues.len();
                 units[unit].queues.end = queues.len();
             }
@@ -236,6 +253,10 @@ impl<'a> Simulation<'a> {
                 run: ClientRun::default(),
             });
         }
+        let executes = |unit: &&Unit| {
+            queues[unit.queues.clone()].iter().any(|queue| queue.priority != Priority::NO_EXECUTE)
+        };
+        let rivals = units.iter().filter(executes).count();
         let device = |_| DeviceState { device: Device::new(model.share), foreseen: None, changed: false };
         Self {
             costs: Costs::new(model),
@@ -252,6 +273,9 @@ impl<'a> Simulation<'a> {
             deciding: false,
             wake: None,
             decisions: 0,
+            decided_at: 0,
+            told: scope == Scope::Global,
+            rivals,
             ended: Vec::new(),
             permissions: Vec::new(),
         }
@@ -260,6 +284,7 @@ impl<'a> Simulation<'a> {
     /// Everybody is connected and idle; the first requests are foreseen.
     fn start(&mut self) {
         self.decide();
+        self.beat();
         for index in 0..self.clients.len() {
             let client = &mut self.clients[index];
             if let Some(at) = client.source.next() {
@@ -308,6 +333,10 @@ impl<'a> Simulation<'a> {
                 self.deciding = false;
                 self.decide();
             }
+            Happening::Heartbeat => {
+                self.decide();
+                self.beat();
+            }
             Happening::Wake => {
                 if self.wake != Some(at) {
                     return;
@@ -317,6 +346,13 @@ impl<'a> Simulation<'a> {
         }
         self.happened += 1;
         self.foresee();
+    }
+
+    /// Foresees the next heartbeat of a server.
+    fn beat(&mut self) {
+        if self.told && self.costs.heartbeat > 0 {
+            self.events.push(self.now + self.costs.heartbeat, Happening::Heartbeat);
+        }
     }
 
     /// Brings what is foreseen of the devices up to date.
@@ -360,11 +396,12 @@ impl<'a> Simulation<'a> {
 }
 
 impl Queue {
-    fn new(lane: usize, unit: usize, device: usize) -> Self {
+    fn new(lane: usize, unit: usize, device: usize, priority: Priority) -> Self {
         Self {
             lane,
             unit,
             device,
+            priority,
             pending: VecDeque::new(),
             launched: VecDeque::new(),
             launched_ns: 0,
@@ -373,6 +410,7 @@ impl Queue {
             ready: false,
             empty_since: 0,
             emptied: 0,
+            seen: (0, Seen::Idle(None)),
         }
     }
 
