@@ -27,7 +27,9 @@ pub mod registry;
 mod resolve;
 mod starvation;
 mod tally;
+mod turns;
 mod unit;
+mod up;
 
 pub use engine::{Choice, Decision, Engine};
 pub use hpf::Hpf;
@@ -35,3 +37,4 @@ pub use ledger::Ledger;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use policy::{Input, Policy, Scope, Standing};
 pub use unit::{DeviceUse, Unit, UnitQueue, Units};
+pub use up::Up;

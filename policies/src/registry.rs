@@ -3,6 +3,7 @@
 use crate::hpf::Hpf;
 use crate::parameter::Parameter;
 use crate::policy::Policy;
+use crate::up::{self, Up};
 use protocol::policy::PolicyKind;
 use std::fmt::{self, Write as _};
 
@@ -38,16 +39,29 @@ impl fmt::Debug for Row {
 }
 
 /// Every policy of this build, in the order of their numbers.
-pub const POLICIES: &[Row] = &[Row {
-    kind: PolicyKind::Hpf,
-    description: "Per device, everything of the highest priority that has work runs, and the rest is suspended.",
-    advice: "For an urgent service beside batch work whose priorities are known. Not where the urgent ones have work \
-             all the time and the others shall get on nevertheless: set XSCHED_STARVATION_MS, or take FAIR.",
-    parameters: &[],
-    goes_by_priority: true,
-    conserves_work: true,
-    new: || Box::new(Hpf),
-}];
+pub const POLICIES: &[Row] = &[
+    Row {
+        kind: PolicyKind::Hpf,
+        description: "Per device, everything of the highest priority that has work runs, and the rest is suspended.",
+        advice: "For an urgent service beside batch work whose priorities are known. Not where the urgent ones have \
+                 work all the time and the others shall get on nevertheless: set XSCHED_STARVATION_MS, or take FAIR.",
+        parameters: &[],
+        goes_by_priority: true,
+        conserves_work: true,
+        new: || Box::new(Hpf),
+    },
+    Row {
+        kind: PolicyKind::Up,
+        description: "Units take turns, each for a slice as long as its utilization says.",
+        advice: "For programs, or queues of one program, that have work most of the time and shall each have a known \
+                 part of the device. Not for short urgent requests beside long work: who wakes up waits for a whole \
+                 round of turns (take FAIR or CREDIT).",
+        parameters: up::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Up>::default(),
+    },
+];
 
 /// The names of [`POLICIES`], for [`protocol::config::Config::read`].
 pub const BUILT: &[PolicyKind] = &{
@@ -107,6 +121,8 @@ mod tests {
             assert_eq!(Config::read(get, BUILT).0.policy, Some(*kind));
         }
         let error = by_name("\nFIFO").unwrap_err();
-        assert_eq!(error, r#"no policy "\nFIFO" in this build (it contains HPF)"#);
+        let names: Vec<_> = POLICIES.iter().map(|row| row.kind.name()).collect();
+        let expected = format!(r#"no policy "\nFIFO" in this build (it contains {})"#, names.join(", "));
+        assert_eq!(error, expected);
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 struct Tally {
     /// The last decision let it run.
     permitted: bool,
+    /// It was ready then.
+    ready: bool,
     waits_since: Option<Time>,
 }
 
@@ -18,6 +20,8 @@ struct Tally {
 pub(crate) struct Tallies {
     ledger: Ledger<Tally>,
     at: Time,
+    /// Somebody waited, so that a decision would have come if anybody had turned idle.
+    awaited: bool,
 }
 
 impl Tallies {
@@ -33,6 +37,8 @@ impl Tallies {
             unit.running = unit.ready;
             // While it only counts as ready it keeps others away as well.
             let (from, to) = match (unit.ready, unit.idle_since) {
+                // It may have been idle for a moment that nobody has seen.
+                (true, _) if tally.ready && self.awaited => (self.at, now),
                 (true, _) => (unit.since.max(self.at), now),
                 (false, Some(idle)) => (self.at, idle.after(linger).min(now)),
                 (false, None) => continue,
@@ -43,9 +49,11 @@ impl Tallies {
 
     /// Notes a decision.
     pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) {
+        self.awaited = false;
         for ((tally, unit), permit) in self.ledger.align(units).iter_mut().zip(units).zip(permits) {
-            tally.permitted = permit.run;
+            (tally.permitted, tally.ready) = (permit.run, unit.ready);
             let waits = unit.ready && !permit.run;
+            self.awaited |= waits;
             tally.waits_since = waits.then(|| tally.waits_since.unwrap_or(now));
         }
         self.at = now;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod play;
+pub mod shares;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
