@@ -3,6 +3,8 @@
 use crate::hpf::Hpf;
 use crate::parameter::Parameter;
 use crate::policy::Policy;
+use crate::pup::{self, Pup};
+use crate::spup::{self, Spup};
 use crate::up::{self, Up};
 use protocol::policy::PolicyKind;
 use std::fmt::{self, Write as _};
@@ -60,6 +62,28 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Up>::default(),
+    },
+    Row {
+        kind: PolicyKind::Pup,
+        description: "Processes take turns, each for a slice as long as its utilization says; a part of what falling \
+                      idle left over counts in its next turn.",
+        advice: "For several programs that shall each have a known part of the device, also where some of them pause \
+                 now and then. Not for short urgent requests beside long work: who wakes up waits for a whole round \
+                 of turns (take FAIR or CREDIT).",
+        parameters: pup::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Pup>::default(),
+    },
+    Row {
+        kind: PolicyKind::Spup,
+        description: "Processes take turns as under PUP, idle ones as well: the slice of an idle one stays unused.",
+        advice: "Where a program shall be as fast as its part of the device and never faster, whatever its \
+                 neighbours do. Not where throughput counts: what a process does not use is lost.",
+        parameters: spup::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: false,
+        new: || Box::<Spup>::default(),
     },
 ];
 

@@ -51,7 +51,9 @@ struct Turn {
     slice: i64,
     /// Its slice has been added, and its turn is not over.
     begun: bool,
-    /// What it has runs on its account, because somebody else wants one of its devices.
+    /// The last decision gave it its devices.
+    owns: bool,
+    /// What it runs too much is on its account, because somebody else wants one of its devices.
     counts: bool,
     /// Since when it has not stood in the line.
     away_since: Time,
@@ -108,11 +110,15 @@ impl Turns {
         let mut anybody = false;
         for (place, unit) in input.members() {
             let turn = &mut turns[place];
-            let ran = if rules.strict && turn.begun { elapsed } else { unit.ran };
+            let ran = match (rules.strict, turn.owns) {
+                (false, _) => unit.ran,
+                (true, true) => elapsed,
+                (true, false) => Duration::ZERO,
+            };
             // Nobody was kept waiting by what it ran too much.
             let least = if turn.counts { i64::MIN } else { turn.left.min(0) };
             turn.left = turn.left.saturating_sub(nanos(ran)).max(least);
-            turn.counts = false;
+            (turn.counts, turn.owns) = (false, false);
             turn.weight = weigh(units, unit);
             if takes_part(units, unit, rules) {
                 anybody |= unit.ready;
@@ -199,6 +205,7 @@ impl Walk<'_> {
             merit = Merit::Turn(turn.left / 1_000);
         }
         let turn = &mut self.turns[place];
+        turn.owns = !blocked;
         turn.counts = anybody && uses.iter().any(|used| self.cells[used.device].rivals > 1);
         if !blocked && turn.counts {
             // Somebody else's decision may keep it from running: then its account does not change.
