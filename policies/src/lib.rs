@@ -18,7 +18,9 @@
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
+mod cfs;
 mod engine;
+mod fair;
 mod hpf;
 mod ledger;
 pub mod parameter;
@@ -26,6 +28,7 @@ mod policy;
 mod pup;
 pub mod registry;
 mod resolve;
+mod runtime;
 mod spup;
 mod starvation;
 mod tally;
@@ -33,7 +36,9 @@ mod turns;
 mod unit;
 mod up;
 
+pub use cfs::Cfs;
 pub use engine::{Choice, Decision, Engine};
+pub use fair::Fair;
 pub use hpf::Hpf;
 pub use ledger::Ledger;
 pub use parameter::{Parameter, ParameterError, Values};

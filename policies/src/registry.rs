@@ -1,5 +1,7 @@
 //! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
 
+use crate::cfs::{self, Cfs};
+use crate::fair::{self, Fair};
 use crate::hpf::Hpf;
 use crate::parameter::Parameter;
 use crate::policy::Policy;
@@ -84,6 +86,26 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: false,
         conserves_work: false,
         new: || Box::<Spup>::default(),
+    },
+    Row {
+        kind: PolicyKind::Cfs,
+        description: "The unit that has used the least of the device runs, weighed by its priority, in short turns.",
+        advice: "For programs of equal standing, or nearly, of which some need the device now and then and shall be \
+                 served soon. Not where an urgent one shall never wait (HPF), nor where parts are known in percent (FAIR).",
+        parameters: cfs::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Cfs>::default(),
+    },
+    Row {
+        kind: PolicyKind::Fair,
+        description: "Weighted shares of the device in short turns, within one point over any second.",
+        advice: "For programs, or queues of one program, that shall each have a known part of the device at any time, \
+                 with short waits. Not where switching is dear (level 1 with long kernels): UP takes longer turns.",
+        parameters: fair::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Fair>::default(),
     },
 ];
 

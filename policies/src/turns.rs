@@ -20,11 +20,11 @@ use protocol::time::Time;
 use std::time::Duration;
 
 /// A turn with less left than this is over, in nanoseconds; the rest counts in the next one.
-const GRAIN: i64 = 10_000;
+pub(crate) const GRAIN: i64 = 10_000;
 
 /// The shortest slice, in nanoseconds, unless all slices together are no longer: switching takes hundreds of
 /// microseconds.
-const SHORTEST: u64 = 500_000;
+pub(crate) const SHORTEST: u64 = 500_000;
 
 /// What somebody has run too much is remembered up to this many nanoseconds, or four slices if that is more.
 const DEBT: i64 = 2_000_000;
@@ -320,6 +320,6 @@ fn is_wanted(unit: &Unit, used: &DeviceUse, rules: Rules) -> bool {
     used.busy && unit.ready || rules.strict
 }
 
-fn nanos(span: Duration) -> i64 {
+pub(crate) fn nanos(span: Duration) -> i64 {
     span.as_nanos().try_into().unwrap_or(i64::MAX)
 }
