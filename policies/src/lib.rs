@@ -19,6 +19,7 @@
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
 mod cfs;
+mod credit;
 mod engine;
 mod fair;
 mod hpf;
@@ -37,6 +38,7 @@ mod unit;
 mod up;
 
 pub use cfs::Cfs;
+pub use credit::Credit;
 pub use engine::{Choice, Decision, Engine};
 pub use fair::Fair;
 pub use hpf::Hpf;

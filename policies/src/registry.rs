@@ -1,6 +1,7 @@
 //! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
 
 use crate::cfs::{self, Cfs};
+use crate::credit::{self, Credit};
 use crate::fair::{self, Fair};
 use crate::hpf::Hpf;
 use crate::parameter::Parameter;
@@ -96,6 +97,18 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Cfs>::default(),
+    },
+    Row {
+        kind: PolicyKind::Credit,
+        description: "Weighted shares by credit that is handed out each period, with a boost for those who wake up, and \
+                      caps.",
+        advice: "For programs with known parts of which some answer requests: those are served at once as long as they \
+                 stay within their part. With cap 1 also where a part is a limit. Not where an urgent one may need all \
+                 of the device (HPF, SLO).",
+        parameters: credit::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Credit>::default(),
     },
     Row {
         kind: PolicyKind::Fair,

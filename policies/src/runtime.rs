@@ -387,7 +387,7 @@ impl Account {
 }
 
 /// Where the unit has work.
-fn busy<'a>(units: &'a Units, unit: &Unit) -> impl Iterator<Item = &'a DeviceUse> + use<'a> {
+pub(crate) fn busy<'a>(units: &'a Units, unit: &Unit) -> impl Iterator<Item = &'a DeviceUse> + use<'a> {
     units.uses(unit).iter().filter(|used| used.busy)
 }
 
@@ -403,6 +403,6 @@ fn take_line(lines: &mut u64) -> u64 {
     *lines
 }
 
-fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     [one, other].into_iter().flatten().min()
 }
