@@ -80,15 +80,15 @@ check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim
 	scripts/check-exports
 
-example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so
-	cargo build --release --package shim
+example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so, and gpu-sim to run it on
+	cargo build --release --package shim --package gpu-sim
 	mkdir -p target/examples
 	ln -sf libshimhip.so target/release/libshimhip.so.1
 	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I include -I examples/kernels examples/4_manual_sched/manual.hip \
 		-L target/release -Wl,--no-as-needed -lshimhip -Wl,-rpath,$(CURDIR)/target/release -o target/examples/manual
 
-example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so and what measures it
-	cargo build --release --package shim
+example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, what measures it, and gpu-sim to run it on
+	cargo build --release --package shim --package gpu-sim
 	mkdir -p target/examples
 	ln -sf libshimhip.so target/release/libshimhip.so.1
 	cc -std=c99 -O2 -Wall -Wextra -Werror -shared -fPIC -D_POSIX_C_SOURCE=200809L -I include \

@@ -77,6 +77,18 @@ static double median(std::vector<double> &times) {
   return times[times.size() / 2];
 }
 
+static const char *name_of(int code) {
+  switch (code) {
+    case GPREEMPT_EINVAL: return "GPREEMPT_EINVAL";
+    case GPREEMPT_EPERM: return "GPREEMPT_EPERM";
+    case GPREEMPT_ENOTSUP: return "GPREEMPT_ENOTSUP";
+    case GPREEMPT_ETIMEDOUT: return "GPREEMPT_ETIMEDOUT";
+    case GPREEMPT_EIO: return "GPREEMPT_EIO";
+    case GPREEMPT_EAGAIN: return "GPREEMPT_EAGAIN";
+    default: return "no code of gpreempt_poc.h";
+  }
+}
+
 static int verdict(const char *what, std::vector<double> &times, double limit) {
   const double middle = median(times), worst = times.back();
   printf("%-10s median %7.3f ms  longest %7.3f ms  limit %4.0f ms: %s\n", what, middle, worst, limit,
@@ -119,7 +131,8 @@ int main(int argc, char **argv) {
       exit(1);
     }
     if (answer.code != 0) {
-      fprintf(stderr, "%s: %d\n", what == 's' ? "gpreempt_suspend_queues" : "gpreempt_resume_queues", answer.code);
+      fprintf(stderr, "%s: %d (%s)\n", what == 's' ? "gpreempt_suspend_queues" : "gpreempt_resume_queues", answer.code,
+              name_of(answer.code));
       exit(1);
     }
   };

@@ -529,5 +529,4 @@ fn put_percentage(argument: &mut [u8], percentage: u32) {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
 mod tests;

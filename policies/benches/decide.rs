@@ -7,11 +7,12 @@ use policies::registry::Row;
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::hint::{ProcessHints, QueueHints};
+use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::hint::black_box;
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 /// A fixed sequence that looks random.
@@ -30,7 +31,7 @@ fn queue(id: u64, device: u64, seed: u64) -> QueueStatus {
         queue: QueueId(id),
         device: DeviceId(device as u32),
         priority: Priority::try_from(priority).expect("in range"),
-        hints: QueueHints::default(),
+        hints: queue_hints(seed),
         level: PreemptLevel::Block,
         activity,
         counts: Counts::default(),
@@ -39,6 +40,24 @@ fn queue(id: u64, device: u64, seed: u64) -> QueueStatus {
 
 fn queues(list: Vec<QueueStatus>) -> Queues {
     Queues::try_from(list).expect("distinct names")
+}
+
+/// Hints, so that each policy finds what it goes by.
+fn queue_hints(seed: u64) -> QueueHints {
+    let [lax, critical] = [-5i64, 5].map(|priority| priority.try_into().expect("in range"));
+    let laxity = Laxity { us: scatter(seed + 3) % 1_000_000, lax, critical };
+    let deadline_us = NonZeroU64::new(scatter(seed + 5) % 1_000_000).filter(|_| !seed.is_multiple_of(3));
+    QueueHints { deadline_us, laxity: (seed % 5 > 2).then_some(laxity), ..QueueHints::default() }
+}
+
+/// Half of the processes belong to jobs of four.
+fn process_hints(client: u64) -> ProcessHints {
+    ProcessHints {
+        job: NonZeroU64::new(client / 8).filter(|_| !client.is_multiple_of(2)),
+        window: client == 1,
+        nice: (client % 40) as i8 - 20,
+        ..ProcessHints::default()
+    }
 }
 
 /// Queues of one process, spread over the devices.
@@ -54,7 +73,7 @@ fn global(units: u64, devices: u64) -> Status {
         Gang {
             client: ClientId(client),
             pid: Pid(client as u32),
-            hints: ProcessHints::default(),
+            hints: process_hints(client),
             queues: queues(list),
         }
     };

@@ -152,6 +152,11 @@ impl Policy for Credit {
         self.capped = values.get(CAP.name) >= 0.5;
     }
 
+    /// Under a cap counts what a unit runs also while nobody waits for it.
+    fn hears_idle(&self) -> bool {
+        self.capped
+    }
+
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
         let units = input.units;
         self.cells.clear();

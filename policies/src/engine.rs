@@ -89,6 +89,9 @@ pub struct Engine {
     starvation: Starvation,
     units: Units,
     tallies: Tallies,
+    /// What devices drew when they were read.
+    meters: Vec<(DeviceId, u64, Time)>,
+    power: Vec<Option<(u64, Time)>>,
     rules: Vec<(usize, usize)>,
     standings: Vec<Vec<Standing>>,
     resolver: Resolver,
@@ -108,6 +111,8 @@ impl Engine {
             starvation: Starvation::default(),
             units: Units::default(),
             tallies: Tallies::default(),
+            meters: Vec::new(),
+            power: Vec::new(),
             rules: Vec::new(),
             standings: Vec::new(),
             resolver: Resolver::default(),
@@ -155,6 +160,19 @@ impl Engine {
         self.tallies.forget();
     }
 
+    /// How often somebody wants to know what the devices draw; nothing if nobody does.
+    pub fn reads_power(&self) -> Option<Duration> {
+        self.seats.iter().filter_map(|seat| seat.policy.reads_power()).min()
+    }
+
+    /// What a device drew at this moment, in milliwatts; averaged over whatever time the driver takes.
+    pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
+        match self.meters.iter_mut().find(|(known, ..)| *known == device) {
+            Some(meter) => *meter = (device, milliwatts, at),
+            None => self.meters.push((device, milliwatts, at)),
+        }
+    }
+
     /// Whether a decision is wanted whenever a queue turns idle, also if nobody waits for that.
     pub fn hears_idle(&self) -> bool {
         self.seats.iter().any(|seat| seat.policy.hears_idle())
@@ -172,12 +190,18 @@ impl Engine {
         let settles = self.units.gather(status, now, self.linger, &self.tallies);
         self.assign();
         let mut wake = settles;
+        let meter = |device: &DeviceId| {
+            let meter = self.meters.iter().find(|(known, ..)| known == device);
+            meter.map(|&(_, milliwatts, at)| (milliwatts, at))
+        };
+        self.power.clear();
+        self.power.extend(self.units.devices().iter().map(meter));
         let all = self.units.all();
         self.standings.resize_with(self.seats.len(), Vec::new);
         for (seat, standings) in self.seats.iter_mut().zip(&mut self.standings) {
             standings.clear();
             standings.resize(all.len(), Standing::new(0, Merit::Priority(Priority::DEFAULT)));
-            let input = Input { units: &self.units, members: &seat.members, now };
+            let input = Input { units: &self.units, members: &seat.members, power: &self.power, now };
             wake = earlier(wake, seat.policy.rank(input, standings));
         }
         let counts = |place: usize| {
@@ -192,10 +216,12 @@ impl Engine {
             standings: &self.standings,
             rules: &self.rules,
             starved: self.starvation.starved(),
+            feeds: self.starvation.is_on(),
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        self.tallies.note(all, &self.permits, now);
+        let heard = self.hears_idle();
+        self.tallies.note(self.units.all(), &self.permits, now, heard);
         self.operations.clear();
         let units = all.iter().zip(&self.permits);
         self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));

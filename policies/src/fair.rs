@@ -75,6 +75,11 @@ impl Policy for Fair {
         self.strict = values.get(CONSERVE.name) < 0.5;
     }
 
+    /// Where nobody gets more than its part counts what a unit runs also while nobody waits for it.
+    fn hears_idle(&self) -> bool {
+        self.strict
+    }
+
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
         let rules = Rules { slice: self.slice, by_weight: true, credit: Duration::ZERO, strict: self.strict };
         self.runtimes.rank(input, standings, rules, |units, unit| utilization(units, unit) * PERCENT)

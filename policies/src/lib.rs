@@ -11,21 +11,35 @@
 //!
 //! # Rooms
 //! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
-//! can be set of one · `registry` the table of the policies that are built · `resolve` ranks to permissions, gangs and jobs
+//! can be set of one · `deadline` by when work should be done · `registry` the table of the policies that are built ·
+//! `named` policies as people name them · `resolve` ranks to permissions, gangs and jobs
 //! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
-//! operations out.
+//! operations out · [`forecast`] when a queue's next work arrives.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
+mod awf;
 mod cfs;
+mod chpf;
 mod credit;
+mod deadline;
+mod edf;
 mod engine;
 mod fair;
+pub mod forecast;
+mod gang;
+mod hhpf;
 mod hpf;
+mod jobs;
+mod kedf;
+mod lax;
 mod ledger;
+mod mlfq;
+pub mod named;
 pub mod parameter;
 mod policy;
+mod power;
 mod pup;
 pub mod registry;
 mod resolve;
@@ -37,12 +51,20 @@ mod turns;
 mod unit;
 mod up;
 
+pub use awf::Awf;
 pub use cfs::Cfs;
+pub use chpf::Chpf;
 pub use credit::Credit;
+pub use edf::Edf;
 pub use engine::{Choice, Decision, Engine};
 pub use fair::Fair;
+pub use gang::Gang;
+pub use hhpf::Hhpf;
 pub use hpf::Hpf;
+pub use kedf::Kedf;
+pub use lax::Lax;
 pub use ledger::Ledger;
+pub use mlfq::Mlfq;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use policy::{Input, Policy, Scope, Standing};
 pub use pup::Pup;

@@ -2,9 +2,11 @@
 
 use crate::parameter::Values;
 use crate::unit::{Unit, Units};
+use protocol::ids::QueueId;
 use protocol::operation::{Bar, Merit};
 use protocol::time::Time;
 use std::fmt;
+use std::time::Duration;
 
 /// What a decision is made from. What users hint stands in the units, as attributes that go with them.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +15,9 @@ pub struct Input<'a> {
     pub units: &'a Units,
     /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
     pub members: &'a [usize],
+    /// What each of [`Units::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
+    /// reads it.
+    pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,
 }
@@ -32,6 +37,8 @@ pub struct Standing {
     pub rank: i64,
     /// What the rank comes from, for people.
     pub merit: Merit,
+    /// The queue that it comes from; with nothing it is [`Unit::lead`].
+    pub lead: Option<QueueId>,
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
     pub range: Option<(i64, i64)>,
@@ -47,7 +54,7 @@ pub struct Standing {
 impl Standing {
     /// One that only ranks.
     pub fn new(rank: i64, merit: Merit) -> Self {
-        Self { rank, merit, range: None, bar: None, job: None, reserves: false }
+        Self { rank, merit, lead: None, range: None, bar: None, job: None, reserves: false }
     }
 }
 
@@ -88,6 +95,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Who competes with whom.
     fn scope(&self) -> Scope {
         Scope::Device
+    }
+
+    /// How often it wants to know what its devices draw; nothing if it does not.
+    fn reads_power(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that.

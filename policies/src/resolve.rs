@@ -20,7 +20,8 @@
 //! outranks nobody there, unless it reserves.
 //!
 //! # Jobs
-//! Units of one job are taken together, with all their devices and the highest of their ranks.
+//! Units of one job are taken together, with all their devices and the highest of their ranks. An idle member runs only if
+//! those with work do, so that no part of a job begins alone; if none has work, all of them may begin or none.
 //!
 //! # Several policies
 //! Ranks of different policies do not compare. A unit with devices of several has on each the rank that the device's
@@ -34,11 +35,12 @@
 //!
 //! # The limit
 //! Cleared for a unit if nobody on its devices, idle or not and itself included, could have a rank above the lowest that
-//! it could have itself ([`Standing::range`]). Set for a unit that has no queue yet: nothing is known of it.
+//! it could have itself ([`Standing::range`]), and nobody else is there where whoever waits gets a turn. Set for a unit that has no queue yet: nothing is known of it.
 //!
 //! # Cost
 //! One sort of the ready units, and a few passes over the devices of all.
 
+use crate::jobs::Jobs;
 use crate::policy::Standing;
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::bounds::Priority;
@@ -55,6 +57,8 @@ pub(crate) struct Ranked<'a> {
     pub rules: &'a [(usize, usize)],
     /// For each unit, for how many milliseconds it had waited when it got its turn for that.
     pub starved: &'a [Option<u64>],
+    /// Whether whoever waits gets such a turn.
+    pub feeds: bool,
 }
 
 /// Memory of the resolution, kept for the next.
@@ -68,8 +72,10 @@ pub(crate) struct Resolver {
     claims: Vec<Option<(i64, usize)>>,
     /// For each device the highest rank that anybody could have there.
     ceilings: Vec<i64>,
-    /// The jobs that want a device, with the highest rank of each.
-    jobs: Vec<(u64, i64)>,
+    /// For each device how many units use it.
+    crowds: Vec<usize>,
+    jobs: Jobs,
+    /// The members of a job that want a device.
     together: Vec<usize>,
 }
 
@@ -83,11 +89,18 @@ impl Resolver {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend((0..all.len()).filter(|&place| ranked.wants(place)));
-        self.note_ranks(ranked, &order);
+        let members = (0..all.len()).filter_map(|place| Some((ranked.job(place)?, place)));
+        self.jobs.note(members, all.len());
+        self.note_ranks(ranked);
         order.sort_unstable_by_key(|&place| {
             let unit = &all[place];
             (ranked.policy(place), Reverse(self.ranks[place]), unit.since, unit.id)
         });
+        for &place in order.iter().rev() {
+            if let Some(job) = self.jobs.of(place) {
+                self.jobs.job(job).first = Some(place);
+            }
+        }
         if ranked.standings.len() > 1 && order.iter().any(|&place| ranked.spans(place)) {
             self.resolve_spanning(ranked, &order, permits);
         } else {
@@ -104,6 +117,7 @@ impl Resolver {
             };
             permits[place] = self.permit(ranked, place, blocked);
         }
+        self.hold_idle_members(ranked, permits);
         self.order = order;
     }
 
@@ -116,9 +130,10 @@ impl Resolver {
         permits: &mut [Permit],
     ) {
         for &place in order.iter().filter(|place| takes(**place)) {
-            match ranked.own(place).job.filter(|_| !ranked.spans(place)) {
+            match self.jobs.of(place) {
                 None => self.take_one(ranked, place, permits),
-                Some(job) => self.resolve_job(ranked, order, place, job, permits),
+                Some(job) if self.jobs.job(job).first == Some(place) => self.take_job(ranked, job, permits),
+                Some(_) => {}
             }
         }
     }
@@ -151,63 +166,69 @@ impl Resolver {
         }
     }
 
-    /// All of a job that want a device, when the first of them is met.
-    fn resolve_job(
-        &mut self,
-        ranked: &Ranked<'_>,
-        order: &[usize],
-        first: usize,
-        job: u64,
-        permits: &mut [Permit],
-    ) {
+    /// Takes all of a job that want a device.
+    fn take_job(&mut self, ranked: &Ranked<'_>, job: usize, permits: &mut [Permit]) {
         let mut together = std::mem::take(&mut self.together);
         together.clear();
-        let belongs = |&place: &usize| ranked.own(place).job == Some(job) && !ranked.spans(place);
-        together.extend(order.iter().copied().filter(belongs));
-        if together.first() == Some(&first) {
-            let blocked = together.iter().copied().find(|&place| self.blocked(ranked, place).is_some());
-            let other = blocked.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
-            for &place in &together {
-                let reason = self.blocked(ranked, place).or(other);
-                permits[place] = self.permit(ranked, place, reason);
-            }
-            if blocked.is_none() {
-                together.iter().for_each(|&place| self.claim(ranked, place));
-            }
+        together.extend(self.jobs.places(job).filter(|&place| ranked.wants(place)));
+        let blocked = together.iter().copied().find(|&place| self.blocked(ranked, place).is_some());
+        let other = blocked.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
+        for &place in &together {
+            let reason = self.blocked(ranked, place).or(other);
+            permits[place] = self.permit(ranked, place, reason);
+        }
+        if blocked.is_none() {
+            together.iter().for_each(|&place| self.claim(ranked, place));
         }
         self.together = together;
     }
 
-    /// With which rank each unit is taken.
-    fn note_ranks(&mut self, ranked: &Ranked<'_>, order: &[usize]) {
-        self.ranks.clear();
-        self.ranks.extend((0..ranked.units.all().len()).map(|place| ranked.rank(place, ranked.own(place))));
-        self.jobs.clear();
-        for &place in order {
-            let Some(job) = ranked.own(place).job else { continue };
-            match self.jobs.iter_mut().find(|(known, _)| *known == job) {
-                Some((_, rank)) => *rank = self.ranks[place].max(*rank),
-                None => self.jobs.push((job, self.ranks[place])),
+    /// Who has no work waits with the job.
+    fn hold_idle_members(&self, ranked: &Ranked<'_>, permits: &mut [Permit]) {
+        for job in 0..self.jobs.len() {
+            let places = self.jobs.places(job);
+            let idle = !places.clone().any(|place| ranked.wants(place));
+            let stopped = places.clone().find(|&place| (idle || ranked.wants(place)) && !permits[place].run);
+            let Some(stopped) = stopped else { continue };
+            let reason = Reason::Job { pid: ranked.units.all()[stopped].pid };
+            for place in places {
+                if permits[place].run {
+                    permits[place] = self.permit(ranked, place, Some(reason));
+                }
             }
         }
-        for &place in order {
-            let Some(job) = ranked.own(place).job else { continue };
-            if let Some((_, rank)) = self.jobs.iter().find(|(known, _)| *known == job) {
-                self.ranks[place] = *rank;
-            }
+    }
+
+    /// With which rank each unit is taken.
+    fn note_ranks(&mut self, ranked: &Ranked<'_>) {
+        self.ranks.clear();
+        self.ranks.extend((0..ranked.units.all().len()).map(|place| ranked.rank(place, ranked.own(place))));
+        for job in 0..self.jobs.len() {
+            let wanting = self.jobs.places(job).filter(|&place| ranked.wants(place));
+            let Some(rank) = wanting.clone().map(|place| self.ranks[place]).max() else { continue };
+            wanting.for_each(|place| self.ranks[place] = rank);
         }
     }
 
     fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
         self.ceilings.clear();
         self.ceilings.resize(ranked.rules.len(), i64::MIN);
+        self.crowds.clear();
+        self.crowds.resize(ranked.rules.len(), 0);
         for (place, unit) in ranked.units.all().iter().enumerate() {
             for used in ranked.units.uses(unit) {
                 let (standing, cell) = ranked.on(place, used);
                 let ceiling = standing.range.map_or(i64::MAX, |(_, ceiling)| ceiling);
                 self.ceilings[cell] = ceiling.max(self.ceilings[cell]);
+                self.crowds[cell] += 1;
             }
         }
+    }
+
+    /// The rank of a unit on a device where it stands there. A member of a job has that of the job.
+    fn rank_on(&self, ranked: &Ranked<'_>, place: usize, standing: &Standing) -> i64 {
+        let own = ranked.rank(place, standing);
+        if self.jobs.of(place).is_some() { own.max(self.ranks[place]) } else { own }
     }
 
     /// Keeps its devices for the unit, where it has work, or all if it reserves.
@@ -216,7 +237,7 @@ impl Resolver {
         let uses = ranked.units.uses(&ranked.units.all()[place]);
         for used in uses.iter().filter(|used| used.busy || reserves) {
             let (standing, cell) = ranked.on(place, used);
-            let rank = ranked.rank(place, standing);
+            let rank = self.rank_on(ranked, place, standing);
             let claim = &mut self.claims[cell];
             if claim.is_none_or(|(highest, _)| highest < rank) {
                 *claim = Some((rank, place));
@@ -231,9 +252,7 @@ impl Resolver {
         for used in ranked.units.uses(&all[place]) {
             let (standing, cell) = ranked.on(place, used);
             let Some((rank, holder)) = self.claims[cell] else { continue };
-            // A member of a job has the rank of the job.
-            let own = ranked.rank(place, standing);
-            let own = if standing.job.is_some() { own.max(self.ranks[place]) } else { own };
+            let own = self.rank_on(ranked, place, standing);
             if rank > first.map_or(own, |(highest, ..)| highest.max(own)) {
                 first = Some((rank, holder, used));
             }
@@ -245,7 +264,8 @@ impl Resolver {
             };
             let rival = &all[holder];
             let device = ranked.units.devices()[used.device];
-            let by = Rival { pid: rival.pid, queue: rival.lead, device, merit: merit(holder) };
+            let queue = ranked.on(holder, used).0.lead.unwrap_or(rival.lead);
+            let by = Rival { pid: rival.pid, queue, device, merit: merit(holder) };
             Reason::Outranked { by, own: merit(place) }
         })
     }
@@ -255,7 +275,9 @@ impl Resolver {
         let uses = ranked.units.uses(unit);
         let could_be_outranked = |used: &DeviceUse| {
             let (standing, cell) = ranked.on(place, used);
-            standing.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor)
+            let by_rank = standing.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor);
+            // Who has waited for too long outranks everybody.
+            by_rank || ranked.feeds && self.crowds[cell] > 1
         };
         let limit = uses.is_empty() || uses.iter().any(could_be_outranked);
         let free = match ranked.starved[place] {
@@ -280,6 +302,13 @@ impl Ranked<'_> {
     fn spans(&self, place: usize) -> bool {
         let uses = self.units.uses(&self.units.all()[place]);
         self.standings.len() > 1 && uses.iter().any(|used| self.rules[used.device].0 != self.policy(place))
+    }
+
+    /// The job of a unit; one that never runs, that is withheld or that has devices of several policies has none.
+    fn job(&self, place: usize) -> Option<u64> {
+        let job = self.own(place).job?;
+        let belongs = executes(&self.units.all()[place]) && !self.spans(place) && self.bar(place).is_none();
+        belongs.then_some(job)
     }
 
     /// Where a unit stands with the policy that it is taken with.

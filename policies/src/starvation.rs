@@ -65,6 +65,11 @@ impl Starvation {
         wake
     }
 
+    /// Whether there is a limit.
+    pub fn is_on(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// For each unit for how many milliseconds it had waited, if it has its turn.
     pub fn starved(&self) -> &[Option<u64>] {
         &self.starved

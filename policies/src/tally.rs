@@ -10,7 +10,7 @@ use std::time::Duration;
 struct Tally {
     /// The last decision let it run.
     permitted: bool,
-    /// It was ready then.
+    /// It counted as having work then.
     ready: bool,
     waits_since: Option<Time>,
 }
@@ -20,12 +20,16 @@ struct Tally {
 pub(crate) struct Tallies {
     ledger: Ledger<Tally>,
     at: Time,
-    /// Somebody waited, so that a decision would have come if anybody had turned idle.
-    awaited: bool,
+    /// There is a decision whenever a unit turns idle.
+    heard: bool,
 }
 
 impl Tallies {
     /// Says what each unit has had since the last decision.
+    ///
+    /// If there is a decision whenever a unit turns idle, as there is while somebody waits, one that had work at the last
+    /// and has other work now went from one to the other without a gap that counts. Otherwise it may have been idle for
+    /// long.
     pub fn tell(&self, units: &mut [Unit], now: Time, linger: Duration) {
         for (place, unit) in units.iter_mut().enumerate() {
             let tally = self.ledger.get(place, unit.id);
@@ -37,8 +41,7 @@ impl Tallies {
             unit.running = unit.ready;
             // While it only counts as ready it keeps others away as well.
             let (from, to) = match (unit.ready, unit.idle_since) {
-                // It may have been idle for a moment that nobody has seen.
-                (true, _) if tally.ready && self.awaited => (self.at, now),
+                (true, _) if self.heard && tally.ready => (self.at, now),
                 (true, _) => (unit.since.max(self.at), now),
                 (false, Some(idle)) => (self.at, idle.after(linger).min(now)),
                 (false, None) => continue,
@@ -47,16 +50,16 @@ impl Tallies {
         }
     }
 
-    /// Notes a decision.
-    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) {
-        self.awaited = false;
+    /// Notes a decision, and whether the next comes at the latest when a unit turns idle.
+    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time, heard: bool) {
         for ((tally, unit), permit) in self.ledger.align(units).iter_mut().zip(units).zip(permits) {
-            (tally.permitted, tally.ready) = (permit.run, unit.ready);
+            tally.permitted = permit.run;
+            tally.ready = unit.ready;
             let waits = unit.ready && !permit.run;
-            self.awaited |= waits;
             tally.waits_since = waits.then(|| tally.waits_since.unwrap_or(now));
         }
         self.at = now;
+        self.heard = heard || units.iter().zip(permits).any(|(unit, permit)| unit.ready && !permit.run);
     }
 
     /// Somebody else has decided meanwhile: nothing is known of who ran.

@@ -3,8 +3,8 @@
 mod common;
 
 use common::play::{Actor, MS, Stage, US, Work, play};
-use common::shares::{engine, error, every, late, longest_wait, percents, ran};
-use common::{gang, global, queue};
+use common::shares::{error, every, late, longest_wait, percents, ran};
+use common::{engine, gang, global, queue};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
@@ -53,11 +53,8 @@ fn who_had_the_device_alone_does_not_pay_for_it_and_who_slept_has_no_credit() {
         let alone = play(&mut engine, &actors[..2], Stage::until(4_000 * MS));
         let [one, other] = [0, 1].map(|place| ran(&alone, place, 3_000 * MS, 4_000 * MS));
         assert!(one.abs_diff(other) <= 4 * MS, "{one} {other}");
-        let both = play(
-            &mut common::shares::engine(CFS, &[("sleeper-us", sleeper)]),
-            &actors,
-            Stage::until(4_000 * MS),
-        );
+        let both =
+            play(&mut common::engine(CFS, &[("sleeper-us", sleeper)]), &actors, Stage::until(4_000 * MS));
         let late = ran(&both, 1, 3_000 * MS, 3_060 * MS);
         assert!(late <= 24 * MS, "a third of 60 ms, and a turn or two: {late}");
     }

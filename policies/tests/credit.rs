@@ -4,10 +4,9 @@ mod common;
 
 use common::play::{Actor, MS, Stage, US, Work, play};
 use common::shares::{
-    actor, engine, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds,
-    weights,
+    actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
-use common::{gang, global, queue};
+use common::{engine, gang, global, queue};
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;

@@ -52,6 +52,10 @@ fn scene(kind: PolicyKind) -> Vec<(&'static str, Actor)> {
             };
             deadline(&mut urgent, 12);
             deadline(&mut steady, 30);
+            if kind == PolicyKind::Edf {
+                // So that one sees when the slack is used up.
+                batch.queues[0].priority = 1.try_into().unwrap();
+            }
         }
         PolicyKind::Lax => {
             let [lax, critical] = [-1, 5].map(|priority: i64| priority.try_into().unwrap());

@@ -4,9 +4,9 @@ mod common;
 
 use common::play::{Actor, MS, Stage, US, Work, play};
 use common::shares::{
-    actor, engine, error, every, late, longest_wait, percents, ran, saturating, ten_seconds, weights,
+    actor, error, every, late, longest_wait, percents, ran, saturating, ten_seconds, weights,
 };
-use common::{gang, global, queue};
+use common::{engine, gang, global, queue};
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;

@@ -48,6 +48,23 @@ fn who_waits_for_the_limit_runs_for_a_tenth_of_it() {
 }
 
 #[test]
+fn whoever_can_be_interrupted_by_the_hungry_is_limited() {
+    let status = common::global(vec![
+        common::gang(1, vec![common::queue(1, 1, 5, true)]),
+        common::gang(2, vec![common::queue(1, 1, 0, false)]),
+        common::gang(3, vec![common::queue(1, 2, 0, true)]),
+    ]);
+    let limits = |engine: &mut Engine| {
+        let operations = engine.decide(&status, protocol::time::Time(MS)).operations;
+        operations.iter().map(|operation| operation.permit.limit).collect::<Vec<_>>()
+    };
+    let mut engine = hpf();
+    assert_eq!(limits(&mut engine), [false, true, false]);
+    engine.set_starvation(Some(Duration::from_millis(100)));
+    assert_eq!(limits(&mut engine), [true, true, false]);
+}
+
+#[test]
 fn a_device_has_its_own_policy_until_it_has_none() {
     let mut engine = hpf();
     let choice = Choice::new(registry::DEFAULT);

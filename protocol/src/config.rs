@@ -16,6 +16,7 @@ use crate::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 use variables::Expected;
 
 /// Who decides which queues run (`XSCHED_SCHEDULER`).
@@ -136,6 +137,8 @@ pub struct Config {
     pub policy: Option<PolicyKind>,
     /// The queues that are created without being asked for.
     pub auto: AutoXQueue,
+    /// After how many milliseconds of waiting nobody waits on, under policies that go by priority; 0 for never.
+    pub starvation_ms: u64,
     /// Flags of each suspension.
     pub suspend: SuspendFlags,
     /// The real HIP runtime, if not to be searched for.
@@ -170,6 +173,7 @@ impl Default for Config {
                 k_deadline: None,
                 laxity_us: None,
             },
+            starvation_ms: 0,
             suspend: SuspendFlags::default(),
             hip_lib: None,
             kfd_mechanism: KfdMechanism::Auto,
@@ -206,6 +210,11 @@ impl Config {
             }
         }
         (config, errors)
+    }
+
+    /// The limit of the guard against starvation; nothing while it is off.
+    pub fn starvation(&self) -> Option<Duration> {
+        (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms))
     }
 
     /// The scheduler that counts: a policy in the environment forces the local one.

@@ -1,15 +1,23 @@
 //! What a person asks a server for, through `xcli`: requests and replies, as JSON in frames of the kinds
 //! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may ask several times, one after the other.
 
+mod hints;
+mod policies;
+
+pub use hints::{Said, Target};
+pub use policies::{Parameter, Policies, Policy, Ruling};
+
 use crate::codes::PreemptLevel;
+use crate::hint::ProcessHints;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::operation::Permit;
 use crate::outside::{Fates, Held, Snapshot};
 use crate::status::QueueStatus;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
 /// A question or an order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Who is connected, and what everybody does. Answered by [`Reply::List`].
@@ -18,6 +26,24 @@ pub enum Request {
     Off,
     /// Lets the policy decide again. Answered by [`Reply::Done`].
     On,
+    /// Which policies there are, and which decide. Answered by [`Reply::Policies`].
+    Policies,
+    /// Lets a policy decide from now on. Answered by [`Reply::Done`].
+    SetPolicy(Ruling),
+    /// Takes a device's own policy away, so that the one of all devices decides there. Answered by [`Reply::Done`], also if
+    /// it had none.
+    ResetPolicy {
+        /// The device.
+        device: DeviceId,
+    },
+    /// Tells the policy something about programs that run; all of it, or nothing if anything cannot be. Answered by
+    /// [`Reply::Done`].
+    Hint {
+        /// About whom.
+        of: Target,
+        /// What.
+        said: Vec<Said>,
+    },
     /// The asking process is, or becomes, a program that will connect as a client sooner or later: until it ends, the
     /// server counts as used, also when this connection is closed. Answered by [`Reply::Done`].
     Expect,
@@ -45,11 +71,13 @@ pub enum Request {
 }
 
 /// An answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// To [`Request::List`].
     List(List),
+    /// To [`Request::Policies`].
+    Policies(Policies),
     /// To [`Request::Hold`] and [`Request::Release`].
     Fates(Fates),
     /// To [`Request::Snapshot`].
@@ -61,7 +89,7 @@ pub enum Reply {
 }
 
 /// Everything that a server knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct List {
     /// The server.
     pub server: Server,
@@ -73,12 +101,18 @@ pub struct List {
 }
 
 /// A server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Its process.
     pub pid: Pid,
-    /// The name of the policy.
+    /// When this was so, on the server's `CLOCK_MONOTONIC`, as all times here.
+    #[serde(default)]
+    pub now: Time,
+    /// The name of the policy of all devices.
     pub policy: String,
+    /// What decides where: that policy with its parameters, then those of single devices.
+    #[serde(default)]
+    pub policies: Vec<Ruling>,
     /// Whether the policy decides; if not, everybody runs ([`Request::Off`]).
     pub on: bool,
     /// Milliseconds since it started.
@@ -96,8 +130,14 @@ pub struct Client {
     pub pid: Pid,
     /// The program's name.
     pub name: String,
+    /// What is said of it.
+    #[serde(default)]
+    pub hints: ProcessHints,
     /// What it may do, and why.
     pub permit: Permit,
+    /// Since when it may run, or may not.
+    #[serde(default)]
+    pub since: Time,
     /// Why, in words: "nobody of higher priority runs on its devices".
     pub reason: String,
     /// Whether it has yielded: it is stopped, traced or held from outside, and counts as idle.

@@ -16,7 +16,7 @@ use std::fmt;
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GIVW";
 /// The version of frames, messages and shared pages together: both sides must have the same one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of a header.
 pub const HEADER: usize = 12;
 /// The most payload that a server takes from anybody, in bytes.

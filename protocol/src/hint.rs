@@ -76,6 +76,34 @@ pub struct ProcessHints {
     pub nice: i8,
 }
 
+impl QueueHints {
+    /// Takes over what has changed in what a program says, and leaves alone what others have said of the rest.
+    pub fn follow(&mut self, before: &Self, after: &Self) {
+        follow(&mut self.utilization, &before.utilization, &after.utilization);
+        follow(&mut self.deadline_us, &before.deadline_us, &after.deadline_us);
+        follow(&mut self.laxity, &before.laxity, &after.laxity);
+        follow(&mut self.arrival, &before.arrival, &after.arrival);
+        follow(&mut self.preemptible, &before.preemptible, &after.preemptible);
+    }
+}
+
+impl ProcessHints {
+    /// As [`QueueHints::follow`]; the nice value is nobody's to say.
+    pub fn follow(&mut self, before: &Self, after: &Self) {
+        follow(&mut self.utilization, &before.utilization, &after.utilization);
+        follow(&mut self.timeslice, &before.timeslice, &after.timeslice);
+        follow(&mut self.k_deadline, &before.k_deadline, &after.k_deadline);
+        follow(&mut self.window, &before.window, &after.window);
+        follow(&mut self.job, &before.job, &after.job);
+    }
+}
+
+fn follow<T: Copy + PartialEq>(value: &mut T, before: &T, after: &T) {
+    if before != after {
+        *value = *after;
+    }
+}
+
 impl Default for QueueHints {
     fn default() -> Self {
         Self {
@@ -98,5 +126,27 @@ impl Default for ProcessHints {
             job: None,
             nice: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_says_anew_counts_and_what_others_said_of_the_rest_stays() {
+        let share = |percent| Utilization::try_from(percent).unwrap();
+        let before = QueueHints { utilization: share(30), ..QueueHints::default() };
+        let after = QueueHints { deadline_us: NonZeroU64::new(500), ..before };
+        // Somebody else has changed the share and the deadline meanwhile.
+        let mut hints = QueueHints { utilization: share(70), deadline_us: NonZeroU64::new(9), ..before };
+        hints.follow(&before, &after);
+        assert_eq!(hints, QueueHints { utilization: share(70), ..after });
+
+        let before = ProcessHints::default();
+        let after = ProcessHints { job: NonZeroU64::new(4), ..before };
+        let mut hints = ProcessHints { window: true, nice: 5, ..before };
+        hints.follow(&before, &after);
+        assert_eq!(hints, ProcessHints { window: true, nice: 5, ..after });
     }
 }

@@ -10,12 +10,14 @@
 //! the server; or [`ToClient::Refused`], and closes. From then on only the client speaks, of its queues, until one of
 //! them closes.
 
-use crate::bounds::Priority;
+use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
 use crate::frame::Frame;
+use crate::hint::{Laxity, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, QueueId};
 use crate::time::Time;
 use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// Kind of a frame whose payload is a `control::Request` in JSON.
 pub const REQUEST: u16 = 0x201;
@@ -32,8 +34,15 @@ const QUEUE_DESTROYED: u16 = 3;
 const PRIORITY: u16 = 4;
 const LEVEL: u16 = 5;
 const PREEMPTION: u16 = 6;
+const QUEUE_HINTS: u16 = 7;
+const PROCESS_HINTS: u16 = 8;
 const WELCOME: u16 = 0x101;
 const REFUSED: u16 = 0x102;
+
+/// Of a queue's hints: there is a laxity, an arrival; it may be suspended while it has work.
+const LAXITY: u32 = 1;
+const ARRIVAL: u32 = 2;
+const PREEMPTIBLE: u32 = 4;
 
 /// What a client says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +85,19 @@ pub enum ToServer {
         queue: QueueId,
         /// Its new level.
         level: PreemptLevel,
+    },
+    /// What else is said of a queue from now on, in the place of what was said before. Until it is said: nothing, which is
+    /// the default of [`QueueHints`].
+    QueueHints {
+        /// Which one.
+        queue: QueueId,
+        /// What holds from now on; the arrival by the server's clock.
+        hints: QueueHints,
+    },
+    /// What is said of the process from now on, likewise. Its nice value is not carried: the server finds it out.
+    ProcessHints {
+        /// What holds from now on.
+        hints: ProcessHints,
     },
     /// How deep a suspension of the whole process reaches from now on. Until it is said: [`PreemptLevel::Block`].
     Preemption {
@@ -152,6 +174,15 @@ impl ToServer {
                 to.extend_from_slice(&level.number().to_le_bytes());
                 LEVEL
             }
+            Self::QueueHints { queue, hints } => {
+                to.extend_from_slice(&queue.0.to_le_bytes());
+                put_queue_hints(&mut to, hints);
+                QUEUE_HINTS
+            }
+            Self::ProcessHints { hints } => {
+                put_process_hints(&mut to, hints);
+                PROCESS_HINTS
+            }
             Self::Preemption { in_force, how } => {
                 to.extend_from_slice(&in_force.number().to_le_bytes());
                 put_text(&mut to, how);
@@ -182,6 +213,8 @@ impl ToServer {
             QUEUE_DESTROYED => Self::QueueDestroyed { queue: QueueId(from.u64()?) },
             PRIORITY => Self::Priority { queue: QueueId(from.u64()?), priority: from.priority()? },
             LEVEL => Self::Level { queue: QueueId(from.u64()?), level: from.level()? },
+            QUEUE_HINTS => Self::QueueHints { queue: QueueId(from.u64()?), hints: from.queue_hints()? },
+            PROCESS_HINTS => Self::ProcessHints { hints: from.process_hints()? },
             PREEMPTION => Self::Preemption { in_force: from.level()?, how: from.text()? },
             _ => return None,
         })
@@ -226,6 +259,33 @@ impl ToClient {
     }
 }
 
+/// Which of the optional ones there are, the share, the deadline (0 for none), laxity with both priorities, arrival.
+fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
+    let QueueHints { utilization, deadline_us, laxity, arrival, preemptible } = *hints;
+    let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+    let flags =
+        flag(laxity.is_some(), LAXITY) | flag(arrival.is_some(), ARRIVAL) | flag(preemptible, PREEMPTIBLE);
+    to.extend_from_slice(&flags.to_le_bytes());
+    to.extend_from_slice(&u32::from(utilization.get()).to_le_bytes());
+    to.extend_from_slice(&deadline_us.map_or(0, NonZeroU64::get).to_le_bytes());
+    let Laxity { us, lax, critical } =
+        laxity.unwrap_or(Laxity { us: 0, lax: Priority::DEFAULT, critical: Priority::DEFAULT });
+    to.extend_from_slice(&us.to_le_bytes());
+    to.extend_from_slice(&lax.get().to_le_bytes());
+    to.extend_from_slice(&critical.get().to_le_bytes());
+    to.extend_from_slice(&arrival.unwrap_or_default().0.to_le_bytes());
+}
+
+/// The share, then with 0 for none: slice, k, whether it owns the window, job.
+fn put_process_hints(to: &mut Vec<u8>, hints: &ProcessHints) {
+    let ProcessHints { utilization, timeslice, k_deadline, window, job, nice: _ } = *hints;
+    to.extend_from_slice(&u32::from(utilization.get()).to_le_bytes());
+    to.extend_from_slice(&timeslice.map_or(0, Timeslice::get).to_le_bytes());
+    to.extend_from_slice(&k_deadline.map_or(0, NonZeroU32::get).to_le_bytes());
+    to.extend_from_slice(&u32::from(window).to_le_bytes());
+    to.extend_from_slice(&job.map_or(0, NonZeroU64::get).to_le_bytes());
+}
+
 /// Length and bytes; what is too long is cut, at a character.
 fn put_text(to: &mut Vec<u8>, text: &str) {
     let text = &text[..text.floor_char_boundary(TEXT)];
@@ -265,6 +325,44 @@ impl Reader<'_> {
 
     fn priority(&mut self) -> Option<Priority> {
         Priority::try_from(i64::from(self.i32()?)).ok()
+    }
+
+    fn utilization(&mut self) -> Option<Utilization> {
+        Utilization::try_from(i64::from(self.u32()?)).ok()
+    }
+
+    fn queue_hints(&mut self) -> Option<QueueHints> {
+        let flags = self.u32()?;
+        if flags & !(LAXITY | ARRIVAL | PREEMPTIBLE) != 0 {
+            return None;
+        }
+        let utilization = self.utilization()?;
+        let deadline_us = NonZeroU64::new(self.u64()?);
+        let laxity = Laxity { us: self.u64()?, lax: self.priority()?, critical: self.priority()? };
+        let arrival = Time(self.u64()?);
+        Some(QueueHints {
+            utilization,
+            deadline_us,
+            laxity: (flags & LAXITY != 0).then_some(laxity),
+            arrival: (flags & ARRIVAL != 0).then_some(arrival),
+            preemptible: flags & PREEMPTIBLE != 0,
+        })
+    }
+
+    fn process_hints(&mut self) -> Option<ProcessHints> {
+        let utilization = self.utilization()?;
+        let timeslice = match self.u64()? {
+            0 => None,
+            us => Some(i64::try_from(us).ok().and_then(|us| Timeslice::try_from(us).ok())?),
+        };
+        let k_deadline = NonZeroU32::new(self.u32()?);
+        let window = match self.u32()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let job = NonZeroU64::new(self.u64()?);
+        Some(ProcessHints { utilization, timeslice, k_deadline, window, job, nice: 0 })
     }
 
     fn level(&mut self) -> Option<PreemptLevel> {

@@ -86,6 +86,8 @@ pub struct Rival {
 pub enum Merit {
     /// Its priority.
     Priority(Priority),
+    /// The nice value of its process on the processor, lower first.
+    Nice(i64),
     /// Its deadline, in so many microseconds; one that has passed is negative.
     Deadline(i64),
     /// It has no deadline.
@@ -129,6 +131,8 @@ pub enum Bar {
         /// What it may draw.
         budget: u64,
     },
+    /// Its priority for now says never.
+    NoExecute,
     /// Critical work would miss its latency target.
     Latency {
         /// The 99th percentile of late, in microseconds.
@@ -162,14 +166,24 @@ struct Compared(Merit, Merit);
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use Merit::{Class, Credit, Deadline, Expected, Level, Priority, Runtime, Slack, Turn, Waits};
+        use Merit::{
+            Class, Credit, Deadline, Expected, Level, Nice, NoDeadline, Priority, Runtime, Slack, Turn, Waits,
+        };
         match (self.0, self.1) {
-            (Priority(its), Priority(own)) => write!(f, "has priority {its} > {own}"),
+            (Priority(its), Priority(own)) if its > own => write!(f, "has priority {its} > {own}"),
+            (Priority(its), Priority(own)) if its == own => {
+                write!(f, "has priority {its} as well, and its turn comes first")
+            }
+            (Nice(its), Nice(own)) => write!(f, "has nice value {its} < {own}"),
             (Class(its), Class(own)) => write!(f, "is of class {its} > {own}"),
+            (Level(its), Level(own)) if its == own => {
+                write!(f, "is on level {its} as well, and its turn comes first")
+            }
             (Level(its), Level(own)) => write!(f, "is on level {its} < {own}"),
-            (Deadline(its), Deadline(own)) => {
+            (Deadline(its), Deadline(own)) if its < own => {
                 write!(f, "has a deadline {} < {}", Millis(its), Millis(own))
             }
+            (NoDeadline, NoDeadline) => f.write_str("has no deadline either, and had work earlier"),
             (Slack(its), Slack(own)) => write!(f, "has {} of slack < {}", Millis(its), Millis(own)),
             (Runtime(its), Runtime(own)) => {
                 write!(f, "has used {} of the device < {}, by its share", Millis(its), Millis(own))
@@ -189,6 +203,7 @@ impl fmt::Display for Merit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Priority(priority) => write!(f, "has priority {priority}"),
+            Self::Nice(nice) => write!(f, "has nice value {nice}"),
             Self::Deadline(us) if us < 0 => {
                 write!(f, "missed its deadline {} ago", Millis(us.saturating_neg()))
             }
@@ -218,6 +233,7 @@ impl fmt::Display for Bar {
                 let watts = |milliwatts: u64| milliwatts as f64 / 1e3;
                 write!(f, "the device draws {:.1} W of {:.1} W", watts(milliwatts), watts(budget))
             }
+            Self::NoExecute => write!(f, "its priority is {} for now", Priority::NO_EXECUTE),
             Self::Latency { p99_us, target_us } => {
                 let (p99, target) = (p99_us as f64 / 1e3, target_us as f64 / 1e3);
                 write!(f, "critical work has a p99 of {p99:.1} ms, the target is {target:.1} ms")
@@ -256,6 +272,20 @@ mod tests {
             outranked(Merit::Deadline(-200), Merit::NoDeadline),
             "queue 7 of pid 4242 missed its deadline 0.2 ms ago, this one has no deadline"
         );
+        assert_eq!(
+            outranked(Merit::Deadline(3_000), Merit::Deadline(-200)),
+            "queue 7 of pid 4242 has a deadline in 3.0 ms, this one missed its deadline 0.2 ms ago"
+        );
+        assert_eq!(
+            outranked(one, one),
+            "queue 7 of pid 4242 has priority 1 as well, and its turn comes first"
+        );
+        assert_eq!(
+            outranked(Merit::Level(2), Merit::Level(2)),
+            "queue 7 of pid 4242 is on level 2 as well, and its turn comes first"
+        );
+        assert_eq!(outranked(Merit::Nice(-5), Merit::Nice(10)), "queue 7 of pid 4242 has nice value -5 < 10");
         assert_eq!(Reason::NoExecute.to_string(), "priority -256 never runs");
+        assert_eq!(Reason::Barred(Bar::NoExecute).to_string(), "its priority is -256 for now");
     }
 }

@@ -1,13 +1,16 @@
 //! What client and server say to each other arrives; what does not fit is refused, whatever the bytes.
 
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::PreemptLevel;
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
+use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::{MessageError, TEXT, ToClient, ToServer};
 use protocol::time::Time;
+use std::num::{NonZeroU32, NonZeroU64};
 
 fn one_frame(bytes: &[u8]) -> Frame {
     let mut decoder = Decoder::new(REQUEST_LIMIT);
@@ -19,6 +22,32 @@ fn one_frame(bytes: &[u8]) -> Frame {
 
 fn priority() -> impl Strategy<Value = Priority> {
     Priority::RANGE.prop_map(|number| Priority::try_from(number).unwrap())
+}
+
+fn utilization() -> impl Strategy<Value = Utilization> {
+    Utilization::RANGE.prop_map(|number| Utilization::try_from(number).unwrap())
+}
+
+fn queue_hints() -> impl Strategy<Value = QueueHints> {
+    let laxity =
+        (any::<u64>(), priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
+    let arrival = any::<u64>().prop_map(Time);
+    (utilization(), any::<u64>(), option::of(laxity), option::of(arrival), any::<bool>()).prop_map(
+        |(utilization, deadline, laxity, arrival, preemptible)| {
+            let deadline_us = NonZeroU64::new(deadline);
+            QueueHints { utilization, deadline_us, laxity, arrival, preemptible }
+        },
+    )
+}
+
+/// Without a nice value, which is not carried.
+fn process_hints() -> impl Strategy<Value = ProcessHints> {
+    let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
+    let rest = (any::<u32>(), any::<bool>(), any::<u64>());
+    (utilization(), option::of(timeslice), rest).prop_map(|(utilization, timeslice, (k, window, job))| {
+        let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
+        ProcessHints { utilization, timeslice, k_deadline, window, job, nice: 0 }
+    })
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -42,6 +71,9 @@ fn to_server() -> impl Strategy<Value = ToServer> {
         (any::<u64>(), priority())
             .prop_map(|(queue, priority)| ToServer::Priority { queue: QueueId(queue), priority }),
         (any::<u64>(), level()).prop_map(|(queue, level)| ToServer::Level { queue: QueueId(queue), level }),
+        (any::<u64>(), queue_hints())
+            .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints }),
+        process_hints().prop_map(|hints| ToServer::ProcessHints { hints }),
         (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
     ]
 }
@@ -95,6 +127,18 @@ fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
     let mut frame = one_frame(&priority);
     frame.payload[8..].copy_from_slice(&256_i32.to_le_bytes());
     assert!(ToServer::decode(&frame).is_err());
+
+    let said = ToServer::QueueHints { queue: QueueId(1), hints: QueueHints::default() }.encode();
+    let mut frame = one_frame(&said);
+    frame.payload[12..16].copy_from_slice(&101_u32.to_le_bytes());
+    assert!(ToServer::decode(&frame).is_err(), "a share above 100 %");
+    let mut frame = one_frame(&said);
+    frame.payload[8] |= 8;
+    assert!(ToServer::decode(&frame).is_err(), "something that this version does not know");
+    let said = ToServer::ProcessHints { hints: ProcessHints::default() }.encode();
+    let mut frame = one_frame(&said);
+    frame.payload[4..12].copy_from_slice(&99_u64.to_le_bytes());
+    assert!(ToServer::decode(&frame).is_err(), "a slice below the least");
 
     let hello = |name: &str| ToServer::Hello { pid: 1, name: name.to_owned() };
     let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));

@@ -79,6 +79,7 @@ fn merit() -> impl Strategy<Value = Merit> {
     let number = any::<i64>();
     prop_oneof![
         priority().prop_map(Merit::Priority),
+        number.prop_map(Merit::Nice),
         number.prop_map(Merit::Deadline),
         Just(Merit::NoDeadline),
         number.prop_map(Merit::Slack),
@@ -106,6 +107,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let bar = prop_oneof![
         any::<u32>().prop_map(|percent| Bar::Share { percent }),
         any::<[u64; 2]>().prop_map(|[milliwatts, budget]| Bar::Power { milliwatts, budget }),
+        Just(Bar::NoExecute),
         any::<[u64; 2]>().prop_map(|[p99_us, target_us]| Bar::Latency { p99_us, target_us }),
     ];
     let reason = prop_oneof![

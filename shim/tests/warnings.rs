@@ -5,7 +5,7 @@ mod support;
 use support::{Programs, run};
 
 /// Every variable with a value that cannot be used, and what the warning must contain besides both.
-const BAD: [(&str, &str, &str); 17] = [
+const BAD: [(&str, &str, &str); 18] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
     ("XSCHED_POLICY", "FIFO", "a policy of this build: HPF"),
@@ -19,6 +19,7 @@ const BAD: [(&str, &str, &str); 17] = [
     ("XSCHED_AUTO_XQUEUE_DEADLINE", "0", ">= 1"),
     ("XSCHED_AUTO_XQUEUE_KDEADLINE", "k", ">= 1"),
     ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
+    ("XSCHED_STARVATION_MS", "1s", ">= 0"),
     ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE", "x", "ON, OFF"),

@@ -67,15 +67,11 @@ static char tell(char request) {
 }
 
 static void stands_still() {
-  const gw_u64 end = now_ns() + 200 * MS;
-  while (now_ns() < end) {
-    REQUIRE(tell('?') == 'p', "what takes 5 ms is done");
-    usleep(2000);
-  }
+  REQUIRE(never_in(200 * MS, [] { return tell('?') != 'p'; }), "what takes 5 ms is done");
 }
 
 static void gets_on() {
-  while (tell('?') != 'c') usleep(2000);
+  until([] { return tell('?') == 'c'; });
 }
 
 int main() {
@@ -145,7 +141,7 @@ int main() {
     const int before = tell('n');
     REQUIRE(kill(pid, SIGUSR1) == 0, "kill");
     for (int j = 0; j < 10; j++) is(compute);
-    while (tell('n') == before) usleep(500);
+    until([&] { return tell('n') != before; });
   }
   REQUIRE(tell('n') == '9', "signals were lost");
 

@@ -34,10 +34,6 @@ static void set_priority(hipStream_t stream, int priority) {
   REQUIRE(hint(xq, priority) == 0, "XHintPriority");
 }
 
-static void wait_for(std::atomic<int> &count, int at_least) {
-  while (count.load() < at_least) std::this_thread::yield();
-}
-
 /* The first stream works, then the second one, then the first one again. Several kernels at a time, so that most of them
  * are not launched yet when the other stream waits for what is behind them. */
 static void work(int me) {
@@ -45,7 +41,7 @@ static void work(int me) {
   for (int i = 0; i < ROUNDS; i++) {
     if (me == 1 || i > 0) {
       const int awaited = me == 1 ? i : i - 1;
-      wait_for(recorded[other], awaited + 1);
+      until([&] { return recorded[other] > awaited; });
       CHECK(hipStreamWaitEvent(streams[me], events[other][awaited], 0));
     }
     for (int k = 0; k < 3; k++) launch_busy(streams[me], 2 * MS);

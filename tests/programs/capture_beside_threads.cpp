@@ -25,7 +25,7 @@ int main() {
       }
     });
   }
-  while (ready.load() < 3) std::this_thread::yield();
+  until([&] { return ready == 3; });
   hipStream_t stream = new_stream();
   for (int round = 0; round < 60; round++) {
     CHECK(hipStreamBeginCapture(stream, MODES[round % 3]));

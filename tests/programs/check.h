@@ -251,14 +251,30 @@ static inline bool others_run() {
   return any;
 }
 
-/* Polls for this long whether the stream is busy: what must not happen can only be waited for. False: it is not. */
-static inline bool is_busy_for(hipStream_t stream, gw_u64 duration) {
-  for (gw_u64 start = now_ns(); now_ns() - start < duration; usleep(200)) {
-    const hipError_t state = hipStreamQuery(stream);
-    if (state == hipSuccess) return false;
-    EXPECT(state, hipErrorNotReady);
+/* Looks for this long (nanoseconds) whether it happens, once at least: what must not happen can only be waited for.
+ * False: it has happened. */
+template <typename Happens>
+static inline bool never_in(gw_u64 duration, Happens happens) {
+  for (const gw_u64 start = now_ns();; usleep(200)) {
+    if (happens()) return false;
+    if (now_ns() - start >= duration) return true;
   }
-  return true;
+}
+
+/* Waits until it happens, however long that takes: the harness ends a program that waits for ever. */
+template <typename Happens>
+static inline void until(Happens happens) {
+  while (never_in(UINT64_MAX, happens)) {
+  }
+}
+
+/* False: the stream is not busy all this time. */
+static inline bool is_busy_for(hipStream_t stream, gw_u64 duration) {
+  return never_in(duration, [&] {
+    const hipError_t state = hipStreamQuery(stream);
+    if (state != hipSuccess) EXPECT(state, hipErrorNotReady);
+    return state == hipSuccess;
+  });
 }
 
 static inline void stays_busy(hipStream_t stream, gw_u64 duration) {

@@ -102,7 +102,7 @@ struct Line {
 
   /* Nothing comes of it in the next while; on a queue that runs it would take microseconds. */
   void must_not_move() {
-    for (int i = 0; i < 20; i++, usleep(1000)) REQUIRE(!done(), "a packet of a queue that is off was taken");
+    REQUIRE(never_in(20 * MS, [&] { return done(); }), "a packet of a queue that is off was taken");
   }
 
   int update(uint32_t percentage) {
@@ -281,7 +281,7 @@ static void oneself(Line &line, int event) {
     HSA(hsa_queue_destroy(born.queue));
     gone = true;
   });
-  for (int i = 0; i < 50; i++, usleep(1000)) REQUIRE(!gone, "a suspended queue was destroyed");
+  REQUIRE(never_in(50 * MS, [&] { return gone.load(); }), "a suspended queue was destroyed");
   GIVES(resume(me, nullptr, 0) >= 1, 1);
   destroyer.join();
   printf("a suspended queue is destroyed once it is resumed\n");
@@ -342,9 +342,8 @@ struct Target {
   void must_not_move() {
     fcntl(out[0], F_SETFL, O_NONBLOCK);
     char byte;
-    for (int i = 0; i < 20; i++, usleep(1000)) {
-      REQUIRE(read(out[0], &byte, 1) == -1 && errno == EAGAIN, "a suspended queue ran");
-    }
+    REQUIRE(never_in(20 * MS, [&] { return read(out[0], &byte, 1) != -1 || errno != EAGAIN; }),
+            "a suspended queue ran");
     fcntl(out[0], F_SETFL, 0);
   }
 

@@ -35,7 +35,7 @@ static std::atomic<bool> requested(false);
 static void *pending(void *argument) {
   Sum *sum = (Sum *)argument;
   Cleanup cleanup;
-  while (!requested.load()) sched_yield();
+  while (!requested.load()) sched_yield(); /* until() would be a point of cancellation */
   hipStream_t stream = new_stream();
   launch_busy(stream, 10 * MS);
   for (int i = 0; i < 200; i++) sum->launch(stream, 1);
@@ -52,8 +52,7 @@ int main() {
     requested = false;
     pthread_t thread;
     REQUIRE(pthread_create(&thread, nullptr, i % 2 ? pending : launching, &sum) == 0, "pthread_create");
-    if (i % 2 == 0)
-      while (launched.load() < 5) sched_yield();
+    if (i % 2 == 0) until([] { return launched >= 5; });
     REQUIRE(pthread_cancel(thread) == 0, "pthread_cancel");
     requested = true;
     void *result = nullptr;

@@ -34,7 +34,7 @@ static int die(const std::string &way) {
     for (;;) pause(); /* what comes after a call that outlives exit() is nobody's */
   };
   for (int what = 0; what < 4; what++) std::thread(wait_in, what).detach();
-  while (inside.load() < 4) std::this_thread::yield();
+  until([&] { return inside == 4; });
   puts("going");
   if (way == "exit") exit(31);
   if (way == "return") return 32;

@@ -17,7 +17,7 @@ int main() {
       for (;;) pause();
     }).detach();
   }
-  while (ready.load() < 3) std::this_thread::yield();
+  until([&] { return ready == 3; });
   puts("ok");
   exit(21);
 }

@@ -41,12 +41,12 @@ int main() {
     ready = 1;
     while (!over.load()) std::this_thread::yield();
   });
-  while (!ready.load()) std::this_thread::yield();
+  until([&] { return ready == 1; });
   for (int i = 0; i < 50; i++) {
     int before = right.load() + wrong.load();
     REQUIRE(pthread_kill(receiver.native_handle(), SIGUSR1) == 0, "pthread_kill");
     sum.launch(stream, 3);
-    while (right.load() + wrong.load() == before) std::this_thread::yield();
+    until([&] { return right + wrong != before; });
   }
   over = true;
   receiver.join();

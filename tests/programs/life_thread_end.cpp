@@ -24,7 +24,7 @@ int main() {
     if (i % 2) thread.join();
     else thread.detach();
   }
-  while (ended.load() < count) std::this_thread::yield();
+  until([&] { return ended == count; });
   for (int i = 0; i < count; i++) {
     CHECK(hipStreamSynchronize(streams[(size_t)i]));
     printf("%016llx\n", sums[(size_t)i].check("work of a thread that is gone"));

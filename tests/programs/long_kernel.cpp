@@ -16,7 +16,7 @@ static void one(const char *name, hipStream_t stream, hipEvent_t event, Wait wai
   EXPECT(hipEventQuery(event), hipErrorNotReady);
   wait();
   REQUIRE(now_ns() - start >= LONG, "%s returned %llu ns after the launch", name, now_ns() - start);
-  while (!at_once && hipStreamQuery(stream) == hipErrorNotReady) usleep(20);
+  until([&] { return at_once || hipStreamQuery(stream) != hipErrorNotReady; });
   CHECK(hipStreamQuery(stream));
   CHECK(hipEventQuery(event));
   printf("%s: not ready, then ready\n", name);
@@ -39,13 +39,13 @@ int main(int argc, char **argv) {
   one("null stream", nullptr, plain, [&] { CHECK(hipStreamSynchronize(nullptr)); });
   one("polling hipStreamQuery", stream, plain, [&] {
     hipError_t state;
-    while ((state = hipStreamQuery(stream)) == hipErrorNotReady) usleep(100);
+    until([&] { return (state = hipStreamQuery(stream)) != hipErrorNotReady; });
     CHECK(state);
     CHECK(hipEventSynchronize(plain));
   });
   one("polling hipEventQuery", stream, blocking, [&] {
     hipError_t state;
-    while ((state = hipEventQuery(blocking)) == hipErrorNotReady) usleep(100);
+    until([&] { return (state = hipEventQuery(blocking)) != hipErrorNotReady; });
     CHECK(state);
   });
   one("blocking copy", stream, plain, [&] {

@@ -33,13 +33,14 @@ static size_t free_bytes() {
 /* What was freed is had again. On 6.4.3 a command that is over can have the memory a while longer, natively as well (14 of 40
  * runs on a busy machine). */
 static void again(void **p, size_t piece) {
-  hipError_t error = hipMalloc(p, piece);
-  for (int i = 0; HIP_VERSION_MAJOR >= 6 && error == hipErrorOutOfMemory && i < 10000; i++) {
-    usleep(1000);
-    (void)hipGetLastError();
-    error = hipMalloc(p, piece);
-  }
-  CHECK(error);
+  const bool never = never_in(HIP_VERSION_MAJOR >= 6 ? 10000 * MS : 0, [&] {
+    const hipError_t error = hipMalloc(p, piece);
+    if (error == hipSuccess) return true;
+    EXPECT(error, hipErrorOutOfMemory);
+    EXPECT(hipGetLastError(), hipErrorOutOfMemory);
+    return false;
+  });
+  REQUIRE(!never, "%zu bytes that were freed are not had again", piece);
 }
 
 /* What the runtime needs for copies and launches it takes when it first makes one; newer ones abort if they cannot. */

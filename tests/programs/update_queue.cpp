@@ -19,14 +19,13 @@ static void update_compute_queues(uint32_t percentage) {
 }
 
 /* Busy all this time, unless the machine was too busy to look before `end`, when the kernel may have ended. */
-static bool busy_until(hipStream_t stream, gw_u64 until, gw_u64 end) {
-  while (now_ns() < until) {
-    hipError_t state = hipStreamQuery(stream);
-    if (now_ns() >= end) return false;
+static bool busy_before(hipStream_t stream, gw_u64 duration, gw_u64 end) {
+  return never_in(duration, [&] {
+    const hipError_t state = hipStreamQuery(stream);
+    if (now_ns() >= end) return true;
     EXPECT(state, hipErrorNotReady);
-    usleep(200);
-  }
-  return true;
+    return false;
+  });
 }
 
 /* Every stop and start of a kernel of 600 ms; `before` is how long it runs until the first stop. `false` if the machine was
@@ -41,7 +40,7 @@ static bool round_of_holds(hipStream_t stream, gw_u64 *data, Words &want, gw_u64
   cpu_mix(want, want, 7);
   for (int i = 0; i < holds && in_time; i++) {
     gw_u64 end = start + duration + stopped;
-    in_time = busy_until(stream, now_ns() + (i > 0 ? 50 * MS : before), end);
+    in_time = busy_before(stream, i > 0 ? 50 * MS : before, end);
     update_compute_queues(0);
     gw_u64 from = now_ns();
     in_time = in_time && from < end;

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xserver", &["policies", "hal-kfd", "protocol", "hip-sys"]),
     ("xcli", &["policies", "hal-kfd", "protocol", "hip-sys"]),
     ("gpu-sim", &["hip-sys"]),
-    ("xbench", &["protocol", "hip-sys"]),
+    ("xbench", &["policies", "protocol", "hip-sys"]),
     ("tests", &[]),
 ];
 

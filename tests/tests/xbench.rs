@@ -191,3 +191,66 @@ fn a_level_that_is_not_in_force_is_no_figure_of_it() {
     assert!(row["missing"].is_string(), "{row}");
     assert_eq!(figures["figures"].as_array().unwrap().len(), 0);
 }
+
+#[test]
+fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let program = tests::product("xbench").unwrap();
+    let output = std::process::Command::new(program)
+        .args([
+            "scenario",
+            "two-models",
+            "three-priorities",
+            "--policy=HPF",
+            "--seconds=0.5",
+            "--allow-late",
+            "--traces",
+        ])
+        .arg(tests::workspace().join("examples/traces"))
+        .arg("--json")
+        .arg(&figures)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = json(&figures);
+    let names = |value: &Value, name: &str| -> Vec<String> {
+        let list = value.as_array().unwrap().iter();
+        list.map(|item| item[name].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&all, "scenario"), ["two-models", "three-priorities"]);
+    let modes = &all[0]["modes"];
+    assert_eq!(names(modes, "mode"), ["urgent alone", "batch alone", "without giveway", "HPF"]);
+    assert_eq!(names(&modes[3]["parts"], "part"), ["urgent", "batch"]);
+    for mode in modes.as_array().unwrap() {
+        for part in mode["parts"].as_array().unwrap() {
+            assert!(part["requests"].as_u64().unwrap() > 0, "{mode}");
+        }
+    }
+    let checks = modes[3]["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 2);
+    for check in checks {
+        let word = if check["met"] == true { "met" } else { "MISSED" };
+        let line = table.lines().find(|line| line.contains(check["what"].as_str().unwrap())).unwrap();
+        assert!(line.ends_with(word), "{line}");
+    }
+}
+
+#[test]
+fn a_scenario_that_is_not_there_is_wrong_input() {
+    let run = |words: &[&str]| {
+        let output =
+            std::process::Command::new(tests::product("xbench").unwrap()).args(words).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&["scenario", "test5"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no scenario \"test5\" (there are test3, test4, "), "{said}");
+    let traces = tests::workspace().join("examples/traces");
+    let (code, said) = run(&["scenario", "test3", "--policy=BEST", "--traces", traces.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no policy \"BEST\" in this build"), "{said}");
+}

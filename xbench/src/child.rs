@@ -52,12 +52,15 @@ impl Program {
         Ok(Self { name, input: child.stdin.take(), child, lines, errors: errors.to_owned() })
     }
 
-    /// Starts an `xserver` with the policy HPF, and waits until it listens.
+    /// Starts an `xserver` with this policy, and waits until it listens.
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn server(path: &Path, socket: &Path, errors: &Path) -> Result<Self> {
-        let mut server = Self::start("xserver", daemon::command(path, socket), errors)?;
+    pub(crate) fn server(path: &Path, policy: &[String], socket: &Path, errors: &Path) -> Result<Self> {
+        let (name, words) = policy.split_first().context("no policy")?;
+        let mut command = daemon::command(path, name, socket);
+        command.args(words);
+        let mut server = Self::start("xserver", command, errors)?;
         let listens = daemon::await_listening(&mut server.child, socket);
         listens.map_err(|error| anyhow!("{}", server.failure(&error.to_string())))?;
         Ok(server)

@@ -11,10 +11,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at something that tells nobody when it changes.
 pub(crate) const LOOK: Duration = Duration::from_millis(2);
 
-/// The command of a server with the policy HPF on this socket, which says only what is wrong.
-pub(crate) fn command(program: &Path, socket: &Path) -> Command {
+/// The command of a server with this policy on this socket, which says only what is wrong.
+pub(crate) fn command(program: &Path, policy: &str, socket: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("HPF").env("XSCHED_SOCKET", socket).env("XSCHED_LOG_LEVEL", "warn").env_remove("LD_PRELOAD");
+    command.arg(policy).env("XSCHED_SOCKET", socket).env("XSCHED_LOG_LEVEL", "warn").env_remove("LD_PRELOAD");
     command
 }
 

@@ -7,6 +7,7 @@
 //! * [`launch_path`]: what the preloaded library adds to a launch
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`preempt`]: from an urgent launch until it runs, for each preemption level
+//! * [`scenario`]: several programs under one policy after the other
 //! * [`card`]: the measured parts of `xcli report`
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
@@ -31,6 +32,7 @@ pub mod proc;
 pub mod replay;
 pub mod report;
 pub mod rtc;
+pub mod scenario;
 pub mod sim;
 pub mod stats;
 mod svg;

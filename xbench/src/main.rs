@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, card, corun, launch_path, preempt, replay, sim};
+use xbench::{WrongInput, card, corun, launch_path, preempt, replay, scenario, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -45,12 +45,25 @@ enum Command {
     /// library that lie beside this program. All settings take about four minutes; run it on an idle machine. The exit code
     /// is 1 if a level that is asked for was not in force; limits that are missed are told and do not change it.
     Preempt(preempt::PreemptArgs),
+    /// Several programs on one simulated GPU, under one policy after the other
+    ///
+    /// Each program alone, all together without giveway, and all together under each policy; limits are told as met or
+    /// missed and do not change the exit code. --list tells the scenarios.
+    Scenario(scenario::ScenarioArgs),
+    /// What it is worth to know of work before it comes: hints, and what is learnt
+    ///
+    /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the device is cleared
+    /// meanwhile. A curve over lengths of preparation; limits are told as met or missed.
+    Prepreempt(scenario::PrepreemptArgs),
     /// A part of what `xcli report` asks for, as JSON.
     #[command(hide = true)]
     Card(card::CardArgs),
     /// A process of `preempt`.
     #[command(hide = true)]
     PreemptPart(preempt::PartArgs),
+    /// One mode of one block of `scenario`.
+    #[command(hide = true)]
+    ScenarioPart(scenario::PartArgs),
     /// One mode of one block; started by `corun` under gpu-sim.
     #[command(hide = true)]
     CorunMode(corun::SessionArgs),
@@ -64,6 +77,9 @@ fn main() -> ExitCode {
         Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::Scenario(args) => scenario::run(&args),
+        Command::Prepreempt(args) => scenario::run_prepreempt(&args),
+        Command::ScenarioPart(args) => scenario::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };

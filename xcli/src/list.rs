@@ -3,7 +3,7 @@
 use crate::outside;
 use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, List, Preemption, Queue, QueueState, Server};
+use protocol::control::{Client, List, Preemption, Queue, QueueState, Ruling, Server};
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
@@ -38,11 +38,15 @@ pub fn text(list: &List, terminal: Option<usize>) -> String {
 }
 
 fn server(server: &Server) -> String {
-    let Server { pid, policy, on, uptime_ms, guard_runs } = server;
+    let Server { pid, policy, policies, on, uptime_ms, guard_runs, .. } = server;
     let decides = if *on { "on" } else { "off (everybody runs unscheduled)" };
     let runs = if *guard_runs == 1 { "run" } else { "runs" };
+    let of_device = |ruling: &Ruling| {
+        ruling.device.map(|device| format!(", {} on device {device}", plain(&ruling.policy)))
+    };
+    let others: String = policies.iter().filter_map(of_device).collect();
     format!(
-        "xserver {pid}: policy {}, {decides}, up {}, {guard_runs} guard {runs}",
+        "xserver {pid}: policy {}{others}, {decides}, up {}, {guard_runs} guard {runs}",
         plain(policy),
         uptime(Duration::from_millis(*uptime_ms))
     )
@@ -150,10 +154,11 @@ fn uptime(span: Duration) -> String {
 pub(crate) mod tests {
     use super::*;
     use protocol::bounds::Priority;
-    use protocol::hint::QueueHints;
+    use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::status::{Activity, Counts, QueueStatus};
+    use protocol::time::Time;
 
     fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {
         let status = QueueStatus {
@@ -175,7 +180,9 @@ pub(crate) mod tests {
             client,
             pid: Pid(pid),
             name: name.to_owned(),
+            hints: ProcessHints::default(),
             permit,
+            since: Time(0),
             reason,
             yielded: false,
             fresh: true,
@@ -196,7 +203,9 @@ pub(crate) mod tests {
         };
         let server = Server {
             pid: Pid(4711),
+            now: Time(0),
             policy: "HPF".to_owned(),
+            policies: vec![],
             on: true,
             uptime_ms: 7_500_000,
             guard_runs: 1,
@@ -230,6 +239,10 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
 ";
         assert_eq!(text(&example(), None), want);
         assert_eq!(text(&example(), Some(200)), want);
+        let mut list = example();
+        let up = Ruling { policy: "UP".to_owned(), values: [].into(), device: Some(DeviceId(7)) };
+        list.server.policies = vec![up];
+        assert!(text(&list, None).starts_with("xserver 4711: policy HPF, UP on device 7, on, up"));
     }
 
     #[test]

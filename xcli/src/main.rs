@@ -1,25 +1,33 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
-//! Rooms: `place` which server is meant; `ask` one request and its reply; `list` and `table` how the reply looks, `metrics` how monitors read it; `hooks`
-//! what the library does with HIP's functions; `queues` what the driver shows of a process, `amd_log` what the runtime's own
-//! log tells of them; `known` what `/proc` says of it; `outside` queues of any process suspended and resumed; `doctor` what the
-//! machine offers and why a process is scheduled or is not; `report` what one machine is and how giveway fares on it, in a file to be
-//! sent; `run` the environment of a scheduled program; `server` the start of a server where none runs.
+//! Rooms
+//! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs.
+//! * What it says: `list` is the reply for people, `table` lays it out, `metrics` is the reply for monitors, `explain` is why a queue
+//!   runs or does not.
+//! * What it is told: `policy` says who decides, `hint` what the policy shall know.
+//! * Processes: `run` makes the environment of a scheduled one, `known` is what `/proc` says of one, `queues` what the driver shows
+//!   of it, `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
+//! * The machine: `hooks` is what the library does with HIP's functions, `doctor` what the machine offers and why a process is
+//!   scheduled or is not, `report` what the machine is and how giveway fares on it, in a file to be sent.
 
 mod amd_log;
 mod ask;
 mod doctor;
+mod explain;
+mod hint;
 mod hooks;
 mod known;
 mod list;
 mod metrics;
 mod outside;
 mod place;
+mod policy;
 mod queues;
 mod report;
 mod run;
 mod server;
 mod table;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use protocol::control::{List, Reply, Request};
@@ -30,6 +38,7 @@ use std::process::ExitCode;
 
 use outside::Order;
 use place::Place;
+use usage::Usage;
 
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
@@ -90,13 +99,26 @@ enum Command {
     },
     /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
     ///
-    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What costs
-    /// of holds are not known yet, because none was made, is left out.
+    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What is not
+    /// known, as the costs of holds before the first one, is left out. If the server cannot be asked nothing is printed.
     Metrics,
     /// Let every program run unscheduled, until `xcli on`
     Off,
     /// Let the policy decide again
     On,
+    /// Show which policies there are and which decide, and let others decide
+    ///
+    /// Without a command as `xcli policy list`.
+    Policy(policy::PolicyArgs),
+    /// Tell the policy something about a program or a queue, until it or the program itself says something else
+    ///
+    /// Of what is told here only the server hears: the order in which a process launches its own work does not change.
+    Hint(hint::HintArgs),
+    /// Say why a queue runs or does not, in one sentence
+    ///
+    /// With the level that is in force for it, and what it may have in flight. Where several programs have a queue of that number,
+    /// all are shown. Exit code 1 if there is none.
+    Explain(explain::ExplainArgs),
     /// Show what libshimhip.so does with each function of HIP
     ///
     /// CLASS: what the function is about. HANDLER: `own`, one for this function; `conservative`, what the function concerns is
@@ -207,6 +229,9 @@ fn main() -> ExitCode {
                 switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
+            Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
+            Command::Hint(args) => hint::run(&args, &place).map(|()| ExitCode::SUCCESS),
+            Command::Explain(args) => explain::run(&args, &place).map(|()| ExitCode::SUCCESS),
             Command::Hooks { conservative, json } => hooks(conservative, json),
             Command::Doctor { pid, json } => doctor(&place, pid, json),
             Command::Report(args) => report::run(&args, &place),
@@ -217,7 +242,13 @@ fn main() -> ExitCode {
         });
     result.unwrap_or_else(|error| {
         eprintln!("xcli: {error:#}");
-        if of_run { ExitCode::from(run::EXIT_ERROR) } else { ExitCode::FAILURE }
+        if of_run {
+            ExitCode::from(run::EXIT_ERROR)
+        } else if error.is::<Usage>() {
+            ExitCode::from(EXIT_USAGE)
+        } else {
+            ExitCode::FAILURE
+        }
     })
 }
 

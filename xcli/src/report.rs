@@ -12,6 +12,7 @@ mod versions;
 
 use crate::doctor::{self, Machine};
 use crate::place::Place;
+use crate::table::{plain, terminal_width, wrapped};
 use anyhow::Context as _;
 use file::Target;
 use format::{Doctor, FORMAT, LaunchPath, Part, Parts, Report};
@@ -71,10 +72,10 @@ const LEFT_OUT: [&str; 5] = [
 ];
 
 const HAZARD: &str = "\
---try-level2 takes this program's own queues off the GPU while kernels run. That needs a driver that saves running waves
-(CWSR). Where it does not, it is not tried; but with a faulty driver or firmware it can hang or reset the GPU, and
-every program that uses it loses its work then, the desktop included. Save your work first, and do not do this on a
-machine that others need.";
+--try-level2 takes this program's own queues off the GPU while kernels run. That needs a driver that saves running waves \
+(CWSR). Where it does not, it is not tried; but with a faulty driver or firmware it can hang or reset the GPU, and every \
+program that uses it loses its work then, the desktop included. Save your work first, and do not do this on a machine \
+that others need.";
 
 /// Makes a report. The exit code is 0 if all parts are there, 1 if one is missing or has an error, 2 if nothing was done
 /// because of the command line.
@@ -86,7 +87,7 @@ pub fn run(args: &ReportArgs, place: &Place) -> anyhow::Result<ExitCode> {
         Ok(target) => target,
         Err(why) => return Ok(refuse(&why)),
     };
-    eprintln!("{}", notice(args));
+    eprintln!("{}", notice(args, terminal_width(std::io::stderr())));
     if args.try_level2 && !args.yes {
         if !std::io::stdin().is_terminal() {
             return Ok(refuse("nothing was done: where nobody can be asked --try-level2 needs --yes"));
@@ -100,11 +101,14 @@ pub fn run(args: &ReportArgs, place: &Place) -> anyhow::Result<ExitCode> {
     secrets(place).clean(&mut value["parts"]);
     // What was taken out has left a report.
     let report: Report = serde_json::from_value(value).context("the report without names makes no sense")?;
-    target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     for (name, good, error) in report.parts.state() {
         if !good {
-            eprintln!("xcli: {name}: {}", crate::table::plain(error.unwrap_or("it is missing")));
+            eprintln!("xcli: {name}: {}", plain(error.unwrap_or("it is missing")));
         }
+    }
+    target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    if let Target::File { path, .. } = &target {
+        eprintln!("xcli: {} is written; read it before you send it", path.display());
     }
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -114,27 +118,24 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(crate::EXIT_USAGE)
 }
 
-/// What is going to happen, for whoever waits.
-fn notice(args: &ReportArgs) -> String {
+/// What is going to happen, for whoever waits, as wide as the terminal.
+fn notice(args: &ReportArgs, terminal: Option<usize>) -> String {
     let minutes = Duration::from_secs(600).as_secs() / 60;
-    let mut text = format!(
-        "This measures HIP on the first GPU, with and without giveway, for {minutes} minutes at most, and writes {}.\nIt contains:\n",
-        if args.output.as_os_str() == "-" { "to standard output" } else { "one file" }
-    );
-    for line in CONTAINS {
-        text += &format!("  * {line}\n");
-    }
-    text += "It does not contain:\n";
-    for line in LEFT_OUT {
-        text += &format!("  * {line}\n");
-    }
-    text += "The GPU is busy meanwhile, and other programs on it make the figures worse.";
+    let goes = if args.output.as_os_str() == "-" { "to standard output" } else { "one file" };
+    let mut lines = vec![format!(
+        "This measures HIP on the first GPU, with and without giveway, for {minutes} minutes at most, and writes {goes}."
+    )];
+    lines.push("It contains:".to_owned());
+    lines.extend(CONTAINS.map(|line| format!("  * {line}")));
+    lines.push("It does not contain:".to_owned());
+    lines.extend(LEFT_OUT.map(|line| format!("  * {line}")));
+    let busy = "The GPU is busy meanwhile, and other programs on it make the figures worse.";
     if args.try_level2 {
-        text += &format!("\n\nHAZARD\n{HAZARD}");
+        lines.extend([busy, "", "HAZARD", HAZARD].map(str::to_owned));
     } else {
-        text += " No queue is taken off the hardware.";
+        lines.push(format!("{busy} No queue is taken off the hardware."));
     }
-    text
+    lines.iter().map(|line| wrapped(line, terminal)).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether whoever is at the terminal says yes.
@@ -264,10 +265,12 @@ fn held(made: Result<Holds, String>) -> (Option<Holds>, Option<String>) {
 fn conforming(made: Result<Conformance, String>) -> (Option<Conformance>, Option<String>) {
     let (made, mut error) = whole(made);
     if let Some(made) = &made {
-        let failed: Vec<&str> =
-            made.modes.iter().filter(|mode| !mode.passed).map(|mode| mode.name.as_str()).collect();
+        let failed: Vec<_> = made.modes.iter().filter(|mode| !mode.passed).collect();
         if !failed.is_empty() || made.modes.is_empty() {
-            error = Some(format!("not passed: {}", failed.join(", ")));
+            let names: Vec<&str> = failed.iter().map(|mode| mode.name.as_str()).collect();
+            let why =
+                failed.iter().find_map(|mode| Some(format!("; {}: {}", mode.name, mode.error.as_ref()?)));
+            error = Some(format!("not passed: {}{}", names.join(", "), why.unwrap_or_default()));
         }
     }
     (made, error)
@@ -313,7 +316,9 @@ mod tests {
         assert_eq!(conforming(Ok(conformance.clone())).1, None);
         let mut failed = conformance;
         failed.modes[0].passed = false;
-        assert_eq!(conforming(Ok(failed)).1.as_deref(), Some("not passed: hold"));
+        assert_eq!(conforming(Ok(failed.clone())).1.as_deref(), Some("not passed: hold"));
+        failed.modes[0].error = Some("no GPU".to_owned());
+        assert_eq!(conforming(Ok(failed)).1.as_deref(), Some("not passed: hold; hold: no GPU"));
         assert!(conforming(Ok(Conformance { modes: vec![] })).1.is_some());
     }
 
@@ -326,7 +331,7 @@ mod tests {
             force: false,
             short: false,
         };
-        let (tame, wild) = (notice(&args(false)), notice(&args(true)));
+        let (tame, wild) = (notice(&args(false), None), notice(&args(true), None));
         assert!(!tame.contains("HAZARD") && wild.contains("hang or reset the GPU"), "{wild}");
         for text in [tame, wild] {
             assert!(

@@ -197,7 +197,7 @@ fn spawn(program: &Path, socket: &Path, log: &File) -> anyhow::Result<Child> {
 }
 
 fn of_the_program(name: &OsStr) -> bool {
-    let kept = ["XSCHED_TEST", "XSCHED_LOG_LEVEL"];
+    let kept = ["XSCHED_TEST", "XSCHED_LOG_LEVEL", "XSCHED_STARVATION_MS"];
     name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") && kept.iter().all(|kept| name != *kept)
 }
 

@@ -33,6 +33,28 @@ pub fn terminal_width(to: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// A line as several of the terminal's width, broken at spaces; those behind the first begin below its text, which an
+/// asterisk may precede. A word that is longer stays whole.
+pub fn wrapped(line: &str, terminal: Option<usize>) -> String {
+    let Some(terminal) = terminal else { return line.to_owned() };
+    let indent = line.len() - line.trim_start_matches([' ', '*']).len();
+    let mut text = line[..indent].to_owned();
+    let mut width = indent;
+    for (index, word) in line[indent..].split(' ').enumerate() {
+        let room = width + 1 + word.chars().count() <= terminal;
+        if index > 0 && room {
+            text.push(' ');
+            width += 1;
+        } else if index > 0 {
+            text += &format!("\n{}", " ".repeat(indent));
+            width = indent;
+        }
+        text += word;
+        width += word.chars().count();
+    }
+    text
+}
+
 /// The table as text. Where it is wider than the terminal, the gaps become single and then one column gives way; what
 /// is still too wide is left to the terminal.
 pub fn text(columns: &[Column], lines: &[Line], terminal: Option<usize>) -> String {
@@ -102,6 +124,15 @@ mod tests {
         Column { title: "NAME", words: true, gives_way: true },
         Column { title: "PENDING", words: false, gives_way: false },
     ];
+
+    #[test]
+    fn a_line_is_broken_where_the_terminal_ends() {
+        let line = "  * one two three";
+        assert_eq!(wrapped(line, Some(11)), "  * one two\n    three");
+        assert_eq!(wrapped(line, Some(3)), "  * one\n    two\n    three", "words stay whole");
+        assert_eq!((wrapped(line, Some(80)), wrapped(line, None)), (line.to_owned(), line.to_owned()));
+        assert_eq!(wrapped("", Some(80)), "");
+    }
 
     fn table(terminal: Option<usize>) -> String {
         let row = |cells: [&str; 3]| Line::Row(cells.map(str::to_owned).to_vec());

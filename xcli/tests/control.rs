@@ -1,12 +1,16 @@
-//! `xcli list`, `off` and `on` against a server that says what the test wants, over the real frames.
+//! `xcli list`, `off`, `on`, `policy`, `hint` and `explain` against a server that says what the test wants, over the real frames.
 
 mod common;
 
 use common::{Place, empty_list, finish};
-use protocol::control::{List, Reply, Request};
+use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::control::{List, Policies, Reply, Request, Ruling, Said, Target};
 use protocol::frame::Frame;
+use protocol::hint::Laxity;
+use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::message::REPLY;
 use std::io::Write as _;
+use std::num::NonZeroU64;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -73,7 +77,7 @@ fn a_server_that_does_not_answer() {
 fn a_server_that_answers_nonsense() {
     let answers: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 400 Bad Request", "no frames of giveway"),
-        (b"GIVW\x09\0\x02\x02\0\0\0\0", "speaks version 9 of the protocol, this one 2"),
+        (b"GIVW\x09\0\x02\x02\0\0\0\0", "speaks version 9 of the protocol, this one 3"),
         (&Frame::encode(REPLY, b"{}"), "makes no sense"),
         (&Frame::encode(REPLY, br#"{"error":"out of\nmemory"}"#), "says: out of?memory"),
         (&Frame::encode(77, b""), "a frame of kind 0x4d"),
@@ -142,4 +146,138 @@ fn a_server_is_named_by_path_or_instance() {
     let (code, _, err) = finish(place.xcli().env("XSCHED_SOCKET", "x".repeat(108)).arg("on"));
     assert_eq!(code, Some(1));
     assert!(err.contains("at most 107 bytes"), "{err}");
+}
+
+/// Wrong usage: one line, no request, exit code 2.
+#[track_caller]
+fn is_usage(place: &Place, words: &[&str], sentence: &str) {
+    let (code, out, err) = finish(place.xcli().args(words));
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{words:?}: {err}");
+    assert!(err.contains(sentence), "{words:?}: {err}");
+}
+
+#[test]
+fn policies_are_chosen_in_both_spellings() {
+    let place = Place::new();
+    let ruling = |device| Ruling { policy: "HPF".to_owned(), values: [].into(), device };
+    let own = ruling(Some(DeviceId(7)));
+    let policies = Policies { policies: vec![], in_force: vec![ruling(None), own.clone()], devices: vec![] };
+    let answered = policies.clone();
+    let requests = place.serve(move |request| match request {
+        Request::Policies => Reply::Policies(answered.clone()),
+        _ => Reply::Done,
+    });
+    let asked = || std::mem::take(&mut *requests.lock().unwrap());
+    let in_force = "in force: HPF\nin force on device 7: HPF\n";
+    for words in [&["policy", "set", "hpf"][..], &["policy", "-s", "-n", "HPF"]] {
+        let (code, out, err) = finish(place.xcli().args(words));
+        assert_eq!((code, out.as_str(), err.as_str()), (Some(0), in_force, ""));
+        assert_eq!(asked(), [Request::SetPolicy(ruling(None)), Request::Policies]);
+    }
+    for words in [&["policy", "set", "HPF", "--device", "7"][..], &["policy", "set", "--device", "7", "HPF"]]
+    {
+        let (code, _, err) = finish(place.xcli().args(words));
+        assert!(code == Some(0) && err.contains("no connected program uses device 7 yet"), "{err}");
+        assert_eq!(asked()[0], Request::SetPolicy(own.clone()));
+    }
+    let (code, ..) = finish(place.xcli().args(["policy", "reset", "--device", "7"]));
+    assert_eq!((code, &asked()[0]), (Some(0), &Request::ResetPolicy { device: DeviceId(7) }));
+    let (code, out, _) = finish(place.xcli().args(["policy", "-q"]));
+    assert_eq!((code, out.as_str()), (Some(0), in_force));
+    for words in [&["policy", "--json"][..], &["policy", "list", "--json"]] {
+        let (code, out, _) = finish(place.xcli().args(words));
+        assert_eq!(code, Some(0));
+        assert_eq!(serde_json::from_str::<Policies>(&out).unwrap(), policies);
+    }
+    asked();
+    is_usage(&place, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
+    is_usage(&place, &["policy", "set", "HPF", "--slack", "5"], "policy HPF: no parameter \"slack\"");
+    is_usage(&place, &["policy", "-n", "HPF"], "--set");
+    assert_eq!(asked(), [], "wrong usage asks for nothing");
+}
+
+#[test]
+fn policies_are_listed_without_a_server() {
+    let place = Place::new();
+    let (code, out, err) = finish(place.xcli().arg("policy"));
+    assert!(code == Some(0) && err.contains("no xserver runs here"), "{err}");
+    assert!(out.starts_with("POLICY  NUMBER  WHAT IT DOES\nHPF "), "{out}");
+    let (code, ..) = finish(place.xcli().args(["policy", "-q"]));
+    assert_eq!(code, Some(1), "nothing is in force");
+}
+
+#[test]
+fn hints_say_something_of_somebody() {
+    let place = Place::new();
+    let requests = place.serve(|request| match request {
+        Request::Hint { of: Target { queue: Some(QueueId(9)), .. }, .. } => {
+            Reply::Error("several programs have a queue 9".to_owned())
+        }
+        _ => Reply::Done,
+    });
+    let priority = |number| Priority::try_from(number).unwrap();
+    let queue = |queue| Target { pid: None, queue: Some(QueueId(queue)) };
+    let process = Target { pid: Some(Pid(42)), queue: None };
+    let cases: [(&str, Target, Vec<Said>); 9] = [
+        ("-x 7 -p -10", queue(7), vec![Said::Priority(priority(-10))]),
+        ("-x 0x10 -p 255", queue(16), vec![Said::Priority(Priority::MAX)]),
+        ("--pid 42 -u 30", process, vec![Said::Utilization(Utilization::try_from(30).unwrap())]),
+        ("-t 5000", Target::default(), vec![Said::Timeslice(Timeslice::DEFAULT)]),
+        (
+            "--pid 42 --deadline 900 --kdeadline -1",
+            process,
+            vec![Said::Deadline(NonZeroU64::new(900)), Said::KDeadline(None)],
+        ),
+        (
+            "-x 7 --laxity 100,-5,5",
+            queue(7),
+            vec![Said::Laxity(Some(Laxity { us: 100, lax: priority(-5), critical: priority(5) }))],
+        ),
+        (
+            "-x 7 --laxity -1 --arrival 300 --preemptible off",
+            queue(7),
+            vec![Said::Laxity(None), Said::Arrival(Some(300)), Said::Preemptible(false)],
+        ),
+        ("--pid 42 --window --job 3", process, vec![Said::Window, Said::Job(NonZeroU64::new(3))]),
+        ("--pid 42 --job 0", process, vec![Said::Job(None)]),
+    ];
+    for (line, of, said) in cases {
+        let (code, out, err) = finish(place.xcli().arg("hint").args(line.split(' ')));
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{line}");
+        assert_eq!(out, format!("hinted: {of}\n"));
+        assert_eq!(requests.lock().unwrap().pop(), Some(Request::Hint { of, said }), "{line}");
+    }
+    let (code, out, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1"]));
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", "xcli: several programs have a queue 9\n"));
+    requests.lock().unwrap().clear();
+    for (line, sentence) in [
+        ("-p 3", "of whom this is said is missing"),
+        ("-x 7", "required"),
+        ("-x 7 -p 256", "priority 256 is not in -256..255"),
+        ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
+        ("-t 99", "timeslice 99 is not in 100..10000000"),
+        ("-x 7 --deadline 0", "a deadline is at least 1 us"),
+        ("-x 7 --laxity 5", "microseconds and two priorities"),
+        ("-x seven -p 1", "a queue is a number"),
+    ] {
+        let words: Vec<_> = std::iter::once("hint").chain(line.split(' ')).collect();
+        is_usage(&place, &words, sentence);
+    }
+    assert_eq!(requests.lock().unwrap().len(), 0);
+    // Before the command, `-p` names the server, as everywhere.
+    let (code, _, err) = finish(place.xcli().args(["-p", "nobody-there", "hint", "-x", "7", "-p", "3"]));
+    assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
+    let (code, _, err) =
+        finish(place.xcli().args(["hint", "--instance", "nobody-there", "-x", "7", "-p", "3"]));
+    assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
+}
+
+#[test]
+fn explain_needs_whom() {
+    let place = Place::new();
+    place.serve(|_| Reply::List(empty_list()));
+    is_usage(&place, &["explain"], "required");
+    let (code, out, err) = finish(place.xcli().args(["explain", "--pid", "17"]));
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.starts_with("xcli: process 17 is not connected to this server; `xcli doctor 17`"), "{err}");
 }

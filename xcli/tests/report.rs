@@ -68,6 +68,7 @@ fn a_report_comes_out_where_nothing_can_be_measured() {
     let (code, output, said) = finish(&mut installed.report(&[]));
     assert_eq!((code, output.as_str()), (Some(1), ""), "{said}");
     assert_eq!(installed.left(), ["report.json"]);
+    assert!(said.ends_with("report.json is written; read it before you send it\n"), "{said}");
     let report: Value = serde_json::from_str(&fs::read_to_string(installed.file()).unwrap()).unwrap();
     assert_eq!((&report["complete"], &report["holds"]), (&Value::Bool(false), &Value::from(0)));
     for part in ["devices", "launch_path", "window", "conformance"] {

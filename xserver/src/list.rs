@@ -2,7 +2,8 @@
 
 use crate::core::Core;
 use crate::pages::Pages;
-use protocol::control::{List, Reply, Server};
+use policies::named;
+use protocol::control::{List, Reply, Ruling, Server};
 use protocol::frame::{Frame, REPLY_LIMIT};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::REPLY;
@@ -50,13 +51,24 @@ impl Question {
         }
         let server = Server {
             pid: Pid(std::process::id()),
-            policy: core.policy().kind.name().to_owned(),
+            now,
+            policy: core
+                .choices()
+                .next()
+                .map(|(_, choice)| choice.row.kind.name().to_owned())
+                .unwrap_or_default(),
+            policies: in_force(core),
             on: core.is_on(),
             uptime_ms: u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
             guard_runs: core.guard_runs(),
         };
         Reply::List(List { server, clients, held })
     }
+}
+
+/// What decides where.
+pub(crate) fn in_force(core: &Core<Pages>) -> Vec<Ruling> {
+    core.choices().map(|(device, choice)| named::ruling(device, choice)).collect()
 }
 
 /// The frame of an answer.

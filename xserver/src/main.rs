@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use policies::registry;
+use policies::{Choice, registry};
 use protocol::config::{Config, LogLevel, TestMode};
 use protocol::socket::INSTANCE;
 use rustix::fd::{FromRawFd, OwnedFd};
@@ -29,6 +29,9 @@ struct Cli {
     /// The scheduling policy
     #[arg(default_value = registry::DEFAULT.kind.name())]
     policy: String,
+    /// A parameter of the policy; may be given several times. `xcli policy list` shows which there are
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
     /// Which server this is, where there are several
     #[arg(default_value = INSTANCE)]
     instance: OsString,
@@ -52,25 +55,43 @@ fn run(cli: Cli) -> Result<()> {
     let signals = signals().context("cannot wait for signals")?;
     let (config, faults) = Config::read(|name| std::env::var_os(name), registry::BUILT);
     // What concerns only the preloaded library is for it to complain of.
-    for fault in faults
-        .iter()
-        .filter(|fault| ["XSCHED_SOCKET", "XSCHED_LOG_LEVEL", "XSCHED_TEST"].contains(&fault.var))
-    {
+    for fault in faults.iter().filter(|fault| {
+        ["XSCHED_SOCKET", "XSCHED_LOG_LEVEL", "XSCHED_TEST", "XSCHED_STARVATION_MS"].contains(&fault.var)
+    }) {
         let _ = writeln!(stderr(), "xserver: {fault}");
     }
-    let policy = registry::by_name(&cli.policy).map_err(anyhow::Error::msg)?;
+    let policy = choice(&cli)?;
+    let starvation = config.starvation();
     let place = Place::new(&cli.instance, config.socket)?;
     let options = Options {
         policy,
-        settings: Settings { guard: config.test != Some(TestMode::NoGuard), ..Settings::default() },
+        settings: Settings {
+            guard: config.test != Some(TestMode::NoGuard),
+            starvation,
+            ..Settings::default()
+        },
         unused: cli.exit_when_unused.then(Unused::default),
     };
+    let name = options.policy.row.kind;
     let server = Server::new(&place, options, signals)?;
     // Whoever started it may have closed the other end; then nobody wants to know.
-    let _ = writeln!(stderr(), "xserver: ready, policy {}, socket {}", policy.kind, place.socket().display());
+    let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", place.socket().display());
     let said = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
     let _log = log::start(if said { config.log_level } else { LogLevel::Info });
     server.run()
+}
+
+/// The policy with its parameters.
+fn choice(cli: &Cli) -> Result<Choice> {
+    let mut choice = Choice::new(registry::by_name(&cli.policy).map_err(anyhow::Error::msg)?);
+    for parameter in &cli.parameters {
+        let (name, value) = parameter
+            .split_once('=')
+            .with_context(|| format!("--set {parameter:?}: a parameter is NAME=VALUE"))?;
+        let value = value.parse().with_context(|| format!("--set {parameter:?}: {value:?} is no number"))?;
+        choice.values.set(name, value).with_context(|| format!("--set {parameter:?}"))?;
+    }
+    Ok(choice)
 }
 
 /// A descriptor that becomes readable when somebody wants the server to end.

@@ -1,16 +1,19 @@
 //! The loop: one thread that hears everything and decides.
 
-use crate::attachments::{Attachments, Work};
+mod people;
+
+use crate::attachments::Attachments;
 use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Settings};
 use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
+use crate::power::{Hwmon, PowerMeter};
 use anyhow::Context;
 use hal_kfd::prompt;
-use policies::registry::Row;
-use protocol::control::{Reply, Request};
+use policies::Choice;
+use protocol::control::Reply;
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::Pid;
 use protocol::message::{REQUEST, ToClient, ToServer};
@@ -48,10 +51,10 @@ const STOP: u64 = 1;
 const OUTSIDE: u64 = 2;
 
 /// How a server runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
-    /// What decides.
-    pub policy: &'static Row,
+    /// What decides at first.
+    pub policy: Choice,
     /// How it decides.
     pub settings: Settings,
     /// When the server ends by itself.
@@ -81,7 +84,7 @@ pub struct Server {
     epoll: OwnedFd,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
-    /// The processes of programs that will come ([`Request::Expect`]), by the connection that said so.
+    /// The processes of programs that will come ([`protocol::control::Request::Expect`]), by the connection that said so.
     expected: HashMap<u64, OwnedFd>,
     /// The number of the last connection.
     connected: u64,
@@ -91,6 +94,9 @@ pub struct Server {
     options: Options,
     started: Time,
     beat: Time,
+    /// What the devices draw, and when that was last read.
+    meter: Box<dyn PowerMeter + Send>,
+    metered: Option<Time>,
     /// When the core wants its next step; now if something has happened.
     step: Option<Time>,
     /// No connection has a deadline before.
@@ -121,7 +127,7 @@ impl Server {
         Ok(Self {
             listener,
             epoll,
-            core: Core::new(options.policy, options.settings),
+            core: Core::new(options.policy.clone(), options.settings),
             connections: HashMap::new(),
             expected: HashMap::new(),
             connected: 0,
@@ -130,6 +136,8 @@ impl Server {
             options,
             started: now,
             beat: now,
+            meter: Box::new(Hwmon::default()),
+            metered: None,
             step: None,
             deadline: None,
             unused_since: Some(now),
@@ -137,6 +145,11 @@ impl Server {
             stopping: false,
             _stop: stop,
         })
+    }
+
+    /// Reads what devices draw by this meter, and not by the amdgpu driver's sensors.
+    pub fn set_meter(&mut self, meter: Box<dyn PowerMeter + Send>) {
+        self.meter = meter;
     }
 
     /// Serves until it is told to end, or has been unused for long enough. Then every client may run.
@@ -161,13 +174,14 @@ impl Server {
                 self.hear(event.data.u64(), event.flags);
             }
         }
-        self.core.release_all();
+        self.core.release_all(crate::now());
         info!("the server ends; {} clients run on unscheduled", self.core.peers().len());
         Ok(())
     }
 
     /// Does what is due: decisions first.
     fn tend(&mut self, now: Time) {
+        self.read_meters(now);
         let beats = now >= self.beat && self.has_beats();
         if self.step.is_some_and(|at| at <= now) || beats {
             self.step = self.core.step(now);
@@ -188,6 +202,25 @@ impl Server {
         }
     }
 
+    /// When a policy wants to know again what the devices draw.
+    fn next_reading(&self) -> Option<Time> {
+        let every = self.core.reads_power().filter(|_| self.has_beats())?;
+        Some(self.metered.map_or(Time(0), |last| last.after(every)))
+    }
+
+    fn read_meters(&mut self, now: Time) {
+        if self.next_reading().is_none_or(|at| at > now) {
+            return;
+        }
+        self.metered = Some(now);
+        for device in self.core.devices() {
+            if let Some(milliwatts) = self.meter.read(device) {
+                self.core.set_power(device, milliwatts, now);
+            }
+        }
+        self.step = Some(now);
+    }
+
     /// Whether there is anybody to renew a lease for, or to listen to again.
     fn has_beats(&self) -> bool {
         !self.connections.is_empty() || self.exhausted
@@ -206,7 +239,10 @@ impl Server {
         if unused.is_some_and(|at| at <= now) {
             return None;
         }
-        let next = [self.step, beat, question, self.deadline, unused].into_iter().flatten().min();
+        let next = [self.step, self.next_reading(), beat, question, self.deadline, unused]
+            .into_iter()
+            .flatten()
+            .min();
         Some(next.map(|at| {
             let wait = at.since(now);
             // Less than a second more often than not, and never more than 10.
@@ -384,117 +420,6 @@ impl Server {
         connection.stage = Stage::Client { client, eventfd };
         connection.deadline = None;
         result
-    }
-
-    /// A person asks for something.
-    fn ask(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
-        let now = crate::now();
-        connection.deadline = None;
-        match serde_json::from_slice(&frame.payload) {
-            Ok(Request::List) => {
-                self.questions.push(Question::new(number, &self.core, now));
-                connection.waits = true;
-                Ok(())
-            }
-            Ok(order @ (Request::Off | Request::On)) => {
-                self.core.set_on(order == Request::On);
-                info!(
-                    pid = connection.pid,
-                    "scheduling is {}",
-                    if order == Request::On { "on" } else { "off" }
-                );
-                self.step = self.core.step(now);
-                self.answer(connection, &Reply::Done)
-            }
-            Ok(Request::Expect) if self.expected.len() >= CONNECTIONS => {
-                let reason = format!("{CONNECTIONS} programs are expected already");
-                self.answer(connection, &Reply::Error(reason))
-            }
-            Ok(Request::Expect) => {
-                // Without one (an old kernel) the program is not waited for.
-                if let Some(pidfd) = connection.pidfd.take() {
-                    self.expected.insert(number, pidfd);
-                }
-                self.answer(connection, &Reply::Done)
-            }
-            Ok(Request::Hold { pid, queues }) => {
-                self.ask_outside(number, connection, pid, Work::Hold(queues))
-            }
-            Ok(Request::Release { pid, queues }) => {
-                self.ask_outside(number, connection, pid, Work::Release(queues))
-            }
-            Ok(Request::Snapshot { pid }) => self.ask_outside(number, connection, pid, Work::Snapshot),
-            Err(error) => {
-                self.answer(connection, &Reply::Error(format!("no request of this server: {error}")))
-            }
-        }
-    }
-
-    fn answer(&mut self, connection: &mut Connection, reply: &Reply) -> Result<(), End> {
-        connection.answer(list::encode(reply))?;
-        if connection.has_output() {
-            let deadline = crate::now().after(SILENCE);
-            connection.deadline = Some(deadline);
-            self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
-        }
-        Ok(())
-    }
-
-    /// Answers the questions that need not wait any longer.
-    fn answer_questions(&mut self, now: Time) {
-        let core = &self.core;
-        let due: Vec<_> = self.questions.extract_if(.., |question| question.is_due(core, now)).collect();
-        if due.is_empty() {
-            return;
-        }
-        self.step = self.core.step(now);
-        for question in due {
-            let reply = question.answer(&self.core, self.attachments.held(now), self.started, now);
-            self.give(question.connection, &reply);
-        }
-    }
-
-    /// Gives an answer that was waited for.
-    fn give(&mut self, number: u64, reply: &Reply) {
-        let Some(mut connection) = self.connections.remove(&number) else { return };
-        connection.waits = false;
-        let result = self
-            .answer(&mut connection, reply)
-            // What had come together with the question.
-            .and_then(|()| self.receive(number, &mut connection));
-        self.settle(number, connection, result);
-    }
-
-    /// A person asks for something of a process, client or not; who may is asked already: the server's user, and root.
-    fn ask_outside(
-        &mut self,
-        number: u64,
-        connection: &mut Connection,
-        pid: Pid,
-        work: Work,
-    ) -> Result<(), End> {
-        if let Err(reason) = peer::counts_as_we_do(connection.pid) {
-            return self.answer(connection, &Reply::Error(reason));
-        }
-        match self.attachments.ask(number, connection.uid, pid, work) {
-            Ok(None) => {
-                connection.waits = true;
-                Ok(())
-            }
-            Ok(Some(reply)) => self.answer(connection, &reply),
-            Err(reason) => self.answer(connection, &Reply::Error(reason)),
-        }
-    }
-
-    fn hear_attachments(&mut self) {
-        for (number, reply) in self.attachments.hear(crate::now()) {
-            self.give(number, &reply);
-        }
-        // Whoever cannot get on keeps nobody waiting.
-        for (_, pages) in self.core.peers() {
-            pages.set_held(self.attachments.holds(pages.pid()));
-        }
-        self.note_use();
     }
 
     /// Puts a connection back, or ends it.

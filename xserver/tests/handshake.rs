@@ -4,17 +4,18 @@
 //! Time is abstract: a queue that turned idle lingers until some step ends that, and the server's timer may fire
 //! whenever it has seen one that lingers. There is no heartbeat, which would hide everything.
 
+mod rules;
+
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::page::{WANTS_IDLE, WANTS_READY};
-use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
+use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues};
 use protocol::time::Time;
 use stateright::{Checker, Model, Property};
 use std::collections::HashMap;
-use xserver::core::wants;
 
 const NOW: Time = Time(1_000_000_000);
 
@@ -142,32 +143,8 @@ impl Handshake {
             })
             .collect();
         let mut engine = Engine::new(registry::DEFAULT, Engine::LINGER);
-        let status = Status::Global { gangs: gangs.clone() };
-        let runs: Vec<_> =
-            engine.decide(&status, NOW).operations.iter().map(|operation| operation.permit.run).collect();
-        let units = engine.units();
-        let on = |unit: &policies::Unit, test: &dyn Fn(usize) -> bool, busy: bool| {
-            units.uses(unit).iter().any(|used| (used.busy || !busy) && test(used.device))
-        };
-        let wanted = units.all().iter().enumerate().map(|(client, unit)| {
-            let others = || units.all().iter().enumerate().filter(move |other| other.0 != client);
-            let waits_on = |device: usize| {
-                others().any(|(other, unit)| {
-                    unit.ready && !runs[other] && on(unit, &|used| used == device, false)
-                })
-            };
-            let runs_on = |device: usize| {
-                others()
-                    .any(|(other, unit)| unit.ready && runs[other] && on(unit, &|used| used == device, true))
-            };
-            let awaited = unit.ready && runs[client] && on(unit, &waits_on, true);
-            let may_fall = wants::may_fall(unit) && on(unit, &runs_on, false);
-            let uses = units.uses(unit);
-            let ready = wants::ready(unit, uses, units.devices(), &gangs[client].queues, NOW, Engine::LINGER);
-            wants::word(ready, awaited || may_fall, false)
-        });
-        let wanted = wanted.collect();
-        (runs, wanted)
+        let (permits, wanted) = rules::decide(&mut engine, gangs, NOW, Engine::LINGER);
+        (permits.iter().map(|permit| permit.run).collect(), wanted)
     }
 
     fn thread(&self, world: &mut World, place: usize) {

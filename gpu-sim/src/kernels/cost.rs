@@ -31,7 +31,7 @@ impl Durations {
         Self::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
     }
 
-    fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         let table: BTreeMap<String, f64> = serde_json::from_str(text)?;
         let mut durations = Self::default();
         for (name, us) in table {

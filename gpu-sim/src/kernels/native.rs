@@ -37,22 +37,26 @@ pub enum Act {
     Wait(Vec<Condition>, Effect),
 }
 
+/// The project's kernels that are executed here.
+const OWN: [&str; 6] = ["busy", "busy_store", "mix", "vector_add", "arguments_block", "arguments_mixed"];
+
 /// The kernel that one of this name is a copy of: `mix__3` does what `mix` does, and is another function to the runtime.
 fn original(name: &str) -> &str {
+    let numbered = |copy: &str| !copy.is_empty() && copy.bytes().all(|byte| byte.is_ascii_digit());
     match name.rsplit_once("__") {
-        Some((original, copy)) if !copy.is_empty() && copy.bytes().all(|byte| byte.is_ascii_digit()) => {
-            original
-        }
+        Some((original, copy)) if OWN.contains(&original) && numbered(copy) => original,
         _ => name,
     }
 }
 
+/// The time that the table states for a kernel: a copy has its original's unless it has one of its own.
+fn stated(table: &Durations, name: &str) -> Option<Time> {
+    table.get(name).or_else(|| table.get(original(name)))
+}
+
 /// Whether kernels of this name are executed here, so that their arguments must be known.
 pub fn executes(name: &str) -> bool {
-    matches!(
-        original(name),
-        "busy" | "busy_store" | "mix" | "vector_add" | "arguments_block" | "arguments_mixed"
-    ) || name.starts_with("__amd_rocclr_")
+    OWN.contains(&original(name)) || name.starts_with("__amd_rocclr_")
 }
 
 /// Decides what a dispatch does.
@@ -109,7 +113,7 @@ pub fn plan(
         _ => Ok(Act::Run { time: cost::by_grid(dispatch.rounds), effect: Effect::default() }),
     }
     .map_err(fault)?;
-    if let (Act::Run { time, .. }, Some(stated)) = (&mut act, table.get(name))
+    if let (Act::Run { time, .. }, Some(stated)) = (&mut act, stated(table, &kernel.name))
         && !matches!(name, "busy" | "busy_store")
     {
         *time = stated;
@@ -370,9 +374,13 @@ mod tests {
 
     #[test]
     fn copies_do_what_their_original_does() {
-        let names = ["mix", "mix__3", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "a__b__12"];
-        assert_eq!(names.map(original), ["mix", "mix", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "a__b"]);
+        let others = ["mix", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "gemm__12"];
+        assert_eq!(others.map(original), others);
+        assert_eq!(original("mix__3"), "mix");
         assert!(executes("mix__3") && !executes("mix__a"));
+        let table = Durations::parse(r#"{"mix": 2, "mix__4": 3, "gemm__12": 4}"#).unwrap();
+        let times = ["mix__3", "mix__4", "gemm__12", "gemm__13"].map(|name| stated(&table, name));
+        assert_eq!(times, [Some(2000), Some(3000), Some(4000), None]);
     }
 
     #[test]

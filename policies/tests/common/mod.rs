@@ -5,6 +5,7 @@
 pub mod play;
 pub mod shares;
 
+use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -12,8 +13,10 @@ use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
+use std::time::Duration;
 
 pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
     let activity = if ready { Activity::Ready { since: Time(100) } } else { Activity::Idle { since: None } };
@@ -102,4 +105,30 @@ pub fn status() -> impl Strategy<Value = Status> {
         1 => queues().prop_map(local),
         4 => gangs.prop_map(|gangs| global((1..).zip(gangs).map(|(client, queues)| gang(client, queues)).collect())),
     ]
+}
+
+/// An engine with this policy and these of its parameters set, without a linger.
+pub fn engine(kind: PolicyKind, parameters: &[(&str, f64)]) -> Engine {
+    let mut choice = Choice::new(registry::find(kind).unwrap());
+    parameters.iter().for_each(|(name, value)| choice.values.set(name, *value).unwrap());
+    Engine::new(choice, Duration::ZERO)
+}
+
+/// The places of the units that may run, beginning with 1, and when it has to be decided anew.
+pub fn who(engine: &mut Engine, status: &Status, now: u64) -> (String, Option<u64>) {
+    let decision = engine.decide(status, Time(now));
+    let places = (1..).zip(decision.operations).filter(|(_, operation)| operation.permit.run);
+    let places: Vec<_> = places.map(|(place, _): (u64, _)| place.to_string()).collect();
+    (places.join(" "), decision.wake.map(|wake| wake.0))
+}
+
+/// Why each unit runs or not.
+pub fn reasons(engine: &mut Engine, status: &Status, now: u64) -> Vec<String> {
+    let operations = engine.decide(status, Time(now)).operations;
+    operations.iter().map(|operation| operation.permit.reason.to_string()).collect()
+}
+
+/// Whether the queue has work that may run.
+pub fn is_ready(queue: &QueueStatus) -> bool {
+    queue.priority != Priority::NO_EXECUTE && matches!(queue.activity, Activity::Ready { .. })
 }

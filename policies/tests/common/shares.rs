@@ -1,25 +1,9 @@
 //! Scenes for the policies that share: who got which part of a device.
 
 use super::play::{Actor, MS, Play, Stage, US, Work, play};
-use policies::registry::{self, Row};
-use policies::{Choice, Engine};
+use policies::Engine;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use protocol::policy::PolicyKind;
-use std::time::Duration;
-
-pub fn row(kind: PolicyKind) -> &'static Row {
-    registry::find(kind).unwrap()
-}
-
-/// An engine with these parameters set, without any linger.
-pub fn engine(kind: PolicyKind, values: &[(&str, f64)]) -> Engine {
-    let mut choice = Choice::new(row(kind));
-    for (name, value) in values {
-        choice.values.set(name, *value).unwrap();
-    }
-    Engine::new(choice, Duration::ZERO)
-}
 
 /// One whose queue and process have this utilization.
 pub fn actor(percent: u64, work: Work) -> Actor {

@@ -151,6 +151,14 @@ pub const VARIABLES: &[Variable] = &[
         read: |config, value, _| set(count(value, 0), |us| config.auto.laxity_us = Some(us)),
     },
     Variable {
+        name: "XSCHED_STARVATION_MS",
+        values: "a whole number >= 0",
+        default: "0, off",
+        meaning: "After so many milliseconds of waiting whoever waits runs for a moment, under policies that go by \
+                  priority. Read by who decides: `xserver`, or the library where it decides itself.",
+        read: |config, value, _| set(count(value, 0), |ms| config.starvation_ms = ms),
+    },
+    Variable {
         name: "XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ",
         values: SWITCH,
         default: "OFF",

@@ -6,22 +6,22 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Commands that a device retired, by kind.
-pub(super) type Counts = BTreeMap<String, i64>;
+pub(crate) type Counts = BTreeMap<String, i64>;
 
 /// The part of gpu-sim's statistics that is needed here.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct DeviceStats {
+pub(crate) struct DeviceStats {
     /// Whether the device kept up with its virtual time.
-    pub(super) valid: bool,
-    pub(super) late_us: Late,
+    pub(crate) valid: bool,
+    pub(crate) late_us: Late,
     processes: Vec<Process>,
     gpus: Vec<Gpu>,
 }
 
 /// How late completions became visible.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Late {
-    pub(super) p99: f64,
+pub(crate) struct Late {
+    pub(crate) p99: f64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -42,12 +42,12 @@ struct Process {
 }
 
 impl DeviceStats {
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("gpu-sim's statistics make no sense")
     }
 
     /// How often the driver took queues off the hardware, whoever asked for that.
-    pub(super) fn unmaps(&self) -> u64 {
+    pub(crate) fn unmaps(&self) -> u64 {
         self.gpus.iter().map(|gpu| gpu.driver.unmaps).sum()
     }
 
@@ -55,7 +55,7 @@ impl DeviceStats {
     ///
     /// Barriers are left out. They order and do no work, the runtime inserts them where it finds a queue still busy, and
     /// the library's marks are such packets: their number depends on timing and on the mode.
-    pub(super) fn beyond(&self, pid: u32, inferences: u64, kernels: u64) -> Result<Counts> {
+    pub(crate) fn beyond(&self, pid: u32, inferences: u64, kernels: u64) -> Result<Counts> {
         let mut of_pid = self.processes.iter().filter(|process| process.pid == pid);
         let process = of_pid.next().with_context(|| format!("gpu-sim knows no process {pid}"))?;
         ensure!(of_pid.next().is_none(), "gpu-sim knows process {pid} twice");
@@ -95,18 +95,18 @@ impl Agreement {
 
 /// The library's own count at the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ShimSummary {
+pub(crate) struct ShimSummary {
     /// Commands that it launched.
-    pub(super) launched: u64,
+    pub(crate) launched: u64,
     /// How often a queue was suspended.
-    pub(super) suspensions: u64,
+    pub(crate) suspensions: u64,
     /// Commands that had not been launched at the end.
-    pub(super) pending: u64,
+    pub(crate) pending: u64,
 }
 
 impl ShimSummary {
     /// Out of what the library said at log level `debug`; the last line that has the words.
-    pub(super) fn parse(log: &str) -> Result<Self> {
+    pub(crate) fn parse(log: &str) -> Result<Self> {
         let line = log.lines().rev().find_map(|line| Some(line.split_once("queues created=")?.1));
         let line = line.context("the library's log does not end with its counts (`queues created=...`)")?;
         let field = |name: &str| {
@@ -123,7 +123,7 @@ impl ShimSummary {
 }
 
 /// The warnings and errors of a library's log.
-pub(super) fn complaints(log: &str) -> Vec<&str> {
+pub(crate) fn complaints(log: &str) -> Vec<&str> {
     let serious = |line: &&str| line.contains("warn:") || line.contains("error:");
     log.lines().filter(serious).collect()
 }

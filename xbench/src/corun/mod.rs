@@ -12,7 +12,7 @@
 //! time and that queues were taken off the hardware in every block, and the device's driver counted at least as many such
 //! operations; at level 1 there must be none.
 
-mod device;
+pub(crate) mod device;
 mod figures;
 mod levels;
 mod plot;

@@ -151,7 +151,7 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     let mut server = args
         .server
         .as_deref()
-        .map(|path| Program::server(path, &files.socket(), &files.errors("xserver")))
+        .map(|path| Program::server(path, &["HPF".to_owned()], &files.socket(), &files.errors("xserver")))
         .transpose()?;
     let mut replays = Vec::new();
     for (role, trace) in [(Role::High, &args.high), (Role::Low, &args.low)] {

@@ -25,7 +25,7 @@ impl Server {
             .create(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let socket = directory.join("socket");
-        let mut command = daemon::command(program, &socket);
+        let mut command = daemon::command(program, "HPF", &socket);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let process = match command.spawn() {
             Ok(process) => process,

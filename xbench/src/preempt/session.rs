@@ -126,7 +126,12 @@ fn session(args: &PartArgs) -> Result<()> {
     let files = Files(&args.dir);
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let board = Board::open(&files.board())?;
-    let server = Program::server(&this.with_file_name("xserver"), &files.socket(), &files.errors("xserver"))?;
+    let server = Program::server(
+        &this.with_file_name("xserver"),
+        &["HPF".to_owned()],
+        &files.socket(),
+        &files.errors("xserver"),
+    )?;
     let start = |part: Part| {
         let mut command = Command::new(this.with_file_name("xcli"));
         command.arg("run").arg("-a").arg(files.socket()).args(["--priority", part.priority()]);

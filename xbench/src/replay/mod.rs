@@ -3,11 +3,12 @@
 //! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
 //! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
 //! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
-//! requests arrive as a Poisson process, are served in their order by one thread, and a latency counts from the arrival;
+//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread, and a latency counts from the arrival;
 //! without it one inference follows the other.
 
 mod clock;
 pub mod digest;
+mod hint;
 mod player;
 pub mod schedule;
 
@@ -20,6 +21,7 @@ use crate::trace::Trace;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use digest::Digest;
+use hint::Hints;
 use player::Player;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -36,9 +38,18 @@ pub const WARM_UP: u64 = 3;
 pub struct ReplayArgs {
     /// File of the recorded model, see examples/traces
     trace: PathBuf,
-    /// Requests per second, arriving at random (Poisson); without it one inference follows the other
+    /// Requests per second; without it one inference follows the other
     #[arg(long, value_name = "R", value_parser = rate)]
     rate: Option<f64>,
+    /// How requests arrive
+    #[arg(long, value_enum, default_value_t = schedule::Pattern::Poisson, requires = "rate")]
+    arrivals: schedule::Pattern,
+    /// For how many microseconds the host works on a request before its first launch
+    #[arg(long, value_name = "US", default_value_t = 0, requires = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    prepare_us: u32,
+    /// Tell the preloaded library of each request when it arrives: its first launch comes after the preparation
+    #[arg(long, requires = "rate")]
+    hint: bool,
     /// How long requests arrive, or inferences are begun
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
@@ -151,13 +162,19 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         player.infer()?;
         player.check()?;
     }
+    let hints = args.hint.then(|| Hints::of(player.stream())).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let start = if args.gate { pass_gate(&stop)? } else { now_ns() };
     let mut requests = Vec::new();
     match args.rate {
         Some(rate) => {
-            for arrival in schedule::arrivals(rate, args.seconds, args.seed) {
+            for arrival in schedule::moments(args.arrivals, rate, args.seconds, args.seed) {
                 wait_until(start + arrival);
+                if let Some(hints) = &hints {
+                    hints.arrival(args.prepare_us.into())?;
+                }
+                // From now on, not from the arrival: one that waits for its turn is prepared then.
+                wait_until(now_ns() + u64::from(args.prepare_us) * 1_000);
                 requests.push(serve(&mut player, start, Some(arrival))?);
             }
         }

@@ -95,6 +95,11 @@ impl Player {
         Ok(())
     }
 
+    /// Where it works.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Inferences so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests

@@ -1,7 +1,42 @@
-//! When requests arrive: a Poisson process by a generator of our own, so that a seed means the same arrivals in every
-//! mode, on every machine and in every release.
+//! When requests arrive: by a generator of our own, so that a seed means the same arrivals in every mode, on every
+//! machine and in every release.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// At random, independently of each other
+    Poisson,
+    /// One after the other, evenly
+    Periodic,
+    /// Eight at a time, evenly
+    Bursts,
+}
+
+/// Requests of a burst.
+const BURST: usize = 8;
 
 /// Arrivals in `0..seconds`, as nanoseconds in ascending order: `rate * seconds` of them (rounded, at least one).
+pub fn moments(pattern: Pattern, rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
+    let count = (rate * seconds).round().max(1.0) as usize;
+    // So that two programs with one rate do not arrive together.
+    let phase = SplitMix64(seed).unit();
+    let even = |number: usize, of: usize| ((number as f64 + phase) / of as f64 * seconds * 1e9) as u64;
+    match pattern {
+        Pattern::Poisson => arrivals(rate, seconds, seed),
+        Pattern::Periodic => (0..count).map(|number| even(number, count)).collect(),
+        Pattern::Bursts => {
+            let bursts = count.div_ceil(BURST);
+            (0..count).map(|number| even(number / BURST, bursts)).collect()
+        }
+    }
+}
+
+/// A Poisson process: arrivals in `0..seconds`, as nanoseconds in ascending order, `rate * seconds` of them (rounded, at
+/// least one).
 ///
 /// Given the number of arrivals of a Poisson process in an interval, they are independent and uniform there; drawing
 /// them so fixes the number, and every block has the same.
@@ -56,6 +91,18 @@ mod tests {
         assert!(moments.is_sorted());
         assert!(moments[499] < 25_000_000_000);
         assert_eq!(arrivals(0.1, 1.0, 1).len(), 1);
+    }
+
+    #[test]
+    fn even_ones_are_even_and_bursts_come_together() {
+        let even = moments(Pattern::Periodic, 20.0, 10.0, 1);
+        assert_eq!(even.len(), 200);
+        assert!(even.windows(2).all(|pair| (pair[1] - pair[0]).abs_diff(50_000_000) <= 1));
+        let bursts = moments(Pattern::Bursts, 20.0, 10.0, 1);
+        assert_eq!(bursts.len(), 200);
+        assert!(bursts.chunks(8).all(|burst| burst.iter().all(|at| *at == burst[0])));
+        assert!(bursts.chunks(8).map(|burst| burst[0]).is_sorted_by(|a, b| a < b));
+        assert!(even.iter().chain(&bursts).all(|at| *at < 10_000_000_000));
     }
 
     #[test]

@@ -373,11 +373,12 @@ mod tests {
     use super::*;
     use protocol::bounds::Priority;
     use protocol::control::{Preemption, Queue};
-    use protocol::hint::QueueHints;
+    use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::outside::HeldQueue;
     use protocol::status::{Activity, Counts, QueueStatus};
+    use protocol::time::Time;
 
     fn view(maps: &[&str], environment: &[(&str, &str)], hardware_queues: Option<usize>) -> View {
         let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -425,7 +426,9 @@ mod tests {
             client: ClientId(1),
             pid: Pid(42),
             name: "train".to_owned(),
+            hints: ProcessHints::default(),
             permit: Permit { run, limit: true, reason: Reason::Unrivalled },
+            since: Time(0),
             reason: "queue 7 of pid 4 has priority 10 > 1".to_owned(),
             yielded: false,
             fresh: true,

@@ -1,14 +1,11 @@
 //! The file: whole or not there, and never in the place of something that nobody said may go.
 
 use anyhow::Context as _;
-use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
-use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use rustix::fs::{Access, access};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-
-/// Names that are tried for the part.
-const ATTEMPTS: u32 = 100;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where the report goes.
 #[derive(Debug)]
@@ -62,43 +59,37 @@ impl Target {
     fn write_and(&self, text: &str, half_way: impl FnOnce(&Path)) -> anyhow::Result<()> {
         let Self::File { path, force } = self else { return Ok(crate::say(text)?) };
         let _undisturbed = Undisturbed::begin();
-        let written = create_part(folder(path)).and_then(|(part, mut file)| {
-            let written = (|| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()?;
-                half_way(&part);
-                put(&part, path, *force)
-            })();
-            if written.is_err() {
-                let _ = std::fs::remove_file(&part);
-            }
-            written
-        });
-        written.with_context(|| format!("cannot write {}", path.display()))
+        put(text, path, *force, half_way).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// A file of its own in the folder. In containers another process had the same number, and may have left its part.
-fn create_part(folder: &Path) -> io::Result<(PathBuf, File)> {
-    let mut taken = None;
-    for attempt in 0..ATTEMPTS {
-        let part = folder.join(format!(".xcli-report-{}-{attempt}.part", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&part) {
-            Ok(file) => return Ok((part, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+/// The part has a name that nobody else has, and is gone if this fails.
+fn put(text: &str, path: &Path, force: bool, half_way: impl FnOnce(&Path)) -> io::Result<()> {
+    let mut part = tempfile::Builder::new()
+        .prefix(".xcli-report-")
+        .suffix(".part")
+        // With the permissions of any new file, and with errors that do not name the part.
+        .make_in(folder(path), |part| File::create_new(part))?;
+    part.as_file_mut().write_all(text.as_bytes())?;
+    part.as_file().sync_all()?;
+    half_way(part.path());
+    let put = if force { part.persist(path) } else { part.persist_noclobber(path) };
+    put.map(drop).map_err(|refused| refused.error)
 }
 
 /// While it lives, the signals that ask a process to end do nothing, in whichever thread: half a file would stay.
+///
+/// One at a time: two that overlap would each bring back what the other has set.
 struct Undisturbed {
     before: Vec<(libc::c_int, libc::sigaction)>,
+    _only: MutexGuard<'static, ()>,
 }
 
 impl Undisturbed {
     fn begin() -> Self {
+        static ONLY: Mutex<()> = Mutex::new(());
+        // It guards nothing that a panic could leave half done.
+        let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: all zeros are a valid `sigaction`: no flags, an empty mask, SIG_DFL.
         let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
         ignore.sa_sigaction = libc::SIG_IGN;
@@ -110,7 +101,7 @@ impl Undisturbed {
                 before.push((signal, old));
             }
         }
-        Self { before }
+        Self { before, _only: only }
     }
 }
 
@@ -127,20 +118,6 @@ fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    }
-}
-
-fn put(part: &Path, path: &Path, force: bool) -> std::io::Result<()> {
-    if force {
-        return std::fs::rename(part, path);
-    }
-    match renameat_with(CWD, part, CWD, path, RenameFlags::NOREPLACE) {
-        // Not every file system has that; a second name is refused as well where there is one.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            std::fs::hard_link(part, path)?;
-            std::fs::remove_file(part)
-        }
-        other => Ok(other?),
     }
 }
 
@@ -181,18 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_another_run_left_is_in_nobodys_way() {
+    fn whoever_may_read_other_files_may_read_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (left, file) = create_part(folder.path()).unwrap();
-        drop(file);
-        fs::write(&left, "half").unwrap();
-        let path = folder.path().join("report.json");
-        Target::new(&path, false).unwrap().write("one").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
-        // Nor does a failure take it away.
-        assert!(Target::File { path, force: false }.write("two").is_err());
-        assert_eq!(fs::read_to_string(&left).unwrap(), "half");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        let [report, other] = ["report.json", "other"].map(|name| folder.path().join(name));
+        Target::new(&report, false).unwrap().write("one").unwrap();
+        fs::write(&other, "one").unwrap();
+        assert_eq!(report.metadata().unwrap().permissions(), other.metadata().unwrap().permissions());
     }
 
     #[test]

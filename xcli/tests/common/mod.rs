@@ -7,6 +7,7 @@ use protocol::control::{List, Reply, Request, Server};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
 use protocol::ids::Pid;
 use protocol::message::{REPLY, REQUEST};
+use protocol::time::Time;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -99,8 +100,15 @@ fn first_frame(stream: &mut UnixStream) -> Option<Frame> {
 
 /// A server without clients.
 pub fn empty_list() -> List {
-    let server =
-        Server { pid: Pid(4711), policy: "HPF".to_owned(), on: true, uptime_ms: 65_000, guard_runs: 0 };
+    let server = Server {
+        pid: Pid(4711),
+        now: Time(0),
+        policy: "HPF".to_owned(),
+        policies: Vec::new(),
+        on: true,
+        uptime_ms: 65_000,
+        guard_runs: 0,
+    };
     List { server, clients: Vec::new(), held: Vec::new() }
 }
 

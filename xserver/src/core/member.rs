@@ -3,6 +3,7 @@
 use super::Peer;
 use super::progress::{PATIENCE, Progress};
 use protocol::codes::PreemptLevel;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
 use protocol::operation::{Permit, Reason};
 use protocol::page::activity_of;
@@ -16,6 +17,8 @@ pub(super) struct Slot {
     /// Where its state stands on the client's page.
     pub index: u32,
     level: PreemptLevel,
+    /// What the client has said of it last.
+    told: QueueHints,
     /// The state when it was last looked at; a queue that is new has none.
     word: Option<u64>,
     /// What that says. A time in the future was cut to the time of the look, once: cut anew at every look it would
@@ -34,6 +37,10 @@ pub(super) struct Member<P> {
     pub decided: Permit,
     /// What is in force.
     pub permit: Permit,
+    /// Since when it may run, or may not; nothing before its first permission.
+    pub since: Option<Time>,
+    /// What the client has said of its process last.
+    pub told: ProcessHints,
     /// The permission as it was stored, without its generation; nothing was, at first.
     stored: Option<u64>,
     generation: u32,
@@ -65,6 +72,8 @@ impl<P: Peer> Member<P> {
             slots: Vec::new(),
             decided: permit,
             permit,
+            since: None,
+            told: ProcessHints::default(),
             stored: None,
             generation: 0,
             wants: 0,
@@ -86,13 +95,19 @@ impl<P: Peer> Member<P> {
     pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel) {
         let place = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
-        self.slots.insert(place, Slot { queue, index, level, word: None, activity });
+        let told = QueueHints::default();
+        self.slots.insert(place, Slot { queue, index, level, told, word: None, activity });
     }
 
     pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
             slot.level = level;
         }
+    }
+
+    /// What the client has said of a queue last.
+    pub fn told_of(&mut self, queue: QueueId) -> Option<&mut QueueHints> {
+        self.slots.iter_mut().find(|slot| slot.queue == queue).map(|slot| &mut slot.told)
     }
 
     pub fn remove(&mut self, queue: QueueId) {
@@ -166,7 +181,10 @@ impl<P: Peer> Member<P> {
 
     /// Stores a permission if it is another than before; says whether it was. That there are other `bystanders` is no change
     /// by itself.
-    pub fn permit(&mut self, permit: Permit, bystanders: usize) -> bool {
+    pub fn permit(&mut self, permit: Permit, bystanders: usize, now: Time) -> bool {
+        if self.since.is_none() || self.permit.run != permit.run {
+            self.since = Some(now);
+        }
         self.permit = permit;
         let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
         // 1 to 3.

@@ -14,6 +14,7 @@
 //! looked up ([`progress`]): a stopped process yields, and if all that stand in somebody's way complete nothing, all
 //! run together for a moment.
 
+mod hints;
 mod member;
 mod progress;
 #[cfg(test)]
@@ -21,14 +22,14 @@ mod tests;
 pub mod wants;
 
 use member::Member;
-use policies::registry::Row;
-use policies::{DeviceUse, Engine, Unit, Units};
+use policies::{Choice, DeviceUse, Engine, Unit, Units};
 use progress::Guard;
+use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, Preemption, Queue, QueueState};
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
-use protocol::ids::{ClientId, Pid};
+use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
@@ -71,11 +72,13 @@ pub struct Settings {
     pub linger: Duration,
     /// Whether all run together for a moment when those that run complete nothing.
     pub guard: bool,
+    /// After how long a client that waits runs for a moment, under policies that go by priority; nothing for never.
+    pub starvation: Option<Duration>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { linger: Engine::LINGER, guard: true }
+        Self { linger: Engine::LINGER, guard: true, starvation: None }
     }
 }
 
@@ -119,20 +122,25 @@ pub struct Core<P> {
     status: Status,
     members: Vec<Member<P>>,
     joined: u64,
+    /// The slice that everybody asks for who has not asked for another since, if a person has said so.
+    timeslice: Option<Timeslice>,
     devices: Vec<progress::Device>,
 }
 
 impl<P: Peer> Core<P> {
     /// One that nobody has joined.
-    pub fn new(policy: &'static Row, settings: Settings) -> Self {
+    pub fn new(policy: impl Into<Choice>, settings: Settings) -> Self {
+        let mut engine = Engine::new(policy, settings.linger);
+        engine.set_starvation(settings.starvation);
         Self {
-            engine: Engine::new(policy, settings.linger),
+            engine,
             linger: settings.linger,
             guard: Guard::new(settings.guard),
             on: true,
             status: Status::Global { gangs: Vec::new() },
             members: Vec::new(),
             joined: 0,
+            timeslice: None,
             devices: Vec::new(),
         }
     }
@@ -145,7 +153,7 @@ impl<P: Peer> Core<P> {
         gangs(&mut self.status).push(Gang {
             client,
             pid,
-            hints: ProcessHints::default(),
+            hints: ProcessHints { timeslice: self.timeslice, ..ProcessHints::default() },
             queues: Queues::default(),
         });
         client
@@ -194,6 +202,20 @@ impl<P: Peer> Core<P> {
                 member.set_level(queue, level);
                 Ok(())
             }
+            ToServer::QueueHints { queue, hints } => {
+                let before = member.told_of(queue).ok_or(Fault::Queue(StatusError::UnknownQueue(queue)))?;
+                let told = std::mem::replace(before, hints);
+                let present = gang.queues.iter().find(|status| status.queue == queue);
+                let mut all = present.map(|status| status.hints).unwrap_or_default();
+                all.follow(&told, &hints);
+                let event = Event::Hint(Hint::Queue { queue, hints: all });
+                gang.queues.apply(&event).map_err(Fault::Queue)
+            }
+            ToServer::ProcessHints { hints } => {
+                gang.hints.follow(&member.told, &hints);
+                member.told = hints;
+                Ok(())
+            }
             ToServer::Preemption { in_force, ref how } => {
                 (member.in_force, member.how) = (in_force, how.clone());
                 Ok(())
@@ -201,19 +223,53 @@ impl<P: Peer> Core<P> {
         }
     }
 
+    /// How often a policy wants to know what the devices draw; nothing if none does.
+    pub fn reads_power(&self) -> Option<Duration> {
+        self.engine.reads_power().filter(|_| self.on)
+    }
+
+    /// What a device drew at this moment, in milliwatts; counts from the next step on.
+    pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
+        self.engine.set_power(device, milliwatts, at);
+    }
+
     /// Lets the policy decide from the next step on, or lets all run.
     pub fn set_on(&mut self, on: bool) {
         self.on = on;
+        // While it is off all run, whatever was decided.
+        self.engine.forget_decision();
+    }
+
+    /// Lets a policy decide from the next step on: on one device, or on all that have none of their own.
+    pub fn set_policy(&mut self, device: Option<DeviceId>, choice: Choice) {
+        match device {
+            None => self.engine.set_policy(choice),
+            Some(device) => self.engine.set_device_policy(device, Some(choice)),
+        }
+    }
+
+    /// Takes a device's own policy away.
+    pub fn reset_policy(&mut self, device: DeviceId) {
+        self.engine.set_device_policy(device, None);
+    }
+
+    /// What decides: the policy of all devices, then those of single ones.
+    pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
+        self.engine.choices()
+    }
+
+    /// The devices on which clients have queues, by their numbers.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let queues = self.gangs().iter().flat_map(|gang| gang.queues.iter());
+        let mut devices: Vec<_> = queues.map(|queue| queue.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
     }
 
     /// Whether the policy decides.
     pub fn is_on(&self) -> bool {
         self.on
-    }
-
-    /// The policy's name.
-    pub fn policy(&self) -> &'static Row {
-        self.engine.policy()
     }
 
     /// How often all ran together because those that ran completed nothing.
@@ -255,15 +311,15 @@ impl<P: Peer> Core<P> {
             wake = Some(now);
         }
         self.watch_progress(now);
-        self.publish_permissions();
+        self.publish_permissions(now);
         [wake, self.next_watch(now)].into_iter().flatten().min()
     }
 
     /// Lets all run within their windows, as without a server, because there will be none.
-    pub fn release_all(&mut self) {
+    pub fn release_all(&mut self, now: Time) {
         for member in &mut self.members {
             let permit = Permit { run: true, limit: true, reason: Reason::Off };
-            if member.permit(permit, 0) {
+            if member.permit(permit, 0, now) {
                 member.peer.wake();
             }
         }
@@ -271,12 +327,13 @@ impl<P: Peer> Core<P> {
 
     /// What there is to say of every client, as of the last step; nothing is known here of how fresh it is.
     pub fn clients(&self) -> impl ExactSizeIterator<Item = Client> {
-        let Status::Global { gangs } = &self.status else { unreachable!("made so, and only filled") };
-        self.members.iter().zip(gangs).map(|(member, gang)| Client {
+        self.members.iter().zip(self.gangs()).map(|(member, gang)| Client {
             client: member.client,
             pid: gang.pid,
             name: member.name.clone(),
+            hints: gang.hints,
             permit: member.permit,
+            since: member.since.unwrap_or_default(),
             reason: member.permit.reason.to_string(),
             yielded: member.yielded,
             fresh: false,
@@ -309,6 +366,13 @@ impl<P: Peer> Core<P> {
         })
     }
 
+    fn gangs(&self) -> &[Gang] {
+        match &self.status {
+            Status::Global { gangs } => gangs,
+            Status::Local { .. } => unreachable!("made so, and only filled"),
+        }
+    }
+
     fn find(&self, client: ClientId) -> Option<usize> {
         self.members.binary_search_by_key(&client, |member| member.client).ok()
     }
@@ -322,6 +386,10 @@ impl<P: Peer> Core<P> {
 
     /// Asks the policy, and notes who waits and who stands in the way.
     fn decide(&mut self, now: Time) -> Option<Time> {
+        if !self.on {
+            // All run: nobody is told that it had its share by a decision that was not carried out.
+            self.engine.forget_decision();
+        }
         let decision = self.engine.decide(&self.status, now);
         for (member, operation) in self.members.iter_mut().zip(decision.operations) {
             member.decided = operation.permit;
@@ -383,7 +451,7 @@ impl<P: Peer> Core<P> {
         missed
     }
 
-    fn publish_permissions(&mut self) {
+    fn publish_permissions(&mut self, now: Time) {
         let together = self.guard.is_active();
         let units = self.engine.units();
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
@@ -397,7 +465,7 @@ impl<P: Peer> Core<P> {
             };
             // One of those who run there is whom it makes way for.
             let running = units.uses(unit).iter().map(|used| self.devices[used.device].running).max();
-            member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1));
+            member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
         }
         // After all words are stored: a wake-up takes its time.
         for member in self.members.iter_mut().filter(|member| member.to_wake) {

@@ -112,7 +112,7 @@ pub fn start(
     unused: Option<Unused>,
 ) -> anyhow::Result<Server> {
     let place = Place::new("test".as_ref(), Some(path.to_owned()))?;
-    Server::new(&place, Options { policy: registry::DEFAULT, settings, unused }, stop)
+    Server::new(&place, Options { policy: registry::DEFAULT.into(), settings, unused }, stop)
 }
 
 pub fn ask(path: &Path, request: &Request) -> Reply {

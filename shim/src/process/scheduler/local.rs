@@ -18,6 +18,7 @@ use xqueue::XQueue;
 /// Decides whenever something changes, until it is another one's turn.
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
     let mut engine = Engine::new(row, Engine::LINGER);
+    engine.set_starvation(process.base.config.starvation());
     let mut since = HashMap::new();
     loop {
         let state = board.state.lock();

@@ -1,3 +1,7 @@
+//! The registry over a made-up driver: what is held and released, and when. Requests that fail: [`failures`].
+
+mod failures;
+
 use super::*;
 use crate::fake::{Failure, FakeKernel};
 use proptest::prelude::*;
@@ -6,8 +10,6 @@ use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 pub const GPU: u32 = 7;
-/// In the log.
-const SUSPEND: u32 = <debug::SuspendQueues as debug::Operation>::OP;
 const EIO: Failure = Failure { errno: libc::EIO, after: false };
 
 /// A registry over a made-up driver, and the indices of its queues.
@@ -202,43 +204,6 @@ fn the_runtimes_own_updates_do_not_undo_a_hold_and_are_not_lost() {
 }
 
 #[test]
-fn a_failed_request_is_sent_again_until_it_succeeds() {
-    for after in [false, true] {
-        let mut bench = Bench::new(Kind::UpdateQueue);
-        let id = bench.compute(1);
-        let failure = Some(Failure { errno: libc::ENOMEM, after });
-        bench.kernel.fail([failure, failure]);
-        let outcome = bench.hold();
-        assert_eq!((outcome.queues, outcome.unsettled, outcome.requests), (1, 0, 3));
-        bench.kernel.fail([failure; 3]);
-        let outcome = bench.registry.release(GPU);
-        assert_eq!((outcome.queues, outcome.unsettled), (0, 1));
-        assert_eq!(outcome.error, Some(Errno(libc::ENOMEM)));
-        assert_eq!(bench.registry.settle().unsettled, 0);
-        assert!(bench.kernel.runs(id));
-        assert!(!bench.registry.owes());
-        assert_eq!(bench.registry.settle().requests, 0, "all is known");
-        // An update or a mask of the runtime's that fails leaves the same doubt, which matters where we hold the queue.
-        let mask = u32::MAX;
-        let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: 32, cu_mask_ptr: (&raw const mask) as u64 };
-        for held in [false, true] {
-            if held {
-                bench.hold();
-            }
-            bench.kernel.fail([failure]);
-            assert!(bench.runtime_update(id, 100).is_err());
-            assert_eq!(bench.registry.settle().requests, usize::from(held));
-            bench.kernel.fail([failure]);
-            assert!(bench.call(&mut set).is_err());
-            assert_eq!(bench.registry.settle().requests, usize::from(held));
-            assert_eq!(bench.kernel.queue(id).mapped, !held);
-        }
-        bench.call(&mut set).unwrap();
-        assert_eq!(bench.registry.queues()[0].cu_mask, [u32::MAX]);
-    }
-}
-
-#[test]
 fn of_a_mask_as_much_is_read_as_the_driver_reads() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(0);
@@ -262,109 +227,6 @@ fn of_a_mask_as_much_is_read_as_the_driver_reads() {
     }
     // SAFETY: the mapping made above; nothing refers to it any more.
     unsafe { libc::munmap(pages.cast(), 2 * page) };
-}
-
-/// ROCr's core dump and `rocgdb` end sessions of a process as well.
-#[test]
-fn a_session_that_somebody_else_has_ended_is_begun_anew() {
-    let mut bench = Bench::new(Kind::DebugTrap);
-    let (first, second) = (bench.compute(1), bench.compute(1));
-    let end = |bench: &Bench| {
-        let mut state = bench.kernel.0.lock();
-        state.session = false;
-        state.queues.values_mut().for_each(|queue| queue.suspended = false);
-    };
-    bench.hold();
-    end(&bench);
-    assert_eq!(bench.registry.release(GPU).unsettled, 0);
-    let outcome = bench.hold();
-    assert_eq!((outcome.queues, outcome.unsettled), (2, 0));
-    assert!(!bench.kernel.runs(first) && !bench.kernel.runs(second));
-    end(&bench);
-    bench.registry.shut_down();
-    assert!(bench.kernel.runs(first) && !bench.kernel.0.lock().session);
-    assert_eq!(bench.hold().unsettled, 0);
-    assert!(!bench.kernel.runs(second));
-}
-
-#[test]
-fn a_time_out_ends_holding_for_good() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
-    let (first, second) = (bench.compute(1), bench.compute(1));
-    // What comes of it is not what it came from.
-    let failure = |errno: i32| Some(Failure { errno, after: false });
-    bench.kernel.fail([None, failure(libc::ETIME), failure(libc::EIO)]);
-    let outcome = bench.hold();
-    assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
-    assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
-    assert!(bench.kernel.runs(first) && bench.kernel.runs(second), "what was taken is put back");
-    bench.kernel.asked();
-    assert_eq!(bench.hold().error, Some(Errno(libc::ETIME)));
-    assert!(bench.registry.suspend_for(1, Some(&[first])).is_err());
-    assert!(bench.kernel.asked().is_empty() && bench.registry.holding().is_empty());
-    assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
-}
-
-#[test]
-fn a_debuggers_suspend_that_fails_is_a_time_out() {
-    let mut bench = Bench::new(Kind::DebugTrap);
-    let queue = bench.compute(1);
-    bench.kernel.0.lock().hangs = true;
-    bench.kernel.asked();
-    let outcome = bench.hold();
-    assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
-    assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
-    let asked = bench.kernel.asked();
-    let suspends = asked.iter().filter(|nr| **nr == 0x100 + SUSPEND).count();
-    assert_eq!(suspends, 1, "once is enough to reset a device");
-    assert!(bench.kernel.runs(queue));
-}
-
-#[test]
-fn a_device_that_is_lost_does_not_keep_another_one_held() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
-    let lost = bench.compute(1);
-    let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
-    bench.hold();
-    // SAFETY: the indices live as long as the bench.
-    assert_eq!(unsafe { bench.registry.hold(GPU + 1) }.queues, 1);
-    let reset = Some(Failure { errno: libc::EACCES, after: false });
-    bench.kernel.fail([reset, reset]);
-    assert_eq!(bench.runtime_update(lost, 100), Err(Errno(libc::EACCES)));
-    assert_eq!(bench.registry.given_up(), Some(Errno(libc::EACCES)));
-    assert!(bench.kernel.runs(other) && !bench.kernel.runs(lost));
-}
-
-#[test]
-fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
-    type Request = fn(&mut Bench, u32) -> Result<i32, Errno>;
-    let time_out = Some(Failure { errno: libc::ETIME, after: false });
-    let requests: [Request; 4] = [
-        |bench, _| {
-            bench.call(&mut kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ..Default::default() })
-        },
-        |bench, id| bench.runtime_update(id, 50),
-        |bench, id| {
-            let mask = u32::MAX;
-            bench.call(&mut kfd::SetCuMask {
-                queue_id: id,
-                num_cu_mask: 32,
-                cu_mask_ptr: (&raw const mask) as u64,
-            })
-        },
-        |bench, _| bench.destroy(2),
-    ];
-    for (request, kind) in requests.iter().flat_map(|request| BOTH.map(|kind| (request, kind))) {
-        let mut bench = Bench::new(kind);
-        let (first, second) = (bench.compute(1), bench.compute(1));
-        let idle = bench.compute(0);
-        assert_eq!((bench.hold().queues, idle), (2, 2));
-        bench.kernel.fail([time_out]);
-        assert_eq!(request(&mut bench, first), Err(Errno(libc::ETIME)));
-        assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
-        assert!(bench.kernel.runs(first) && bench.kernel.runs(second));
-        assert!(bench.registry.holding().is_empty());
-    }
 }
 
 #[test]
@@ -424,24 +286,6 @@ fn a_destruction_that_waits_in_the_driver_holds_up_nobody_else() {
 }
 
 #[test]
-fn what_is_abandoned_is_released_and_not_held_again() {
-    for kind in BOTH {
-        let mut bench = Bench::new(kind);
-        let id = bench.compute(1);
-        let serial = bench.registry.serial(id);
-        assert!(serial.is_some() && bench.registry.serial(id + 1).is_none());
-        bench.hold();
-        bench.registry.abandon(Errno(libc::EOPNOTSUPP));
-        assert!(bench.kernel.runs(id));
-        assert_eq!(bench.hold().error, Some(Errno(libc::EOPNOTSUPP)));
-        assert!(bench.kernel.runs(id) && bench.registry.holding().is_empty());
-        bench.destroy(id).unwrap();
-        assert_eq!(bench.compute(0), id);
-        assert_ne!(bench.registry.serial(id), serial);
-    }
-}
-
-#[test]
 fn a_mark_says_nothing_of_a_queue_that_took_the_place_of_its_own() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(5);
@@ -480,18 +324,6 @@ fn the_debuggers_way_enables_the_runtime_before_the_first_queue_if_nobody_has() 
     let mut bench = Bench::new(Kind::UpdateQueue);
     bench.compute(1);
     assert_eq!(bench.kernel.asked(), [0x02]);
-}
-
-#[test]
-fn whoever_debugs_already_keeps_us_out() {
-    let mut bench = Bench::new(Kind::DebugTrap);
-    let id = bench.compute(1);
-    bench.kernel.0.lock().session = true;
-    let outcome = bench.hold();
-    assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (0, 1, Some(Errno(libc::EALREADY))));
-    assert!(bench.kernel.runs(id));
-    bench.registry.release(GPU);
-    assert!(bench.kernel.0.lock().session, "it is not ours to end");
 }
 
 #[test]

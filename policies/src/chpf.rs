@@ -1,0 +1,31 @@
+//! CHPF: highest priority first, the priority taken from the processor.
+//!
+//! # The rule
+//! Per device, every unit runs whose process has the lowest nice value among those that run there and have work there;
+//! the rest are suspended. Equal values share the device. A queue of priority -256 never runs; no other priority counts.
+//!
+//! Under the local scheduler all queues belong to one process, so all of them run.
+//!
+//! # The limit
+//! Always set: whoever owns a process may change its nice value at any time, without a word to anybody here.
+//!
+//! # Parameters, wake-ups
+//! None. A program of high nice value can starve as long as another has work, unless `XSCHED_STARVATION_MS` is set.
+
+use crate::policy::{Input, Policy, Standing};
+use protocol::operation::Merit;
+use protocol::time::Time;
+
+/// Lowest nice value first; see the head of this file. It remembers nothing.
+#[derive(Debug, Default)]
+pub struct Chpf;
+
+impl Policy for Chpf {
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        for (place, unit) in input.members() {
+            let nice = i64::from(unit.process.nice);
+            standings[place] = Standing::new(-nice, Merit::Nice(nice));
+        }
+        None
+    }
+}

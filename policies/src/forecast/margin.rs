@@ -1,0 +1,131 @@
+//! How far a forecast is off, from how far it was off lately.
+
+use protocol::time::Time;
+
+/// How much earlier and how much later than foreseen work may come, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Margin {
+    pub(super) before: u64,
+    pub(super) behind: u64,
+}
+
+impl Margin {
+    pub(super) fn at_least(self, least: u64) -> Self {
+        Self { before: self.before.max(least), behind: self.behind.max(least) }
+    }
+
+    /// Cut to the largest there may be before, and twice that behind.
+    pub(super) fn at_most(self, before: u64) -> Self {
+        Self { before: self.before.min(before), behind: self.behind.min(before.saturating_mul(2)) }
+    }
+
+    /// Whether that would leave it as it is.
+    pub(super) fn within(self, before: u64) -> bool {
+        self.at_most(before) == self
+    }
+}
+
+/// The last errors.
+#[derive(Debug, Clone)]
+pub(super) struct Errors {
+    /// Nanoseconds, positive for what came late; the oldest is overwritten.
+    recent: [i64; Errors::KEPT],
+    /// How many there have been; beyond [`Errors::KEPT`] only its remainder means something.
+    seen: usize,
+}
+
+impl Default for Errors {
+    fn default() -> Self {
+        Self { recent: [0; Self::KEPT], seen: 0 }
+    }
+}
+
+impl Errors {
+    const KEPT: usize = 24;
+    /// So many errors say something.
+    const ENOUGH: usize = 6;
+    /// Of 24 errors the two largest of each side are left out: they are what dropped requests and changes of the rate
+    /// leave.
+    const OUTLIERS: (usize, usize) = (2, 24);
+    /// The margin before is one and a half times the largest error that remains: the device stands clear meanwhile.
+    const BEFORE: (u64, u64) = (3, 2);
+    /// The one behind may be larger, because it costs only if the work does not come.
+    const BEHIND: (u64, u64) = (5, 2);
+    /// No side counts for less than this part of the other one: two dozen errors show a side by accident.
+    const ALIKE: (u64, u64) = (7, 10);
+
+    /// Enters how much later than foreseen work came.
+    pub(super) fn note(&mut self, foreseen: Time, at: Time) {
+        let nanos = i64::try_from(foreseen.0.abs_diff(at.0)).unwrap_or(i64::MAX);
+        self.recent[self.seen % Self::KEPT] = if at < foreseen { -nanos } else { nanos };
+        self.seen += 1;
+        if self.seen == 2 * Self::KEPT {
+            self.seen = Self::KEPT;
+        }
+    }
+
+    /// The margin that most of the recent errors stay within; nothing while there are too few.
+    pub(super) fn margin(&self) -> Option<Margin> {
+        let count = self.seen.min(Self::KEPT);
+        if count < Self::ENOUGH {
+            return None;
+        }
+        let mut sorted = self.recent;
+        let sorted = &mut sorted[..count];
+        sorted.sort_unstable();
+        let outliers = count * Self::OUTLIERS.0 / Self::OUTLIERS.1;
+        let early = sorted[outliers].min(0).unsigned_abs();
+        let late = sorted[count - 1 - outliers].max(0).unsigned_abs();
+        let alike = |one: u64, other: u64| one.max(times(other, Self::ALIKE));
+        Some(Margin {
+            before: times(alike(early, late), Self::BEFORE),
+            behind: times(alike(late, early), Self::BEHIND),
+        })
+    }
+}
+
+fn times(nanos: u64, (by, part): (u64, u64)) -> u64 {
+    nanos.saturating_mul(by) / part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORESEEN: Time = Time(1 << 40);
+
+    fn noted(errors: impl IntoIterator<Item = i64>) -> Errors {
+        let mut noted = Errors::default();
+        errors
+            .into_iter()
+            .for_each(|error| noted.note(FORESEEN, Time(FORESEEN.0.saturating_add_signed(error))));
+        noted
+    }
+
+    #[test]
+    fn too_few_errors_say_nothing() {
+        assert_eq!(noted([100; 5]).margin(), None);
+        assert_eq!(noted([100; 6]).margin(), Some(Margin { before: 105, behind: 250 }));
+    }
+
+    #[test]
+    fn the_margin_follows_each_side_and_not_the_outliers() {
+        let both = noted([-100, 90].repeat(12));
+        assert_eq!(both.margin(), Some(Margin { before: 150, behind: 225 }));
+        let mut outliers = [-100, 90].repeat(12);
+        outliers[3] = 1_000_000;
+        outliers[4] = -1_000_000;
+        outliers[10] = i64::MIN;
+        outliers[11] = i64::MAX;
+        assert_eq!(noted(outliers).margin(), both.margin());
+    }
+
+    #[test]
+    fn old_errors_are_forgotten_and_large_ones_saturate() {
+        let errors = [1_000].repeat(500).into_iter().chain([-10, 10].repeat(12));
+        assert_eq!(noted(errors).margin(), Some(Margin { before: 15, behind: 25 }));
+        let mut errors = Errors::default();
+        (0..100).for_each(|_| errors.note(Time(0), Time(u64::MAX)));
+        assert_eq!(errors.margin().map(|margin| margin.behind), Some(u64::MAX / 2));
+    }
+}

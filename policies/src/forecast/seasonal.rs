@@ -1,0 +1,434 @@
+//! A repeating pattern of intervals.
+
+use super::skips::{self, Skips};
+use super::{SAME, shifted, span};
+use protocol::time::Time;
+use std::collections::VecDeque;
+
+/// The arrivals repeat themselves after a season of one to sixteen of them, whose length is not known.
+///
+/// A season of so many places gives as many parallel lines over the number of the season, one for each place. They are
+/// fitted together (least squares, one slope) to the last 2, 4, 8 or 16 seasons, and the next arrival lies on the line
+/// of its place; or, in a second form, as far behind the newest arrival as the lines say. A season of one place is a
+/// periodic source: then this is a linear regression over the last arrivals. The form that has foreseen best lately is
+/// used: a line where the source keeps time and its jitter does not add up, the distance where every interval varies by
+/// itself, few seasons where it drifts; more places only if they are clearly better.
+///
+/// An arrival that does not come is entered where it was expected, so that the places stay what they are; if that
+/// happens too often, the pattern is learnt anew. Behind a gap of more than eight seasons the pattern goes on with the
+/// new arrival, unless there was such a gap within the last 64 arrivals: then it is part of the pattern.
+#[derive(Debug)]
+pub struct Seasonal {
+    /// The last arrivals, the newest last.
+    arrivals: VecDeque<Time>,
+    past: Past,
+    /// For each form the smoothed absolute error in nanoseconds; nothing as long as nothing was foreseen.
+    errors: [[Option<f64>; FORMS]; MOST_PLACES],
+    /// The best one.
+    best: Form,
+    /// The last errors of what was the best form, nanoseconds; the oldest is overwritten.
+    recent: [f64; RECENT],
+    judged: usize,
+    /// For the last 64 arrivals whether a pause was before them.
+    pauses: u64,
+    /// For how many arrivals from now on none is taken for dropped.
+    strict: u32,
+    skips: Skips,
+}
+
+/// Most arrivals of a season.
+const MOST_PLACES: usize = 16;
+/// How many seasons a line may go through.
+const SEASONS: [usize; 4] = [2, 4, 8, 16];
+const FORMS: usize = SEASONS.len() * 2;
+/// Enough for a season of eight places to be seen sixteen times, and one of sixteen eight times.
+const MOST_ARRIVALS: usize = 128;
+
+/// Errors that say how sure a form is.
+const RECENT: usize = 9;
+
+/// A way to foresee the next arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Form {
+    /// Arrivals of a season, less one.
+    places: usize,
+    /// Index of the number of seasons, twice, and one more if the distance from the newest arrival counts.
+    form: usize,
+}
+
+impl Form {
+    fn places(self) -> usize {
+        self.places + 1
+    }
+
+    fn on_newest(self) -> bool {
+        self.form % 2 == 1
+    }
+}
+
+/// Lines through the places of a season, over the number of seasons ago.
+#[derive(Debug, Clone, Copy)]
+struct Lines {
+    places: usize,
+    seasons: usize,
+    /// Length of a season, nanoseconds.
+    season: f64,
+    /// Added to what the lines say.
+    correction: f64,
+}
+
+/// The arrivals in nanoseconds from the newest one, which is the first.
+#[derive(Debug)]
+struct Past {
+    count: usize,
+    back: [f64; MOST_ARRIVALS],
+    /// At each index the sum of those before.
+    sums: [f64; MOST_ARRIVALS + 1],
+}
+
+impl Default for Past {
+    fn default() -> Self {
+        Self { count: 0, back: [0.0; MOST_ARRIVALS], sums: [0.0; MOST_ARRIVALS + 1] }
+    }
+}
+
+impl Past {
+    fn update(&mut self, arrivals: &VecDeque<Time>) {
+        self.count = arrivals.len();
+        let Some(&newest) = arrivals.back() else { return };
+        for (index, &arrival) in arrivals.iter().rev().enumerate() {
+            self.back[index] = span(newest, arrival);
+            self.sums[index + 1] = self.sums[index] + self.back[index];
+        }
+    }
+}
+
+impl Default for Seasonal {
+    fn default() -> Self {
+        Self {
+            arrivals: VecDeque::with_capacity(MOST_ARRIVALS),
+            past: Past::default(),
+            errors: [[None; FORMS]; MOST_PLACES],
+            best: Form::default(),
+            recent: [f64::INFINITY; RECENT],
+            judged: 0,
+            pauses: 0,
+            strict: 0,
+            skips: Skips::default(),
+        }
+    }
+}
+
+impl Seasonal {
+    /// Weight of the newest error.
+    const ERROR_WEIGHT: f64 = 0.1;
+    /// More places must be better by this factor, or they only repeat fewer.
+    const MORE_PLACES: f64 = 0.7;
+    /// Any other form must be better by this factor than the one in use.
+    const OTHER: f64 = 0.95;
+    /// A form is sure while its usual error is below this share of the mean interval. Only then are arrivals taken for
+    /// dropped, ...
+    const SURE: f64 = 0.1;
+    /// ... if the one behind the gap is no farther from its place than so many errors, or this share of the interval.
+    const NEAR: f64 = 4.0;
+    const CLOSE: f64 = 0.025;
+    /// For so many arrivals after this has led astray, every interval counts as it is.
+    const STRICT: u32 = 32;
+
+    /// Fits lines for all of [`SEASONS`] at once: through fewer seasons for the first number that has not been seen in
+    /// full, and nothing for those beyond.
+    fn lines(&self, places: usize) -> [Option<Lines>; SEASONS.len()] {
+        let mut all = [None; SEASONS.len()];
+        let seen = self.past.count / places;
+        let (mut sum, mut moment) = (0.0, 0.0);
+        let mut season = 0;
+        for (index, wanted) in SEASONS.into_iter().enumerate() {
+            let seasons = wanted.min(seen);
+            if seasons < 2 || (index > 0 && seasons <= SEASONS[index - 1]) {
+                break;
+            }
+            while season < seasons {
+                let first = season * places;
+                let of_season = self.past.sums[first + places] - self.past.sums[first];
+                sum += of_season;
+                moment += season as f64 * of_season;
+                season += 1;
+            }
+            let count = seasons as f64;
+            // Over the number of seasons ago time falls.
+            let fall = moment - sum * (count - 1.0) / 2.0;
+            let spread = count * (count * count - 1.0) / 12.0;
+            let length = -fall / (places as f64 * spread);
+            if length >= 1.0 {
+                all[index] = Some(Lines { places, seasons, season: length, correction: 0.0 });
+            }
+        }
+        all
+    }
+
+    /// What a form needs to foresee; nothing if it has seen too little.
+    fn form(&self, form: Form) -> Option<Lines> {
+        let lines = self.lines(form.places())[form.form / 2]?;
+        // Moved, if so, until the newest arrival lies on its own line.
+        let correction = if form.on_newest() { -self.on_line(lines, 0) } else { 0.0 };
+        Some(Lines { correction, ..lines })
+    }
+
+    /// Where the lines put the arrival so many places on (0: the newest, 1: the next), in nanoseconds from the newest.
+    fn on_line(&self, lines: Lines, ahead: usize) -> f64 {
+        // Seasons from the newest arrival of that place to the one that is meant.
+        let ago = ahead.div_ceil(lines.places);
+        let newest_of_place = ago * lines.places - ahead;
+        let of_place = self.past.back[newest_of_place..self.past.count].iter().step_by(lines.places);
+        let sum: f64 = of_place.take(lines.seasons).sum();
+        let count = lines.seasons as f64;
+        sum / count + lines.season * (ago as f64 + (count - 1.0) / 2.0) + lines.correction
+    }
+
+    /// Enters the errors that all forms would have made for an arrival, and chooses the best.
+    fn judge(&mut self, offset: f64) {
+        if let Some(lines) = self.form(self.best) {
+            // Of the form that was used, before another is chosen.
+            self.recent[self.judged % RECENT] = (offset - self.on_line(lines, 1)).abs();
+            self.judged = (self.judged + 1) % RECENT;
+        }
+        let start = self.error();
+        for places in 1..=MOST_PLACES {
+            for (index, lines) in self.lines(places).into_iter().enumerate() {
+                let Some(lines) = lines else { continue };
+                let on_line = self.on_line(lines, 1);
+                let from_newest = on_line - self.on_line(lines, 0);
+                for (form, foreseen) in [on_line, from_newest].into_iter().enumerate() {
+                    let error = (offset - foreseen).abs();
+                    // A new form is no better than the best until it has shown that it is.
+                    let smoothed =
+                        self.errors[places - 1][index * 2 + form].get_or_insert(start.unwrap_or(error));
+                    *smoothed += Self::ERROR_WEIGHT * (error - *smoothed);
+                }
+            }
+        }
+        let mut best = self.best;
+        let mut least = self.error().unwrap_or(f64::INFINITY);
+        for (places, errors) in self.errors.iter().enumerate() {
+            for (form, error) in errors.iter().enumerate() {
+                let factor = if places > best.places { Self::MORE_PLACES } else { Self::OTHER };
+                if error.is_some_and(|error| error < least * factor) {
+                    best = Form { places, form };
+                    least = error.unwrap_or(least);
+                }
+            }
+        }
+        self.best = best;
+    }
+
+    /// The smoothed error of the form in use, nanoseconds.
+    fn error(&self) -> Option<f64> {
+        self.errors[self.best.places][self.best.form]
+    }
+
+    fn enter(&mut self, at: Time) {
+        if self.arrivals.len() == MOST_ARRIVALS {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back(at);
+        self.past.update(&self.arrivals);
+    }
+
+    /// Enters an arrival that did not come, if it lies between its neighbours: their order must not be lost.
+    fn enter_between(&mut self, expected: Time, behind: Time) {
+        if self.arrivals.back().is_some_and(|newest| expected > *newest && expected < behind) {
+            self.enter(expected);
+        }
+    }
+
+    /// Starts over.
+    fn forget(&mut self) {
+        self.arrivals.clear();
+        self.errors = [[None; FORMS]; MOST_PLACES];
+        self.best = Form::default();
+        self.recent = [f64::INFINITY; RECENT];
+        self.pauses = 0;
+        self.strict = Self::STRICT;
+    }
+
+    /// The median of the last errors, nanoseconds: those behind dropped arrivals are large.
+    fn usual_error(&self) -> f64 {
+        let mut sorted = self.recent;
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[RECENT / 2]
+    }
+
+    /// How many expected arrivals have not come before the one at `offset` from the last, and where they were expected
+    /// in nanoseconds from the last.
+    fn missing(&self, lines: Lines, offset: f64) -> (usize, [f64; skips::MOST]) {
+        let mut expected = [0.0; skips::MOST];
+        let error = self.usual_error();
+        let interval = lines.season / lines.places as f64;
+        if error > Self::SURE * interval || self.strict > 0 {
+            return (0, expected);
+        }
+        let bound = f64::max(Self::NEAR * error, Self::CLOSE * interval);
+        for missing in 0..=expected.len() {
+            let foreseen = self.on_line(lines, missing + 1);
+            if (offset - foreseen).abs() <= bound {
+                return (missing, expected);
+            }
+            if let Some(place) = expected.get_mut(missing) {
+                *place = foreseen;
+            }
+        }
+        (0, expected)
+    }
+}
+
+impl super::Forecaster for Seasonal {
+    fn arrived(&mut self, at: Time) {
+        let Some(&last) = self.arrivals.back() else {
+            self.enter(at);
+            return;
+        };
+        if at <= last {
+            return;
+        }
+        let offset = span(last, at);
+        let mut missing = 0;
+        if let Some(lines) = self.form(self.best) {
+            let expected;
+            (missing, expected) = self.missing(lines, offset);
+            for expected in &expected[..missing] {
+                self.enter_between(shifted(last, *expected), at);
+            }
+            let pause = offset > lines.season * skips::MOST as f64;
+            // One that repeats itself is part of the pattern.
+            let alone = self.pauses == 0;
+            self.pauses = self.pauses << 1 | u64::from(pause);
+            if pause && alone {
+                let pause = offset - self.on_line(lines, 1).max(0.0);
+                self.arrivals.iter_mut().for_each(|time| *time = shifted(*time, pause));
+                self.past.update(&self.arrivals);
+            }
+        }
+        let newest = *self.arrivals.back().unwrap_or(&last);
+        if at <= newest {
+            return;
+        }
+        self.judge(span(newest, at));
+        self.enter(at);
+        self.strict = self.strict.saturating_sub(1);
+        if self.skips.note(missing) {
+            self.forget();
+            self.enter(at);
+        }
+    }
+
+    fn next(&self, after: Time) -> Option<Time> {
+        let last = *self.arrivals.back()?;
+        let lines = self.form(self.best)?;
+        let after = after.max(last).after(SAME);
+        // Whole seasons that have passed are counted, and only the last of them is walked through.
+        let passed = (span(last, after) / lines.season).floor().max(0.0);
+        let start = (passed - 1.0).max(0.0);
+        (1..=lines.places * 3).find_map(|ahead| {
+            let next = shifted(last, start * lines.season + self.on_line(lines, ahead));
+            (next > after).then_some(next)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Forecaster;
+    use super::*;
+
+    /// What is foreseen behind arrivals at these times, in microseconds.
+    fn taught(times: impl IntoIterator<Item = u64>) -> Seasonal {
+        let mut forecaster = Seasonal::default();
+        times.into_iter().for_each(|us| forecaster.arrived(Time(us * 1_000)));
+        forecaster
+    }
+
+    fn next(forecaster: &Seasonal, after_us: u64) -> Option<u64> {
+        forecaster.next(Time(after_us * 1_000)).map(|next| next.0.div_ceil(1_000))
+    }
+
+    fn pattern(seasons: u64, period: u64, offsets: &[u64]) -> impl Iterator<Item = u64> {
+        (0..seasons).flat_map(move |season| offsets.iter().map(move |offset| season * period + offset))
+    }
+
+    #[test]
+    fn two_arrivals_say_how_it_goes_on() {
+        assert_eq!(next(&taught([100]), 0), None);
+        let two = taught([100, 150]);
+        assert_eq!(next(&two, 0), Some(200));
+        assert_eq!(next(&two, 1_049), Some(1_100));
+        assert_eq!(two.next(Time(u64::MAX)), None);
+    }
+
+    #[test]
+    fn a_pattern_goes_on_at_the_place_where_it_is() {
+        let offsets = [0, 13, 29, 40, 71];
+        let all: Vec<u64> = pattern(31, 150, &offsets).collect();
+        for seen in 60..65 {
+            let seasonal = taught(all[..seen].iter().copied());
+            for (index, &after) in all[seen..].iter().take(10).enumerate() {
+                let before = all[seen + index - 1];
+                assert_eq!(next(&seasonal, before), Some(after), "behind {seen}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_season_has_sixteen_places() {
+        let gaps = (0..16).map(|place| 100 + 100 * (place * 7 % 16));
+        let ends = gaps.scan(0, |sum, gap| {
+            *sum += gap;
+            Some(*sum)
+        });
+        let offsets: Vec<u64> = ends.collect();
+        let seasonal = taught(pattern(12, offsets[15], &offsets));
+        assert_eq!(next(&seasonal, 0), Some(12 * offsets[15] + offsets[0]));
+        assert_eq!(next(&seasonal, 12 * offsets[15] + offsets[0]), Some(12 * offsets[15] + offsets[1]));
+    }
+
+    #[test]
+    fn one_that_is_dropped_keeps_the_places() {
+        let all = pattern(30, 150, &[0, 13, 29]);
+        let some = all.enumerate().filter(|(index, _)| ![40, 62, 71].contains(index)).map(|(_, us)| us);
+        let seasonal = taught(some);
+        let coming = [4_500, 4_513, 4_529, 4_650];
+        let mut before = 0;
+        for us in coming {
+            assert_eq!(next(&seasonal, before), Some(us));
+            before = us;
+        }
+    }
+
+    #[test]
+    fn a_pause_now_and_then_leaves_the_pattern() {
+        let steady = taught((0..40).map(|index| index * 50).chain([7_777]));
+        assert_eq!(next(&steady, 0), Some(7_827));
+    }
+
+    #[test]
+    fn a_pause_in_each_season_is_part_of_it() {
+        let bursts = taught(pattern(30, 1_500, &[0, 10, 20]));
+        assert_eq!(next(&bursts, 0), Some(45_000));
+    }
+
+    #[test]
+    fn half_the_rate_is_no_row_of_accidents() {
+        let slower = (1..=20).map(|index| 2_000 + index * 100);
+        let seasonal = taught((0..=40).map(|index| index * 50).chain(slower));
+        assert_eq!(next(&seasonal, 0), Some(4_100));
+    }
+
+    #[test]
+    fn times_at_the_end_of_all_times_are_harmless() {
+        let mut seasonal = taught((0..40).map(|index| index * 50));
+        for back in (0..20).rev() {
+            seasonal.arrived(Time(u64::MAX - back));
+        }
+        seasonal.arrived(Time(0));
+        assert!(seasonal.next(Time(0)).is_none_or(|next| next > Time(u64::MAX - 1_000)));
+    }
+}

@@ -1,0 +1,96 @@
+//! KEDF: the k earliest deadlines first.
+//!
+//! # The rule
+//! On each device the k units with work run whose deadlines are the earliest; the rest are suspended. A queue's deadline
+//! is the time at which it turned ready plus its hint; a unit's is the earliest of its queues that have work. Units
+//! without a deadline come after all that have one, those that were ready earlier first. A unit with several devices
+//! runs if it is among the k on each of them, and takes no place on any if not.
+//!
+//! k is the highest number that a process with work on the device has hinted, or else the parameter `k`. Priorities do
+//! not count, but a queue of priority -256 never runs.
+//!
+//! # What is different
+//! A deadline goes with its queue, and is forgotten with it.
+//!
+//! # Parameters, wake-ups
+//! `k`. The order of those with work changes only when one comes or goes, so there are no wake-ups. A deadline that has
+//! passed stays the earliest: in an overload one miss leads to the next. EDF is the policy that gives up what is lost.
+
+use crate::deadline::{deadline, merit};
+use crate::parameter::{Parameter, Values};
+use crate::policy::{Input, Policy, Standing};
+use protocol::operation::UnitId;
+use protocol::time::Time;
+
+/// What can be set.
+pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
+    name: "k",
+    meaning: "how many run at once on a device, unless a process there has hinted a number",
+    range: (1.0, 1e6),
+    default: 1.0,
+}];
+
+/// The k earliest deadlines first; see the head of this file. Nothing of a unit is remembered.
+#[derive(Debug)]
+pub struct Kedf {
+    k: u32,
+    /// The members in the order in which they are taken: with a deadline, when it is or since when there is work, and
+    /// what makes the order complete.
+    order: Vec<(bool, Time, Time, UnitId, usize)>,
+    /// For each device how many may run.
+    limits: Vec<u32>,
+    /// For each device how many do.
+    taken: Vec<u32>,
+}
+
+impl Default for Kedf {
+    fn default() -> Self {
+        Self { k: 1, order: Vec::new(), limits: Vec::new(), taken: Vec::new() }
+    }
+}
+
+impl Policy for Kedf {
+    fn configure(&mut self, values: &Values) {
+        // Within the range, so it fits; half a unit cannot run.
+        self.k = values.get("k") as u32;
+    }
+
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let Self { k, order, limits, taken } = self;
+        let (units, now) = (input.units, input.now);
+        let devices = units.devices().len();
+        order.clear();
+        limits.clear();
+        limits.resize(devices, 0);
+        taken.clear();
+        taken.resize(devices, 0);
+        for (place, unit) in input.members() {
+            let deadline = deadline(units, unit, now);
+            let (at, lead) = deadline.unwrap_or((unit.since, unit.lead));
+            order.push((deadline.is_none(), at, unit.since, unit.id, place));
+            standings[place].lead = Some(lead);
+            let hinted = unit.process.k_deadline.filter(|_| unit.ready).map_or(0, |k| k.get());
+            for used in units.uses(unit).iter().filter(|used| used.busy) {
+                limits[used.device] = hinted.max(limits[used.device]);
+            }
+        }
+        order.sort_unstable();
+        for &(undated, at, .., place) in order.iter() {
+            let unit = &units.all()[place];
+            let uses = units.uses(unit);
+            let room = uses.iter().all(|used| match limits[used.device] {
+                0 => taken[used.device] < *k,
+                limit => taken[used.device] < limit,
+            });
+            if room && unit.ready {
+                uses.iter().filter(|used| used.busy).for_each(|used| taken[used.device] += 1);
+            }
+            // All for whom there is room rank alike, so that they run together. Whoever finds none is outranked by
+            // them on the device where it found none.
+            let lead = standings[place].lead;
+            let merit = merit((!undated).then_some(at), now);
+            standings[place] = Standing { lead, ..Standing::new(i64::from(room), merit) };
+        }
+        None
+    }
+}

@@ -1,0 +1,200 @@
+//! MLFQ: the multi-level feedback queue.
+//!
+//! # The rule
+//! Every unit begins on level 0. On each device the unit with work on the highest level (0 is the highest) runs, one at a
+//! time; those of one level take turns. A slice lasts `slice-ms` on level 0 and doubles with each level below it: 10, 20,
+//! 40, 80 ms. Whoever has used up its slice goes one level down, on the last level to the end of its line. Interrupted by
+//! a higher level, a unit keeps its place in the line and the rest of its slice. Short work so stays in front without
+//! anybody saying which work is short, and long work gets longer slices. Priorities do not count, but a queue of priority
+//! -256 never runs.
+//!
+//! Time without the device counts as waiting, the time with it is taken off again; at `promote-ms` of it the unit goes one
+//! level up, to the end of that line, and begins to wait anew.
+//!
+//! # A unit that turns idle
+//! It keeps its level and what it has used of its slice, and comes back to the end of its line. As in the textbook rule, a
+//! program so cannot keep its level by a pause shortly before the end of each slice. Unlike there nobody lifts everybody
+//! to the top from time to time: idle time counts as waiting, so a program that did nothing for long begins at the top.
+//!
+//! # What is different
+//! Nobody starves: a unit that waits is on level 0 after `levels` - 1 times `promote-ms`, and whoever is before it there
+//! leaves after a slice.
+//!
+//! # Parameters, wake-ups
+//! `levels`, `slice-ms`, `promote-ms`. While somebody waits it is decided anew when a slice ends and when somebody has
+//! waited for long enough. Slices are device time, so a unit that is interrupted loses nothing.
+
+use crate::ledger::Ledger;
+use crate::parameter::{Parameter, Values};
+use crate::policy::{Input, Policy, Standing};
+use crate::unit::Unit;
+use protocol::operation::{Merit, UnitId};
+use protocol::time::Time;
+use std::time::Duration;
+
+/// What can be set.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    Parameter { name: "levels", meaning: "how many levels there are", range: (1.0, 16.0), default: 4.0 },
+    Parameter {
+        name: "slice-ms",
+        meaning: "the slice on the highest level, in milliseconds; it doubles with each level below",
+        range: (0.1, 10_000.0),
+        default: 10.0,
+    },
+    Parameter {
+        name: "promote-ms",
+        meaning: "after how many milliseconds of waiting a unit goes one level up",
+        range: (1.0, 1e6),
+        default: 100.0,
+    },
+];
+
+/// No wake-up comes sooner, so that what stands still shortly before its end does not cause one after the other.
+const GRAIN: Duration = Duration::from_micros(100);
+
+/// What is remembered of a unit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    level: u32,
+    /// How much of the slice it has used.
+    used: Duration,
+    /// For how long it has waited, the time in which it ran taken off; nothing on level 0.
+    waited: Duration,
+    /// Since when it has been in the line of its level.
+    queued: Time,
+    /// Whether it had work at the last decision.
+    ready: bool,
+}
+
+/// Levels and slices.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    levels: u32,
+    slice: Duration,
+    promote: Duration,
+}
+
+/// The multi-level feedback queue; see the head of this file.
+#[derive(Debug)]
+pub struct Mlfq {
+    rules: Rules,
+    entries: Ledger<Entry>,
+    /// When the last decision was.
+    at: Option<Time>,
+    /// The members in the order in which they are taken: the level, since when in its line, and what makes the order
+    /// complete.
+    order: Vec<(u32, Time, Time, UnitId, usize)>,
+    /// For each device whether somebody has it.
+    taken: Vec<bool>,
+}
+
+impl Default for Mlfq {
+    fn default() -> Self {
+        let [levels, slice, promote] = [0, 1, 2].map(|number: usize| PARAMETERS[number].default);
+        let rules = Rules::new(levels, slice, promote);
+        Self { rules, entries: Ledger::default(), at: None, order: Vec::new(), taken: Vec::new() }
+    }
+}
+
+impl Policy for Mlfq {
+    fn configure(&mut self, values: &Values) {
+        let [levels, slice, promote] = ["levels", "slice-ms", "promote-ms"].map(|name| values.get(name));
+        self.rules = Rules::new(levels, slice, promote);
+    }
+
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let Self { rules, entries, at, order, taken } = self;
+        let (units, now) = (input.units, input.now);
+        let passed = now.since(at.unwrap_or(now));
+        *at = Some(now);
+        let entries = entries.align(units.all());
+        order.clear();
+        for (place, unit) in input.members() {
+            let entry = &mut entries[place];
+            rules.pass(entry, unit, passed, now);
+            // Idle ones would come to the end of their line.
+            let queued = if unit.ready { entry.queued } else { Time(u64::MAX) };
+            order.push((entry.level, queued, unit.since, unit.id, place));
+        }
+        order.sort_unstable();
+        taken.clear();
+        taken.resize(units.devices().len(), false);
+        let (mut slice_ends, mut promotion) = (None, None);
+        let mut waits = false;
+        for (&(level, .., place), rank) in order.iter().zip((1..=order.len() as i64).rev()) {
+            standings[place] = Standing::new(rank, Merit::Level(level.into()));
+            let unit = &units.all()[place];
+            if !unit.ready {
+                continue;
+            }
+            let entry = &entries[place];
+            let uses = units.uses(unit);
+            if uses.iter().all(|used| !taken[used.device]) {
+                uses.iter().filter(|used| used.busy).for_each(|used| taken[used.device] = true);
+                slice_ends = sooner(slice_ends, rules.slice(level).saturating_sub(entry.used));
+            } else {
+                waits = true;
+                if level > 0 {
+                    promotion = sooner(promotion, rules.promote.saturating_sub(entry.waited));
+                }
+            }
+        }
+        let next = [slice_ends, promotion].into_iter().flatten().min().filter(|_| waits);
+        next.map(|span| now.after(span.max(GRAIN)))
+    }
+
+    fn hears_idle(&self) -> bool {
+        // Or else short work that follows each other would never use up a slice.
+        true
+    }
+}
+
+impl Rules {
+    fn new(levels: f64, slice_ms: f64, promote_ms: f64) -> Self {
+        // Within their ranges: nothing overflows, and nothing is negative.
+        let [slice, promote] = [slice_ms, promote_ms].map(|ms| Duration::from_secs_f64(ms / 1e3));
+        Self { levels: levels as u32, slice, promote }
+    }
+
+    fn slice(&self, level: u32) -> Duration {
+        self.slice * (1 << level)
+    }
+
+    /// Brings a unit's entry up to date.
+    fn pass(&self, entry: &mut Entry, unit: &Unit, passed: Duration, now: Time) {
+        let last = self.levels - 1;
+        entry.level = entry.level.min(last);
+        entry.used += unit.ran;
+        entry.waited = (entry.waited + passed.saturating_sub(unit.ran)).saturating_sub(unit.ran);
+        while entry.used >= self.slice(entry.level) {
+            let slice = self.slice(entry.level);
+            if entry.level == last {
+                // However many slices have passed.
+                let rest = entry.used.as_nanos() % slice.as_nanos();
+                entry.used = Duration::from_nanos(rest.try_into().unwrap_or(0));
+            } else {
+                entry.used -= slice;
+                entry.level += 1;
+            }
+            entry.waited = Duration::ZERO;
+            entry.queued = now;
+        }
+        while entry.level > 0 && entry.waited >= self.promote {
+            entry.level -= 1;
+            entry.waited -= self.promote;
+            entry.used = Duration::ZERO;
+            entry.queued = now;
+        }
+        if entry.level == 0 {
+            entry.waited = Duration::ZERO;
+        }
+        if unit.ready && !entry.ready {
+            entry.queued = unit.since;
+        }
+        entry.ready = unit.ready;
+    }
+}
+
+fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(one.map_or(other, |one| one.min(other)))
+}

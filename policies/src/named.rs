@@ -1,0 +1,87 @@
+//! Policies as people name them, in orders to a server and in its answers.
+
+use crate::engine::Choice;
+use crate::registry::{self, Row};
+use protocol::control::{Parameter, Policy, Ruling};
+use protocol::ids::DeviceId;
+
+/// The policy that is named, with its parameters; those that are not named have their defaults.
+///
+/// # Errors
+/// There is no such policy or parameter, or a value is out of its range; one line that says what there is.
+pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
+    let mut choice = Choice::new(registry::by_name(&ruling.policy)?);
+    for (name, value) in &ruling.values {
+        let set = choice.values.set(name, *value);
+        set.map_err(|error| format!("policy {}: {error}", choice.row.kind))?;
+    }
+    Ok(choice)
+}
+
+/// A policy with all its parameters, and what it rules.
+pub fn ruling(device: Option<DeviceId>, choice: &Choice) -> Ruling {
+    let values = choice.values.iter().map(|(parameter, value)| (parameter.name.to_owned(), value));
+    Ruling { policy: choice.row.kind.name().to_owned(), values: values.collect(), device }
+}
+
+/// A policy with its parameters in one line: "EDF slack-ms=5".
+pub fn text(ruling: &Ruling) -> String {
+    let values = ruling.values.iter().map(|(name, value)| format!(" {name}={value}"));
+    std::iter::once(ruling.policy.clone()).chain(values).collect()
+}
+
+/// Every policy of this build, in the order of their numbers.
+pub fn all() -> Vec<Policy> {
+    registry::POLICIES.iter().map(policy).collect()
+}
+
+fn policy(row: &Row) -> Policy {
+    let parameters = row.parameters.iter().map(|parameter| Parameter {
+        name: parameter.name.to_owned(),
+        meaning: parameter.meaning.to_owned(),
+        min: parameter.range.0,
+        max: parameter.range.1,
+        default: parameter.default,
+    });
+    Policy {
+        name: row.kind.name().to_owned(),
+        long_name: row.kind.long_name().to_owned(),
+        number: row.kind.number(),
+        description: row.description.to_owned(),
+        advice: row.advice.to_owned(),
+        parameters: parameters.collect(),
+        goes_by_priority: row.goes_by_priority,
+        conserves_work: row.conserves_work,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_is_chosen_and_what_there_is_not_is_named() {
+        assert_eq!(all().len(), registry::POLICIES.len());
+        for policy in all() {
+            let values = policy.parameters.iter().map(|one| (one.name.clone(), one.max)).collect();
+            let order = Ruling { policy: policy.name.to_lowercase(), values, device: Some(DeviceId(7)) };
+            let choice = choice(&order).unwrap();
+            assert!(choice.values.iter().all(|(parameter, value)| value == parameter.range.1));
+            assert_eq!(ruling(order.device, &choice), Ruling { policy: policy.name, ..order });
+        }
+        let refused = |policy: &str, values: &[(&str, f64)]| {
+            let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            choice(&Ruling { policy: policy.to_owned(), values, device: None }).unwrap_err()
+        };
+        assert!(refused("FIFO", &[]).starts_with("no policy \"FIFO\" in this build (it contains HPF"));
+        let error = refused("hpf", &[("slack", 5.0)]);
+        assert_eq!(error, "policy HPF: no parameter \"slack\": this policy has none");
+    }
+
+    #[test]
+    fn a_ruling_is_one_line() {
+        let values = [("slack-ms".to_owned(), 0.5)].into_iter().collect();
+        let edf = Ruling { policy: "EDF".to_owned(), values, device: None };
+        assert_eq!(text(&edf), "EDF slack-ms=0.5");
+    }
+}

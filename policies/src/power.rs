@@ -1,0 +1,237 @@
+//! POWER: best-effort work within a power budget.
+//!
+//! # The rule
+//! Units above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is never throttled.
+//! The others are best effort. Whenever the device's power has been read, the part of the time in which best effort may
+//! run grows by a tenth of the distance to the budget `budget-w`, or shrinks by it; of each `period-ms` best effort may run
+//! for that part, and is withheld for the rest. A device whose power nobody can read is not throttled.
+//!
+//! Suspending running work costs energy as well: it is saved and brought back (`switch-mj`). What the device stays below
+//! its budget is saved up, for one second of the budget at most. If critical work comes while best effort runs, and as
+//! much is saved up as a suspension costs, best effort is suspended at once and the account is charged. If not, best
+//! effort runs on until it has no work, or critical work has waited for `wait-us`.
+//!
+//! # Parameters, wake-ups
+//! Power is read every 50 ms, from the amdgpu driver's hwmon (`power1_average`, or `power1_input` where there is only that)
+//! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
+//! With 0 as `budget-w` the policy is HPF.
+
+use crate::ledger::Ledger;
+use crate::parameter::{Parameter, Values};
+use crate::policy::{Input, Policy, Standing};
+use crate::unit::Unit;
+use protocol::ids::DeviceId;
+use protocol::operation::{Bar, Merit};
+use protocol::time::Time;
+use std::time::Duration;
+
+/// The parameters of its row.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "budget-w",
+        meaning: "what a device may draw on average, in watts; 0: no limit",
+        range: (0.0, 10_000.0),
+        default: 0.0,
+    },
+    Parameter {
+        name: "critical-above",
+        meaning: "units of a priority above this are critical, and never throttled",
+        range: (-256.0, 255.0),
+        default: 0.0,
+    },
+    Parameter {
+        name: "period-ms",
+        meaning: "how often best effort gets its part of the time, in milliseconds",
+        range: (1.0, 10_000.0),
+        default: 20.0,
+    },
+    Parameter {
+        name: "switch-mj",
+        meaning: "the energy that suspending and resuming running work costs, in millijoules",
+        range: (0.0, 1e6),
+        default: 10.0,
+    },
+    Parameter {
+        name: "wait-us",
+        meaning: "the longest that critical work waits to save that energy, in microseconds",
+        range: (0.0, 1e6),
+        default: 1000.0,
+    },
+];
+
+/// How often a device's power is to be read.
+const READ: Duration = Duration::from_millis(50);
+/// What a reading changes: so much of its distance from the budget.
+const STEP: f64 = 0.1;
+/// For how long a reading says what the device draws.
+const STALE: Duration = Duration::from_secs(1);
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Power {
+    budget_mw: f64,
+    critical_above: i64,
+    period: Duration,
+    switch_uj: f64,
+    wait: Duration,
+    devices: Vec<Device>,
+    units: Ledger<Grace>,
+}
+
+/// What is known of a device.
+#[derive(Debug, Clone, Copy)]
+struct Device {
+    id: DeviceId,
+    /// The part of the time in which best effort may run.
+    part: f64,
+    /// What may be spent on suspensions, in microjoules.
+    saved_uj: f64,
+    /// The last reading.
+    read: Option<(u64, Time)>,
+}
+
+/// Until when a unit of best effort runs on beside critical work, to save energy; since when that work is there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Grace {
+    until: Option<Time>,
+    charged: bool,
+}
+
+impl Device {
+    fn new(id: DeviceId) -> Self {
+        Self { id, part: 1.0, saved_uj: 0.0, read: None }
+    }
+
+    /// Takes a reading that is not the last one.
+    fn hear(&mut self, milliwatts: u64, at: Time, budget_mw: f64) {
+        if self.read.is_some_and(|(_, last)| at <= last) {
+            return;
+        }
+        let room = budget_mw - milliwatts as f64;
+        if let Some((_, last)) = self.read {
+            // Milliwatts times nanoseconds are picojoules.
+            let span = at.since(last).min(STALE).as_nanos() as f64;
+            self.saved_uj = (self.saved_uj + room * span / 1e6).clamp(0.0, budget_mw * 1e3);
+        }
+        self.part = (self.part + STEP * room / budget_mw).clamp(0.0, 1.0);
+        self.read = Some((milliwatts, at));
+    }
+}
+
+impl Policy for Power {
+    fn configure(&mut self, values: &Values) {
+        let duration = |name: &str, unit: f64| Duration::from_nanos((values.get(name) * unit) as u64);
+        self.budget_mw = values.get("budget-w") * 1e3;
+        self.critical_above = values.get("critical-above") as i64;
+        self.period = duration("period-ms", 1e6);
+        self.switch_uj = values.get("switch-mj") * 1e3;
+        self.wait = duration("wait-us", 1e3);
+    }
+
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let now = input.now;
+        let limited = self.budget_mw > 0.0;
+        self.hear(input);
+        let mut wake = None;
+        let mut sooner = |at: Time| wake = Some(wake.map_or(at, |wake: Time| wake.min(at)));
+        let phase = Duration::from_nanos(now.0 % u64::try_from(self.period.as_nanos()).unwrap_or(1).max(1));
+        let units = input.units;
+        let graces = self.units.align(units.all());
+        for (place, unit) in input.members() {
+            let merit = Merit::Priority(unit.priority);
+            standings[place] = Standing::new(i64::from(unit.priority), merit);
+            let grace = &mut graces[place];
+            if i64::from(unit.priority) > self.critical_above || !limited || !unit.ready {
+                *grace = Grace::default();
+                continue;
+            }
+            let own = units.uses(unit).iter().map(|used| units.devices()[used.device]);
+            let mut own =
+                own.filter_map(|id| self.devices.iter().position(|device| device.id == id)).peekable();
+            let fresh = |device: &Device| device.read.filter(|(_, at)| now.since(*at) < STALE);
+            let known = |place: &usize| fresh(&self.devices[*place]).is_some();
+            let Some(least) = own
+                .clone()
+                .filter(known)
+                .min_by(|a, b| self.devices[*a].part.total_cmp(&self.devices[*b].part))
+            else {
+                *grace = Grace::default();
+                continue;
+            };
+            // Off for the rest of each period, the same for all: then the device rests.
+            let on = self.period.mul_f64(self.devices[least].part);
+            if phase >= on {
+                let milliwatts = self.devices[least].read.map_or(0, |(milliwatts, _)| milliwatts);
+                standings[place].bar = Some(Bar::Power { milliwatts, budget: self.budget_mw as u64 });
+                sooner(now.after(self.period - phase));
+                *grace = Grace::default();
+                continue;
+            }
+            if on < self.period {
+                sooner(now.after(on - phase));
+            }
+            if !unit.running {
+                *grace = Grace::default();
+                continue;
+            }
+            let rival = critical(input, unit, self.critical_above);
+            match (rival, grace.until) {
+                (None, _) => *grace = Grace::default(),
+                (Some(since), None) if !grace.charged => {
+                    let first = own.peek().copied().unwrap_or(least);
+                    if self.devices[first].saved_uj >= self.switch_uj {
+                        self.devices[first].saved_uj -= self.switch_uj;
+                        grace.charged = true;
+                    } else {
+                        grace.until = Some(since.after(self.wait));
+                    }
+                }
+                _ => {}
+            }
+            if let Some(until) = grace.until.filter(|until| *until > now) {
+                // Nothing suspends it, and nobody runs beside it.
+                standings[place] = Standing::new(i64::from(i32::MAX), Merit::Uninterrupted);
+                sooner(until);
+            }
+        }
+        wake
+    }
+
+    fn reads_power(&self) -> Option<Duration> {
+        (self.budget_mw > 0.0).then_some(READ)
+    }
+}
+
+impl Power {
+    fn hear(&mut self, input: Input<'_>) {
+        self.devices.retain(|device| input.units.devices().contains(&device.id));
+        for (id, reading) in input.units.devices().iter().zip(input.power) {
+            let place = self.devices.iter().position(|device| device.id == *id).unwrap_or_else(|| {
+                self.devices.push(Device::new(*id));
+                self.devices.len() - 1
+            });
+            if let Some((milliwatts, at)) = reading
+                && self.budget_mw > 0.0
+            {
+                self.devices[place].hear(*milliwatts, *at, self.budget_mw);
+            }
+        }
+    }
+}
+
+/// Since when critical work is there that would suspend the unit.
+fn critical(input: Input<'_>, unit: &Unit, above: i64) -> Option<Time> {
+    let units = input.units;
+    let meets = |other: &Unit| {
+        units
+            .uses(other)
+            .iter()
+            .any(|used| used.busy && units.uses(unit).iter().any(|own| own.device == used.device))
+    };
+    let rivals = input.members().map(|(_, other)| other);
+    let rivals = rivals.filter(|other| other.ready && i64::from(other.priority) > above && meets(other));
+    rivals.map(|other| other.since).min()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! KEDF on hand-made cases, and against its own words on random ones.
+
+mod common;
+
+use common::play::{Actor, MS, Stage, Work, play};
+use common::{engine, gang, global, queue, reasons, who};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use protocol::hint::ProcessHints;
+use protocol::policy::PolicyKind;
+use protocol::status::{Activity, Gang, QueueStatus, Status};
+use protocol::time::Time;
+use std::num::{NonZeroU32, NonZeroU64};
+
+const NOW: u64 = 10_000_000;
+
+/// A queue: its device, since which microsecond it is ready, and its deadline, as hinted, in microseconds.
+type Q = (u32, Option<u64>, u64);
+
+/// A process: the k that it hints, 0 for none, and its queues.
+type P<'a> = (u32, &'a [Q]);
+
+fn process(client: u64, k: u32, queues: &[Q]) -> Gang {
+    let named = (1..).zip(queues).map(|(id, &(device, ready, deadline_us))| {
+        let mut queue = queue(id, device, 0, false);
+        queue.hints.deadline_us = NonZeroU64::new(deadline_us);
+        if let Some(us) = ready {
+            queue.activity = Activity::Ready { since: Time(us * 1_000) };
+        }
+        queue
+    });
+    let hints = ProcessHints { k_deadline: NonZeroU32::new(k), ..ProcessHints::default() };
+    Gang { hints, ..gang(client, named.collect()) }
+}
+
+fn scene(processes: &[P]) -> Status {
+    global((1..).zip(processes).map(|(client, (k, queues))| process(client, *k, queues)).collect())
+}
+
+#[test]
+fn who_runs() {
+    // Now is microsecond 10,000.
+    let table: &[(&str, f64, &[P], &str)] = &[
+        ("the earliest", 1.0, &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 15_000)])], "2"),
+        (
+            "ready time and hint together",
+            1.0,
+            &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(9_000), 12_000)])],
+            "1",
+        ),
+        (
+            "without one after all that have one",
+            1.0,
+            &[(0, &[(1, Some(0), 0)]), (0, &[(1, Some(9_000), 90_000_000)])],
+            "2",
+        ),
+        (
+            "without any in the order of readiness",
+            1.0,
+            &[(0, &[(1, Some(7), 0)]), (0, &[(1, Some(5), 0)])],
+            "2",
+        ),
+        (
+            "what has passed is the earliest",
+            1.0,
+            &[(0, &[(1, Some(0), 1)]), (0, &[(1, Some(0), 11_000)])],
+            "1",
+        ),
+        (
+            "k is 2",
+            2.0,
+            &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
+            "2 3",
+        ),
+        ("more places than units", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
+        (
+            "the highest k that is hinted",
+            1.0,
+            &[(1, &[(1, Some(0), 30_000)]), (2, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
+            "2 3",
+        ),
+        (
+            "not that of one without work, nor of one on another device",
+            1.0,
+            &[
+                (3, &[(1, None, 30_000)]),
+                (0, &[(1, Some(0), 20_000)]),
+                (0, &[(1, Some(0), 25_000)]),
+                (5, &[(2, Some(0), 1)]),
+            ],
+            "2 4",
+        ),
+        (
+            "a hint counts before the parameter",
+            4.0,
+            &[(1, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)])],
+            "2",
+        ),
+        ("devices are apart", 1.0, &[(0, &[(1, Some(0), 20_000)]), (0, &[(2, Some(0), 30_000)])], "1 2"),
+        (
+            "who is not among them everywhere takes no place",
+            1.0,
+            &[
+                (0, &[(1, Some(0), 20_000), (2, Some(0), 20_000)]),
+                (0, &[(2, Some(0), 15_000)]),
+                (0, &[(1, Some(0), 30_000)]),
+            ],
+            "2 3",
+        ),
+        (
+            "two places on one device, one on the other",
+            1.0,
+            &[
+                (2, &[(1, Some(0), 10_000)]),
+                (0, &[(1, Some(0), 20_000), (2, Some(0), 0)]),
+                (0, &[(2, Some(0), 15_000)]),
+                (0, &[(1, Some(0), 30_000)]),
+            ],
+            "1 3 4",
+        ),
+        (
+            "only queues with work count",
+            1.0,
+            &[(0, &[(1, Some(0), 30_000), (1, None, 1)]), (0, &[(1, Some(0), 20_000)])],
+            "2",
+        ),
+        (
+            "the earliest of its queues",
+            1.0,
+            &[(0, &[(1, Some(0), 30_000), (1, Some(0), 18_000)]), (0, &[(1, Some(0), 20_000)])],
+            "1",
+        ),
+        (
+            "an idle one may begin if it would be among them",
+            1.0,
+            &[
+                (0, &[(1, Some(0), 30_000)]),
+                (0, &[(1, None, 15_000)]),
+                (0, &[(1, None, 25_000)]),
+                (0, &[(1, None, 0)]),
+            ],
+            "1 2",
+        ),
+    ];
+    for (case, k, processes, expected) in table {
+        let mut engine = engine(PolicyKind::Kedf, &[("k", *k)]);
+        assert_eq!(who(&mut engine, &scene(processes), NOW), ((*expected).into(), None), "{case}");
+    }
+}
+
+#[test]
+fn reasons_name_deadlines() {
+    let status =
+        scene(&[(0, &[(1, Some(0), 12_000)]), (0, &[(1, Some(0), 15_000)]), (0, &[(1, Some(0), 0)])]);
+    let reasons = reasons(&mut engine(PolicyKind::Kedf, &[]), &status, NOW);
+    assert_eq!(reasons[1], "queue 1 of pid 1001 has a deadline 2.0 ms < 5.0 ms");
+    assert_eq!(reasons[2], "queue 1 of pid 1001 has a deadline in 2.0 ms, this one has no deadline");
+    // The queue whose deadline it is.
+    let status = scene(&[
+        (0, &[(1, Some(0), 0), (1, Some(0), 30_000), (1, Some(0), 12_000)]),
+        (0, &[(1, Some(0), 15_000)]),
+    ]);
+    let mut kedf = engine(PolicyKind::Kedf, &[]);
+    assert_eq!(
+        common::reasons(&mut kedf, &status, NOW)[1],
+        "queue 3 of pid 1001 has a deadline 2.0 ms < 5.0 ms"
+    );
+}
+
+#[test]
+fn never_is_never() {
+    let mut never = queue(1, 1, -256, true);
+    never.hints.deadline_us = NonZeroU64::new(1);
+    let status = global(vec![gang(1, vec![never]), gang(2, vec![queue(1, 1, 0, true)])]);
+    assert_eq!(who(&mut engine(PolicyKind::Kedf, &[]), &status, NOW).0, "2");
+}
+
+#[test]
+fn a_scene_goes_by_deadlines() {
+    let actor = |deadline_ms: u64, jobs: &[(u64, u64)]| {
+        let mut actor = Actor::new(0, Work::Jobs(jobs.iter().map(|&(at, ms)| (at * MS, ms * MS)).collect()));
+        actor.queues[0].hints.deadline_us = NonZeroU64::new(deadline_ms * 1_000);
+        actor
+    };
+    // Deadlines 40; 25 and 65; none.
+    let actors = [actor(40, &[(0, 10)]), actor(20, &[(5, 10), (45, 5)]), actor(0, &[(0, 20)])];
+    for (k, ends) in [
+        (1.0, [vec![(0, 20)], vec![(5, 15), (45, 50)], vec![(0, 40)]]),
+        // Two share the device: the first with the third until 5, then with the second until 20, then the others.
+        (2.0, [vec![(0, 20)], vec![(5, 25), (45, 50)], vec![(0, 40)]]),
+    ] {
+        let mut engine = engine(PolicyKind::Kedf, &[("k", k)]);
+        let play = play(&mut engine, &actors, Stage::until(100 * MS));
+        let done: Vec<Vec<_>> = play
+            .done
+            .iter()
+            .map(|done| done.iter().map(|&(at, end)| (at / MS, end / MS)).collect())
+            .collect();
+        assert_eq!(done, ends);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn on_one_device_the_k_earliest_run(
+        k in 1u32..5,
+        units in vec((option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..9),
+    ) {
+        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, &(ready, deadline))| {
+            process(client, 0, &[(1, ready, deadline)])
+        }).collect();
+        let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
+        let status = global(processes);
+        let operations = engine.decide(&status, Time(NOW)).operations.to_vec();
+        // By readiness where there is none.
+        let key = |&(ready, deadline): &(Option<u64>, u64)| {
+            let since = ready.unwrap_or(NOW / 1_000);
+            if deadline > 0 { (false, since + deadline) } else { (true, since) }
+        };
+        for (unit, operation) in units.iter().zip(&operations) {
+            let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(unit);
+            let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(unit);
+            let run = operation.permit.run;
+            // Which of equals come first is the policy's affair.
+            if units.iter().filter(before).count() >= k as usize {
+                prop_assert!(!run);
+            }
+            if units.iter().filter(not_after).count() <= k as usize && unit.0.is_some() {
+                prop_assert!(run);
+            }
+        }
+        let ready = units.iter().filter(|(ready, _)| ready.is_some()).count();
+        let running = units.iter().zip(&operations).filter(|(unit, operation)| unit.0.is_some() && operation.permit.run).count();
+        prop_assert_eq!(running, ready.min(k as usize));
+    }
+
+    #[test]
+    fn no_device_has_more_than_k_and_nobody_waits_without_need(
+        k in 1u32..4,
+        units in vec(vec((1u32..4, option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..4), 1..8),
+    ) {
+        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, queues)| process(client, 0, queues)).collect();
+        let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
+        let status = global(processes.clone());
+        let operations = engine.decide(&status, Time(NOW)).operations;
+        let runs: Vec<_> = operations.iter().map(|operation| operation.permit.run).collect();
+        let works = |queue: &&QueueStatus, device: u32| queue.device.0 == device && common::is_ready(queue);
+        let load = |device: u32| processes.iter().zip(&runs).filter(|(process, runs)| {
+            **runs && process.queues.iter().any(|queue| works(&queue, device))
+        }).count();
+        for (process, runs) in processes.iter().zip(&runs) {
+            for device in 1..4 {
+                prop_assert!(load(device) <= k as usize);
+            }
+            let ready = process.queues.iter().any(common::is_ready);
+            let full = process.queues.iter().any(|queue| load(queue.device.0) >= k as usize);
+            prop_assert!(!ready || *runs || full);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Why a queue runs or does not, in a sentence.
+
+use crate::hint::queue;
+use crate::list::span;
+use crate::place::Place;
+use crate::table::plain;
+use crate::{ask_list, say};
+use anyhow::bail;
+use policies::named;
+use protocol::control::{Client, List, Queue, QueueState};
+use protocol::hint::{ProcessHints, QueueHints};
+use protocol::ids::{DeviceId, Pid, QueueId};
+use protocol::status::Activity;
+use protocol::time::Time;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// `xcli explain`.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("whom").required(true).multiple(true)))]
+pub struct ExplainArgs {
+    /// The queue, by its number in `xcli list`
+    #[arg(group = "whom", value_parser = queue)]
+    queue: Option<u64>,
+    /// The process; without a queue, each of its queues
+    #[arg(long, group = "whom")]
+    pid: Option<u32>,
+    /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle, running, suspended),
+    /// `since_us`, `why`, `sentence`, `level`, `limited`, `in_flight`, `pending`, `hints`, `process_hints` and `remarks`
+    #[arg(long)]
+    json: bool,
+}
+
+/// What there is to say of a queue.
+#[derive(Debug, PartialEq, Serialize)]
+struct Explanation {
+    pid: Pid,
+    name: String,
+    queue: QueueId,
+    device: DeviceId,
+    priority: i32,
+    /// What decides on its device, with its parameters.
+    policy: String,
+    state: QueueState,
+    /// For how long it has been so; nothing for a queue that was never used.
+    since_us: Option<u64>,
+    /// Why, without the state: "queue 7 of pid 4242 has priority 10 > 1".
+    why: String,
+    /// Both: "suspended since 3.1 ms: queue 7 of pid 4242 has priority 10 > 1".
+    sentence: String,
+    /// The preemption level in force.
+    level: i32,
+    /// Whether its window limits what it has in flight.
+    limited: bool,
+    in_flight: u64,
+    pending: u64,
+    hints: QueueHints,
+    process_hints: ProcessHints,
+    /// What else matters.
+    remarks: Vec<String>,
+}
+
+/// Prints it.
+///
+/// # Errors
+/// The server cannot be asked, or there is no such queue or process.
+pub fn run(args: &ExplainArgs, place: &Place) -> anyhow::Result<()> {
+    let list = ask_list(place)?;
+    let doctor = |pid| place.command(&format!("doctor {pid}"));
+    let found = explain(&list, args.pid.map(Pid), args.queue.map(QueueId), doctor)?;
+    Ok(say(&match args.json {
+        true => serde_json::to_string_pretty(&found)? + "\n",
+        false => found.iter().map(text).collect(),
+    })?)
+}
+
+fn explain(
+    list: &List,
+    pid: Option<Pid>,
+    queue: Option<QueueId>,
+    doctor: impl Fn(Pid) -> String,
+) -> anyhow::Result<Vec<Explanation>> {
+    let clients: Vec<_> =
+        list.clients.iter().filter(|client| pid.is_none_or(|pid| client.pid == pid)).collect();
+    if let (Some(pid), []) = (pid, &clients[..]) {
+        let held = list.held.iter().any(|held| held.pid == pid);
+        let held = if held { " (only held from outside, by `xcli suspend`)" } else { "" };
+        bail!("process {pid} is not connected to this server{held}; `{}` says why", plain(&doctor(pid)));
+    }
+    let mut found = Vec::new();
+    for client in &clients {
+        let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id() == queue));
+        found.extend(meant.map(|queue| explanation(list, client, queue)));
+    }
+    match (&found[..], pid, queue) {
+        ([], Some(pid), Some(queue)) => {
+            bail!("process {pid} has no queue {queue}; `xcli list` shows which it has")
+        }
+        ([], Some(pid), None) => {
+            bail!("process {pid} is connected and has no queue: it has not used a stream yet")
+        }
+        ([], None, Some(queue)) => {
+            bail!("no connected program has a queue {queue}; `xcli list` shows which there are")
+        }
+        _ => Ok(found),
+    }
+}
+
+fn explanation(list: &List, client: &Client, queue: &Queue) -> Explanation {
+    let status = &queue.status;
+    let own = list.server.policies.iter().find(|ruling| ruling.device == Some(queue.device()));
+    let policy = own.or_else(|| list.server.policies.iter().find(|ruling| ruling.device.is_none()));
+    let policy = policy.map_or_else(|| list.server.policy.clone(), named::text);
+    // Whoever came after the permission has had it from then on.
+    let since = match status.activity {
+        Activity::Ready { since } => Some(since.max(client.since)),
+        Activity::Idle { since } => since,
+    };
+    let since_us = since.map(|since| micros(list.server.now, since));
+    let why = if status.priority == protocol::bounds::Priority::NO_EXECUTE {
+        format!("priority {} never runs", status.priority)
+    } else {
+        plain(&client.reason)
+    };
+    let spans = since_us.map_or(String::new(), |us| format!(" since {}", precise(Duration::from_micros(us))));
+    let sentence = match (queue.state, client.permit.run) {
+        (QueueState::Running, _) => format!("runs{spans}: {why}"),
+        (QueueState::Suspended, _) => format!("suspended{spans}: {why}"),
+        (QueueState::Idle, _) if since.is_none() => format!("idle, never used; {}", would(client, &why)),
+        (QueueState::Idle, _) => format!("idle{spans}; {}", would(client, &why)),
+    };
+    Explanation {
+        pid: client.pid,
+        name: plain(&client.name),
+        queue: queue.id(),
+        device: queue.device(),
+        priority: status.priority.get(),
+        policy,
+        state: queue.state,
+        since_us,
+        why,
+        sentence,
+        level: queue.in_force.number(),
+        limited: client.permit.limit,
+        in_flight: status.counts.in_flight,
+        pending: status.counts.pending,
+        hints: status.hints,
+        process_hints: client.hints,
+        remarks: remarks(list, client),
+    }
+}
+
+/// What would become of work that comes to an idle queue.
+fn would(client: &Client, why: &str) -> String {
+    let would = if client.permit.run { "with work it would run" } else { "with work it would be suspended" };
+    format!("{would}: {why}")
+}
+
+fn remarks(list: &List, client: &Client) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !list.server.on {
+        remarks.push("scheduling is switched off, until `xcli on`".to_owned());
+    }
+    if client.yielded {
+        let stopped =
+            "the process is stopped, traced or held from outside: it counts as idle and keeps nobody waiting";
+        remarks.push(stopped.to_owned());
+    }
+    if list.held.iter().any(|held| held.pid == client.pid) {
+        remarks.push(format!("queues of it are held from outside, until `xcli resume {}`", client.pid));
+    }
+    if !client.fresh && !client.yielded {
+        remarks.push("the process has not answered: its numbers are old".to_owned());
+    }
+    remarks
+}
+
+/// From then to now, in microseconds.
+fn micros(now: Time, since: Time) -> u64 {
+    u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX)
+}
+
+/// "3.1 ms"; longer ones as everywhere.
+fn precise(time: Duration) -> String {
+    match time.as_millis() {
+        0..1000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        _ => span(time),
+    }
+}
+
+fn text(of: &Explanation) -> String {
+    let Explanation {
+        pid, name, queue, device, priority, policy, sentence, level, in_flight, pending, ..
+    } = of;
+    let mut text = format!(
+        "queue {queue} of pid {pid} ({name}), device {device}, priority {priority}, policy {policy}\n"
+    );
+    let window = if of.limited {
+        "its window limits what is in flight"
+    } else {
+        "nothing limits what is in flight, because nobody could outrank it"
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  {sentence}");
+    let _ = writeln!(text, "  level {level} in force; {window}: {in_flight} in flight, {pending} pending");
+    for remark in &of.remarks {
+        let _ = writeln!(text, "  {remark}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::tests::example;
+    use protocol::control::Ruling;
+
+    const NOW: Time = Time(7_500_000_000_000);
+
+    /// The example of `xcli list`, 3.1 ms after the last change.
+    fn list() -> List {
+        let mut list = example();
+        list.server.now = NOW;
+        let ruling = |policy: &str, device| Ruling { policy: policy.to_owned(), values: [].into(), device };
+        list.server.policies = vec![ruling("HPF", None), ruling("UP", Some(DeviceId(7)))];
+        for client in &mut list.clients {
+            client.since = Time(NOW.0 - 3_100_000);
+            for queue in &mut client.queues {
+                if queue.state != QueueState::Idle {
+                    queue.status.activity = Activity::Ready { since: Time(NOW.0 - 9_000_000) };
+                }
+            }
+        }
+        list
+    }
+
+    fn said(list: &List, pid: Option<u32>, queue: Option<u64>) -> Result<String, String> {
+        let doctor = |pid| format!("xcli doctor {pid}");
+        let found = explain(list, pid.map(Pid), queue.map(QueueId), doctor);
+        found.map(|found| found.iter().map(text).collect()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn who_waits_learns_for_whom() {
+        let want = "\
+queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
+  suspended since 3.1 ms: queue 7 of pid 4242 has priority 10 > -255
+  level 1 in force; its window limits what is in flight: 0 in flight, 4096 pending
+";
+        assert_eq!(said(&list(), None, Some(1)).unwrap(), want);
+        let mut list = list();
+        list.clients[1].queues[0].status.activity = Activity::Ready { since: Time(NOW.0 - 85_000) };
+        assert!(
+            said(&list, None, Some(1)).unwrap().contains("suspended since 0.1 ms: "),
+            "since it has work"
+        );
+        list.clients[1].queues[0].status.priority = protocol::bounds::Priority::NO_EXECUTE;
+        assert!(said(&list, None, Some(1)).unwrap().contains(": priority -256 never runs"));
+    }
+
+    #[test]
+    fn all_that_are_meant_are_shown() {
+        let mut list = list();
+        let said_of = said(&list, Some(4242), None).unwrap();
+        assert!(
+            said_of.contains("queue 7 of pid 4242") && said_of.contains("runs since 3.1 ms: nobody of"),
+            "{said_of}"
+        );
+        assert!(said_of.contains("idle, never used; with work it would run: nobody of"), "{said_of}");
+        let mut twin = list.clients[0].clone();
+        twin.pid = Pid(9);
+        twin.permit.limit = false;
+        twin.queues[0].status.device = DeviceId(7);
+        list.clients.push(twin);
+        let said = said(&list, None, Some(7)).unwrap();
+        assert!(said.contains("of pid 4242") && said.contains("of pid 9"), "{said}");
+        assert!(said.contains("policy UP") && said.contains("nothing limits what is in flight"), "{said}");
+    }
+
+    #[test]
+    fn what_else_matters_is_said() {
+        let mut list = list();
+        list.server.on = false;
+        list.clients[0].yielded = true;
+        let off = said(&list, None, Some(7)).unwrap();
+        assert!(off.contains("switched off, until `xcli on`") && off.contains("is stopped, traced"), "{off}");
+        list.clients[1].fresh = false;
+        assert!(said(&list, None, Some(1)).unwrap().contains("has not answered"));
+    }
+
+    #[test]
+    fn what_there_is_not_is_named() {
+        let error = |pid, queue| said(&list(), pid, queue).unwrap_err();
+        let want = "process 17 is not connected to this server; `xcli doctor 17` says why";
+        assert_eq!(error(Some(17), None), want);
+        assert_eq!(error(Some(4242), Some(1)), "process 4242 has no queue 1; `xcli list` shows which it has");
+        assert_eq!(
+            error(None, Some(99)),
+            "no connected program has a queue 99; `xcli list` shows which there are"
+        );
+        assert!(error(Some(5), None).contains("is connected and has no queue"));
+    }
+}

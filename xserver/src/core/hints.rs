@@ -1,0 +1,126 @@
+//! What a person says of clients, beside what they say of themselves: whoever speaks last of something counts.
+
+use super::{Core, Peer, gangs};
+use protocol::control::{Said, Target};
+use protocol::event::Event;
+use protocol::hint::Hint;
+use protocol::ids::{Pid, QueueId};
+use protocol::status::Gang;
+use protocol::time::Time;
+use std::time::Duration;
+
+impl<P: Peer> Core<P> {
+    /// Notes what a person says, for the next step.
+    ///
+    /// # Errors
+    /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line. Nothing has
+    /// changed.
+    pub fn hint(&mut self, of: Target, said: &[Said], now: Time) -> Result<(), String> {
+        let places = self.meant(of)?;
+        if said.is_empty() {
+            return Err("nothing is said".to_owned());
+        }
+        let of_nobody = of.pid.is_none() && of.queue.is_none();
+        if of_nobody && said.iter().any(|said| !matches!(said, Said::Timeslice(_))) {
+            return Err("of whom this is said is missing: a process, or a queue".to_owned());
+        }
+        let queues = |place: &usize| self.gangs()[*place].queues.len();
+        if said.iter().any(|said| concerns_queues(*said, of)) && places.iter().map(queues).sum::<usize>() == 0
+        {
+            return Err(format!("{of} has no queue of which that could be said"));
+        }
+        for said in said {
+            if let (true, Said::Timeslice(slice)) = (of_nobody, said) {
+                self.timeslice = Some(*slice);
+            }
+            if let Said::Window = said {
+                gangs(&mut self.status).iter_mut().for_each(|gang| gang.hints.window = false);
+            }
+            for &place in &places {
+                say(&mut gangs(&mut self.status)[place], of.queue, *said, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of the clients that are meant.
+    fn meant(&self, of: Target) -> Result<Vec<usize>, String> {
+        let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
+        let named = |gang: &Gang| of.pid.is_none_or(|pid| gang.pid == pid);
+        let gangs = self.gangs();
+        let places = gangs.iter().enumerate().filter(|(_, gang)| named(gang) && has(gang));
+        let places: Vec<_> = places.map(|(place, _)| place).collect();
+        match (of.pid, of.queue) {
+            (None, None) => Ok(places),
+            (Some(pid), _) if !gangs.iter().any(named) => Err(not_connected(pid)),
+            (Some(pid), Some(queue)) if places.is_empty() => {
+                Err(format!("process {pid} has no queue {queue} (it has {})", names(gangs, pid)))
+            }
+            (None, Some(queue)) if places.is_empty() => {
+                Err(format!("no connected program has a queue {queue}; `xcli list` shows which there are"))
+            }
+            (None, Some(queue)) if places.len() > 1 => {
+                let whose: Vec<_> = places.iter().map(|&place| self.whose(place)).collect();
+                Err(format!("several programs have a queue {queue}: --pid says which ({})", whose.join(", ")))
+            }
+            _ => Ok(places),
+        }
+    }
+
+    /// A client for people.
+    fn whose(&self, place: usize) -> String {
+        format!("{} {}", self.gangs()[place].pid, self.members[place].name)
+    }
+}
+
+fn not_connected(pid: Pid) -> String {
+    format!("process {pid} is not connected; `xcli doctor {pid}` says why")
+}
+
+fn names(gangs: &[Gang], pid: Pid) -> String {
+    let own = gangs.iter().filter(|gang| gang.pid == pid).flat_map(|gang| gang.queues.iter());
+    let names: Vec<_> = own.map(|queue| queue.queue.to_string()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn concerns_queues(said: Said, of: Target) -> bool {
+    match said {
+        Said::Utilization(_) => of.queue.is_some(),
+        Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) => false,
+        Said::Priority(_) | Said::Deadline(_) | Said::Laxity(_) | Said::Arrival(_) | Said::Preemptible(_) => {
+            true
+        }
+    }
+}
+
+/// Notes one thing of a process and of one of its queues, or of all.
+fn say(gang: &mut Gang, queue: Option<QueueId>, said: Said, now: Time) {
+    let hints = &mut gang.hints;
+    match said {
+        Said::Utilization(utilization) if queue.is_none() => hints.utilization = utilization,
+        Said::Timeslice(slice) => hints.timeslice = Some(slice),
+        Said::KDeadline(k) => hints.k_deadline = k,
+        Said::Window => hints.window = true,
+        Said::Job(job) => hints.job = job,
+        _ => {
+            let meant = |id: &QueueId| queue.is_none_or(|queue| queue == *id);
+            let queues: Vec<_> = gang.queues.iter().map(|status| (status.queue, status.hints)).collect();
+            for (queue, mut hints) in queues.into_iter().filter(|(id, _)| meant(id)) {
+                match said {
+                    Said::Priority(priority) => {
+                        // It is one of the gang's.
+                        let _ = gang.queues.apply(&Event::Hint(Hint::Priority { queue, priority }));
+                        continue;
+                    }
+                    Said::Utilization(utilization) => hints.utilization = utilization,
+                    Said::Deadline(us) => hints.deadline_us = us,
+                    Said::Laxity(laxity) => hints.laxity = laxity,
+                    Said::Arrival(us) => hints.arrival = us.map(|us| now.after(Duration::from_micros(us))),
+                    Said::Preemptible(preemptible) => hints.preemptible = preemptible,
+                    Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) => {}
+                }
+                let _ = gang.queues.apply(&Event::Hint(Hint::Queue { queue, hints }));
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A server under POWER with a meter that tells what the test says.
+
+mod support;
+
+use policies::registry;
+use protocol::ids::DeviceId;
+use protocol::operation::{Bar, Reason};
+use protocol::policy::PolicyKind;
+use rustix::event::{EventfdFlags, eventfd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::{Client, ask, wait_for};
+use xserver::core::Settings;
+use xserver::{Options, Place, PowerMeter, Server};
+
+/// Milliwatts of device 1; nothing is known of others.
+#[derive(Debug)]
+struct Meter(Arc<AtomicU64>);
+
+impl PowerMeter for Meter {
+    fn read(&mut self, device: DeviceId) -> Option<u64> {
+        (device == DeviceId(1)).then(|| self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn best_effort_is_withheld_while_a_device_draws_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let place = Place::new("test".as_ref(), Some(path.clone())).unwrap();
+    let mut choice = policies::Choice::new(registry::find(PolicyKind::Power).unwrap());
+    choice.values.set("budget-w", 200.0).unwrap();
+    let options = Options { policy: choice, settings: Settings::default(), unused: None };
+    let mut server = Server::new(&place, options, stop.try_clone().unwrap()).unwrap();
+    let drawn = Arc::new(AtomicU64::new(100_000));
+    server.set_meter(Box::new(Meter(drawn.clone())));
+    let thread = std::thread::spawn(move || server.run());
+
+    let mut low = Client::with_queue(&path, "low", 0);
+    low.ready(0);
+    wait_for("the low one", || low.runs());
+    drawn.store(600_000, Ordering::SeqCst);
+    wait_for("a pause", || !low.runs());
+    let list = |path| match ask(path, &protocol::control::Request::List) {
+        protocol::control::Reply::List(list) => list,
+        other => panic!("{other:?}"),
+    };
+    // It runs for a part of each period still, until nothing is left of that.
+    wait_for("the reason", || {
+        let reason = list(&path).clients[0].permit.reason;
+        reason == Reason::Barred(Bar::Power { milliwatts: 600_000, budget: 200_000 })
+    });
+    drawn.store(100_000, Ordering::SeqCst);
+    wait_for("the whole time again", || {
+        let permit = list(&path).clients[0].permit;
+        permit.run && permit.reason == Reason::Unrivalled
+    });
+    drop(low);
+    rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
+    thread.join().unwrap().unwrap();
+}

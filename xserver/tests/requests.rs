@@ -1,0 +1,211 @@
+//! What people tell a running server: policies and hints, over its socket.
+
+mod support;
+
+use policies::{named, registry};
+use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::control::{Policies, Reply, Request, Ruling, Said, Target};
+use protocol::hint::{ProcessHints, QueueHints};
+use protocol::ids::{DeviceId, Pid, QueueId};
+use protocol::message::ToServer;
+use protocol::operation::Reason;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use support::{Client, Running, ask, wait_for};
+
+fn policies(server: &Running) -> Policies {
+    match ask(&server.path, &Request::Policies) {
+        Reply::Policies(policies) => policies,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ruling(policy: &str, device: Option<u32>) -> Ruling {
+    Ruling { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) }
+}
+
+#[track_caller]
+fn done(server: &Running, request: &Request) {
+    assert_eq!(ask(&server.path, request), Reply::Done);
+}
+
+#[track_caller]
+fn refused(server: &Running, request: &Request) -> String {
+    match ask(&server.path, request) {
+        Reply::Error(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn policies_are_listed_and_chosen_for_all_devices_or_one() {
+    let server = Running::new();
+    let all = policies(&server);
+    assert_eq!(all.policies, named::all());
+    assert_eq!(all.in_force, [ruling("HPF", None)]);
+    let _client = Client::with_queue(&server.path, "one", 0);
+    wait_for("its device is known", || policies(&server).devices == [DeviceId(1)]);
+    for policy in &all.policies {
+        let values = policy.parameters.iter().map(|one| (one.name.clone(), one.min)).collect();
+        let order = Ruling { values, ..ruling(&policy.name.to_lowercase(), Some(7)) };
+        done(&server, &Request::SetPolicy(order.clone()));
+        let chosen = Ruling { policy: policy.name.clone(), ..order };
+        assert_eq!(policies(&server).in_force, [ruling("HPF", None), chosen]);
+    }
+    done(&server, &Request::ResetPolicy { device: DeviceId(7) });
+    done(&server, &Request::ResetPolicy { device: DeviceId(7) });
+    assert_eq!(policies(&server).in_force, [ruling("HPF", None)]);
+    let last = all.policies.last().unwrap();
+    done(&server, &Request::SetPolicy(ruling(&last.name, None)));
+    let list = server.list().server;
+    assert_eq!((&list.policy, list.policies), (&last.name, policies(&server).in_force));
+
+    let why = refused(&server, &Request::SetPolicy(ruling("FIFO", None)));
+    assert!(why.starts_with("no policy \"FIFO\" in this build (it contains HPF"), "{why}");
+    let wrong = Ruling { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
+    let why = refused(&server, &Request::SetPolicy(wrong));
+    assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has none");
+    assert_eq!(server.list().server.policy, last.name, "what is refused changes nothing");
+}
+
+#[test]
+fn nothing_is_lost_while_policies_change() {
+    const COMMANDS: usize = 300;
+    const CHANGES: usize = 100;
+    let server = Running::new();
+    let changed = AtomicBool::new(false);
+    let work = |number: u64, priority| {
+        let mut client = Client::with_queue(&server.path, &format!("client {number}"), priority);
+        let mut done = 0;
+        while done < COMMANDS || !changed.load(SeqCst) {
+            client.ready(0);
+            wait_for("its turn", || {
+                let word = client.page.word.load(SeqCst);
+                assert!((1..=3).contains(&(word >> 8 & 0xff)), "no level: {word:#x}");
+                word & 1 != 0
+            });
+            done += 1;
+            client.complete();
+            client.idle(0);
+        }
+        done
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let clients = [(1, 0), (2, 5)].map(|(number, priority)| scope.spawn(move || work(number, priority)));
+        let mut changes = 0;
+        while changes < CHANGES {
+            for row in registry::POLICIES {
+                done(&server, &Request::SetPolicy(ruling(row.kind.name(), None)));
+                done(&server, &Request::SetPolicy(ruling(row.kind.name(), Some(1))));
+                done(&server, &Request::ResetPolicy { device: DeviceId(1) });
+                changes += 3;
+            }
+        }
+        changed.store(true, SeqCst);
+        for client in clients {
+            assert!(client.join().unwrap() >= COMMANDS);
+        }
+    });
+}
+
+/// Two clients, one of which runs; this process is both.
+fn two(server: &Running) -> (Client, Client) {
+    let mut low = Client::with_queue(&server.path, "low", 0);
+    let mut high = Client::new(&server.path, "high");
+    high.create(2, 0, 1, 10);
+    low.ready(0);
+    high.ready(0);
+    wait_for("the low one is suspended", || !low.runs());
+    (low, high)
+}
+
+fn of(queue: u64) -> Target {
+    Target { pid: None, queue: Some(QueueId(queue)) }
+}
+
+fn hint(of: Target, said: &[Said]) -> Request {
+    Request::Hint { of, said: said.to_vec() }
+}
+
+#[test]
+fn a_hint_from_outside_changes_who_runs() {
+    let server = Running::new();
+    let (low, high) = two(&server);
+    done(&server, &hint(of(1), &[Said::Priority(Priority::MAX)]));
+    wait_for("it is the other one's turn", || low.runs() && !high.runs());
+    let clients = server.list().clients;
+    let Reason::Outranked { by, .. } = clients[1].permit.reason else { panic!("{clients:?}") };
+    assert_eq!(by.queue, QueueId(1));
+    assert_eq!(clients[1].reason, format!("queue 1 of pid {} has priority 255 > 10", std::process::id()));
+    // Since when is told as well.
+    assert!(server.list().server.now >= clients[1].since && clients[1].since >= clients[0].since);
+}
+
+#[test]
+fn whoever_speaks_last_of_something_counts() {
+    let server = Running::new();
+    let (low, _high) = two(&server);
+    let share = |percent| Utilization::try_from(percent).unwrap();
+    let status = || server.list().clients[0].queues[0].status;
+    let own = QueueHints { utilization: share(30), ..QueueHints::default() };
+    low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
+    wait_for("its hint is there", || status().hints == own);
+    let deadline_us = NonZeroU64::new(900);
+    done(&server, &hint(of(1), &[Said::Deadline(deadline_us), Said::Utilization(share(70))]));
+    assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
+    // It says something else: what it has not said anew stays.
+    let own = QueueHints { preemptible: false, ..own };
+    low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
+    wait_for("its hint is there", || !status().hints.preemptible);
+    assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
+
+    let before = server.list().server.now;
+    done(&server, &hint(of(1), &[Said::Arrival(Some(1_000_000)), Said::Deadline(None)]));
+    let hints = status().hints;
+    let arrival = hints.arrival.unwrap();
+    assert!(hints.deadline_us.is_none());
+    assert!(arrival >= before.after(std::time::Duration::from_secs(1)), "by the server's clock");
+}
+
+#[test]
+fn a_process_is_hinted_of_as_a_whole() {
+    let server = Running::new();
+    let (low, _high) = two(&server);
+    let pid = Target { pid: Some(Pid(std::process::id())), queue: None };
+    let hints = || server.list().clients.iter().map(|client| client.hints).collect::<Vec<_>>();
+    let own = ProcessHints { job: NonZeroU64::new(3), ..ProcessHints::default() };
+    low.say(&ToServer::ProcessHints { hints: own });
+    wait_for("its hint is there", || hints()[0] == own);
+    done(&server, &hint(pid, &[Said::Window, Said::Job(NonZeroU64::new(4))]));
+    // Both are this process.
+    assert!(hints().iter().all(|hints| hints.window && hints.job == NonZeroU64::new(4)));
+    done(&server, &hint(of(2), &[Said::Window]));
+    assert_eq!(hints().iter().map(|hints| hints.window).collect::<Vec<_>>(), [false, true]);
+
+    let slice = Timeslice::try_from(700).unwrap();
+    done(&server, &hint(Target::default(), &[Said::Timeslice(slice)]));
+    let _third = Client::with_queue(&server.path, "third", 0);
+    server.wait_for_clients(3);
+    assert!(hints().iter().all(|hints| hints.timeslice == Some(slice)), "who comes later as well");
+}
+
+#[test]
+fn who_is_not_meant_is_named() {
+    let server = Running::new();
+    let (_low, high) = two(&server);
+    let me = Pid(std::process::id());
+    let said = [Said::Priority(Priority::DEFAULT)];
+    let why = |of| refused(&server, &hint(of, &said));
+    assert!(why(of(9)).starts_with("no connected program has a queue 9"));
+    assert_eq!(why(Target::default()), "of whom this is said is missing: a process, or a queue");
+    let gone = Target { pid: Some(Pid(1)), queue: None };
+    assert_eq!(why(gone), "process 1 is not connected; `xcli doctor 1` says why");
+    let other = Target { pid: Some(me), queue: Some(QueueId(9)) };
+    assert_eq!(why(other), format!("process {me} has no queue 9 (it has 1, 2)"));
+    assert_eq!(refused(&server, &hint(of(1), &[])), "nothing is said");
+    high.create(1, 1, 1, 10);
+    wait_for("it has two", || server.list().clients[1].queues.len() == 2);
+    let why = why(of(1));
+    assert_eq!(why, format!("several programs have a queue 1: --pid says which ({me} low, {me} high)"));
+}
