@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod play;
+pub mod shares;
 pub mod trace;
 
 use policies::{Choice, Engine, registry};
