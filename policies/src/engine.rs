@@ -178,6 +178,11 @@ impl Engine {
         self.seats.iter().any(|seat| seat.policy.hears_idle())
     }
 
+    /// Devices of [`Units::devices`] of which this is the same number are competed for as one.
+    pub fn contest(&self, device: usize) -> usize {
+        self.rules[device].1
+    }
+
     /// What the last decision was made from: one unit for each of its operations, in the same order.
     pub fn units(&self) -> &Units {
         &self.units
