@@ -184,6 +184,11 @@ impl Engine {
         self.seats.iter().map(|seat| (seat.device, seat.policy.counters()))
     }
 
+    /// Devices of [`Units::devices`] of which this is the same number are competed for as one.
+    pub fn contest(&self, device: usize) -> usize {
+        self.rules[device].1
+    }
+
     /// What the last decision was made from: one unit for each of its operations, in the same order.
     pub fn units(&self) -> &Units {
         &self.units

@@ -33,6 +33,7 @@ use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use std::fmt;
@@ -253,6 +254,18 @@ impl<P: Peer> Core<P> {
         self.engine.set_device_policy(device, None);
     }
 
+    /// Whether a policy goes by the nice values of the clients' processes.
+    pub fn reads_nice(&self) -> bool {
+        self.choices().any(|(_, choice)| choice.row.kind == PolicyKind::Chpf)
+    }
+
+    /// The nice value of a client's process. Counts from the next step on.
+    pub fn set_nice(&mut self, client: ClientId, nice: i8) {
+        if let Some(place) = self.find(client) {
+            gangs(&mut self.status)[place].hints.nice = nice;
+        }
+    }
+
     /// What decides: the policy of all devices, then those of single ones.
     pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
         self.engine.choices()
@@ -395,23 +408,27 @@ impl<P: Peer> Core<P> {
             member.decided = operation.permit;
         }
         let wake = decision.wake;
-        let units = self.engine.units();
+        let (units, engine) = (self.engine.units(), &self.engine);
         self.devices.clear();
         self.devices.resize(units.devices().len(), progress::Device::default());
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let waits = self.on && unit.ready && !member.decided.run;
-            member.waits_since = waits.then(|| member.waits_since.unwrap_or(now));
+            // Whoever waits for the policy alone, or together with others of its job, is kept waiting by nobody here.
+            let in_the_way = waits && matches!(member.decided.reason, Reason::Outranked { .. });
+            member.waits_since = in_the_way.then(|| member.waits_since.unwrap_or(now));
             for used in units.uses(unit) {
-                self.devices[used.device].note_waiter(member.waits_since);
+                self.devices[engine.contest(used.device)].note_waiter(waits, member.waits_since);
             }
         }
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+        for (place, (member, unit)) in self.members.iter_mut().zip(units.all()).enumerate() {
             let busy = units.uses(unit).iter().filter(|used| used.busy);
+            let contests = busy.map(|used| engine.contest(used.device));
             let runs = unit.ready && member.decided.run;
-            let awaited = busy.clone().filter_map(|used| self.devices[used.device].waits_since).min();
-            member.set_awaited(awaited.filter(|_| runs), now);
+            let awaited = contests.clone().filter_map(|contest| self.devices[contest].waits_since).min();
+            let wanted = contests.clone().any(|contest| self.devices[contest].is_wanted);
+            member.set_awaited(runs && wanted, awaited.filter(|_| runs), now);
             if runs {
-                busy.for_each(|used| self.devices[used.device].running += 1);
+                contests.for_each(|contest| self.devices[contest].note_runner(place));
             }
         }
         wake
@@ -420,22 +437,30 @@ impl<P: Peer> Core<P> {
     /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
     /// something was missed.
     fn publish_wants(&mut self, now: Time) -> bool {
-        let units = self.engine.units();
-        // Who is alone disturbs nobody and is disturbed by nobody.
+        let (units, engine) = (self.engine.units(), &self.engine);
+        // Who is alone disturbs nobody and is disturbed by nobody, under most policies.
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
+        let alone = rivals == 1 && !wants::alone_matters(engine);
+        let hears_idle = engine.hears_idle();
         let mut missed = false;
         let all = self.members.iter_mut().zip(gangs(&mut self.status)).zip(units.all());
         for ((member, gang), unit) in all {
-            let wants = if !self.on || rivals < 2 {
+            let wants = if !self.on || alone {
                 0
             } else {
                 let ready =
                     wants::ready(unit, units.uses(unit), units.devices(), &gang.queues, now, self.linger);
-                let beside_others = |used: &DeviceUse| {
-                    self.devices[used.device].running > usize::from(used.busy && member.decided.run)
+                let contests = || units.uses(unit).iter().filter(|used| used.busy);
+                let runs_in = |contest| {
+                    member.decided.run && contests().any(|used| engine.contest(used.device) == contest)
                 };
-                let may_fall = wants::may_fall(unit) && any_use(units, unit, beside_others);
-                wants::word(ready, member.is_awaited() || may_fall, member.is_watched())
+                let beside_others = |used: &DeviceUse| {
+                    let contest = engine.contest(used.device);
+                    self.devices[contest].running > usize::from(runs_in(contest))
+                };
+                let may_fall = wants::may_fall(unit, &gang.queues) && any_use(units, unit, beside_others);
+                let idle = member.is_awaited() || may_fall || hears_idle && unit.ready;
+                wants::word(ready, idle, member.is_watched())
             };
             let more = wants & !member.wants;
             if member.wants != wants {
@@ -464,7 +489,8 @@ impl<P: Peer> Core<P> {
                 decided
             };
             // One of those who run there is whom it makes way for.
-            let running = units.uses(unit).iter().map(|used| self.devices[used.device].running).max();
+            let contests = units.uses(unit).iter().map(|used| self.engine.contest(used.device));
+            let running = contests.map(|contest| self.devices[contest].running).max();
             member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
         }
         // After all words are stored: a wake-up takes its time.

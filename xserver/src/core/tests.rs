@@ -1,5 +1,7 @@
 //! The core with clients of which every load and store can be interrupted by a client's own next step.
 
+mod chosen;
+
 use super::*;
 use policies::registry;
 use proptest::collection::vec;
