@@ -36,11 +36,15 @@ use protocol::page::{SLOTS, WANTS_PROGRESS};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::time::Duration;
 
 /// Queues of all clients together. Every step may look at each of them.
 pub const QUEUES: usize = 65_536;
+/// Devices of all clients together. A host has some dozens, partitions included; whoever names more makes them up.
+pub const DEVICES: usize = 256;
 /// How often a step looks anew at what its own writing has changed, before it lets others have their turn.
 const ROUNDS: usize = 4;
 
@@ -94,6 +98,8 @@ pub enum Fault {
     Slot(u32),
     /// The server has [`QUEUES`] queues.
     Full,
+    /// The clients have queues on [`DEVICES`] devices.
+    Devices,
     /// Nobody of this name is connected.
     Client,
 }
@@ -105,6 +111,7 @@ impl fmt::Display for Fault {
             Self::Queue(error) => error.fmt(f),
             Self::Slot(slot) => write!(f, "slot {slot} is taken or not there"),
             Self::Full => write!(f, "the server has {QUEUES} queues and takes no more"),
+            Self::Devices => write!(f, "the clients have queues on {DEVICES} devices, and there are no more"),
             Self::Client => f.write_str("it is not connected"),
         }
     }
@@ -126,6 +133,8 @@ pub struct Core<P> {
     /// The slice that everybody asks for who has not asked for another since, if a person has said so.
     timeslice: Option<Timeslice>,
     devices: Vec<progress::Device>,
+    /// The devices of all queues, each with how many there are.
+    named: BTreeMap<DeviceId, usize>,
 }
 
 impl<P: Peer> Core<P> {
@@ -143,6 +152,7 @@ impl<P: Peer> Core<P> {
             joined: 0,
             timeslice: None,
             devices: Vec::new(),
+            named: BTreeMap::new(),
         }
     }
 
@@ -163,7 +173,10 @@ impl<P: Peer> Core<P> {
     /// A client goes, with everything that was known of it. Returns what it was.
     pub fn leave(&mut self, client: ClientId) -> Option<P> {
         let place = self.find(client)?;
-        gangs(&mut self.status).remove(place);
+        let gang = gangs(&mut self.status).remove(place);
+        for queue in gang.queues.iter() {
+            forget_device(&mut self.named, queue.device);
+        }
         Some(self.members.remove(place).peer)
     }
 
@@ -184,14 +197,23 @@ impl<P: Peer> Core<P> {
                 if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || member.has_slot(slot) {
                     return Err(Fault::Slot(slot));
                 }
+                if self.named.len() >= DEVICES && !self.named.contains_key(&device) {
+                    return Err(Fault::Devices);
+                }
                 let event = Event::QueueCreated { queue, device, priority, level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
+                *self.named.entry(device).or_default() += 1;
                 member.add(queue, slot, level);
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
+                let device =
+                    gang.queues.iter().find(|status| status.queue == queue).map(|status| status.device);
                 gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
                 member.remove(queue);
+                if let Some(device) = device {
+                    forget_device(&mut self.named, device);
+                }
                 Ok(())
             }
             ToServer::Priority { queue, priority } => {
@@ -273,11 +295,7 @@ impl<P: Peer> Core<P> {
 
     /// The devices on which clients have queues, by their numbers.
     pub fn devices(&self) -> Vec<DeviceId> {
-        let queues = self.gangs().iter().flat_map(|gang| gang.queues.iter());
-        let mut devices: Vec<_> = queues.map(|queue| queue.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+        self.named.keys().copied().collect()
     }
 
     /// Whether the policy decides.
@@ -497,6 +515,16 @@ impl<P: Peer> Core<P> {
         for member in self.members.iter_mut().filter(|member| member.to_wake) {
             member.to_wake = false;
             member.peer.wake();
+        }
+    }
+}
+
+/// One queue less is on a device.
+fn forget_device(named: &mut BTreeMap<DeviceId, usize>, device: DeviceId) {
+    if let Entry::Occupied(mut count) = named.entry(device) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }

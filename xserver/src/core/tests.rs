@@ -340,6 +340,26 @@ fn queues_are_bounded_all_together() {
 }
 
 #[test]
+fn devices_are_bounded_all_together() {
+    let mut stage = Stage::new(Settings::default(), &[&[] as Queues<'_>; 2]);
+    let [one, other] = stage.clients[..] else { unreachable!() };
+    for number in 0..DEVICES as u32 {
+        assert_eq!(stage.core.apply(one, &created(number.into(), number, number, 0)), Ok(()));
+    }
+    let core = &mut stage.core;
+    let new = DEVICES as u32;
+    assert_eq!(core.apply(other, &created(1, 1, new, 0)), Err(Fault::Devices));
+    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(()), "one that is there already");
+    // A device is forgotten with its last queue, and not before.
+    core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(7) }).unwrap();
+    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Err(Fault::Devices));
+    core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(8) }).unwrap();
+    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Ok(()));
+    core.leave(one);
+    assert_eq!(core.devices(), [DeviceId(7), DeviceId(new)]);
+}
+
+#[test]
 fn the_guard_waits_for_those_who_get_on() {
     let mut stage = two();
     stage.flip(0);
