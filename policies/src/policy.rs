@@ -42,7 +42,7 @@ pub struct Standing {
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
     pub range: Option<(i64, i64)>,
-    /// The device is withheld from it, whoever else wants it.
+    /// The device is withheld from it, whoever else wants it. Not together with a range.
     pub bar: Option<Bar>,
     /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
     /// equal; the highest counts.
@@ -105,5 +105,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that.
     fn hears_idle(&self) -> bool {
         false
+    }
+
+    /// What it has counted since it began, for people: a short name and a number each, always the same names in the
+    /// same order.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 }

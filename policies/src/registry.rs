@@ -11,6 +11,7 @@ use crate::hhpf::Hhpf;
 use crate::hpf::Hpf;
 use crate::kedf::{self, Kedf};
 use crate::lax::Lax;
+use crate::lcbe::Lcbe;
 use crate::mlfq::{self, Mlfq};
 use crate::parameter::Parameter;
 use crate::policy::Policy;
@@ -34,7 +35,8 @@ pub struct Row {
     pub parameters: &'static [Parameter],
     /// Whether somebody may wait for ever under it, so that the guard against starvation makes sense.
     pub goes_by_priority: bool,
-    /// Whether a device with work is always used, with the default of each parameter.
+    /// Whether a device with work is always used, unless it is kept free for work that is expected, with the default of
+    /// each parameter.
     pub conserves_work: bool,
     /// A new one, which has decided nothing yet.
     pub new: fn() -> Box<dyn Policy>,
@@ -171,6 +173,17 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::new(Mlfq::default()),
+    },
+    Row {
+        kind: PolicyKind::Lcbe,
+        description: "Higher classes first; devices are cleared before critical work comes, if it is known when.",
+        advice: "For an urgent service beside batch work if taking the device away takes long compared with the service's \
+                 requests, and they are hinted or come regularly. It is HPF otherwise; not for requests that come at \
+                 random and are not hinted.",
+        parameters: Lcbe::PARAMETERS,
+        goes_by_priority: true,
+        conserves_work: true,
+        new: || Box::new(Lcbe::default()),
     },
     Row {
         kind: PolicyKind::Edf,

@@ -108,7 +108,21 @@ pub enum Merit {
     Credit(i64),
     /// Its class, higher first.
     Class(i64),
-    /// The device is cleared for its work, which is expected in so many microseconds.
+    /// It has the turn of its class.
+    ClassTurn {
+        /// Its class.
+        class: i64,
+        /// For so many microseconds more.
+        us: i64,
+    },
+    /// It waits for the turn of its class.
+    ClassWaits {
+        /// Its class.
+        class: i64,
+        /// So many others come before it.
+        others: i64,
+    },
+    /// The device is cleared for its work, which is expected in so many microseconds; negative if it is late.
     Expected(i64),
     /// It is not to be suspended before its work is done.
     Uninterrupted,
@@ -167,7 +181,8 @@ struct Compared(Merit, Merit);
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Merit::{
-            Class, Credit, Deadline, Expected, Level, Nice, NoDeadline, Priority, Runtime, Slack, Turn, Waits,
+            Class, ClassTurn, ClassWaits, Credit, Deadline, Level, Nice, NoDeadline, Priority, Runtime,
+            Slack, Turn, Waits,
         };
         match (self.0, self.1) {
             (Priority(its), Priority(own)) if its > own => write!(f, "has priority {its} > {own}"),
@@ -193,7 +208,12 @@ impl fmt::Display for Compared {
             (Turn(left), Waits(others)) => {
                 write!(f, "has its turn for {} more, and {others} are before this one", Millis(left))
             }
-            (Expected(us), _) => write!(f, "is expected to have work in {}", Millis(us)),
+            (
+                Class(its) | ClassTurn { class: its, .. } | ClassWaits { class: its, .. },
+                Class(own) | ClassTurn { class: own, .. } | ClassWaits { class: own, .. },
+            ) if its != own => Compared(Class(its), Class(own)).fmt(f),
+            (ClassTurn { us, .. }, ClassWaits { others, .. }) => Compared(Turn(us), Waits(others)).fmt(f),
+            (its @ Merit::Expected(_), _) => its.fmt(f),
             (its, own) => write!(f, "{its}, this one {own}"),
         }
     }
@@ -218,6 +238,15 @@ impl fmt::Display for Merit {
             Self::Window(false) => f.write_str("does not own the active window"),
             Self::Credit(us) => write!(f, "has {} of credit", Millis(us)),
             Self::Class(class) => write!(f, "is of class {class}"),
+            Self::ClassTurn { class, us } => {
+                write!(f, "has the turn of class {class} for {} more", Millis(us))
+            }
+            Self::ClassWaits { class, others } => {
+                write!(f, "waits for the turn of class {class} behind {others}")
+            }
+            Self::Expected(us) if us < 0 => {
+                write!(f, "was expected to have work {} ago", Millis(us.saturating_neg()))
+            }
             Self::Expected(us) => write!(f, "is expected to have work in {}", Millis(us)),
             Self::Uninterrupted => f.write_str("is not to be interrupted"),
             Self::Starved(ms) => write!(f, "had waited for {ms} ms"),
@@ -285,6 +314,17 @@ mod tests {
             "queue 7 of pid 4242 is on level 2 as well, and its turn comes first"
         );
         assert_eq!(outranked(Merit::Nice(-5), Merit::Nice(10)), "queue 7 of pid 4242 has nice value -5 < 10");
+        let turn = |class| Merit::ClassTurn { class, us: 3_100 };
+        let waits = |class| Merit::ClassWaits { class, others: 0 };
+        assert_eq!(outranked(turn(5), waits(1)), "queue 7 of pid 4242 is of class 5 > 1");
+        assert_eq!(
+            outranked(turn(1), waits(1)),
+            "queue 7 of pid 4242 has its turn for 3.1 ms more, this one is next"
+        );
+        assert_eq!(
+            outranked(Merit::Expected(-1_200), waits(1)),
+            "queue 7 of pid 4242 was expected to have work 1.2 ms ago"
+        );
         assert_eq!(Reason::NoExecute.to_string(), "priority -256 never runs");
         assert_eq!(Reason::Barred(Bar::NoExecute).to_string(), "its priority is -256 for now");
     }

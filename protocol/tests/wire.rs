@@ -90,6 +90,8 @@ fn merit() -> impl Strategy<Value = Merit> {
         any::<bool>().prop_map(Merit::Window),
         number.prop_map(Merit::Credit),
         number.prop_map(Merit::Class),
+        any::<[i64; 2]>().prop_map(|[class, us]| Merit::ClassTurn { class, us }),
+        any::<[i64; 2]>().prop_map(|[class, others]| Merit::ClassWaits { class, others }),
         number.prop_map(Merit::Expected),
         Just(Merit::Uninterrupted),
         number.prop_map(Merit::Starved),

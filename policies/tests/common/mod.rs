@@ -4,6 +4,7 @@
 
 pub mod play;
 pub mod shares;
+pub mod trace;
 
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;

@@ -1,0 +1,181 @@
+//! How long devices may be kept free in vain.
+
+use protocol::ids::DeviceId;
+use protocol::time::Time;
+use std::time::Duration;
+
+/// For each device the time that may be wasted within any span as long as the horizon.
+///
+/// A span is paid for as a whole before it begins, and what was not wasted is given back. So the bound holds whatever
+/// happens afterwards, also if who reserved is never heard of again.
+#[derive(Debug, Default)]
+pub(super) struct Budgets {
+    /// What may be wasted within a horizon, nanoseconds.
+    most: u64,
+    /// A host has few devices.
+    devices: Vec<(DeviceId, Account)>,
+}
+
+/// What was paid lately, in slices of time.
+#[derive(Debug, Default)]
+struct Account {
+    /// By the slice's number modulo their count, nanoseconds.
+    slices: [u64; SLICES],
+    /// The number of the newest slice.
+    newest: u64,
+}
+
+const SLICE: u64 = 500_000_000;
+/// The slices of a horizon, the one that has only begun, and one for a span that was paid for before the horizon begins
+/// and lasts into it: no span is longer than a slice.
+const SLICES: usize = 22;
+
+impl Budgets {
+    /// The span in which the share may not be exceeded.
+    pub const HORIZON: Duration = Duration::from_secs(10);
+    /// The longest span that can be paid for.
+    pub const LONGEST: Duration = Duration::from_nanos(SLICE);
+
+    /// May waste this share of any horizon from now on, 0 to 1.
+    pub fn set_share(&mut self, share: f64) {
+        self.most = (Self::HORIZON.as_nanos() as f64 * share) as u64;
+    }
+
+    /// Pays for a span on all these devices; if one of them cannot, nothing is paid.
+    pub fn pay(&mut self, devices: &[DeviceId], span: Duration, now: Time) -> bool {
+        let nanos = nanos(span);
+        let most = self.most;
+        let pays = span <= Self::LONGEST
+            && devices.iter().all(|device| {
+                self.account(*device).is_none_or(|account| {
+                    account.advance(now);
+                    nanos <= most.saturating_sub(account.spent())
+                })
+            })
+            && nanos <= most;
+        if pays {
+            self.spend(devices, span, now);
+        }
+        pays
+    }
+
+    /// Enters what was wasted without having been paid for.
+    pub fn spend(&mut self, devices: &[DeviceId], span: Duration, now: Time) {
+        for device in devices {
+            if self.account(*device).is_none() {
+                // Names of devices come from others: what has nothing to remember goes.
+                self.devices.retain_mut(|(_, account)| {
+                    account.advance(now);
+                    account.spent() > 0
+                });
+                self.devices.push((*device, Account::default()));
+            }
+            if let Some(account) = self.account(*device) {
+                account.advance(now);
+                let slice = &mut account.slices[(account.newest % SLICES as u64) as usize];
+                *slice = slice.saturating_add(nanos(span));
+            }
+        }
+    }
+
+    /// Gives back what was paid at that time and not wasted.
+    pub fn give_back(&mut self, devices: &[DeviceId], span: Duration, paid: Time) {
+        for device in devices {
+            let Some(account) = self.account(*device) else { continue };
+            let number = paid.0 / SLICE;
+            // What was paid long ago is forgotten already.
+            if number <= account.newest && account.newest - number < SLICES as u64 {
+                let slice = &mut account.slices[(number % SLICES as u64) as usize];
+                *slice = slice.saturating_sub(nanos(span));
+            }
+        }
+    }
+
+    fn account(&mut self, device: DeviceId) -> Option<&mut Account> {
+        self.devices.iter_mut().find(|(known, _)| *known == device).map(|(_, account)| account)
+    }
+}
+
+impl Account {
+    /// Forgets the slices that lie behind the horizon.
+    fn advance(&mut self, now: Time) {
+        let number = now.0 / SLICE;
+        let passed = number.saturating_sub(self.newest).min(SLICES as u64);
+        for index in 0..passed {
+            self.slices[((number - index) % SLICES as u64) as usize] = 0;
+        }
+        self.newest = self.newest.max(number);
+    }
+
+    fn spent(&self) -> u64 {
+        self.slices.iter().fold(0, |sum, slice| sum.saturating_add(*slice))
+    }
+}
+
+/// Nanoseconds, cut to what 64 bits hold.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &[DeviceId] = &[DeviceId(1)];
+    const BOTH: &[DeviceId] = &[DeviceId(1), DeviceId(2)];
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1_000_000)
+    }
+
+    fn budgets(share: f64) -> Budgets {
+        let mut budgets = Budgets::default();
+        budgets.set_share(share);
+        budgets
+    }
+
+    #[test]
+    fn what_is_paid_comes_back_after_a_horizon_or_at_once_if_it_was_not_wasted() {
+        let mut budgets = budgets(0.02);
+        assert!(budgets.pay(ONE, millis(150), at(1_000)));
+        assert!(!budgets.pay(BOTH, millis(51), at(1_100)), "the first device cannot pay");
+        assert!(budgets.pay(&[DeviceId(2)], millis(200), at(1_100)), "and the second has not");
+        assert!(budgets.pay(ONE, millis(50), at(1_100)));
+        budgets.give_back(ONE, millis(30), at(1_100));
+        assert!(!budgets.pay(ONE, millis(31), at(1_400)));
+        assert!(budgets.pay(ONE, millis(30), at(1_400)));
+        assert!(!budgets.pay(ONE, millis(1), at(11_400)));
+        assert!(budgets.pay(ONE, millis(200), at(12_000)));
+    }
+
+    #[test]
+    fn nothing_is_paid_without_a_budget_and_no_span_is_endless() {
+        assert!(!budgets(0.0).pay(ONE, millis(1), at(1)));
+        assert!(!budgets(1.0).pay(ONE, millis(501), at(1)));
+        assert!(budgets(1.0).pay(ONE, millis(500), at(1)));
+    }
+
+    #[test]
+    fn devices_that_nothing_is_known_of_are_forgotten() {
+        let mut budgets = budgets(0.02);
+        for number in 0..1_000 {
+            assert!(budgets.pay(&[DeviceId(number)], millis(1), at(u64::from(number) * 1_000)));
+        }
+        assert!(budgets.devices.len() <= 12, "{}", budgets.devices.len());
+    }
+
+    #[test]
+    fn times_that_go_back_or_far_ahead_are_harmless() {
+        let mut budgets = budgets(0.02);
+        assert!(budgets.pay(ONE, millis(200), at(50_000)));
+        assert!(!budgets.pay(ONE, millis(1), at(3)));
+        assert!(budgets.pay(ONE, millis(200), Time(u64::MAX)));
+        budgets.spend(ONE, Duration::MAX, Time(u64::MAX));
+        budgets.give_back(ONE, millis(1), at(3));
+        assert!(!budgets.pay(ONE, millis(1), Time(u64::MAX)));
+    }
+}

@@ -1,0 +1,144 @@
+//! Traces: units whose work and hints come at fixed times, whoever runs; an engine decides at each change and wake-up.
+
+use super::{gang, global, queue};
+use policies::Engine;
+use protocol::operation::{Merit, Operation, Reason};
+use protocol::status::{Activity, QueueStatus, Status};
+use protocol::time::Time;
+
+/// A process with queues that have work at the same times.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    pub queues: Vec<QueueStatus>,
+    /// When it has work: from, to; rising, none empty.
+    pub busy: Vec<(u64, u64)>,
+    /// What is hinted when about the next arrival; rising.
+    pub hints: Vec<(u64, Option<u64>)>,
+    /// When it connects and when it goes.
+    pub there: (u64, u64),
+}
+
+impl Unit {
+    /// One with a queue on device 1.
+    pub fn new(priority: i64, busy: Vec<(u64, u64)>) -> Self {
+        Self { queues: vec![queue(1, 1, priority, false)], busy, hints: Vec::new(), there: (0, u64::MAX) }
+    }
+
+    /// One that always has work.
+    pub fn saturating(priority: i64) -> Self {
+        Self::new(priority, vec![(0, u64::MAX)])
+    }
+
+    pub fn hinted(self, hints: Vec<(u64, Option<u64>)>) -> Self {
+        Self { hints, ..self }
+    }
+
+    pub fn is_there(&self, now: u64) -> bool {
+        (self.there.0..self.there.1).contains(&now)
+    }
+
+    pub fn is_busy(&self, now: u64) -> bool {
+        self.is_there(now) && self.busy.iter().any(|&(from, to)| (from..to).contains(&now))
+    }
+
+    fn queues(&self, now: u64) -> Vec<QueueStatus> {
+        let busy = self.busy.iter().find(|&&(from, to)| (from..to).contains(&now));
+        let idle = self.busy.iter().rev().find(|(_, to)| *to <= now).map(|(_, to)| Time(*to));
+        let activity = match busy {
+            Some((from, _)) => Activity::Ready { since: Time(*from) },
+            None => Activity::Idle { since: idle },
+        };
+        let arrival = self.hints.iter().rev().find(|(told, _)| *told <= now).and_then(|(_, at)| *at);
+        let told = |queue: &QueueStatus| {
+            let mut queue = QueueStatus { activity, ..*queue };
+            queue.hints.arrival = arrival.map(Time);
+            queue
+        };
+        self.queues.iter().map(told).collect()
+    }
+
+    fn changes(&self) -> impl Iterator<Item = u64> {
+        let busy = self.busy.iter().flat_map(|&(from, to)| [from, to]);
+        busy.chain(self.hints.iter().map(|(told, _)| *told)).chain([self.there.0, self.there.1])
+    }
+}
+
+/// A decision, and until when it held.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shot {
+    pub from: u64,
+    pub to: u64,
+    /// For each unit that was there.
+    pub operations: Vec<Option<Operation>>,
+}
+
+impl Shot {
+    pub fn runs(&self, unit: usize) -> bool {
+        self.operations[unit].is_some_and(|operation| operation.permit.run)
+    }
+
+    /// For whom the unit's device is kept free, if it is: the number of that unit.
+    pub fn kept_for(&self, unit: usize) -> Option<usize> {
+        match self.operations[unit]?.permit.reason {
+            Reason::Outranked { by, .. } if matches!(by.merit, Merit::Expected(_)) => {
+                Some(by.pid.0 as usize - 1001)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Plays a trace from time 0 on.
+pub fn trace(engine: &mut Engine, units: &[Unit], until: u64) -> Vec<Shot> {
+    let mut changes: Vec<_> = units.iter().flat_map(Unit::changes).chain([0]).collect();
+    changes.sort_unstable();
+    changes.dedup();
+    let mut changes = changes.into_iter().peekable();
+    let mut shots: Vec<Shot> = Vec::new();
+    let mut wake = None;
+    loop {
+        let change = changes.peek().copied().unwrap_or(u64::MAX);
+        let now = wake.map_or(change, |wake: u64| wake.min(change));
+        if let Some(shot) = shots.last_mut() {
+            shot.to = now.min(until);
+        }
+        if now >= until {
+            return shots;
+        }
+        changes.next_if_eq(&now);
+        let there: Vec<_> = (0..units.len()).filter(|&unit| units[unit].is_there(now)).collect();
+        let status = status(units, &there, now);
+        let decision = engine.decide(&status, Time(now));
+        wake = decision.wake.map(|wake| wake.0);
+        let mut operations = vec![None; units.len()];
+        for (&unit, operation) in there.iter().zip(decision.operations) {
+            operations[unit] = Some(*operation);
+        }
+        shots.push(Shot { from: now, to: until, operations });
+    }
+}
+
+fn status(units: &[Unit], there: &[usize], now: u64) -> Status {
+    global(there.iter().map(|&unit| gang(unit as u64 + 1, units[unit].queues(now))).collect())
+}
+
+/// When a unit runs while it has work; spans that follow each other are joined.
+pub fn spans(shots: &[Shot], units: &[Unit], unit: usize) -> Vec<(u64, u64)> {
+    joined(shots, |shot| shot.runs(unit) && units[unit].is_busy(shot.from))
+}
+
+/// When a unit's device is kept free.
+pub fn kept(shots: &[Shot], unit: usize) -> Vec<(u64, u64)> {
+    joined(shots, |shot| shot.kept_for(unit).is_some())
+}
+
+fn joined(shots: &[Shot], is: impl Fn(&Shot) -> bool) -> Vec<(u64, u64)> {
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for shot in shots.iter().filter(|shot| is(shot)) {
+        match spans.last_mut().filter(|(_, to)| *to == shot.from) {
+            Some((_, to)) => *to = shot.to,
+            None => spans.push((shot.from, shot.to)),
+        }
+    }
+    spans
+}

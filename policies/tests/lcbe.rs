@@ -1,0 +1,432 @@
+//! LCBE on hand-made scenes: classes, slices, what is not interrupted, and devices cleared ahead of time.
+
+mod common;
+
+use common::play::{Actor, MS, Stage, US, Work, play};
+use common::trace::{Unit, kept, spans, trace};
+use policies::{Choice, Engine, registry};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use protocol::ids::DeviceId;
+use protocol::operation::{Merit, Reason};
+use protocol::policy::PolicyKind;
+use std::time::Duration;
+
+/// Nothing is learnt here unless a test says so.
+fn engine(parameters: &[(&str, f64)]) -> Engine {
+    let mut choice = Choice::new(registry::find(PolicyKind::Lcbe).unwrap());
+    for (name, value) in parameters {
+        choice.values.set(name, *value).unwrap();
+    }
+    Engine::new(choice, Duration::ZERO)
+}
+
+fn counted(engine: &Engine, name: &str) -> u64 {
+    let (_, counters) = engine.counters().next().unwrap();
+    counters.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+fn count(engine: &Engine) -> [u64; 5] {
+    ["reserved", "hit", "missed", "withdrawn", "refused"].map(|name| counted(engine, name))
+}
+
+fn ms(spans: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    spans.iter().map(|&(from, to)| (from * MS, to * MS)).collect()
+}
+
+#[test]
+fn higher_classes_come_first() {
+    let actors = [
+        Actor::new(-3, Work::Always),
+        Actor::new(0, Work::Jobs(vec![(0, 4 * MS), (20 * MS, 2 * MS)])),
+        Actor::new(7, Work::Jobs(vec![(MS, 2 * MS), (21 * MS, MS)])),
+    ];
+    for local in [false, true] {
+        let stage = Stage { local, ..Stage::until(30 * MS) };
+        let play = play(&mut engine(&[]), &actors, stage);
+        assert_eq!(play.spans[2], ms(&[(1, 3), (21, 22)]));
+        assert_eq!(play.spans[1], ms(&[(0, 1), (3, 6), (20, 21), (22, 23)]));
+        assert_eq!(play.spans[0], ms(&[(6, 20), (23, 30)]));
+    }
+}
+
+#[test]
+fn without_slices_a_class_runs_together_and_with_them_one_after_the_other() {
+    let equals = || [1, 1, 1].map(|class| Actor::new(class, Work::Always));
+    let together = play(&mut engine(&[]), &equals(), Stage::until(30 * MS));
+    assert_eq!(together.used, [10.0 * MS as f64; 3]);
+    assert_eq!(together.decisions, 1, "nothing has to be decided anew");
+    let turns = play(&mut engine(&[("slice-ms", 5.0)]), &equals(), Stage::until(30 * MS));
+    for (number, spans) in turns.spans.iter().enumerate() {
+        let first = 5 * number as u64;
+        assert_eq!(*spans, ms(&[(first, first + 5), (first + 15, first + 20)]));
+    }
+    assert_eq!(turns.decisions, 7, "one at the beginning and one at the end of each slice");
+}
+
+#[test]
+fn who_comes_stands_last_and_who_was_interrupted_keeps_its_turn() {
+    let actors = [
+        Actor::new(0, Work::Always),
+        Actor::new(0, Work::From(2 * MS)),
+        Actor::new(0, Work::Jobs(vec![(3 * MS, 2 * MS)])),
+        Actor::new(9, Work::Jobs(vec![(4 * MS, 3 * MS)])),
+    ];
+    let play = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Stage::until(20 * MS));
+    assert_eq!(play.spans[0], ms(&[(0, 4), (7, 8), (15, 20)]));
+    assert_eq!(play.spans[1], ms(&[(8, 13)]));
+    assert_eq!(play.spans[2], ms(&[(13, 15)]), "one that is done early gives the rest away");
+    assert_eq!(play.spans[3], ms(&[(4, 7)]));
+}
+
+#[test]
+fn slices_grow_from_class_to_class() {
+    let mut actors: Vec<_> = [5, 5, -1, -1, 0, 0].map(|class| Actor::new(class, Work::Always)).into();
+    for (number, actor) in actors.iter_mut().enumerate() {
+        actor.queues[0].device = DeviceId(1 + number as u32 / 2);
+    }
+    let parameters = [("slice-ms", 3.0), ("slice-growth", 2.0)];
+    let result = play(&mut engine(&parameters), &actors, Stage::until(24 * MS));
+    assert_eq!(result.spans[0], ms(&[(0, 3), (6, 9), (12, 15), (18, 21)]));
+    assert_eq!(result.spans[4], ms(&[(0, 6), (12, 18)]));
+    assert_eq!(result.spans[2], ms(&[(0, 12)]));
+    assert_eq!(result.spans[3], ms(&[(12, 24)]));
+}
+
+#[test]
+fn turns_of_a_device_do_not_depend_on_those_of_another() {
+    let mut both = Actor::new(0, Work::Always);
+    both.queues.push(common::queue(2, 2, 0, false));
+    let mut second = Actor::new(0, Work::Always);
+    second.queues[0].device = DeviceId(2);
+    // Whoever is on both devices runs on both; the others have one each meanwhile or not at all.
+    let actors = [both, second, Actor::new(0, Work::Always)];
+    let result = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Stage::until(30 * MS));
+    assert_eq!(result.spans[0], ms(&[(0, 5), (10, 15), (20, 25)]));
+    assert_eq!(result.spans[1], ms(&[(5, 10), (15, 20), (25, 30)]));
+    assert_eq!(result.spans[1], result.spans[2]);
+}
+
+#[test]
+fn a_hinted_arrival_clears_the_device_exactly_in_time() {
+    let urgent = Unit::new(5, vec![(10 * MS, 12 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
+    let units = [Unit::saturating(0), urgent];
+    let mut engine = engine(&[("lead-us", 700.0)]);
+    let shots = trace(&mut engine, &units, 20 * MS);
+    assert_eq!(kept(&shots, 0), [(10 * MS - 700 * US, 10 * MS)]);
+    assert_eq!(spans(&shots, &units, 0), [(0, 10 * MS - 700 * US), (12 * MS, 20 * MS)]);
+    assert_eq!(count(&engine), [1, 1, 0, 0, 0]);
+    assert_eq!(counted(&engine, "wasted-us"), 0);
+}
+
+#[test]
+fn what_does_not_come_gives_the_device_back_after_the_grace() {
+    let urgent = Unit::new(5, vec![(15 * MS, 16 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
+    let units = [Unit::saturating(0), urgent];
+    let mut engine = engine(&[("grace-us", 2_000.0)]);
+    let shots = trace(&mut engine, &units, 20 * MS);
+    assert_eq!(kept(&shots, 0), [(9_500 * US, 12 * MS)]);
+    assert_eq!(spans(&shots, &units, 0), [(0, 9_500 * US), (12 * MS, 15 * MS), (16 * MS, 20 * MS)]);
+    assert_eq!(count(&engine), [1, 0, 1, 0, 0]);
+    assert_eq!(counted(&engine, "wasted-us"), 2_500);
+}
+
+#[test]
+fn a_hint_that_comes_late_holds_at_once_and_one_that_has_passed_says_nothing() {
+    let late = Unit::new(5, vec![(10 * MS, 11 * MS)]).hinted(vec![(9_800 * US, Some(10 * MS))]);
+    let units = [Unit::saturating(0), late];
+    assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), [(9_800 * US, 10 * MS)]);
+    // A moment too late is still within the grace; what has passed by more is not.
+    let passed = Unit::new(5, vec![]).hinted(vec![(10 * MS, Some(9_500 * US)), (15 * MS, Some(14 * MS))]);
+    let units = [Unit::saturating(0), passed];
+    assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), [(10 * MS, 10_500 * US)]);
+}
+
+#[test]
+fn a_hint_is_answered_once() {
+    // Early by less than the lead, and done before the time that was told.
+    let early = Unit::new(5, vec![(9_700 * US, 9_800 * US)]).hinted(vec![(0, Some(10 * MS))]);
+    // It works at the time that was told, and is done shortly after it.
+    let busy = Unit::new(5, vec![(28 * MS, 30_100 * US)]).hinted(vec![(20 * MS, Some(30 * MS))]);
+    let units = [Unit::saturating(0), early, busy];
+    let mut engine = engine(&[]);
+    let shots = trace(&mut engine, &units, 40 * MS);
+    assert_eq!(kept(&shots, 0), [(9_500 * US, 9_700 * US)]);
+    assert_eq!(count(&engine), [1, 1, 0, 0, 0]);
+    // Other work before the device is cleared is not what was told.
+    let other = Unit::new(5, vec![(2 * MS, 3 * MS), (10 * MS, 11 * MS)]).hinted(vec![(0, Some(10 * MS))]);
+    let units = [Unit::saturating(0), other];
+    assert_eq!(kept(&trace(&mut self::engine(&[]), &units, 20 * MS), 0), [(9_500 * US, 10 * MS)]);
+}
+
+#[test]
+fn a_hint_that_is_taken_back_or_whose_unit_goes_gives_the_device_back() {
+    let moved = Unit::new(5, vec![(8 * MS, 9 * MS)]).hinted(vec![
+        (0, Some(4 * MS)),
+        (3_700 * US, Some(8 * MS)),
+        (7_900 * US, None),
+    ]);
+    let units = [Unit::saturating(0), moved];
+    let mut engine = engine(&[]);
+    let shots = trace(&mut engine, &units, 20 * MS);
+    assert_eq!(kept(&shots, 0), [(3_500 * US, 3_700 * US), (7_500 * US, 7_900 * US)]);
+    assert_eq!(count(&engine), [2, 0, 0, 2, 0]);
+    assert_eq!(counted(&engine, "wasted-us"), 600);
+
+    let goes = Unit { there: (0, 9_600 * US), ..Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]) };
+    let units = [Unit::saturating(0), goes];
+    let mut engine = self::engine(&[]);
+    let shots = trace(&mut engine, &units, 20 * MS);
+    assert_eq!(kept(&shots, 0), [(9_500 * US, 9_600 * US)]);
+    assert_eq!(count(&engine), [1, 0, 0, 1, 0]);
+    assert_eq!(counted(&engine, "wasted-us"), 1_500, "all that was paid");
+}
+
+#[test]
+fn the_same_and_higher_classes_run_while_a_device_is_kept_free() {
+    let urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    let window = (9_500 * US, 11 * MS);
+    for (other, runs) in [(9, true), (5, true), (4, false), (1, false), (0, false)] {
+        let mut units = vec![Unit::saturating(other), urgent.clone()];
+        for slices in [0.0, 4.0] {
+            let shots = trace(&mut engine(&[("slice-ms", slices)]), &units, 20 * MS);
+            let expected = if runs { vec![] } else { vec![window] };
+            assert_eq!(kept(&shots, 0), expected, "class {other}, slices of {slices} ms");
+        }
+        // On another device nothing is kept free.
+        units[0].queues[0].device = DeviceId(2);
+        assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), []);
+    }
+    // Best effort reserves nothing, and where the classes part can be said.
+    let low = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    let units = [Unit::saturating(0), low];
+    assert_eq!(kept(&trace(&mut engine(&[("critical-above", 5.0)]), &units, 20 * MS), 0), []);
+}
+
+#[test]
+fn all_devices_of_a_unit_are_kept_free() {
+    let mut urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    urgent.queues.push(common::queue(2, 2, 5, false));
+    let mut second = Unit::saturating(0);
+    second.queues[0].device = DeviceId(2);
+    let units = [Unit::saturating(0), second, urgent];
+    let shots = trace(&mut engine(&[]), &units, 20 * MS);
+    for unit in [0, 1] {
+        assert_eq!(kept(&shots, unit), [(9_500 * US, 11 * MS)]);
+    }
+}
+
+#[test]
+fn what_may_be_wasted_is_bounded() {
+    // A hint every 10 ms that nothing comes of: 1.5 ms of each 10 ms, if all of them were believed.
+    let told = (0..2_000).map(|number| (number * 10 * MS, Some((number * 10 + 5) * MS)));
+    let units = [Unit::saturating(0), Unit::new(5, vec![]).hinted(told.collect())];
+    for (share, most) in [(0.0, 0), (2.0, 400 * MS), (100.0, 3_000 * MS)] {
+        let mut engine = engine(&[("waste-percent", share)]);
+        let shots = trace(&mut engine, &units, 20_000 * MS);
+        let lost: u64 = kept(&shots, 0).iter().map(|(from, to)| to - from).sum();
+        assert!(lost <= most && lost * 10 >= most * 9, "{share} %: {} ms", lost / MS);
+        assert_eq!(lost / US, counted(&engine, "wasted-us"));
+        let [reserved, hit, missed, withdrawn, refused] = count(&engine);
+        assert_eq!((hit, withdrawn), (0, 0));
+        assert_eq!((reserved, reserved + refused), (missed, 2_000));
+    }
+}
+
+#[test]
+fn what_is_not_to_be_interrupted_runs_on_beside_higher_classes() {
+    let mut stubborn = Actor::new(0, Work::Jobs(vec![(0, 5 * MS), (20 * MS, 5 * MS)]));
+    stubborn.queues[0].hints.preemptible = false;
+    let actors = [
+        stubborn,
+        Actor::new(0, Work::Always),
+        Actor::new(3, Work::Jobs(vec![(3 * MS, 4 * MS), (19 * MS, 3 * MS)])),
+    ];
+    let result = play(&mut engine(&[]), &actors, Stage::until(40 * MS));
+    // At 3 ms both best-effort units run; one goes on beside the urgent one, 1.5 + 3.5 ms.
+    assert_eq!(result.spans[0][0], (0, 10 * MS));
+    assert_eq!(result.spans[2][0], (3 * MS, 10_500 * US));
+    assert_eq!(result.spans[1], [(0, 3 * MS), (10_500 * US, 19 * MS), (22 * MS, 40 * MS)]);
+    assert_eq!(result.spans[2][1], (19 * MS, 22 * MS), "one that has not begun waits");
+    assert_eq!(result.spans[0][1].0, 22 * MS);
+}
+
+#[test]
+fn what_is_not_to_be_interrupted_keeps_its_turn_and_the_guard_takes_it() {
+    let mut stubborn = Actor::new(0, Work::Jobs(vec![(0, 12 * MS)]));
+    stubborn.queues[0].hints.preemptible = false;
+    let actors = [stubborn, Actor::new(0, Work::Always), Actor::new(-1, Work::Always)];
+    let turns = [("slice-ms", 5.0)];
+    let result = play(&mut engine(&turns), &actors, Stage::until(30 * MS));
+    assert_eq!(result.spans[0], ms(&[(0, 12)]));
+    assert_eq!(result.spans[1], ms(&[(12, 30)]));
+    let mut guarded = engine(&turns);
+    guarded.set_starvation(Some(Duration::from_millis(10)));
+    let result = play(&mut guarded, &actors, Stage::until(13 * MS));
+    assert_eq!(result.spans[0], ms(&[(0, 10), (11, 13)]));
+}
+
+#[test]
+fn what_runs_uninterrupted_does_not_hold_up_others_of_its_class() {
+    let mut stubborn = Actor::new(0, Work::Always);
+    stubborn.queues[0].hints.preemptible = false;
+    let actors = [stubborn, Actor::new(0, Work::Always)];
+    let result = play(&mut engine(&[]), &actors, Stage::until(10 * MS));
+    assert_eq!(result.spans[0], result.spans[1]);
+    // Nor a window that is open: it runs on, and the others of its class wait.
+    let urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    let mut units = [Unit::saturating(0), Unit::saturating(0), urgent];
+    units[0].queues[0].hints.preemptible = false;
+    let shots = trace(&mut engine(&[]), &units, 20 * MS);
+    assert_eq!(spans(&shots, &units, 0), [(0, 20 * MS)]);
+    assert_eq!(spans(&shots, &units, 1), [(0, 9_500 * US), (11 * MS, 20 * MS)]);
+}
+
+#[test]
+fn decisions_are_explained() {
+    let hinted = Unit::new(5, vec![(20 * MS, 22 * MS)]).hinted(vec![(0, Some(10 * MS))]);
+    let units = [Unit::saturating(-1), Unit::saturating(0), Unit::saturating(0), hinted];
+    let shots = trace(&mut engine(&[("slice-ms", 4.0)]), &units, 30 * MS);
+    let reason = |at: u64, unit: usize| -> String {
+        let shot = shots.iter().find(|shot| (shot.from..shot.to).contains(&at)).unwrap();
+        match shot.operations[unit].unwrap().permit.reason {
+            reason @ Reason::Outranked { .. } => reason.to_string(),
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(reason(0, 2), "queue 1 of pid 1002 has its turn for 4.0 ms more, this one is next");
+    assert_eq!(reason(0, 0), "queue 1 of pid 1002 is of class 0 > -1");
+    assert_eq!(reason(9_500 * US, 1), "queue 1 of pid 1004 is expected to have work in 0.5 ms");
+    assert_eq!(reason(20 * MS, 2), "queue 1 of pid 1004 is of class 5 > 0");
+}
+
+#[test]
+fn the_highest_class_has_no_limit_without_slices() {
+    let units = [Unit::saturating(0), Unit::saturating(5)];
+    let limits = |parameters: &[(&str, f64)]| {
+        let shots = trace(&mut engine(parameters), &units, MS);
+        [0, 1].map(|unit| shots[0].operations[unit].unwrap().permit.limit)
+    };
+    assert_eq!(limits(&[]), [true, false]);
+    assert_eq!(limits(&[("slice-ms", 5.0)]), [true, true]);
+}
+
+/// Times of work or of hints, at most a few milliseconds apart, until 12 s.
+fn times() -> impl Strategy<Value = Vec<u64>> {
+    let gap = prop_oneof![4 => 1..40 * MS, 1 => 1..2_000 * MS];
+    (vec(gap, 1..40), 1u64..400).prop_map(|(gaps, most)| {
+        let mut now = 0;
+        let repeated = gaps.iter().cycle().map(|gap| {
+            now += gap;
+            now
+        });
+        repeated.take(most as usize).take_while(|at| *at < 12_000 * MS).collect()
+    })
+}
+
+/// Work that begins at these times; a hint that is told at some of them, or in between, and may be wrong.
+fn critical() -> impl Strategy<Value = Unit> {
+    let hint = (0..30 * MS, option::of(0..60 * MS));
+    (times(), vec(1..8 * MS, 1..8), vec(hint, 0..400), 1i64..4, any::<bool>()).prop_map(
+        |(times, lengths, told, class, on_both)| {
+            let mut busy: Vec<(u64, u64)> = Vec::new();
+            for (at, length) in times.into_iter().zip(lengths.iter().cycle()) {
+                if busy.last().is_none_or(|(_, to)| *to < at) {
+                    busy.push((at, at + length));
+                }
+            }
+            let mut now = 0;
+            let hints = told.iter().map(|(gap, ahead)| {
+                now += gap;
+                (now, ahead.map(|ahead| (now + ahead).saturating_sub(5 * MS)))
+            });
+            let hints = hints.collect();
+            let mut unit = Unit { hints, ..Unit::new(class, busy) };
+            if on_both {
+                unit.queues.push(common::queue(2, 2, class, false));
+            }
+            unit
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn nothing_that_comes_or_is_hinted_wastes_more_than_is_allowed(
+        criticals in vec(critical(), 1..4), goes in option::of(0..10_000 * MS), share in 0.1f64..5.0,
+        lead in 0.0f64..5_000.0, grace in 0.0f64..5_000.0,
+    ) {
+        let mut units = vec![Unit::saturating(0)];
+        units.extend(criticals);
+        units[1].there.1 = goes.unwrap_or(u64::MAX);
+        let mut engine = engine(&[("waste-percent", share), ("lead-us", lead), ("grace-us", grace)]);
+        let until = 13_000 * MS;
+        let shots = trace(&mut engine, &units, until);
+        // A device is kept free in vain until work comes for whom it is kept.
+        let mut wasted: Vec<(u64, u64)> = Vec::new();
+        let mut open: Option<(usize, u64)> = None;
+        for shot in &shots {
+            let kept = shot.kept_for(0);
+            if let Some((unit, since)) = open.filter(|(unit, _)| kept != Some(*unit)) {
+                // If somebody else is in the way from now on, its own window may still be open.
+                let longest = since + ((lead + grace) * US as f64) as u64;
+                let to = if shot.runs(0) { shot.from } else { longest };
+                if !units[unit].busy.iter().any(|(from, _)| (since..=to).contains(from)) {
+                    wasted.push((since, shot.from));
+                }
+                open = None;
+            }
+            open = open.or(kept.map(|unit| (unit, shot.from)));
+        }
+        let most = 10_000.0 * MS as f64 * share / 100.0;
+        for &(begin, _) in &wasted {
+            // The worst span begins with a waste.
+            let end = begin + 10_000 * MS;
+            let within = |&(from, to): &(u64, u64)| to.min(end).saturating_sub(from.max(begin));
+            let sum: u64 = wasted.iter().map(within).sum();
+            prop_assert!(sum as f64 <= most + 1.0, "{} us of {} us", sum / US, most / 1e3);
+        }
+        let [reserved, hit, missed, withdrawn, _] = count(&engine);
+        prop_assert!(reserved >= hit + missed + withdrawn && reserved <= hit + missed + withdrawn + 3);
+    }
+
+    #[test]
+    fn no_class_waits_for_a_lower_one(
+        criticals in vec(critical(), 1..4), slice in prop_oneof![Just(0.0), 0.1f64..20.0], growth in 1.0f64..4.0,
+    ) {
+        let mut units = vec![Unit::saturating(0), Unit::saturating(-1), Unit::saturating(0)];
+        units.extend(criticals);
+        let parameters = [("slice-ms", slice), ("slice-growth", growth)];
+        let shots = trace(&mut engine(&parameters), &units, 3_000 * MS);
+        for shot in &shots {
+            // Whoever waits has an equal or higher class beside it that runs or is expected.
+            for (unit, operation) in shot.operations.iter().enumerate() {
+                let Reason::Outranked { by, .. } = operation.unwrap().permit.reason else { continue };
+                let rival = by.pid.0 as usize - 1001;
+                let class = |unit: usize| units[unit].queues[0].priority;
+                prop_assert!(class(rival) >= class(unit));
+                prop_assert!(shot.runs(rival));
+                let is_expected = matches!(by.merit, Merit::Expected(_));
+                prop_assert!(units[rival].is_busy(shot.from) || is_expected && class(rival) > class(unit));
+            }
+        }
+        let again = trace(&mut engine(&parameters), &units, 3_000 * MS);
+        prop_assert_eq!(shots, again, "the same input, the same decisions");
+    }
+
+    #[test]
+    fn turns_are_fair(count in 2usize..6, slice in 1u64..10, interruptions in times()) {
+        let mut actors: Vec<_> = (0..count).map(|_| Actor::new(0, Work::Always)).collect();
+        let jobs = interruptions.into_iter().map(|at| (at, MS)).collect();
+        actors.push(Actor::new(1, Work::Jobs(jobs)));
+        let result = play(&mut engine(&[("slice-ms", slice as f64)]), &actors, Stage::until(2_000 * MS));
+        let used = &result.used[..count];
+        let [least, most] = [f64::min, f64::max].map(|which| used.iter().copied().reduce(which).unwrap());
+        // A short rest of a slice may grow by 0.1 ms each time that it is interrupted.
+        let slack = 0.1 * MS as f64 * result.done[count].len() as f64;
+        prop_assert!(most - least <= (slice * MS) as f64 + slack, "{used:?}");
+    }
+}
