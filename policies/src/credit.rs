@@ -38,7 +38,7 @@ use crate::fair::utilization;
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{busy, earlier};
+use crate::runtime::{busy, earlier, part};
 use crate::turns::{GRAIN, SHORTEST, nanos};
 use crate::unit::{Unit, Units};
 use protocol::operation::{Bar, Merit};
@@ -377,12 +377,6 @@ impl Account {
     fn cap(&self, time: i64) -> i64 {
         part(time, self.weight.max(1), 100)
     }
-}
-
-/// The part of a time that a weight has of a sum.
-fn part(time: i64, weight: u64, sum: u64) -> i64 {
-    let part = i128::from(time) * i128::from(weight) / i128::from(sum.max(1));
-    i64::try_from(part).unwrap_or(i64::MAX)
 }
 
 /// The devices on which a unit takes part in the handing out: where it has work, or while it has none all of its own.

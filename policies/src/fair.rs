@@ -22,7 +22,8 @@
 //!
 //! # What is different
 //! What a late decision lets somebody run too much is on its runtime, so that the parts stay exact. What work in
-//! flight runs on into the next turn is not seen: per turn that time goes from one to the other. Where both drain for
+//! flight runs on into the next turn is not seen: per turn that time goes from one to the other. With 75 and 25, where only
+//! the first drains, for 0.5 ms, it has 94 % with turns of 2 ms, because a round of turns takes 2.7 ms. Where both drain for
 //! as long, it cancels out if their turns are as many; otherwise longer turns or higher preemption levels help.
 //!
 //! # Several devices

@@ -311,18 +311,15 @@ impl Account {
         }
         let slice = self.slice(units, unit, rules, cells);
         let most = slice.saturating_mul(2).saturating_add(SPARE);
-        let income = i128::from(elapsed) * i128::from(weight) / i128::from(sum);
-        let income = i64::try_from(income).unwrap_or(i64::MAX);
+        let income = part(elapsed, weight, sum);
         self.allowance = match self.known {
             true => self.allowance.saturating_add(income).clamp(-most, most),
             false => slice,
         };
         let enough = if self.barred { slice } else { GRAIN };
         self.barred = self.allowance < enough;
-        let missing = slice.saturating_sub(self.allowance).max(0).unsigned_abs();
-        let wait = u128::from(missing) * u128::from(sum) / u128::from(weight) + 1;
-        let wait = Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        (self.barred && unit.ready).then(|| input.now.after(wait))
+        let wait = part(slice.saturating_sub(self.allowance).max(0), sum, weight) + 1;
+        (self.barred && unit.ready).then(|| input.now.after(Duration::from_nanos(wait.unsigned_abs())))
     }
 
     /// Whether its turn is over, and where it stands then.
@@ -368,9 +365,9 @@ impl Account {
         let uses = units.uses(unit).iter().filter(|used| used.busy || rules.strict);
         let heaviest = uses.map(|used| cells[used.device].heaviest).max();
         let heaviest = heaviest.unwrap_or(0).max(self.weight);
-        let slice = i128::from(rules.turn()) * i128::from(self.weight) / i128::from(heaviest);
         // Rounded up, so that after equal turns nobody is a nanosecond behind.
-        i64::try_from(slice + 1).unwrap_or(i64::MAX).clamp(rules.turn().min(SHORTEST as i64), rules.turn())
+        let slice = part(rules.turn(), self.weight, heaviest) + 1;
+        slice.clamp(rules.turn().min(SHORTEST as i64), rules.turn())
     }
 
     fn percent(&self, units: &Units, unit: &Unit, cells: &[Cell]) -> u32 {
@@ -381,8 +378,7 @@ impl Account {
 
     /// Its own time as virtual time.
     fn in_virtual(&self, time: i64) -> i64 {
-        let time = i128::from(time) * i128::from(ONE) / i128::from(self.weight.max(1));
-        i64::try_from(time).unwrap_or(i64::MAX)
+        part(time, ONE, self.weight)
     }
 }
 
@@ -401,6 +397,13 @@ fn note_least(units: &Units, unit: &Unit, account: &Account, cells: &mut [Cell])
 fn take_line(lines: &mut u64) -> u64 {
     *lines += 1;
     *lines
+}
+
+/// The time × a weight ÷ a sum of weights.
+pub(crate) fn part(time: i64, weight: u64, sum: u64) -> i64 {
+    // Weights are small; times that do not fit are cut.
+    let [weight, sum] = [weight, sum.max(1)].map(|weight| i64::try_from(weight).unwrap_or(i64::MAX));
+    time.saturating_mul(weight) / sum
 }
 
 pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
