@@ -373,7 +373,7 @@ proptest! {
             if let Some((unit, since)) = open.filter(|(unit, _)| kept != Some(*unit)) {
                 // If somebody else is in the way from now on, its own window may still be open.
                 let longest = since + ((lead + grace) * US as f64) as u64;
-                let to = if shot.runs(0) { shot.from } else { longest };
+                let to = if shot.runs(0) { shot.from } else { longest.max(shot.from) };
                 if !units[unit].busy.iter().any(|(from, _)| (since..=to).contains(from)) {
                     wasted.push((since, shot.from));
                 }
