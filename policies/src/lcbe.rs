@@ -201,7 +201,7 @@ impl Policy for Lcbe {
             standings[place] =
                 Standing { reserves: reserves.is_some(), ..Standing::new(class * STRIDE, merit) };
         }
-        self.keeper.end();
+        self.keeper.end(now);
         for (place, unit) in input.members() {
             if takes_turns {
                 let slice = self.slices.of(classes.above(unit.priority.get()));

@@ -69,6 +69,8 @@ pub struct Slo {
     /// Requests that have ended: whose, and what they say.
     ended: Vec<(usize, Finding)>,
     counts: Counts,
+    /// The time of the last decision.
+    last: Time,
 }
 
 #[derive(Debug, Default)]
@@ -200,24 +202,21 @@ impl Slo {
 
     /// Notes whether a request of the unit has begun or ended; says what one that has ended tells.
     fn watch(&mut self, entry: &mut Entry, unit: &Unit, units: &Units, now: Time) -> Option<Finding> {
-        let critical_queues = || units.queues(unit).iter().filter(|queue| queue.priority.get() > self.above);
+        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.above);
+        // A queue that turned idle with the last request and only counts as ready says nothing of this one.
+        let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
+        let since = ready.min().unwrap_or(unit.since).min(now);
         let works = unit.working && self.is_critical(unit);
         let Some(request) = entry.request else {
             if works {
-                // A queue that turned idle with the last request and only counts as ready says nothing of this one.
-                let ready = critical_queues().filter_map(|queue| queue.ready_since);
-                let since = ready.filter(|since| *since > entry.ended).min();
-                entry.began = since.unwrap_or(unit.since).min(now);
-                entry.request = Some(entry.began);
+                (entry.began, entry.request) = (since, Some(since));
             }
             return None;
         };
         if works {
-            // It was idle in between, and nobody has told.
-            if let [queue] = units.queues(unit) {
-                let since = queue.ready_since.map_or(request, |since| since.min(now));
-                entry.began = entry.began.max(since);
-                entry.request = Some(entry.began);
+            // All its work has come since the last decision: it was idle in between, and nobody has told since when.
+            if since > self.last {
+                (entry.began, entry.request) = (since, Some(since));
             }
             return None;
         }
@@ -300,6 +299,7 @@ impl Slo {
             }
         }
         self.ledger = ledger;
+        self.last = now;
     }
 
     /// Lets the controllers of those devices take a step on which requests have ended.
@@ -362,6 +362,7 @@ impl Default for Slo {
             cells: Vec::new(),
             ended: Vec::new(),
             counts: Counts::default(),
+            last: Time::default(),
         };
         slo.configure(&Values::new(Self::PARAMETERS));
         slo

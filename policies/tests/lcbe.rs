@@ -11,6 +11,8 @@ use proptest::prelude::*;
 use protocol::ids::DeviceId;
 use protocol::operation::{Merit, Reason};
 use protocol::policy::PolicyKind;
+use protocol::status::{Activity, QueueStatus};
+use protocol::time::Time;
 use std::time::Duration;
 
 /// Nothing is learnt here unless a test says so.
@@ -365,6 +367,27 @@ fn what_is_learnt_is_given_up_after_three_misses_and_learnt_again() {
         let [reserved, hit, missed, withdrawn, refused] = count(&engine);
         assert_eq!((reserved, missed, withdrawn, refused), (hit + missed, 3, 0, 0), "method {method}");
     }
+}
+
+#[test]
+fn work_is_noticed_if_a_decision_comes_late() {
+    let mut engine = engine(&[("learn", 1.0)]);
+    assert!(engine.hears_idle());
+    assert!(!self::engine(&[]).hears_idle());
+    let mut wakes = Vec::new();
+    for number in 1..40 {
+        // Nobody decides when it turns idle.
+        let since = Time(number * 20 * MS);
+        let urgent = QueueStatus { activity: Activity::Ready { since }, ..common::queue(1, 1, 5, false) };
+        let batch = common::queue(2, 1, 0, true);
+        engine.decide(&common::local(vec![urgent, batch]), since);
+        if number == 39 {
+            let idle = Activity::Idle { since: Some(since.after(Duration::from_millis(2))) };
+            let status = common::local(vec![QueueStatus { activity: idle, ..urgent }, batch]);
+            wakes.push(engine.decide(&status, since.after(Duration::from_millis(2))).wake);
+        }
+    }
+    assert_eq!(wakes, [Some(Time(800 * MS - 550 * US))]);
 }
 
 #[test]

@@ -12,7 +12,8 @@ use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
 use protocol::operation::{Bar, Merit, Reason};
 use protocol::policy::PolicyKind;
-use protocol::status::Activity;
+use protocol::status::{Activity, QueueStatus};
+use protocol::time::Time;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -311,6 +312,40 @@ fn a_throttled_one_has_its_share_of_the_idle_time() {
     assert_eq!(during(&best, 20 * MS, 30 * MS), 6 * MS);
     assert_eq!(best[best.len() - 2..], [(1_036 * MS, 1_037 * MS), (1_040 * MS, 2_000 * MS)]);
     assert_eq!(during(&best, 40 * MS, 1_040 * MS), 250 * MS);
+}
+
+#[test]
+fn requests_between_two_decisions_are_not_taken_for_one() {
+    let idle = |since: u64| Activity::Idle { since: Some(Time(since * MS)) };
+    let ready = |since: u64| Activity::Ready { since: Time(since * MS) };
+    let mut engine = engine(&[("target-ms", 10.0)]);
+    assert!(engine.hears_idle());
+    // The time of a decision, and what two queues of a process do then.
+    let steps = [
+        (1, idle(0), idle(0)),
+        (5, ready(4), idle(0)),
+        // Done, and at work again: how long it took nobody knows.
+        (30, ready(29), ready(29)),
+        // 8 ms, the queues one after the other.
+        (35, idle(34), ready(29)),
+        (37, idle(34), idle(37)),
+        // 12 ms, the queues by turns.
+        (51, ready(50), idle(37)),
+        (58, ready(50), ready(57)),
+        (60, idle(59), ready(57)),
+        (63, idle(59), idle(62)),
+    ];
+    for (now, one, other) in steps {
+        let queues = [(1, one), (2, other)]
+            .map(|(id, activity)| QueueStatus { activity, ..common::queue(id, 1, 5, false) });
+        let status = common::global(vec![
+            common::gang(1, queues.into()),
+            common::gang(2, vec![common::queue(1, 1, 0, true)]),
+        ]);
+        engine.decide(&status, Time(now * MS));
+    }
+    let (_, counters) = engine.counters().next().unwrap();
+    assert_eq!(counters[..2], [("requests", 2), ("late", 1)]);
 }
 
 #[test]

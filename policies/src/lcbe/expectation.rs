@@ -46,6 +46,8 @@ enum Stage {
 pub(super) struct Watch {
     /// It had critical work at the last decision.
     ready: bool,
+    /// And did not only count as having it.
+    works: bool,
     /// Hints of this time and earlier ones are answered.
     answered: Time,
     window: Option<(Window, Stage)>,
@@ -96,6 +98,8 @@ pub(super) struct Keeper {
     /// Those that were open at the end of the last decision, and those of them that were seen since.
     before: (u64, Duration),
     seen: (u64, Duration),
+    /// The time of the last decision.
+    last: Time,
 }
 
 impl Keeper {
@@ -107,6 +111,7 @@ impl Keeper {
             open: Default::default(),
             before: Default::default(),
             seen: Default::default(),
+            last: Time::default(),
         };
         keeper.configure(settings);
         keeper
@@ -186,12 +191,12 @@ impl Keeper {
     }
 
     /// It ends: windows that were open and that nobody has shown belonged to units that have gone.
-    pub fn end(&mut self) {
+    pub fn end(&mut self, now: Time) {
         self.counts.withdrawn += self.before.0.saturating_sub(self.seen.0);
         // How much of them was wasted is not known: all that was paid.
         let paid = self.before.1.saturating_sub(self.seen.1);
         self.counts.wasted = self.counts.wasted.saturating_add(paid);
-        self.before = self.open;
+        (self.before, self.last) = (self.open, now);
     }
 
     /// Enters the window that a unit has brought along.
@@ -203,13 +208,15 @@ impl Keeper {
     }
 
     fn arrive(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) {
-        if watch.ready {
-            return;
-        }
-        watch.ready = true;
         let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.settings.above);
         let ready = critical.filter_map(|queue| queue.ready_since).min();
         let at = ready.unwrap_or(unit.since).min(now);
+        // If all its work has come since the last decision, it was idle in between, and nobody has told.
+        let comes = !watch.ready || watch.works && at > self.last;
+        (watch.ready, watch.works) = (true, unit.working);
+        if !comes {
+            return;
+        }
         if let Some((window, since)) = self.close(watch) {
             if at <= window.until {
                 self.counts.hit += 1;
