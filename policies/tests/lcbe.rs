@@ -271,6 +271,17 @@ fn what_is_not_to_be_interrupted_keeps_its_turn_and_the_guard_takes_it() {
 }
 
 #[test]
+fn the_last_moment_of_a_slice_wakes_nobody_again_and_again() {
+    // At 10 ms the guard lets the low one run for 1 ms, and 1 ns of the first slice is left.
+    let mut guarded = engine(&[("slice-ms", 10.000_001)]);
+    guarded.set_starvation(Some(Duration::from_millis(10)));
+    let actors = [0, 0, -1].map(|class| Actor::new(class, Work::Always));
+    let result = play(&mut guarded, &actors, Stage::until(12 * MS));
+    assert_eq!(result.spans[2], ms(&[(10, 11)]));
+    assert!(result.decisions < 30, "{}", result.decisions);
+}
+
+#[test]
 fn what_runs_uninterrupted_does_not_hold_up_others_of_its_class() {
     let mut stubborn = Actor::new(0, Work::Always);
     stubborn.queues[0].hints.preemptible = false;
