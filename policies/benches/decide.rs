@@ -3,17 +3,18 @@
 //! `cargo bench -p policies` prints medians and 99th percentiles over many decisions; nothing is judged here. The goals
 //! are 2 µs for 10 units and 200 µs for 1,000.
 
-use policies::registry::Row;
-use policies::{Engine, registry};
+use policies::{Choice, Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::event::Event;
+use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::hint::black_box;
 use std::num::NonZeroU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A fixed sequence that looks random.
 fn scatter(index: u64) -> u64 {
@@ -80,24 +81,82 @@ fn global(units: u64, devices: u64) -> Status {
     Status::Global { gangs: (1..=units).map(gang).collect() }
 }
 
-fn measure(row: &'static Row, name: &str, status: &Status, rounds: usize) {
-    let mut engine = Engine::new(row, Engine::LINGER);
+/// Queues of one process that turn ready and idle by turns; some tell when their work comes, or are not to be
+/// interrupted.
+struct Lively {
+    status: Status,
+    units: u64,
+}
+
+impl Lively {
+    /// How many rounds each queue has work, and then none.
+    const ROUNDS: u64 = 32;
+
+    fn new(units: u64, devices: u64) -> Self {
+        let queue = |id| {
+            let mut queue = queue(id, scatter(id) % devices, id);
+            queue.activity = Activity::Idle { since: None };
+            queue.hints.preemptible = !id.is_multiple_of(8);
+            queue
+        };
+        let list = (1..=units).map(queue).collect();
+        let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues: queues(list) };
+        Self { status, units }
+    }
+
+    /// Those whose turn it is change.
+    fn step(&mut self, round: u64, now: Time) {
+        let Status::Local { queues, .. } = &mut self.status else { unreachable!("made so") };
+        for queue in (1..=self.units).map(QueueId) {
+            let phase = (round + scatter(queue.0)) % (2 * Self::ROUNDS);
+            let event = match phase {
+                0 => Event::QueueReady { queue, at: now },
+                Self::ROUNDS => Event::QueueIdle { queue, at: now },
+                _ => continue,
+            };
+            queues.apply(&event).expect("it is there");
+            if phase == Self::ROUNDS && queue.0.is_multiple_of(4) {
+                let arrival = Some(now.after(Duration::from_micros(100 * Self::ROUNDS)));
+                let hints =
+                    QueueHints { arrival, preemptible: !queue.0.is_multiple_of(8), ..queue_hints(queue.0) };
+                queues.apply(&Event::Hint(Hint::Queue { queue, hints })).expect("it is there");
+            }
+        }
+    }
+}
+
+fn measure(choice: impl Into<Choice>, name: &str, status: &Status, rounds: usize) {
+    measure_steps(choice, name, rounds, status, |_, _, _| (), |status| status);
+}
+
+fn measure_lively(choice: impl Into<Choice>, name: &str, lively: Lively, rounds: usize) {
+    measure_steps(choice, name, rounds, lively, Lively::step, |lively| &lively.status);
+}
+
+/// Decides again and again; only deciding is timed, not the step before it.
+fn measure_steps<T>(
+    choice: impl Into<Choice>,
+    name: &str,
+    rounds: usize,
+    mut state: T,
+    mut step: impl FnMut(&mut T, u64, Time),
+    status: impl for<'a> Fn(&'a T) -> &'a Status,
+) {
+    let choice = choice.into();
+    let kind = choice.row.kind;
+    let mut engine = Engine::new(choice, Engine::LINGER);
     let mut times: Vec<f64> = (0..rounds as u64)
         .map(|round| {
             // So that slices end and turns change.
             let now = Time(1_000_000_000 + round * 100_000);
+            step(&mut state, round, now);
             let start = Instant::now();
-            black_box(engine.decide(black_box(status), now));
+            black_box(engine.decide(black_box(status(&state)), now));
             start.elapsed().as_nanos() as f64 / 1e3
         })
         .collect();
     times.sort_by(f64::total_cmp);
-    println!(
-        "{} {name}: median {:.2} us, p99 {:.2} us",
-        row.kind,
-        times[rounds / 2],
-        times[rounds * 99 / 100]
-    );
+    println!("{kind} {name}: median {:.2} us, p99 {:.2} us", times[rounds / 2], times[rounds * 99 / 100]);
 }
 
 fn main() {
@@ -106,6 +165,14 @@ fn main() {
             measure(row, &format!("{units} queues on 8 devices"), &local(units, 8), rounds);
             measure(row, &format!("{units} gangs of 4 queues on 8 devices"), &global(units, 8), rounds);
             measure(row, &format!("{units} gangs of 4 queues on 64 devices"), &global(units, 64), rounds);
+            let name = format!("{units} queues on 8 devices that come and go");
+            measure_lively(row, &name, Lively::new(units, 8), rounds);
         }
+    }
+    let mut choice = Choice::new(registry::find(PolicyKind::Lcbe).expect("built"));
+    choice.values.set("slice-ms", 1.0).expect("in range");
+    for (units, rounds) in [(10, 20_000), (1_000, 2_000)] {
+        let name = format!("{units} queues on 8 devices that come and go, with slices");
+        measure_lively(choice.clone(), &name, Lively::new(units, 8), rounds);
     }
 }

@@ -18,13 +18,18 @@
 //! The same and higher classes are not. A hint says when that is (the arrival of a queue's hints, an absolute time; of
 //! several the next one counts); the devices are given back `grace-us` after that time if no work has come.
 //!
+//! Without a hint it is learnt from the arrivals before (`learn`, `method`), if they are regular enough: then the devices
+//! are kept free from `lead-us` and a margin before the expected time until a margin after it. The margins follow the
+//! errors; for work that comes at random they would be too large, and nothing is kept free. After three misses in a row
+//! nothing is expected until work comes.
+//!
 //! A hint is answered by the first work that arrives later than `lead-us` before its time, and by work that the unit has
 //! at its time. One that is told too late to be prepared for holds at once.
 //!
 //! # What may be lost
 //! A device may be kept free for nothing for `waste-percent` of any 10 s, whatever is hinted and whatever comes; whether
 //! anybody would have used it makes no difference. Each time is paid for in advance: if too little is left, the devices
-//! are not kept free. Work that does come costs best effort `lead-us` of the device, which is not counted.
+//! are not kept free. Work that does come costs best effort `lead-us` and the margin of the device, which is not counted.
 //!
 //! Counted are: `reserved`, how often devices were kept free; of these `hit` if work came, `missed` if it did not, and
 //! `withdrawn` if it was not expected any more or the unit had gone; `refused`, how often the budget was spent;
@@ -39,6 +44,7 @@ mod budget;
 mod expectation;
 mod order;
 
+use crate::forecast::Method;
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
@@ -109,6 +115,18 @@ impl Lcbe {
             range: (0.0, 100.0),
             default: 2.0,
         },
+        Parameter {
+            name: "learn",
+            meaning: "1: it is learnt when a unit has work, and used where nothing is hinted; 0: it is not",
+            range: (0.0, 1.0),
+            default: 1.0,
+        },
+        Parameter {
+            name: "method",
+            meaning: "how it is learnt; 0: smoothed intervals, 1: a repeating pattern, 2: a line through the last arrivals",
+            range: (0.0, (Method::ALL.len() - 1) as f64),
+            default: Method::DEFAULT as usize as f64,
+        },
     ];
 }
 
@@ -131,7 +149,13 @@ fn settings(values: &Values) -> Settings {
         lead: micros("lead-us"),
         grace: micros("grace-us"),
         waste: values.get("waste-percent") / 1e2,
+        method: (values.get("learn") >= 0.5).then(|| method(values.get("method"))),
     }
+}
+
+/// The method of this number.
+fn method(number: f64) -> Method {
+    Method::ALL[(number as usize).min(Method::ALL.len() - 1)]
 }
 
 fn slices(values: &Values) -> Slices {
@@ -177,7 +201,7 @@ impl Policy for Lcbe {
             standings[place] =
                 Standing { reserves: reserves.is_some(), ..Standing::new(class * STRIDE, merit) };
         }
-        self.keeper.end();
+        self.keeper.end(now);
         for (place, unit) in input.members() {
             if takes_turns {
                 let slice = self.slices.of(classes.above(unit.priority.get()));
@@ -194,6 +218,10 @@ impl Policy for Lcbe {
             wake = earlier(wake, self.order.arrange(&input, turn, takes_turns, standings));
         }
         wake
+    }
+
+    fn hears_idle(&self) -> bool {
+        self.keeper.learns()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -17,6 +17,7 @@ use crate::parameter::Parameter;
 use crate::policy::Policy;
 use crate::power::Power;
 use crate::pup::{self, Pup};
+use crate::slo::Slo;
 use crate::spup::{self, Spup};
 use crate::up::{self, Up};
 use protocol::policy::PolicyKind;
@@ -196,6 +197,17 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::new(Edf::default()),
+    },
+    Row {
+        kind: PolicyKind::Slo,
+        description: "Best effort gets as much of a device as the 99th percentile of critical requests allows.",
+        advice: "For a service with a latency target that leaves room, beside batch work that shall get on even while the \
+                 service is busy. Not for a target that HPF on an idle device does not reach, nor for a service with a few \
+                 requests an hour, from which nothing can be learnt.",
+        parameters: Slo::PARAMETERS,
+        goes_by_priority: true,
+        conserves_work: false,
+        new: || Box::new(Slo::default()),
     },
     Row {
         kind: PolicyKind::Credit,

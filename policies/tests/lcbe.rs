@@ -11,11 +11,14 @@ use proptest::prelude::*;
 use protocol::ids::DeviceId;
 use protocol::operation::{Merit, Reason};
 use protocol::policy::PolicyKind;
+use protocol::status::{Activity, QueueStatus};
+use protocol::time::Time;
 use std::time::Duration;
 
 /// Nothing is learnt here unless a test says so.
 fn engine(parameters: &[(&str, f64)]) -> Engine {
     let mut choice = Choice::new(registry::find(PolicyKind::Lcbe).unwrap());
+    choice.values.set("learn", 0.0).unwrap();
     for (name, value) in parameters {
         choice.values.set(name, *value).unwrap();
     }
@@ -268,6 +271,17 @@ fn what_is_not_to_be_interrupted_keeps_its_turn_and_the_guard_takes_it() {
 }
 
 #[test]
+fn the_last_moment_of_a_slice_wakes_nobody_again_and_again() {
+    // At 10 ms the guard lets the low one run for 1 ms, and 1 ns of the first slice is left.
+    let mut guarded = engine(&[("slice-ms", 10.000_001)]);
+    guarded.set_starvation(Some(Duration::from_millis(10)));
+    let actors = [0, 0, -1].map(|class| Actor::new(class, Work::Always));
+    let result = play(&mut guarded, &actors, Stage::until(12 * MS));
+    assert_eq!(result.spans[2], ms(&[(10, 11)]));
+    assert!(result.decisions < 30, "{}", result.decisions);
+}
+
+#[test]
 fn what_runs_uninterrupted_does_not_hold_up_others_of_its_class() {
     let mut stubborn = Actor::new(0, Work::Always);
     stubborn.queues[0].hints.preemptible = false;
@@ -310,6 +324,94 @@ fn the_highest_class_has_no_limit_without_slices() {
     };
     assert_eq!(limits(&[]), [true, false]);
     assert_eq!(limits(&[("slice-ms", 5.0)]), [true, true]);
+}
+
+#[test]
+fn regular_work_finds_the_device_clear_and_irregular_work_costs_nothing() {
+    let jobs = |times: &mut dyn Iterator<Item = u64>| Work::Jobs(times.map(|at| (at, 2 * MS)).collect());
+    let latencies = |learn: f64, work: Work| {
+        let mut batch = Actor::new(0, Work::Always);
+        batch.drains = 400 * US;
+        let actors = [batch, Actor::new(5, work)];
+        let mut engine = engine(&[("learn", learn)]);
+        let play = play(&mut engine, &actors, Stage::until(20_000 * MS));
+        let latencies: Vec<_> = play.done[1].iter().map(|(from, to)| to - from).collect();
+        (latencies, count(&engine), play.used[0])
+    };
+    let periodic = || jobs(&mut (1..500).map(|number| number * 40 * MS));
+    let (without, [reserved, ..], used_without) = latencies(0.0, periodic());
+    assert!(without.iter().all(|latency| *latency == 2_400 * US) && reserved == 0);
+    let (with, [reserved, hit, missed, ..], used) = latencies(1.0, periodic());
+    let late = with.iter().take_while(|latency| **latency == 2_400 * US).count();
+    assert!((7..20).contains(&late), "learnt after {late}");
+    assert!(with[late..].iter().all(|latency| *latency == 2 * MS));
+    assert_eq!((hit as usize, missed), (with.len() - late, 0));
+    assert!(reserved - hit <= 1);
+    // The lead and the smallest margin before each, less what would have drained.
+    assert!(used_without - used <= 499.0 * (550 - 400) as f64 * US as f64, "{used_without} {used}");
+
+    // Gaps of 1 to 79 ms without any rule.
+    let mut now = 0;
+    let gaps = (1u64..500).map(|number| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % 78 + 1);
+    let random = jobs(&mut gaps.map(|gap| {
+        now += gap * MS;
+        now
+    }));
+    let (_, [reserved, ..], _) = latencies(1.0, random);
+    assert!(reserved <= 5, "{reserved}");
+}
+
+#[test]
+fn what_is_learnt_is_given_up_after_three_misses_and_learnt_again() {
+    let times = |from: u64, to: u64| (from..to).map(|number| (number * 20 * MS, number * 20 * MS + 3 * MS));
+    let critical = Unit::new(5, times(1, 50).chain(times(100, 150)).collect());
+    let units = [Unit::saturating(0), critical];
+    for method in [0.0, 1.0, 2.0] {
+        let mut engine = engine(&[("learn", 1.0), ("method", method)]);
+        let shots = trace(&mut engine, &units, 2_990 * MS);
+        let kept = kept(&shots, 0);
+        let within = |from: u64, to: u64| {
+            kept.iter().filter(|(begin, _)| (from * 20 * MS..to * 20 * MS).contains(begin)).count()
+        };
+        // From 30 on it is known; after 49 and after 149 it is expected three times in vain.
+        assert_eq!((within(29, 49), within(49, 99), within(110, 149)), (20, 3, 39), "method {method}");
+        let [reserved, hit, missed, withdrawn, refused] = count(&engine);
+        assert_eq!((reserved, missed, withdrawn, refused), (hit + missed, 3, 0, 0), "method {method}");
+    }
+}
+
+#[test]
+fn work_is_noticed_if_a_decision_comes_late() {
+    let mut engine = engine(&[("learn", 1.0)]);
+    assert!(engine.hears_idle());
+    assert!(!self::engine(&[]).hears_idle());
+    let mut wakes = Vec::new();
+    for number in 1..40 {
+        // Nobody decides when it turns idle.
+        let since = Time(number * 20 * MS);
+        let urgent = QueueStatus { activity: Activity::Ready { since }, ..common::queue(1, 1, 5, false) };
+        let batch = common::queue(2, 1, 0, true);
+        engine.decide(&common::local(vec![urgent, batch]), since);
+        if number == 39 {
+            let idle = Activity::Idle { since: Some(since.after(Duration::from_millis(2))) };
+            let status = common::local(vec![QueueStatus { activity: idle, ..urgent }, batch]);
+            wakes.push(engine.decide(&status, since.after(Duration::from_millis(2))).wake);
+        }
+    }
+    assert_eq!(wakes, [Some(Time(800 * MS - 550 * US))]);
+}
+
+#[test]
+fn a_hint_goes_before_what_is_learnt() {
+    let busy = |number: u64| (number * 20 * MS, number * 20 * MS + 3 * MS);
+    let mut times: Vec<_> = (1..50).map(busy).collect();
+    times.push((1_007 * MS, 1_009 * MS));
+    let critical = Unit::new(5, times).hinted(vec![(990 * MS, Some(1_007 * MS))]);
+    let units = [Unit::saturating(0), critical];
+    let shots = trace(&mut engine(&[("learn", 1.0)]), &units, 1_015 * MS);
+    let kept = kept(&shots, 0);
+    assert_eq!(kept.last(), Some(&(1_006_500 * US, 1_007 * MS)));
+    assert!(kept[kept.len() - 2].1 == 980 * MS, "nothing at 1,000 ms: {kept:?}");
 }
 
 /// Times of work or of hints, at most a few milliseconds apart, until 12 s.
@@ -357,12 +459,12 @@ proptest! {
     #[test]
     fn nothing_that_comes_or_is_hinted_wastes_more_than_is_allowed(
         criticals in vec(critical(), 1..4), goes in option::of(0..10_000 * MS), share in 0.1f64..5.0,
-        lead in 0.0f64..5_000.0, grace in 0.0f64..5_000.0,
+        lead in 0.0f64..5_000.0, grace in 0.0f64..5_000.0, learn in 0u8..2, method in 0u8..3,
     ) {
         let mut units = vec![Unit::saturating(0)];
         units.extend(criticals);
         units[1].there.1 = goes.unwrap_or(u64::MAX);
-        let mut engine = engine(&[("waste-percent", share), ("lead-us", lead), ("grace-us", grace)]);
+        let mut engine = engine(&[("waste-percent", share), ("lead-us", lead), ("grace-us", grace), ("learn", learn.into()), ("method", method.into())]);
         let until = 13_000 * MS;
         let shots = trace(&mut engine, &units, until);
         // A device is kept free in vain until work comes for whom it is kept.
@@ -372,8 +474,8 @@ proptest! {
             let kept = shot.kept_for(0);
             if let Some((unit, since)) = open.filter(|(unit, _)| kept != Some(*unit)) {
                 // If somebody else is in the way from now on, its own window may still be open.
-                let longest = since + ((lead + grace) * US as f64) as u64;
-                let to = if shot.runs(0) { shot.from } else { longest };
+                let longest = since + ((lead + grace.max(60_000.0)) * US as f64) as u64;
+                let to = if shot.runs(0) { shot.from } else { longest.max(shot.from) };
                 if !units[unit].busy.iter().any(|(from, _)| (since..=to).contains(from)) {
                     wasted.push((since, shot.from));
                 }
@@ -395,11 +497,11 @@ proptest! {
 
     #[test]
     fn no_class_waits_for_a_lower_one(
-        criticals in vec(critical(), 1..4), slice in prop_oneof![Just(0.0), 0.1f64..20.0], growth in 1.0f64..4.0,
+        criticals in vec(critical(), 1..4), learn in 0u8..2, slice in prop_oneof![Just(0.0), 0.1f64..20.0], growth in 1.0f64..4.0,
     ) {
         let mut units = vec![Unit::saturating(0), Unit::saturating(-1), Unit::saturating(0)];
         units.extend(criticals);
-        let parameters = [("slice-ms", slice), ("slice-growth", growth)];
+        let parameters = [("slice-ms", slice), ("slice-growth", growth), ("learn", learn.into())];
         let shots = trace(&mut engine(&parameters), &units, 3_000 * MS);
         for shot in &shots {
             // Whoever waits has an equal or higher class beside it that runs or is expected.

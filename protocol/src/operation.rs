@@ -126,6 +126,8 @@ pub enum Merit {
     Expected(i64),
     /// It is not to be suspended before its work is done.
     Uninterrupted,
+    /// It may run beside work of this priority, which is higher than its own.
+    Beside(Priority),
     /// It has waited for so many milliseconds that it runs for a moment.
     Starved(i64),
 }
@@ -181,8 +183,8 @@ struct Compared(Merit, Merit);
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Merit::{
-            Class, ClassTurn, ClassWaits, Credit, Deadline, Level, Nice, NoDeadline, Priority, Runtime,
-            Slack, Turn, Waits,
+            Beside, Class, ClassTurn, ClassWaits, Credit, Deadline, Level, Nice, NoDeadline, Priority,
+            Runtime, Slack, Turn, Waits,
         };
         match (self.0, self.1) {
             (Priority(its), Priority(own)) if its > own => write!(f, "has priority {its} > {own}"),
@@ -190,6 +192,7 @@ impl fmt::Display for Compared {
                 write!(f, "has priority {its} as well, and its turn comes first")
             }
             (Nice(its), Nice(own)) => write!(f, "has nice value {its} < {own}"),
+            (Beside(its), Priority(own)) => write!(f, "runs beside work of priority {its} > {own}"),
             (Class(its), Class(own)) => write!(f, "is of class {its} > {own}"),
             (Level(its), Level(own)) if its == own => {
                 write!(f, "is on level {its} as well, and its turn comes first")
@@ -248,6 +251,7 @@ impl fmt::Display for Merit {
                 write!(f, "was expected to have work {} ago", Millis(us.saturating_neg()))
             }
             Self::Expected(us) => write!(f, "is expected to have work in {}", Millis(us)),
+            Self::Beside(priority) => write!(f, "runs beside work of priority {priority}"),
             Self::Uninterrupted => f.write_str("is not to be interrupted"),
             Self::Starved(ms) => write!(f, "had waited for {ms} ms"),
         }
@@ -324,6 +328,10 @@ mod tests {
         assert_eq!(
             outranked(Merit::Expected(-1_200), waits(1)),
             "queue 7 of pid 4242 was expected to have work 1.2 ms ago"
+        );
+        assert_eq!(
+            outranked(Merit::Beside(priority(10)), one),
+            "queue 7 of pid 4242 runs beside work of priority 10 > 1"
         );
         assert_eq!(Reason::NoExecute.to_string(), "priority -256 never runs");
         assert_eq!(Reason::Barred(Bar::NoExecute).to_string(), "its priority is -256 for now");

@@ -94,6 +94,7 @@ fn merit() -> impl Strategy<Value = Merit> {
         any::<[i64; 2]>().prop_map(|[class, others]| Merit::ClassWaits { class, others }),
         number.prop_map(Merit::Expected),
         Just(Merit::Uninterrupted),
+        priority().prop_map(Merit::Beside),
         number.prop_map(Merit::Starved),
     ]
 }

@@ -1,6 +1,7 @@
 //! Devices that are kept free for work of critical units that is on its way.
 
 use super::budget::Budgets;
+use crate::forecast::{Forecast, Method, Parameters};
 use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
@@ -18,6 +19,8 @@ pub(super) struct Settings {
     pub grace: Duration,
     /// The share of time in which a device may be kept free in vain.
     pub waste: f64,
+    /// How it is learnt when work comes, if it is.
+    pub method: Option<Method>,
 }
 
 /// When devices are kept free.
@@ -41,13 +44,17 @@ enum Stage {
 /// What is remembered of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// It had work at the last decision.
+    /// It had critical work at the last decision.
     ready: bool,
+    /// And did not only count as having it.
+    works: bool,
     /// Hints of this time and earlier ones are answered.
     answered: Time,
     window: Option<(Window, Stage)>,
     /// What the open window was paid for on.
     devices: Vec<DeviceId>,
+    /// What is learnt of it, from its first critical work on.
+    forecast: Option<Box<Forecast>>,
 }
 
 impl Watch {
@@ -91,6 +98,8 @@ pub(super) struct Keeper {
     /// Those that were open at the end of the last decision, and those of them that were seen since.
     before: (u64, Duration),
     seen: (u64, Duration),
+    /// The time of the last decision.
+    last: Time,
 }
 
 impl Keeper {
@@ -102,6 +111,7 @@ impl Keeper {
             open: Default::default(),
             before: Default::default(),
             seen: Default::default(),
+            last: Time::default(),
         };
         keeper.configure(settings);
         keeper
@@ -127,21 +137,23 @@ impl Keeper {
         .into()
     }
 
-    /// Whether a unit counts as critical.
-    pub fn is_critical(&self, unit: &Unit) -> bool {
-        unit.priority.get() > self.settings.above
+    /// Whether it learns when work comes.
+    pub fn learns(&self) -> bool {
+        self.settings.method.is_some()
     }
 
     /// What is expected of a unit; to be asked once for each at each decision, between [`Keeper::begin`] and
     /// [`Keeper::end`].
     pub fn look(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Outlook {
         self.see(watch);
-        if unit.ready {
+        let critical = unit.priority.get() > self.settings.above && unit.priority != Priority::NO_EXECUTE;
+        if unit.ready && critical {
             self.arrive(watch, unit, units, now);
             return Outlook::default();
         }
         watch.ready = false;
-        if !self.is_critical(unit) || unit.priority == Priority::NO_EXECUTE {
+        // While it has other work it stands where that puts it.
+        if unit.ready || !critical {
             self.withdraw(watch, now);
             return Outlook::default();
         }
@@ -179,12 +191,12 @@ impl Keeper {
     }
 
     /// It ends: windows that were open and that nobody has shown belonged to units that have gone.
-    pub fn end(&mut self) {
+    pub fn end(&mut self, now: Time) {
         self.counts.withdrawn += self.before.0.saturating_sub(self.seen.0);
         // How much of them was wasted is not known: all that was paid.
         let paid = self.before.1.saturating_sub(self.seen.1);
         self.counts.wasted = self.counts.wasted.saturating_add(paid);
-        self.before = self.open;
+        (self.before, self.last) = (self.open, now);
     }
 
     /// Enters the window that a unit has brought along.
@@ -196,11 +208,15 @@ impl Keeper {
     }
 
     fn arrive(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) {
-        if watch.ready {
+        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.settings.above);
+        let ready = critical.filter_map(|queue| queue.ready_since).min();
+        let at = ready.unwrap_or(unit.since).min(now);
+        // If all its work has come since the last decision, it was idle in between, and nobody has told.
+        let comes = !watch.ready || watch.works && at > self.last;
+        (watch.ready, watch.works) = (true, unit.working);
+        if !comes {
             return;
         }
-        watch.ready = true;
-        let at = unit.since.min(now);
         if let Some((window, since)) = self.close(watch) {
             if at <= window.until {
                 self.counts.hit += 1;
@@ -213,6 +229,15 @@ impl Keeper {
         let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
         let answered = told.filter(|hint| *hint <= at.after(self.settings.lead)).max();
         watch.answered = watch.answered.max(answered.unwrap_or_default());
+        if let Some(method) = self.settings.method {
+            let known = watch.forecast.take().filter(|forecast| forecast.method() == method);
+            // What it may cost is bounded here, for all units of a device together.
+            let parameters = Parameters { budget: 1.0, horizon: Budgets::HORIZON, ..Parameters::default() };
+            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method, parameters)));
+            forecast.set_lead(self.settings.lead);
+            forecast.arrived(at);
+            watch.forecast = Some(forecast);
+        }
     }
 
     /// Ends a window whose time has passed.
@@ -264,20 +289,24 @@ impl Keeper {
         watch.window = Some((window, stage));
     }
 
-    /// The next window of an idle unit.
-    fn next(&self, watch: &Watch, unit: &Unit, units: &Units, now: Time) -> Option<Window> {
-        let Settings { lead, grace, .. } = self.settings;
+    /// The next window of an idle unit: the next that was hinted, or else what is learnt.
+    fn next(&self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Option<Window> {
+        let Settings { lead, grace, method, .. } = self.settings;
         let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
         let pending = told.filter(|hint| {
             // One that had work at the time or after it has had what was told.
             let had_work = unit.idle_since.is_some_and(|idle| idle >= *hint);
             hint.after(grace) > now && *hint > watch.answered && !had_work
         });
-        pending.min().map(|expected| Window {
-            start: before(expected, lead),
-            expected,
-            until: expected.after(grace),
-        })
+        if let Some(expected) = pending.min() {
+            let start = Time(expected.0.saturating_sub(nanos(lead)));
+            return Some(Window { start, expected, until: expected.after(grace) });
+        }
+        let forecast = watch.forecast.as_mut().filter(|forecast| Some(forecast.method()) == method)?;
+        let window = forecast.expect(now)?;
+        let expected = window.from.after(window.until.since(window.from) / 2);
+        // Work may come at the last moment still.
+        Some(Window { start: window.start, expected, until: window.until.after(Duration::from_nanos(1)) })
     }
 }
 
@@ -292,7 +321,7 @@ fn same_devices(watch: &Watch, unit: &Unit, units: &Units) -> bool {
         && uses.iter().all(|used| watch.devices.contains(&units.devices()[used.device]))
 }
 
-/// The time so much earlier; the first one there is if that lies before it.
-fn before(time: Time, span: Duration) -> Time {
-    Time(time.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+/// Nanoseconds, cut to what 64 bits hold.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod plant;
 pub mod play;
 pub mod shares;
 pub mod trace;

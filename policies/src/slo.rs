@@ -1,0 +1,447 @@
+//! SLO: as much best effort as a latency target allows.
+//!
+//! # The rule
+//! Units whose priority is above `critical-above` are critical; they run by priority, before all others. What a critical
+//! unit does from the moment it has work until it has none is a request, and the 99th percentile of the last `window`
+//! requests is to stay below the target: the deadline that the unit's queues hint (the shortest), or `target-ms`. A
+//! program whose queue runs empty within a request has several requests by this measure, and requests that overlap are one:
+//! where they queue up, the measure is the longer for it, and the target is kept the better.
+//!
+//! A controller for each device decides with each request that ends how much best effort gets, 0 to 200 %:
+//!
+//! * up to 100 % it has that share of the time in which no critical unit has work (a duty cycle of `period-ms`), and
+//!   nothing beside critical work;
+//! * above 100 % it has all of that time, and runs beside each critical request from its beginning until that is as old
+//!   as the surplus says, in percent of the target. A request that takes longer has the device for itself from then on.
+//!
+//! It begins with 100 %, which is HPF. While the percentile of all critical units is below `room-percent` of their targets,
+//! each request adds `step-percent`. If that of one is above its target the surplus is cut to 70 %, or without a surplus
+//! the share to half; then the requests before are forgotten, and nothing is added for as many requests as make those
+//! that were too late 1 % of all (300 for a window of 200).
+//!
+//! Best effort runs beside critical work only where all critical units that have work are of one priority, and then only
+//! its highest priority. When no critical unit has had work for `quiet-ms` it runs freely.
+//!
+//! # What it can reach
+//! Not more than HPF with an idle device: if critical requests are too late although best effort is at 0 %, it stays there
+//! (or at `least-percent`), and `unreachable` counts how often that was found. Where 300 requests take long it follows
+//! slowly: the first steps towards more come after so many. Best effort beside critical work is a gain where the device
+//! gets more done with both than with one after the other, or where it has critical work nearly all the time; elsewhere
+//! `most-percent` of 100 keeps them apart.
+//!
+//! In simulated plants (5 to 90 % of the time busy, both programs at 0.6 of their speed beside each other) best effort
+//! got 97 % and more of what the best fixed time beside each request would have given it where requests came at random,
+//! with a percentile of at most 1.06 of the target; of requests that all take the same time 90 % and more of what is best
+//! for 80 % of the target, where it stops.
+//!
+//! Counted are: `requests`; `late`, those that took longer than the target; `raised` and `cut`, how often a share was
+//! changed; `unreachable`; and `share-percent`, what the device with the least best effort gives to it now.
+//!
+//! # Parameters, wake-ups
+//! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and when it has been
+//! quiet, if best-effort work waits or runs. It is asked at each end of a request.
+
+mod controller;
+mod window;
+
+use crate::ledger::Ledger;
+use crate::parameter::{Parameter, Values};
+use crate::policy::{Input, Policy, Standing};
+use crate::unit::{Unit, Units};
+use controller::{Controller, Finding, Settings, Step};
+use protocol::bounds::Priority;
+use protocol::operation::{Bar, Merit};
+use protocol::time::Time;
+use std::time::Duration;
+use window::Window;
+
+/// As much best effort as a latency target allows; see the head of this file.
+#[derive(Debug)]
+pub struct Slo {
+    above: i32,
+    target: Duration,
+    room: f64,
+    settings: Settings,
+    ledger: Ledger<Entry>,
+    /// In the order of the devices of the units; behind them some of those that had no queue lately.
+    controllers: Vec<Controller>,
+    cells: Vec<Cell>,
+    /// Requests that have ended: whose, and what they say.
+    ended: Vec<(usize, Finding)>,
+    counts: Counts,
+    /// The time of the last decision.
+    last: Time,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    requests: u64,
+    late: u64,
+    raised: u64,
+    cut: u64,
+    unreachable: u64,
+}
+
+/// What is remembered of a unit.
+#[derive(Debug, Default)]
+struct Entry {
+    /// The request that is being done: since when.
+    request: Option<Time>,
+    /// When the last request began, and when it ended.
+    began: Time,
+    ended: Time,
+    window: Window,
+    /// How often its devices had been cut when its window began.
+    epoch: u64,
+    /// Its last request left little room.
+    tight: bool,
+}
+
+/// What is found out of a device in each decision.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    /// The priority of the critical units that have work, if it is one.
+    critical: Option<Priority>,
+    mixed: bool,
+    /// Until when best effort may run beside them.
+    beside: Time,
+    /// The highest priority of best effort that has work.
+    best: Option<Priority>,
+    /// A critical unit has little room.
+    tight: bool,
+    /// It was cut in this decision.
+    cut: bool,
+    /// Whether best effort may run if no critical unit has work.
+    open: bool,
+}
+
+impl Slo {
+    /// What can be set of it.
+    pub const PARAMETERS: &'static [Parameter] = &[
+        Parameter {
+            name: "target-ms",
+            meaning: "what 99 of 100 critical requests may take, where no deadline is hinted",
+            range: (0.01, 100_000.0),
+            default: 10.0,
+        },
+        Parameter {
+            name: "critical-above",
+            meaning: "units of a higher priority are critical, the others best effort",
+            range: (-255.0, 255.0),
+            default: 0.0,
+        },
+        Parameter {
+            name: "window",
+            meaning: "of how many requests of a unit the percentile is taken",
+            range: (1.0, Window::LARGEST as f64),
+            default: 200.0,
+        },
+        Parameter {
+            name: "room-percent",
+            meaning: "best effort gets more while the percentile is below this part of the target",
+            range: (1.0, 100.0),
+            default: 80.0,
+        },
+        Parameter {
+            name: "step-percent",
+            meaning: "how much more with each request",
+            range: (0.001, 10.0),
+            default: 0.2,
+        },
+        Parameter {
+            name: "least-percent",
+            meaning: "the share of the time without critical work that best effort gets in any case",
+            range: (0.0, 100.0),
+            default: 0.0,
+        },
+        Parameter {
+            name: "most-percent",
+            meaning: "the most that best effort gets; 100: never beside critical work",
+            range: (100.0, 200.0),
+            default: 200.0,
+        },
+        Parameter {
+            name: "period-ms",
+            meaning: "the period of the duty cycle while best effort has less than all of that time",
+            range: (0.5, 1_000.0),
+            default: 4.0,
+        },
+        Parameter {
+            name: "quiet-ms",
+            meaning: "after how long without critical work best effort runs freely",
+            range: (1.0, 1_000_000.0),
+            default: 1_000.0,
+        },
+    ];
+
+    /// Controllers of devices that nobody has a queue on which are remembered.
+    const REMEMBERED: usize = 16;
+
+    fn is_critical(&self, unit: &Unit) -> bool {
+        unit.priority.get() > self.above
+    }
+
+    fn target(&self, unit: &Unit, units: &Units) -> Duration {
+        let hinted = units.queues(unit).iter().filter_map(|queue| queue.hints.deadline_us).min();
+        hinted.map_or(self.target, |micros| Duration::from_micros(micros.get()))
+    }
+
+    /// Brings the controllers into the order of the devices.
+    fn align(&mut self, units: &Units) {
+        for (place, device) in units.devices().iter().enumerate() {
+            if self.controllers.get(place).is_some_and(|controller| controller.device == *device) {
+                continue;
+            }
+            match self.controllers.iter().position(|controller| controller.device == *device) {
+                Some(known) => self.controllers.swap(place, known),
+                None => self.controllers.insert(place, Controller::new(*device)),
+            }
+        }
+        self.controllers.truncate(units.devices().len() + Self::REMEMBERED);
+    }
+
+    /// Notes whether a request of the unit has begun or ended; says what one that has ended tells.
+    fn watch(&mut self, entry: &mut Entry, unit: &Unit, units: &Units, now: Time) -> Option<Finding> {
+        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.above);
+        // A queue that turned idle with the last request and only counts as ready says nothing of this one.
+        let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
+        let since = ready.min().unwrap_or(unit.since).min(now);
+        let works = unit.working && self.is_critical(unit);
+        let Some(request) = entry.request else {
+            if works {
+                (entry.began, entry.request) = (since, Some(since));
+            }
+            return None;
+        };
+        if works {
+            // All its work has come since the last decision: it was idle in between, and nobody has told since when.
+            if since > self.last {
+                (entry.began, entry.request) = (since, Some(since));
+            }
+            return None;
+        }
+        entry.request = None;
+        entry.ended = unit.idle_since.unwrap_or(now).max(request);
+        if unit.working {
+            entry.ended = now;
+        }
+        let latency = entry.ended.since(request);
+        let target = self.target(unit, units);
+        let cuts = units.uses(unit).iter().map(|used| self.controllers[used.device].cuts);
+        let epoch = cuts.fold(0u64, u64::wrapping_add);
+        if entry.epoch != epoch {
+            // What was seen before belongs to another share.
+            entry.epoch = epoch;
+            entry.window.clear();
+        }
+        entry.window.note(latency, self.settings.window);
+        self.counts.requests += 1;
+        self.counts.late += u64::from(latency > target);
+        let p99 = entry.window.p99(self.settings.window).unwrap_or_default();
+        let finding = match p99 {
+            p99 if p99 > target => Finding::Violated,
+            p99 if p99 >= target.mul_f64(self.room) => Finding::Tight,
+            _ => Finding::Room,
+        };
+        for used in units.uses(unit) {
+            let controller = &mut self.controllers[used.device];
+            controller.heard = controller.heard.max(Some(entry.ended));
+            if finding == Finding::Violated {
+                controller.blame = (p99, target);
+            }
+        }
+        entry.tight = finding != Finding::Room;
+        Some(finding)
+    }
+
+    /// Looks at all critical units: what has ended, and who has work.
+    fn look(&mut self, input: &Input<'_>) {
+        let Input { units, now, .. } = *input;
+        let fresh = Cell {
+            critical: None,
+            mixed: false,
+            beside: Time(u64::MAX),
+            best: None,
+            tight: false,
+            cut: false,
+            open: true,
+        };
+        self.cells.clear();
+        self.cells.resize(units.devices().len(), fresh);
+        self.ended.clear();
+        let mut ledger = std::mem::take(&mut self.ledger);
+        let entries = ledger.align(units.all());
+        for (place, unit) in input.members() {
+            let entry = &mut entries[place];
+            if let Some(finding) = self.watch(entry, unit, units, now) {
+                self.ended.push((place, finding));
+            }
+            // Who has been quiet holds nobody up.
+            let tight = entry.tight && entry.ended.after(self.settings.quiet) > now;
+            for used in units.uses(unit).iter().filter(|_| tight) {
+                self.cells[used.device].tight = true;
+            }
+        }
+        self.steer(units);
+        for (place, unit) in input.members().filter(|(_, unit)| unit.ready) {
+            let critical = self.is_critical(unit);
+            let target = self.target(unit, units);
+            for used in units.uses(unit) {
+                let (cell, controller) = (&mut self.cells[used.device], &mut self.controllers[used.device]);
+                if !critical {
+                    cell.best = cell.best.max(Some(unit.priority));
+                } else if used.busy {
+                    controller.heard = Some(now);
+                    cell.mixed |= cell.critical.is_some_and(|other| other != unit.priority);
+                    cell.critical = cell.critical.max(Some(unit.priority));
+                    cell.beside = cell.beside.min(entries[place].began.after(controller.beside(target)));
+                }
+            }
+        }
+        self.ledger = ledger;
+        self.last = now;
+    }
+
+    /// Lets the controllers of those devices take a step on which requests have ended.
+    fn steer(&mut self, units: &Units) {
+        for (place, finding) in &self.ended {
+            for used in units.uses(&units.all()[*place]) {
+                let cell = &mut self.cells[used.device];
+                let finding = match finding {
+                    // Once is enough for requests that end together.
+                    Finding::Violated if std::mem::replace(&mut cell.cut, true) => Finding::Tight,
+                    Finding::Room if cell.tight => Finding::Tight,
+                    finding => *finding,
+                };
+                let count = match self.controllers[used.device].step(finding, &self.settings) {
+                    Step::Kept => continue,
+                    Step::Raised => &mut self.counts.raised,
+                    Step::Cut => &mut self.counts.cut,
+                    Step::Bottom => &mut self.counts.unreachable,
+                };
+                *count += 1;
+            }
+        }
+    }
+
+    /// The rank with which a best-effort unit runs beside the critical ones of its devices, if it may.
+    fn beside(&self, unit: &Unit, units: &Units, now: Time) -> Option<Priority> {
+        let mut rank = None;
+        for used in units.uses(unit) {
+            let cell = &self.cells[used.device];
+            if cell.best.is_some_and(|best| best > unit.priority) {
+                return None;
+            }
+            let Some(critical) = cell.critical else { continue };
+            if cell.mixed || cell.beside <= now {
+                return None;
+            }
+            // Never above any of them.
+            rank = Some(rank.map_or(critical, |rank: Priority| rank.min(critical)));
+        }
+        rank
+    }
+}
+
+impl Default for Slo {
+    fn default() -> Self {
+        let mut slo = Self {
+            above: 0,
+            target: Duration::ZERO,
+            room: 0.0,
+            settings: Settings {
+                step: 0.0,
+                least: 0.0,
+                most: 0.0,
+                window: 1,
+                period: Duration::ZERO,
+                quiet: Duration::ZERO,
+            },
+            ledger: Ledger::default(),
+            controllers: Vec::new(),
+            cells: Vec::new(),
+            ended: Vec::new(),
+            counts: Counts::default(),
+            last: Time::default(),
+        };
+        slo.configure(&Values::new(Self::PARAMETERS));
+        slo
+    }
+}
+
+impl Policy for Slo {
+    fn configure(&mut self, values: &Values) {
+        let millis = |name| Duration::from_secs_f64(values.get(name) / 1e3);
+        let share = |name| values.get(name) / 1e2;
+        self.above = values.get("critical-above") as i32;
+        self.target = millis("target-ms");
+        self.room = share("room-percent");
+        self.settings = Settings {
+            step: share("step-percent"),
+            least: share("least-percent"),
+            most: share("most-percent"),
+            window: values.get("window") as usize,
+            period: millis("period-ms"),
+            quiet: millis("quiet-ms"),
+        };
+    }
+
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let Input { units, now, .. } = input;
+        self.align(units);
+        self.look(&input);
+        let mut wake: Option<Time> = None;
+        for (cell, controller) in self.cells.iter_mut().zip(&self.controllers) {
+            let change = if cell.critical.is_some() {
+                Some(cell.beside).filter(|_| !cell.mixed)
+            } else {
+                let (open, change) = controller.idle(now, &self.settings);
+                cell.open = open;
+                change
+            };
+            let change = change.filter(|change| cell.best.is_some() && *change > now);
+            wake = [wake, change].into_iter().flatten().min();
+        }
+        let highest = input.members().map(|(_, unit)| unit.ceiling).max().unwrap_or_default();
+        for (place, unit) in input.members() {
+            let [mut rank, floor, mut ceiling] = [unit.priority, unit.floor, unit.ceiling];
+            let (mut bar, mut merit) = (None, Merit::Priority(rank));
+            if !self.is_critical(unit) {
+                if let Some(beside) = self.beside(unit, units, now) {
+                    (rank, merit) = (beside, Merit::Beside(beside));
+                }
+                let shut = units.uses(unit).iter().find(|used| !self.cells[used.device].open);
+                bar = shut.map(|used| {
+                    let (p99, target) = self.controllers[used.device].blame;
+                    let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+                    Bar::Latency { p99_us: micros(p99), target_us: micros(target) }
+                });
+            }
+            if floor.get() <= self.above {
+                ceiling = highest;
+            }
+            let range = Some((floor.into(), ceiling.into()));
+            standings[place] = Standing { range, bar, ..Standing::new(rank.into(), merit) };
+        }
+        wake
+    }
+
+    fn hears_idle(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counts { requests, late, raised, cut, unreachable } = self.counts;
+        let least = self.controllers.iter().map(Controller::output).fold(f64::INFINITY, f64::min);
+        let share = if least.is_finite() { (least * 100.0).round() as u64 } else { 100 };
+        [
+            ("requests", requests),
+            ("late", late),
+            ("raised", raised),
+            ("cut", cut),
+            ("unreachable", unreachable),
+            ("share-percent", share),
+        ]
+        .into()
+    }
+}
