@@ -5,9 +5,9 @@ use crate::svg::{Axis, line, text};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 480.0;
+const HEIGHT: f64 = 490.0;
 /// Left, top, right, bottom.
-const PLACE: [f64; 4] = [80.0, 80.0, 620.0, 400.0];
+const PLACE: [f64; 4] = [80.0, 104.0, 620.0, 420.0];
 /// Colours that people with any colour vision tell apart (Okabe and Ito); with each round another shape.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 const GREY: &str = "#999999";
@@ -34,12 +34,13 @@ pub(super) fn svg(figures: &Figures) -> Option<String> {
     );
     let [left, top, right, bottom] = PLACE;
     let bold = "font-size=\"17\" font-weight=\"bold\"";
-    text(&mut out, [left, 28.0], "start", bold, &format!("{}: {}", figures.workload, figures.about));
+    text(&mut out, [left, 28.0], "start", bold, &figures.workload);
+    text(&mut out, [left, 48.0], "start", "", &figures.about);
     let note = format!(
         "simulated, {} s, seed {}, level {}; no GPU measurement",
         figures.duration_s, figures.seed, figures.model.level
     );
-    text(&mut out, [left, 48.0], "start", &format!("fill=\"{GREY}\""), &note);
+    text(&mut out, [left, 66.0], "start", &format!("fill=\"{GREY}\""), &note);
     let words = "best-effort throughput, % of alone (mean over clients)";
     text(&mut out, [left, top - 12.0], "start", "font-weight=\"bold\"", words);
     for tick in across.ticks() {

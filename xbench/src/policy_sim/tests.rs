@@ -119,6 +119,34 @@ fn urgent_work_alone_takes_its_own_time() {
 }
 
 #[test]
+fn clients_in_lockstep_begin_together() {
+    let text = r#"
+        duration_s = 0.1
+        model = { decision_us = 0, launch_us = 0 }
+        [[client]]
+        name = "short"
+        lockstep = true
+        process = { job = 7 }
+        arrivals = { kind = "closed" }
+        requests = [{ duration = { dist = "constant", us = 300 } }]
+        [[client]]
+        name = "long"
+        lockstep = true
+        process = { job = 7 }
+        queues = [{ device = 1 }]
+        arrivals = { kind = "closed" }
+        requests = [{ duration = { dist = "constant", us = 1000 } }]
+    "#;
+    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    let run = run(&case, &Policy::for_one(), Scope::Global, 1);
+    check(&case, &run);
+    // A hundred steps of the longer one; the short one waits for it.
+    assert_eq!(run.clients[1].latencies, [1_000_000; 100]);
+    assert_eq!(run.clients[0].latencies[1..], [1_000_000; 99]);
+    assert_eq!(run.devices[0].busy, 30_000_000);
+}
+
+#[test]
 fn a_suspension_waits_where_that_costs_less() {
     let run = |kernel_us: u32, at_ms: f64, wait: bool| {
         let text = format!(
@@ -206,6 +234,7 @@ proptest! {
             let mut client = arrivals(kind);
             client.name = index.to_string();
             (client.count, client.wait_each) = (count, wait_each);
+            (client.lockstep, client.process.job) = (together && wait_each, 1.try_into().ok());
             client.priority = priority.try_into().unwrap();
             client.dispatch = if together { Dispatch::Together } else { Dispatch::Turns };
             client.queues = (0..=u32::from(devices)).map(|queue| super::QueueOn { device: queue % 3, priority: None }).collect();

@@ -185,12 +185,23 @@ pub struct Client {
     pub prepare: Option<Span>,
     /// What a request consists of: one of these, by their weights.
     pub requests: Vec<RequestKind>,
+    /// Whether all clients of its job that say so begin each request together.
+    #[serde(default)]
+    pub lockstep: bool,
     /// Whether the host waits for each kernel before it goes on to the next.
     #[serde(default)]
     pub wait_each: bool,
 }
 
 impl Client {
+    /// How many requests it works on at once.
+    pub fn lanes(&self) -> usize {
+        match self.dispatch {
+            Dispatch::Turns => self.queues.len(),
+            Dispatch::Together => 1,
+        }
+    }
+
     /// Whether it is latency-critical.
     pub fn is_critical(&self) -> bool {
         self.critical.unwrap_or(self.slo_ms.is_some())
@@ -342,6 +353,9 @@ impl Client {
         self.announce
             .map_or(Ok(()), |announce| announce.check())
             .map_err(|why| format!("announce: {why}"))?;
+        if self.lockstep && (self.process.job.is_none() || self.lanes() > 1) {
+            return Err("lockstep: it needs a job, and one request at a time".to_owned());
+        }
         if self.announce.is_some() && self.prepare.is_none() {
             return Err("announce: what is not prepared comes at once".to_owned());
         }
@@ -460,6 +474,7 @@ mod tests {
             ("slo_ms = 2.5", "process = { timeslice_us = 5 }", "line 8: timeslice 5 is not in 100..10000000"),
             ("slo_ms = 2.5", "hints = { utilization = 101 }", "line 8: utilization 101 is not in 0..100"),
             ("slo_ms = 2.5", "hints = { deadline = 7 }", "line 8: unknown field `deadline`"),
+            ("slo_ms = 2.5", "lockstep = true", "client \"a\": lockstep: it needs a job, and one request"),
             ("slo_ms = 2.5", "announce = {}", "client \"a\": announce: what is not prepared comes at once"),
             (
                 "slo_ms = 2.5",

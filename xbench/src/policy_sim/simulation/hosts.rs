@@ -21,8 +21,24 @@ impl Simulation<'_> {
         }
     }
 
-    /// A host thread begins with the next request, if one waits.
+    /// A host thread begins with the next request, if one waits, and if those can begin that begin together with it.
     fn begin(&mut self, index: usize) {
+        let Some(place) = self.clients[self.lanes[index].client].lockstep else {
+            return self.start_on(index);
+        };
+        let group = std::mem::take(&mut self.locksteps[place]);
+        let can = |member: &usize| {
+            let client = &self.clients[*member];
+            !client.waiting.is_empty() && self.lanes[client.lanes.start].request.is_none()
+        };
+        if group.iter().all(can) {
+            group.iter().for_each(|member| self.start_on(self.clients[*member].lanes.start));
+        }
+        self.locksteps[place] = group;
+    }
+
+    /// A host thread begins with the next request, if one waits.
+    fn start_on(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
         let before = request.prepare + request.steps[0].gap;

@@ -115,6 +115,8 @@ struct ClientState<'a> {
     random: Random,
     waiting: VecDeque<Request>,
     lanes: Range<usize>,
+    /// With whom it begins each request, if with anybody.
+    lockstep: Option<usize>,
     wait_each: bool,
     run: ClientRun,
 }
@@ -178,6 +180,8 @@ struct Simulation<'a> {
     happened: u64,
     clients: Vec<ClientState<'a>>,
     lanes: Vec<Lane>,
+    /// Clients that begin each request together.
+    locksteps: Vec<Vec<usize>>,
     queues: Vec<Queue>,
     units: Vec<Unit>,
     devices: Vec<DeviceState>,
@@ -219,6 +223,7 @@ impl<'a> Simulation<'a> {
         let &Setting { case, instances, policy, scope, seed } = setting;
         let model = case.model();
         let groups: Vec<_> = instances.iter().map(|instance| case.client(*instance)).collect();
+        let (mut jobs, mut locksteps): (Vec<_>, Vec<Vec<usize>>) = (vec![], vec![]);
         let (mut clients, mut lanes, mut queues, mut units) = (vec![], vec![], vec![], vec![]);
         let permission = Permission { run: true, limit: true };
         for (index, (instance, client)) in instances.iter().zip(&groups).enumerate() {
@@ -243,12 +248,22 @@ impl<'a> Simulation<'a> {
                 units[unit].queues.end = queues.len();
             }
             debug_assert!(queues.len() > first_queue);
+            let lockstep = client.process.job.filter(|_| client.lockstep).map(|job| {
+                let place = jobs.iter().position(|known| *known == job).unwrap_or_else(|| {
+                    jobs.push(job);
+                    locksteps.push(Vec::new());
+                    jobs.len() - 1
+                });
+                locksteps[place].push(index);
+                place
+            });
             clients.push(ClientState {
                 source: client.arrivals.start(Random::new(seed, instance.number, Purpose::Arrivals)),
                 recipe: &case.recipes[instance.group],
                 random: Random::new(seed, instance.number, Purpose::Work),
                 waiting: VecDeque::new(),
                 lanes: first_lane..lanes.len(),
+                lockstep,
                 wait_each: client.wait_each,
                 run: ClientRun::default(),
             });
@@ -265,6 +280,7 @@ impl<'a> Simulation<'a> {
             happened: 0,
             clients,
             lanes,
+            locksteps,
             queues,
             units,
             devices: (0..case.devices()).map(device).collect(),
