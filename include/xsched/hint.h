@@ -2,6 +2,8 @@
 #ifndef XSCHED_HINT_H
 #define XSCHED_HINT_H
 
+#include <stddef.h>
+
 #include "xsched/types.h"
 
 #ifdef __cplusplus
@@ -27,6 +29,71 @@ XResult XHintSetScheduler(XSchedulerType scheduler, XPolicyType policy);
  * kXSchedErrorInvalidValue: prio is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintPriority(XQueueHandle xq, Priority prio);
+
+/** Says which share of the device an XQueue is to have, relative to those of the others, for the policies that divide it by
+ * shares. Where shares are those of processes, what was said last of any queue of the process counts.
+ *
+ * util: UTILIZATION_MIN to UTILIZATION_MAX.
+ *
+ * kXSchedErrorInvalidValue: util is out of range.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintUtilization(XQueueHandle xq, Utilization util);
+
+/** Says which slice this process asks for, in microseconds, for the policies that take turns. The shortest that any process
+ * asks for counts.
+ *
+ * us: TIMESLICE_MIN to TIMESLICE_MAX.
+ *
+ * kXSchedErrorInvalidValue: us is out of range. */
+XResult XHintTimeslice(Timeslice us);
+
+/** Says when an XQueue turns critical, for LAX: it has the priority lax_prio until us microseconds after it got work, then
+ * crit_prio until it has none.
+ *
+ * us: 0 or more; NO_LAXITY takes the hint back, whatever the priorities.
+ * lax_prio, crit_prio: as in XHintPriority.
+ *
+ * kXSchedErrorInvalidValue: a value is out of range.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintLaxity(XQueueHandle xq, Laxity us, Priority lax_prio, Priority crit_prio);
+
+/** Says by when the work of an XQueue should be done, for KEDF and EDF: us microseconds after it got work.
+ *
+ * us: 0 or more (0 counts as 1); NO_DEADLINE takes the hint back.
+ *
+ * kXSchedErrorInvalidValue: us is out of range.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintDeadline(XQueueHandle xq, Deadline us);
+
+/** Says how many of the earliest deadlines this process asks to let run at once, for KEDF. The highest number that any
+ * process asks for counts.
+ *
+ * k: 1 or more.
+ *
+ * kXSchedErrorInvalidValue: k is 0. */
+XResult XHintKDeadline(size_t k);
+
+/** Says that work arrives on an XQueue in us microseconds, for the policies that clear the device ahead of time (LCBE). giveway's
+ * own.
+ *
+ * us: 0 or more; -1 takes the hint back.
+ *
+ * kXSchedErrorInvalidValue: us is out of range.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintArrival(XQueueHandle xq, int64_t us);
+
+/** Says whether an XQueue may be suspended while it has work, for the policies that heed it (LCBE). It may at first. giveway's
+ * own.
+ *
+ * preemptible: 0 for no, anything else for yes.
+ *
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintPreemptible(XQueueHandle xq, int preemptible);
+
+/** Says which job this process belongs to, for GANG: the processes of one job run together or not at all. giveway's own.
+ *
+ * job: a number that the processes of the job share; 0 for none. */
+XResult XHintJob(uint64_t job);
 
 #ifdef __cplusplus
 }

@@ -14,8 +14,8 @@
 //! * Units without a deadline go by priority; equal ones share the device.
 //!
 //! So if all units have deadlines and the device can meet them at all, it meets them: that is the theorem of the earliest
-//! deadline, which holds as far as taking a device away costs nothing. Work without deadlines may use what slack there
-//! is. What arrives later cannot be counted in advance; `slack-ms` is what is kept for it, and for the cost of switching.
+//! deadline, which holds as far as taking a device away costs nothing and nobody keeps one for a gap between two pieces of
+//! work. Work without deadlines may use what slack there is. What arrives later cannot be counted in advance; `slack-ms` is what is kept for it, and for the cost of switching.
 //!
 //! # The expected work
 //! It is learnt from the unit's own past: the device time from the moment it turns ready until it is idle. A longer period

@@ -155,9 +155,10 @@ impl Engine {
         self.starvation.set(limit);
     }
 
-    /// Somebody else has decided since the last decision: nothing of it tells who ran.
+    /// Somebody else has decided since the last decision: nothing of it tells who ran or waited.
     pub fn forget_decision(&mut self) {
         self.tallies.forget();
+        self.starvation.forget();
     }
 
     /// How often somebody wants to know what the devices draw; nothing if nobody does.
@@ -181,6 +182,11 @@ impl Engine {
     /// What the policies have counted, in the order of [`Engine::choices`].
     pub fn counters(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, Vec<(&'static str, u64)>)> {
         self.seats.iter().map(|seat| (seat.device, seat.policy.counters()))
+    }
+
+    /// Devices of [`Units::devices`] of which this is the same number are competed for as one.
+    pub fn contest(&self, device: usize) -> usize {
+        self.rules[device].1
     }
 
     /// What the last decision was made from: one unit for each of its operations, in the same order.
@@ -213,7 +219,11 @@ impl Engine {
             let uses = self.units.uses(&all[place]);
             uses.iter().any(|used| self.seats[self.rules[used.device].0].choice.row.goes_by_priority)
         };
-        wake = earlier(wake, self.starvation.look(all, counts, now));
+        let barred = |place: usize| {
+            let uses = self.units.uses(&all[place]);
+            uses.iter().any(|used| self.standings[self.rules[used.device].0][place].bar.is_some())
+        };
+        wake = earlier(wake, self.starvation.look(all, counts, barred, now));
         self.permits.clear();
         self.permits.resize(all.len(), FORGOTTEN);
         let ranked = Ranked {
@@ -225,8 +235,7 @@ impl Engine {
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        let heard = self.hears_idle();
-        self.tallies.note(self.units.all(), &self.permits, now, heard);
+        self.tallies.note(all, &self.permits, now);
         self.operations.clear();
         let units = all.iter().zip(&self.permits);
         self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// The jobs of a decision. Kept from one to the next, so that noting them allocates only while they grow.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    /// The number of a job and the place of a member.
-    members: Vec<(u64, usize)>,
+    /// The policy and the number of a job, and the place of a member.
+    members: Vec<((usize, u64), usize)>,
     all: Vec<Job>,
     /// For each unit the index of its job; empty if there are no jobs.
     of: Vec<Option<usize>>,
@@ -21,8 +21,9 @@ pub(crate) struct Job {
 }
 
 impl Jobs {
-    /// Replaces the jobs by those with these members: the number of a job, and a place among so many units.
-    pub fn note(&mut self, members: impl Iterator<Item = (u64, usize)>, units: usize) {
+    /// Replaces the jobs by those with these members: the policy and the number of a job, and a place among so many
+    /// units.
+    pub fn note(&mut self, members: impl Iterator<Item = ((usize, u64), usize)>, units: usize) {
         self.members.clear();
         self.members.extend(members);
         self.members.sort_unstable();

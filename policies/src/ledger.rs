@@ -8,19 +8,21 @@ use protocol::operation::UnitId;
 pub struct Ledger<T> {
     ids: Vec<UnitId>,
     entries: Vec<T>,
+    /// Whether the names ascend, as those of a status do.
+    sorted: bool,
     /// Room for the next order.
     spare: (Vec<UnitId>, Vec<T>),
 }
 
 impl<T> Default for Ledger<T> {
     fn default() -> Self {
-        Self { ids: Vec::new(), entries: Vec::new(), spare: Default::default() }
+        Self { ids: Vec::new(), entries: Vec::new(), sorted: true, spare: Default::default() }
     }
 }
 
 impl<T: Default> Ledger<T> {
-    /// The entries of these units. Costs next to nothing if they are those of the last call, and one pass if some have
-    /// come or gone and the others stand in the same order.
+    /// The entries of these units. Costs next to nothing if they are those of the last call, and a search for each if some
+    /// have come or gone.
     pub fn align(&mut self, units: &[Unit]) -> &mut [T] {
         if self.ids.len() == units.len() && self.ids.iter().zip(units).all(|(id, unit)| *id == unit.id) {
             return &mut self.entries;
@@ -28,17 +30,12 @@ impl<T: Default> Ledger<T> {
         let (ids, entries) = &mut self.spare;
         ids.clear();
         entries.clear();
-        let mut next = 0;
         for unit in units {
-            // Statuses are sorted, so what is looked for lies ahead, and what is passed over is gone.
-            let ahead = self.ids[next..].iter().position(|id| *id == unit.id).map(|place| next + place);
-            let found = ahead.or_else(|| self.ids[..next].iter().position(|id| *id == unit.id));
-            if let Some(ahead) = ahead {
-                next = ahead + 1;
-            }
+            let found = find(&self.ids, self.sorted, unit.id);
             ids.push(unit.id);
             entries.push(found.map_or_else(T::default, |place| std::mem::take(&mut self.entries[place])));
         }
+        self.sorted = ids.is_sorted();
         std::mem::swap(&mut self.ids, &mut self.spare.0);
         std::mem::swap(&mut self.entries, &mut self.spare.1);
         &mut self.entries
@@ -48,7 +45,7 @@ impl<T: Default> Ledger<T> {
     pub fn get(&self, place: usize, unit: UnitId) -> Option<&T> {
         let found = match self.ids.get(place) {
             Some(id) if *id == unit => Some(place),
-            _ => self.ids.iter().position(|id| *id == unit),
+            _ => find(&self.ids, self.sorted, unit),
         };
         found.map(|place| &self.entries[place])
     }
@@ -58,6 +55,10 @@ impl<T: Default> Ledger<T> {
         self.ids.clear();
         self.entries.clear();
     }
+}
+
+fn find(ids: &[UnitId], sorted: bool, unit: UnitId) -> Option<usize> {
+    if sorted { ids.binary_search(&unit).ok() } else { ids.iter().position(|id| *id == unit) }
 }
 
 #[cfg(test)]

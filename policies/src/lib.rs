@@ -20,10 +20,13 @@
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
 
 mod awf;
+mod cfs;
 mod chpf;
+mod credit;
 mod deadline;
 mod edf;
 mod engine;
+mod fair;
 pub mod forecast;
 mod gang;
 mod hhpf;
@@ -38,17 +41,25 @@ pub mod named;
 pub mod parameter;
 mod policy;
 mod power;
+mod pup;
 pub mod registry;
 mod resolve;
+mod runtime;
 mod slo;
+mod spup;
 mod starvation;
 mod tally;
+mod turns;
 mod unit;
+mod up;
 
 pub use awf::Awf;
+pub use cfs::Cfs;
 pub use chpf::Chpf;
+pub use credit::Credit;
 pub use edf::Edf;
 pub use engine::{Choice, Decision, Engine};
+pub use fair::Fair;
 pub use gang::Gang;
 pub use hhpf::Hhpf;
 pub use hpf::Hpf;
@@ -59,5 +70,8 @@ pub use ledger::Ledger;
 pub use mlfq::Mlfq;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use policy::{Input, Policy, Scope, Standing};
+pub use pup::Pup;
 pub use slo::Slo;
+pub use spup::Spup;
 pub use unit::{DeviceUse, Unit, UnitQueue, Units};
+pub use up::Up;

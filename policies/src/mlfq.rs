@@ -21,8 +21,8 @@
 //! leaves after a slice.
 //!
 //! # Parameters, wake-ups
-//! `levels`, `slice-ms`, `promote-ms`. While somebody waits it is decided anew when a slice ends and when somebody has
-//! waited for long enough. Slices are device time, so a unit that is interrupted loses nothing.
+//! `levels`, `slice-ms`, `promote-ms`. While several want a device it is decided anew when a slice ends there and when
+//! somebody has waited for long enough. Slices are device time, so a unit that is interrupted loses nothing.
 
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
@@ -84,15 +84,15 @@ pub struct Mlfq {
     /// The members in the order in which they are taken: the level, since when in its line, and what makes the order
     /// complete.
     order: Vec<(u32, Time, Time, UnitId, usize)>,
-    /// For each device whether somebody has it.
-    taken: Vec<bool>,
+    /// For each device whether somebody has it, and how many of those with work use it.
+    devices: Vec<(bool, usize)>,
 }
 
 impl Default for Mlfq {
     fn default() -> Self {
         let [levels, slice, promote] = [0, 1, 2].map(|number: usize| PARAMETERS[number].default);
         let rules = Rules::new(levels, slice, promote);
-        Self { rules, entries: Ledger::default(), at: None, order: Vec::new(), taken: Vec::new() }
+        Self { rules, entries: Ledger::default(), at: None, order: Vec::new(), devices: Vec::new() }
     }
 }
 
@@ -103,24 +103,26 @@ impl Policy for Mlfq {
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let Self { rules, entries, at, order, taken } = self;
+        let Self { rules, entries, at, order, devices } = self;
         let (units, now) = (input.units, input.now);
         let passed = now.since(at.unwrap_or(now));
         *at = Some(now);
         let entries = entries.align(units.all());
         order.clear();
+        devices.clear();
+        devices.resize(units.devices().len(), (false, 0));
         for (place, unit) in input.members() {
             let entry = &mut entries[place];
             rules.pass(entry, unit, passed, now);
             // Idle ones would come to the end of their line.
             let queued = if unit.ready { entry.queued } else { Time(u64::MAX) };
             order.push((entry.level, queued, unit.since, unit.id, place));
+            if unit.ready {
+                units.uses(unit).iter().for_each(|used| devices[used.device].1 += 1);
+            }
         }
         order.sort_unstable();
-        taken.clear();
-        taken.resize(units.devices().len(), false);
         let (mut slice_ends, mut promotion) = (None, None);
-        let mut waits = false;
         for (&(level, .., place), rank) in order.iter().zip((1..=order.len() as i64).rev()) {
             standings[place] = Standing::new(rank, Merit::Level(level.into()));
             let unit = &units.all()[place];
@@ -129,17 +131,19 @@ impl Policy for Mlfq {
             }
             let entry = &entries[place];
             let uses = units.uses(unit);
-            if uses.iter().all(|used| !taken[used.device]) {
-                uses.iter().filter(|used| used.busy).for_each(|used| taken[used.device] = true);
-                slice_ends = sooner(slice_ends, rules.slice(level).saturating_sub(entry.used));
-            } else {
-                waits = true;
+            if uses.iter().any(|used| devices[used.device].0) {
                 if level > 0 {
                     promotion = sooner(promotion, rules.promote.saturating_sub(entry.waited));
                 }
+                continue;
+            }
+            uses.iter().filter(|used| used.busy).for_each(|used| devices[used.device].0 = true);
+            // Also if nobody waits: behind another one it might, where it has no work itself.
+            if uses.iter().any(|used| devices[used.device].1 > 1) {
+                slice_ends = sooner(slice_ends, rules.slice(level).saturating_sub(entry.used));
             }
         }
-        let next = [slice_ends, promotion].into_iter().flatten().min().filter(|_| waits);
+        let next = [slice_ends, promotion].into_iter().flatten().min();
         next.map(|span| now.after(span.max(GRAIN)))
     }
 

@@ -42,7 +42,7 @@ pub struct Standing {
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
     pub range: Option<(i64, i64)>,
-    /// The device is withheld from it, whoever else wants it.
+    /// The device is withheld from it, whoever else wants it. Not together with a range.
     pub bar: Option<Bar>,
     /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
     /// equal; the highest counts.

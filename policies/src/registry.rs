@@ -1,8 +1,11 @@
 //! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
 
 use crate::awf::Awf;
+use crate::cfs::{self, Cfs};
 use crate::chpf::Chpf;
+use crate::credit::{self, Credit};
 use crate::edf::{self, Edf};
+use crate::fair::{self, Fair};
 use crate::gang::{self, Gang};
 use crate::hhpf::Hhpf;
 use crate::hpf::Hpf;
@@ -13,7 +16,10 @@ use crate::mlfq::{self, Mlfq};
 use crate::parameter::Parameter;
 use crate::policy::Policy;
 use crate::power::Power;
+use crate::pup::{self, Pup};
 use crate::slo::Slo;
+use crate::spup::{self, Spup};
+use crate::up::{self, Up};
 use protocol::policy::PolicyKind;
 use std::fmt::{self, Write as _};
 
@@ -84,6 +90,39 @@ pub const POLICIES: &[Row] = &[
         new: || Box::new(Chpf),
     },
     Row {
+        kind: PolicyKind::Up,
+        description: "Units take turns, each for a slice as long as its utilization says.",
+        advice: "For programs, or queues of one program, that have work most of the time and shall each have a known \
+                 part of the device. Not for short urgent requests beside long work: who wakes up waits for a whole \
+                 round of turns (take FAIR or CREDIT).",
+        parameters: up::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Up>::default(),
+    },
+    Row {
+        kind: PolicyKind::Pup,
+        description: "Processes take turns, each for a slice as long as its utilization says; a part of what falling \
+                      idle left over counts in its next turn.",
+        advice: "For several programs that shall each have a known part of the device, also where some of them pause \
+                 now and then. Not for short urgent requests beside long work: who wakes up waits for a whole round \
+                 of turns (take FAIR or CREDIT).",
+        parameters: pup::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Pup>::default(),
+    },
+    Row {
+        kind: PolicyKind::Spup,
+        description: "Processes take turns as under PUP, idle ones as well: the slice of an idle one stays unused.",
+        advice: "Where a program shall be as fast as its part of the device and never faster, whatever its \
+                 neighbours do. Not where throughput counts: what a process does not use is lost.",
+        parameters: spup::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: false,
+        new: || Box::<Spup>::default(),
+    },
+    Row {
         kind: PolicyKind::Kedf,
         description: "Per device, the k units with the earliest deadlines run, and the rest is suspended.",
         advice: "For work with deadlines of which k pieces fit beside each other. Not in an overload, where one miss leads \
@@ -114,6 +153,16 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::new(Awf),
+    },
+    Row {
+        kind: PolicyKind::Cfs,
+        description: "The unit that has used the least of the device runs, weighed by its priority, in short turns.",
+        advice: "For programs of equal standing, or nearly, of which some need the device now and then and shall be \
+                 served soon. Not where an urgent one shall never wait (HPF), nor where parts are known in percent (FAIR).",
+        parameters: cfs::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Cfs>::default(),
     },
     Row {
         kind: PolicyKind::Mlfq,
@@ -159,6 +208,28 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: true,
         conserves_work: false,
         new: || Box::new(Slo::default()),
+    },
+    Row {
+        kind: PolicyKind::Credit,
+        description: "Weighted shares by credit that is handed out each period, with a boost for those who wake up, and \
+                      caps.",
+        advice: "For programs with known parts of which some answer requests: those are served at once as long as they \
+                 stay within their part. With cap 1 also where a part is a limit. Not where an urgent one may need all \
+                 of the device (HPF, SLO).",
+        parameters: credit::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Credit>::default(),
+    },
+    Row {
+        kind: PolicyKind::Fair,
+        description: "Weighted shares of the device in short turns, within one point over any second.",
+        advice: "For programs, or queues of one program, that shall each have a known part of the device at any time, \
+                 with short waits. Not where switching is dear (level 1 with long kernels): UP takes longer turns.",
+        parameters: fair::PARAMETERS,
+        goes_by_priority: false,
+        conserves_work: true,
+        new: || Box::<Fair>::default(),
     },
     Row {
         kind: PolicyKind::Gang,

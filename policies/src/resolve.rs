@@ -26,7 +26,7 @@
 //! # Several policies
 //! Ranks of different policies do not compare. A unit with devices of several has on each the rank that the device's
 //! policy gives it, and runs unless it is outranked on any of them by one that would run without it; then the others are
-//! taken around it. It takes no part in a job. So it may run beside somebody of higher rank only if that one was held up
+//! taken around it. It takes no part in a job, and a job is one policy's. So it may run beside somebody of higher rank only if that one was held up
 //! elsewhere by one that it has itself displaced.
 //!
 //! # Idle units
@@ -152,6 +152,12 @@ impl Resolver {
         // Who would block them if they were not there?
         self.take(ranked, order, |place| !spans(place), permits);
         self.take(ranked, order, spans, permits);
+        // Who was taken later may stand above an earlier one on another device.
+        for &place in order.iter().filter(|&&place| spans(place)) {
+            if permits[place].run {
+                permits[place] = self.permit(ranked, place, self.blocked(ranked, place));
+            }
+        }
         self.claims.fill(None);
         // Those that nobody blocks have their devices, and the others are taken as always.
         for &place in order.iter().filter(|&&place| spans(place) && permits[place].run) {
@@ -233,10 +239,11 @@ impl Resolver {
 
     /// Keeps its devices for the unit, where it has work, or all if it reserves.
     fn claim(&mut self, ranked: &Ranked<'_>, place: usize) {
-        let reserves = ranked.own(place).reserves;
-        let uses = ranked.units.uses(&ranked.units.all()[place]);
-        for used in uses.iter().filter(|used| used.busy || reserves) {
+        for used in ranked.units.uses(&ranked.units.all()[place]) {
             let (standing, cell) = ranked.on(place, used);
+            if !used.busy && !standing.reserves {
+                continue;
+            }
             let rank = self.rank_on(ranked, place, standing);
             let claim = &mut self.claims[cell];
             if claim.is_none_or(|(highest, _)| highest < rank) {
@@ -279,7 +286,9 @@ impl Resolver {
             // Who has waited for too long outranks everybody.
             by_rank || ranked.feeds && self.crowds[cell] > 1
         };
-        let limit = uses.is_empty() || uses.iter().any(could_be_outranked);
+        // A member of a job is held up by whoever holds up another.
+        let with_others = self.jobs.of(place).is_some();
+        let limit = uses.is_empty() || with_others || uses.iter().any(could_be_outranked);
         let free = match ranked.starved[place] {
             Some(waited_ms) if unit.ready => Reason::Starved { waited_ms },
             _ => Reason::Unrivalled,
@@ -305,8 +314,8 @@ impl Ranked<'_> {
     }
 
     /// The job of a unit; one that never runs, that is withheld or that has devices of several policies has none.
-    fn job(&self, place: usize) -> Option<u64> {
-        let job = self.own(place).job?;
+    fn job(&self, place: usize) -> Option<(usize, u64)> {
+        let job = (self.policy(place), self.own(place).job?);
         let belongs = executes(&self.units.all()[place]) && !self.spans(place) && self.bar(place).is_none();
         belongs.then_some(job)
     }
@@ -336,7 +345,8 @@ impl Ranked<'_> {
     /// Whether a unit has work, or keeps devices free for some.
     fn wants(&self, place: usize) -> bool {
         let unit = &self.units.all()[place];
-        executes(unit) && (unit.ready || self.own(place).reserves) && self.bar(place).is_none()
+        let reserves = || self.units.uses(unit).iter().any(|used| self.on(place, used).0.reserves);
+        executes(unit) && (unit.ready || reserves()) && self.bar(place).is_none()
     }
 }
 

@@ -35,8 +35,19 @@ impl Starvation {
         }
     }
 
-    /// Finds those whose turn it is, of those who count; returns when a turn ends or begins.
-    pub fn look(&mut self, units: &[Unit], counts: impl Fn(usize) -> bool, now: Time) -> Option<Time> {
+    /// Nobody has waited yet.
+    pub fn forget(&mut self) {
+        self.hungry.clear();
+    }
+
+    /// Finds those whose turn it is, of those who count; returns when a turn ends. None begins while the device is withheld.
+    pub fn look(
+        &mut self,
+        units: &[Unit],
+        counts: impl Fn(usize) -> bool,
+        barred: impl Fn(usize) -> bool,
+        now: Time,
+    ) -> Option<Time> {
         self.starved.clear();
         self.starved.resize(units.len(), None);
         let limit = self.limit?;
@@ -49,7 +60,7 @@ impl Starvation {
             if hunger.turn.is_some_and(|(_, until)| until <= now) {
                 hunger.turn = None;
             }
-            if let Some(since) = hunger.since.filter(|since| since.after(limit) <= now) {
+            if let Some(since) = hunger.since.filter(|since| since.after(limit) <= now && !barred(place)) {
                 let turn = (limit / 10).clamp(Duration::from_millis(1), Duration::from_millis(20));
                 let waited = now.since(since).as_millis();
                 *hunger = Hunger {
@@ -82,7 +93,9 @@ impl Starvation {
         for ((hunger, unit), permit) in self.hungry.align(units).iter_mut().zip(units).zip(permits) {
             let waits = unit.ready && !permit.run;
             hunger.since = waits.then(|| hunger.since.unwrap_or(now));
-            wake = [wake, hunger.since.map(|since| since.after(limit))].into_iter().flatten().min();
+            // One whose time has passed is withheld, and its policy knows until when.
+            let due = hunger.since.map(|since| since.after(limit)).filter(|at| *at > now);
+            wake = [wake, due].into_iter().flatten().min();
         }
         wake
     }

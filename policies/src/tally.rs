@@ -20,15 +20,13 @@ struct Tally {
 pub(crate) struct Tallies {
     ledger: Ledger<Tally>,
     at: Time,
-    /// There is a decision whenever a unit turns idle.
-    heard: bool,
 }
 
 impl Tallies {
     /// Says what each unit has had since the last decision.
     ///
-    /// If there is a decision whenever a unit turns idle, one that had work at the last and has other work now went from
-    /// one to the other without a gap that counts. Otherwise it may have been idle for long.
+    /// One that had work at the last and has other work now counts as having had some all the time: whoever is to know of
+    /// gaps asks to be called when a unit turns idle.
     pub fn tell(&self, units: &mut [Unit], now: Time, linger: Duration) {
         for (place, unit) in units.iter_mut().enumerate() {
             let tally = self.ledger.get(place, unit.id);
@@ -39,26 +37,27 @@ impl Tallies {
             }
             unit.running = unit.ready;
             // While it only counts as ready it keeps others away as well.
-            let (from, to) = match (unit.ready, unit.idle_since) {
-                (true, _) if self.heard && tally.ready => (self.at, now),
-                (true, _) => (unit.since.max(self.at), now),
-                (false, Some(idle)) => (self.at, idle.after(linger).min(now)),
+            let (began, to) = match (unit.ready, unit.idle_since) {
+                (true, _) => (unit.since, now),
+                (false, Some(idle)) => (idle, idle.after(linger).min(now)),
                 (false, None) => continue,
             };
+            // Its work of now may be other work than that of then, and work that came and went unseen is not known.
+            let from = if tally.ready { self.at } else { began.max(self.at) };
             unit.ran = to.since(from);
         }
     }
 
-    /// Notes a decision, and whether the next comes at the latest when a unit turns idle.
-    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time, heard: bool) {
+    /// Notes a decision.
+    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) {
         for ((tally, unit), permit) in self.ledger.align(units).iter_mut().zip(units).zip(permits) {
             tally.permitted = permit.run;
             tally.ready = unit.ready;
             let waits = unit.ready && !permit.run;
             tally.waits_since = waits.then(|| tally.waits_since.unwrap_or(now));
         }
-        self.at = now;
-        self.heard = heard;
+        // What lies behind is not counted twice, whatever clock comes.
+        self.at = self.at.max(now);
     }
 
     /// Somebody else has decided meanwhile: nothing is known of who ran.

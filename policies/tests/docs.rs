@@ -39,7 +39,7 @@ fn scene(kind: PolicyKind) -> Vec<(&'static str, Actor)> {
             batch.process.nice = 10;
         }
         PolicyKind::Up | PolicyKind::Pup | PolicyKind::Spup | PolicyKind::Credit | PolicyKind::Fair => {
-            (urgent.work, steady.work) = (Work::Always, every(30, 12, 0));
+            (urgent.work, steady.work) = (Work::Always, every(40, 5, 0));
             share(&mut urgent, 50);
             share(&mut steady, 25);
             share(&mut batch, 25);

@@ -5,13 +5,14 @@
 //! cannot be used leaves the default in force and yields one [`ConfigError`]; an empty value counts as not set.
 
 mod doc;
+mod hints;
 mod parse;
 mod variables;
 
 pub use doc::markdown;
 pub use variables::{VARIABLES, Variable};
 
-use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::bounds::{Priority, Utilization};
 use crate::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -73,8 +74,8 @@ pub struct AutoXQueue {
     pub priority: i32,
     /// Share in percent for the partitioning policies.
     pub utilization: u8,
-    /// Microseconds for the round-robin policies.
-    pub timeslice_us: u64,
+    /// Microseconds for the policies that take turns; `None` leaves the policy's own.
+    pub timeslice_us: Option<u64>,
     /// Microseconds from ready to deadline.
     pub deadline_us: Option<u64>,
     /// How many earliest deadlines run.
@@ -168,7 +169,7 @@ impl Default for Config {
                 batch_size: None,
                 priority: Priority::DEFAULT.get(),
                 utilization: Utilization::DEFAULT.get(),
-                timeslice_us: Timeslice::DEFAULT.get(),
+                timeslice_us: None,
                 deadline_us: None,
                 k_deadline: None,
                 laxity_us: None,

@@ -12,7 +12,6 @@ use crate::thread::Thread;
 use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
-use protocol::bounds::Priority;
 use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
 use protocol::config::SchedulerKind;
 use protocol::policy::PolicyKind;
@@ -24,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
 
+mod hints;
 mod kfd;
 
 /// Gives each function its name of the interface.
@@ -58,7 +58,15 @@ exported! {
     XQueueWaitAll => queue_wait_all;
     XQueueQuery => queue_query;
     XHintSetScheduler => hint_set_scheduler;
-    XHintPriority => hint_priority;
+    XHintPriority => hints::priority;
+    XHintUtilization => hints::utilization;
+    XHintTimeslice => hints::timeslice;
+    XHintLaxity => hints::laxity;
+    XHintDeadline => hints::deadline;
+    XHintKDeadline => hints::k_deadline;
+    XHintArrival => hints::arrival;
+    XHintPreemptible => hints::preemptible;
+    XHintJob => hints::job;
     XKfdOpen => kfd::open;
     XKfdClose => kfd::close;
     XKfdListQueues => kfd::list_queues;
@@ -305,16 +313,6 @@ unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_in
         };
         let process = process()?;
         process.scheduler.decide_by(process, decider);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn hint_priority(xq: u64, priority: i32) -> c_int {
-    run(|| {
-        let priority = Priority::try_from(i64::from(priority)).map_err(|_| XResult::ErrorInvalidValue)?;
-        let (process, _, queue) = queue(xq)?;
-        queue.set_priority(priority.get());
-        process.scheduler.changed(process);
         Ok(())
     })
 }

@@ -69,6 +69,29 @@ static XQueueState state_of(XQueueHandle xq) {
   return state;
 }
 
+static void hints(XQueueHandle xq) {
+  for (Utilization util : {UTILIZATION_MIN, UTILIZATION_MAX, UTILIZATION_DEFAULT}) FINE(XHintUtilization(xq, util));
+  for (Utilization util : {UTILIZATION_MIN - 1, UTILIZATION_MAX + 1})
+    GIVES(XHintUtilization(xq, util), kXSchedErrorInvalidValue);
+  for (Timeslice us : {TIMESLICE_MIN, TIMESLICE_MAX, TIMESLICE_DEFAULT}) FINE(XHintTimeslice(us));
+  for (Timeslice us : {TIMESLICE_MIN - 1, TIMESLICE_MAX + 1, 0}) GIVES(XHintTimeslice(us), kXSchedErrorInvalidValue);
+  FINE(XHintLaxity(xq, 0, PRIORITY_MIN, PRIORITY_MAX));
+  FINE(XHintLaxity(xq, NO_LAXITY, 1000, -1000));
+  GIVES(XHintLaxity(xq, -2, 0, 0), kXSchedErrorInvalidValue);
+  GIVES(XHintLaxity(xq, 1, PRIORITY_MAX + 1, 0), kXSchedErrorInvalidValue);
+  GIVES(XHintLaxity(xq, 1, 0, PRIORITY_NO_EXECUTE - 1), kXSchedErrorInvalidValue);
+  for (Deadline us : {(Deadline)0, (Deadline)INT64_MAX, (Deadline)NO_DEADLINE}) FINE(XHintDeadline(xq, us));
+  GIVES(XHintDeadline(xq, -2), kXSchedErrorInvalidValue);
+  FINE(XHintKDeadline(1));
+  FINE(XHintKDeadline(SIZE_MAX));
+  GIVES(XHintKDeadline(0), kXSchedErrorInvalidValue);
+  for (int64_t us : {(int64_t)0, INT64_MAX, (int64_t)-1}) FINE(XHintArrival(xq, us));
+  GIVES(XHintArrival(xq, -2), kXSchedErrorInvalidValue);
+  for (int preemptible : {0, 1, -1}) FINE(XHintPreemptible(xq, preemptible));
+  FINE(XHintJob(7));
+  FINE(XHintJob(0));
+}
+
 static void arguments(hipStream_t stream) {
   HwQueueHandle hwq = 0, again = 0;
   XQueueHandle xq = 0, same = 0;
@@ -109,6 +132,7 @@ static void arguments(hipStream_t stream) {
   for (Priority prio : {PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT}) FINE(XHintPriority(xq, prio));
   for (Priority prio : {PRIORITY_MAX + 1, PRIORITY_NO_EXECUTE - 1})
     GIVES(XHintPriority(xq, prio), kXSchedErrorInvalidValue);
+  hints(xq);
 
   XQueueState state;
   for (XQueueHandle wrong : {(XQueueHandle)0, xq + 1000}) {
@@ -120,6 +144,11 @@ static void arguments(hipStream_t stream) {
     GIVES(XQueueWaitAll(wrong), kXSchedErrorNotFound);
     GIVES(XQueueQuery(wrong, &state), kXSchedErrorNotFound);
     GIVES(XHintPriority(wrong, 1), kXSchedErrorNotFound);
+    GIVES(XHintUtilization(wrong, 1), kXSchedErrorNotFound);
+    GIVES(XHintLaxity(wrong, 1, 0, 1), kXSchedErrorNotFound);
+    GIVES(XHintDeadline(wrong, 1), kXSchedErrorNotFound);
+    GIVES(XHintArrival(wrong, 1), kXSchedErrorNotFound);
+    GIVES(XHintPreemptible(wrong, 1), kXSchedErrorNotFound);
     GIVES(HwQueueDestroy(wrong), kXSchedErrorNotFound);
     GIVES(HwQueueSynchronize(wrong), kXSchedErrorNotFound);
   }

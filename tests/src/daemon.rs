@@ -81,13 +81,13 @@ impl Daemon {
         let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
         stream.set_read_timeout(Some(HANG)).expect("a time limit");
         let request = br#""list""#;
-        let mut frame = b"GIVW\x02\x00\x01\x02".to_vec();
+        let mut frame = b"GIVW\x03\x00\x01\x02".to_vec();
         frame.extend((request.len() as u32).to_le_bytes());
         frame.extend(request);
         stream.write_all(&frame).expect("the server takes the question");
         let mut header = [0; HEADER];
         stream.read_exact(&mut header).expect("the server answers");
-        assert_eq!(header[..8], *b"GIVW\x02\x00\x02\x02", "the head of a reply");
+        assert_eq!(header[..8], *b"GIVW\x03\x00\x02\x02", "the head of a reply");
         let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
         let mut reply = vec![0; length as usize];
         stream.read_exact(&mut reply).expect("the server answers in full");

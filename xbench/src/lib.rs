@@ -1,13 +1,14 @@
 //! giveway's measurements, for a user's own GPU as for the simulated one.
 //!
-//! Nothing here is shared with what it measures: the only giveway crates below it hold types and data. Timing decides
-//! what these commands report, never a test.
+//! Nothing here is shared with what it measures: the only giveway crates below it hold types and data, and the policies
+//! that [`policy_sim`] asks. Timing decides what the other commands report, never a test.
 //!
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: what the preloaded library adds to a launch
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`preempt`]: from an urgent launch until it runs, for each preemption level
 //! * [`scenario`]: several programs under one policy after the other
+//! * [`policy_sim`]: what scheduling policies make of a workload, in simulated time
 //! * [`card`]: the measured parts of `xcli report`
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
@@ -27,6 +28,7 @@ pub mod hip;
 pub mod hsa;
 pub mod kernels;
 pub mod launch_path;
+pub mod policy_sim;
 pub mod preempt;
 pub mod proc;
 pub mod replay;

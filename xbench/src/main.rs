@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, card, corun, launch_path, preempt, replay, scenario, sim};
+use xbench::{WrongInput, card, corun, launch_path, policy_sim, preempt, replay, scenario, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -55,6 +55,11 @@ enum Command {
     /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the device is cleared
     /// meanwhile. A curve over lengths of preparation; limits are told as met or missed.
     Prepreempt(scenario::PrepreemptArgs),
+    /// What scheduling policies make of a workload, in simulated time
+    ///
+    /// Programs, devices and costs are modelled, the policies are those of this build. Standard output is the same for the
+    /// same seed; how long the simulation itself takes goes to standard error.
+    PolicySim(policy_sim::PolicySimArgs),
     /// A part of what `xcli report` asks for, as JSON.
     #[command(hide = true)]
     Card(card::CardArgs),
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Command::Scenario(args) => scenario::run(&args),
         Command::Prepreempt(args) => scenario::run_prepreempt(&args),
         Command::ScenarioPart(args) => scenario::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::PolicySim(args) => policy_sim::run(&args),
         Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };

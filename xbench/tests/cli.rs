@@ -99,3 +99,75 @@ fn a_gpu_sim_that_does_not_announce_itself_is_no_loop() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 2);
 }
+
+#[test]
+fn a_simulation_has_the_same_bytes_for_the_same_seed() {
+    let bytes = |seed: &str| {
+        let output = run(xbench(XBENCH).args([
+            "policy-sim",
+            "two-models",
+            "--json",
+            "--duration",
+            "2",
+            "--seed",
+            seed,
+        ]));
+        assert_eq!(output.status.code(), Some(0));
+        // How fast the simulation was is no part of its figures.
+        assert!(String::from_utf8(output.stderr).unwrap().contains(" million a second"));
+        output.stdout
+    };
+    let first = bytes("1");
+    assert!(first == bytes("1") && first != bytes("2"));
+    let figures: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(figures["policies"][0]["clients"][0]["name"], "urgent");
+}
+
+#[test]
+fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let shown = run(xbench(XBENCH).args(["policy-sim", "--show", "mm1"]));
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let wrong = |text: &str, option: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let output = run(xbench(XBENCH).arg("policy-sim").arg(&file).args(option));
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        sentence(&output)
+    };
+    let place = format!("xbench: {} is no workload: ", file.display());
+    assert_eq!(
+        wrong(&text.replace("per_s = 300", "per_s = -1"), &[]),
+        format!("{place}client \"high\": arrivals: per_s = -1 is not in 0.001..1000000")
+    );
+    let line = text.lines().position(|line| line.starts_with("slo_ms")).unwrap() + 1;
+    let expected = format!("{place}line {line}: unknown field `slo`");
+    assert!(wrong(&text.replace("slo_ms", "slo"), &[]).starts_with(&expected));
+    assert!(wrong(&text, &["--policy", "FIFO"]).starts_with("xbench: no policy \"FIFO\" in this build"));
+    assert_eq!(
+        wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),
+        "xbench: --set: HPF: no parameter \"slack-us\": this policy has none"
+    );
+    assert!(
+        wrong(&text, &["--policy", "HPF slack-us=5"]).starts_with("xbench: HPF: no parameter \"slack-us\"")
+    );
+    assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set: \"slack-us=x\" is not a name=number");
+    assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration 0 is not in 0.001..86400");
+    assert_eq!(wrong(&text, &["--save-us", "-1"]), "xbench: save_us = -1 is not in 0..1000000");
+    let output = run(xbench(XBENCH).args(["policy-sim", "mm2"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(sentence(&output).starts_with("xbench: no workload \"mm2\""));
+}
+
+#[test]
+fn a_plot_is_written_where_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plot.svg");
+    let plot = |workload: &str| {
+        run(xbench(XBENCH).args(["policy-sim", workload, "--duration", "1", "--plot"]).arg(&file))
+    };
+    assert_eq!(plot("two-models").status.code(), Some(0));
+    assert!(fs::read_to_string(&file).unwrap().contains(">HPF: "));
+    // Nobody there is critical.
+    assert_eq!(plot("shares-75-25").status.code(), Some(2));
+}

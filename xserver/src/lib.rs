@@ -8,7 +8,8 @@
 //! `core` decides, from what it sees on the pages and from the time that it is told; it knows no socket and reads no
 //! clock · `place` where the server listens, and that it is the only one there · `peer` who has connected ·
 //! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `attachments`
-//! processes of which queues are held from outside, a thread each · `power` what devices draw · `server` the loop · `log` lines that never make it wait.
+//! processes of which queues are held from outside, a thread each · `power` what devices draw, read by a
+//! thread · `server` the loop · `log` lines that never make it wait.
 
 mod attachments;
 mod connection;

@@ -55,6 +55,14 @@ fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), String> {
     }
 }
 
+/// The nice value of a process, -20 (most urgent) to 19: that of its first thread. Nothing if there is no such process, or it
+/// has no number here.
+pub(crate) fn nice(pid: Pid) -> Option<i8> {
+    // Without a number this process itself would be meant.
+    let pid = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw)?;
+    rustix::process::getpriority_process(Some(pid)).ok().and_then(|nice| i8::try_from(nice).ok())
+}
+
 /// Refuses what this user might not do to a process itself: the server may have more rights than its user
 /// (`CAP_SYS_PTRACE` as a file capability, say), and nobody gains any by asking it.
 ///
@@ -123,6 +131,21 @@ mod tests {
     fn only_the_own_user_and_root_are_welcome() {
         assert!(is_welcome(1000, 1000) && is_welcome(1000, 0) && is_welcome(0, 0));
         assert!(!is_welcome(1000, 1001) && !is_welcome(0, 1000));
+    }
+
+    #[test]
+    fn a_nice_value_is_that_of_the_process_that_is_named() {
+        let mut child = std::process::Command::new("nice").args(["-n", "7", "sleep", "60"]).spawn().unwrap();
+        let own = nice(Pid(std::process::id())).unwrap();
+        let begun = std::time::Instant::now();
+        // First it is a copy of this process.
+        while nice(Pid(child.id())) != Some((own + 7).min(19)) {
+            assert!(begun.elapsed().as_secs() < 30, "{:?}", nice(Pid(child.id())));
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((nice(Pid(0)), nice(Pid(u32::MAX))), (None, None));
     }
 
     #[test]

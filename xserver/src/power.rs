@@ -1,5 +1,9 @@
 //! What devices draw, for the policy that goes by that.
 
+mod reader;
+
+pub(crate) use reader::Reader;
+
 use protocol::ids::DeviceId;
 use std::collections::HashMap;
 use std::fs;

@@ -9,7 +9,7 @@ use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
-use crate::power::{Hwmon, PowerMeter};
+use crate::power::{Hwmon, PowerMeter, Reader};
 use anyhow::Context;
 use hal_kfd::prompt;
 use policies::Choice;
@@ -49,6 +49,7 @@ const KINDS: u64 = 4;
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const OUTSIDE: u64 = 2;
+const POWER: u64 = 3;
 
 /// How a server runs.
 #[derive(Debug, Clone)]
@@ -91,12 +92,14 @@ pub struct Server {
     questions: Vec<Question>,
     /// Processes of which queues are held from outside.
     attachments: Attachments,
+    /// What devices draw, until there is a thread that reads it; that comes when a policy wants to know.
+    meter: Option<Box<dyn PowerMeter + Send>>,
+    power: Option<Reader>,
+    /// When it is read next, if a policy wants to know.
+    power_at: Time,
     options: Options,
     started: Time,
     beat: Time,
-    /// What the devices draw, and when that was last read.
-    meter: Box<dyn PowerMeter + Send>,
-    metered: Option<Time>,
     /// When the core wants its next step; now if something has happened.
     step: Option<Time>,
     /// No connection has a deadline before.
@@ -133,11 +136,12 @@ impl Server {
             connected: 0,
             questions: Vec::new(),
             attachments,
+            meter: Some(Box::new(Hwmon::default())),
+            power: None,
+            power_at: now,
             options,
             started: now,
             beat: now,
-            meter: Box::new(Hwmon::default()),
-            metered: None,
             step: None,
             deadline: None,
             unused_since: Some(now),
@@ -147,9 +151,9 @@ impl Server {
         })
     }
 
-    /// Reads what devices draw by this meter, and not by the amdgpu driver's sensors.
+    /// Asks this meter what devices draw, and not the amdgpu driver.
     pub fn set_meter(&mut self, meter: Box<dyn PowerMeter + Send>) {
-        self.meter = meter;
+        self.meter = Some(meter);
     }
 
     /// Serves until it is told to end, or has been unused for long enough. Then every client may run.
@@ -181,8 +185,11 @@ impl Server {
 
     /// Does what is due: decisions first.
     fn tend(&mut self, now: Time) {
-        self.read_meters(now);
+        self.ask_power(now);
         let beats = now >= self.beat && self.has_beats();
+        if beats && self.core.reads_nice() {
+            self.read_nice();
+        }
         if self.step.is_some_and(|at| at <= now) || beats {
             self.step = self.core.step(now);
         }
@@ -202,23 +209,50 @@ impl Server {
         }
     }
 
-    /// When a policy wants to know again what the devices draw.
-    fn next_reading(&self) -> Option<Time> {
-        let every = self.core.reads_power().filter(|_| self.has_beats())?;
-        Some(self.metered.map_or(Time(0), |last| last.after(every)))
-    }
-
-    fn read_meters(&mut self, now: Time) {
-        if self.next_reading().is_none_or(|at| at > now) {
+    /// Has the devices' power read when that is due.
+    fn ask_power(&mut self, now: Time) {
+        let Some(interval) = self.reads_power() else { return };
+        if now < self.power_at {
             return;
         }
-        self.metered = Some(now);
-        for device in self.core.devices() {
-            if let Some(milliwatts) = self.meter.read(device) {
-                self.core.set_power(device, milliwatts, now);
+        self.power_at = now.after(interval);
+        if let Some(meter) = self.meter.take() {
+            let reader = Reader::new(meter).and_then(|reader| {
+                watch(&self.epoll, reader.descriptor(), POWER, EventFlags::IN)?;
+                Ok(reader)
+            });
+            match reader {
+                Ok(reader) => self.power = Some(reader),
+                Err(error) => warn!(%error, "nothing can read what devices draw"),
             }
         }
-        self.step = Some(now);
+        if let Some(reader) = &self.power {
+            reader.ask(self.core.devices());
+        }
+    }
+
+    /// How often a policy wants to know what devices draw; nothing as long as nobody uses one.
+    fn reads_power(&self) -> Option<Duration> {
+        self.core.reads_power().filter(|_| self.core.queues() > 0)
+    }
+
+    fn hear_power(&mut self) {
+        let readings = self.power.as_ref().map(Reader::hear).unwrap_or_default();
+        for (device, milliwatts, at) in readings {
+            self.core.set_power(device, milliwatts, at);
+            self.step = Some(Time(0));
+        }
+    }
+
+    /// Looks up how urgent the clients' processes are on the processor.
+    fn read_nice(&mut self) {
+        let found: Vec<_> =
+            self.core.peers().map(|(client, pages)| (client, peer::nice(pages.pid()))).collect();
+        for (client, nice) in found {
+            if let Some(nice) = nice {
+                self.core.set_nice(client, nice);
+            }
+        }
     }
 
     /// Whether there is anybody to renew a lease for, or to listen to again.
@@ -239,10 +273,8 @@ impl Server {
         if unused.is_some_and(|at| at <= now) {
             return None;
         }
-        let next = [self.step, self.next_reading(), beat, question, self.deadline, unused]
-            .into_iter()
-            .flatten()
-            .min();
+        let power = self.reads_power().map(|_| self.power_at);
+        let next = [self.step, beat, question, self.deadline, unused, power].into_iter().flatten().min();
         Some(next.map(|at| {
             let wait = at.since(now);
             // Less than a second more often than not, and never more than 10.
@@ -255,6 +287,7 @@ impl Server {
             LISTENER => self.accept(),
             STOP => self.stopping = true,
             OUTSIDE => self.hear_attachments(),
+            POWER => self.hear_power(),
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
@@ -409,6 +442,9 @@ impl Server {
         pages.renew(now);
         pages.set_held(self.attachments.holds(pages.pid()));
         let client = self.core.join(Pid(connection.pid), name, pages);
+        if let Some(nice) = peer::nice(Pid(connection.pid)) {
+            self.core.set_nice(client, nice);
+        }
         // It has a permission before it sees its page.
         self.step = self.core.step(now);
         let token = number * KINDS + EVENTFD;

@@ -6,16 +6,19 @@
 
 mod rules;
 
+use policies::registry::Row;
 use policies::{Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::hint::{ProcessHints, QueueHints};
+use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::page::{WANTS_IDLE, WANTS_READY};
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues};
 use protocol::time::Time;
 use stateright::{Checker, Model, Property};
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 const NOW: Time = Time(1_000_000_000);
 
@@ -87,15 +90,26 @@ enum Order {
 }
 
 /// Which client has each queue, on which device and of which priority.
+type Gangs = Vec<(usize, u32, i64)>;
+
 struct Handshake {
-    queues: Vec<(usize, u32, i64)>,
+    policy: &'static Row,
+    queues: Gangs,
+    /// What is said of each queue.
+    hints: Vec<QueueHints>,
     order: Order,
     /// What is decided in each state of the queues: a model asks for the same ones again and again.
     decisions: HashMap<Vec<State>, (Vec<bool>, Vec<u32>)>,
 }
 
 impl Handshake {
-    fn new(queues: Vec<(usize, u32, i64)>, order: Order) -> Self {
+    /// Without hints, under the default policy.
+    fn new(queues: Gangs, order: Order) -> Self {
+        let hints = vec![QueueHints::default(); queues.len()];
+        Self::under(registry::DEFAULT, queues, hints, order)
+    }
+
+    fn under(policy: &'static Row, queues: Gangs, hints: Vec<QueueHints>, order: Order) -> Self {
         let mut all = vec![Vec::new()];
         for _ in &queues {
             let longer = |states: &Vec<State>| {
@@ -103,7 +117,7 @@ impl Handshake {
             };
             all = all.iter().flat_map(longer).collect();
         }
-        let mut model = Self { queues, order, decisions: HashMap::new() };
+        let mut model = Self { policy, queues, hints, order, decisions: HashMap::new() };
         model.decisions = all.into_iter().map(|states| (states.clone(), model.decide(&states))).collect();
         model
     }
@@ -120,7 +134,7 @@ impl Handshake {
                 queue: QueueId(place as u64 + 1),
                 device: DeviceId(device),
                 priority: Priority::try_from(priority).unwrap(),
-                hints: QueueHints::default(),
+                hints: self.hints[place],
                 level: PreemptLevel::Block,
                 activity: match states[place] {
                     State::Ready => Activity::Ready { since: Time(1) },
@@ -142,7 +156,7 @@ impl Handshake {
                 }
             })
             .collect();
-        let mut engine = Engine::new(registry::DEFAULT, Engine::LINGER);
+        let mut engine = Engine::new(self.policy, Engine::LINGER);
         let (permits, wanted) = rules::decide(&mut engine, gangs, NOW, Engine::LINGER);
         (permits.iter().map(|permit| permit.run).collect(), wanted)
     }
@@ -311,6 +325,34 @@ fn in_no_order_is_anybody_overlooked() {
         let checker = Handshake::new(queues, Order::AsItIs).checker().spawn_bfs().join();
         checker.assert_properties();
         println!("{} states", checker.unique_state_count());
+    }
+}
+
+/// Policies that decide by what there is, and remember nothing: the model asks for each decision anew.
+const WITHOUT_MEMORY: [PolicyKind; 5] =
+    [PolicyKind::Hpf, PolicyKind::Hhpf, PolicyKind::Chpf, PolicyKind::Kedf, PolicyKind::Lax];
+
+#[test]
+fn under_no_policy_is_anybody_overlooked() {
+    let priority = |number| Priority::try_from(number).unwrap();
+    let says = |deadline_us, us, lax, critical| QueueHints {
+        deadline_us: NonZeroU64::new(deadline_us),
+        laxity: Some(Laxity { us, lax: priority(lax), critical: priority(critical) }),
+        ..QueueHints::default()
+    };
+    // Everybody is ready since the beginning, a second ago: one is critical already, one is not yet.
+    let (late, early) = (says(3_000_000, 500_000, -5, 7), says(2_000_000, 2_000_000, -9, 9));
+    for policy in WITHOUT_MEMORY.iter().filter_map(|kind| registry::find(*kind)) {
+        for queues in [two(), gang(), chain()] {
+            let mut hints = vec![QueueHints::default(); queues.len()];
+            for said in [[late, early], [early, late]] {
+                hints[..2].copy_from_slice(&said);
+                let model = Handshake::under(policy, queues.clone(), hints.clone(), Order::AsItIs);
+                let checker = model.checker().spawn_bfs().join();
+                let overlooked = checker.discovery("nothing is overlooked");
+                assert!(overlooked.is_none(), "{}: {overlooked:?}", policy.kind);
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod plant;
 pub mod play;
+pub mod shares;
 pub mod trace;
 
 use policies::{Choice, Engine, registry};

@@ -197,7 +197,7 @@ proptest! {
         prop_assert!((1..=3).contains(&config.auto.level));
         prop_assert!(config.auto.utilization <= 100);
         prop_assert!((-256..=255).contains(&config.auto.priority));
-        prop_assert!((100..=100_000).contains(&config.auto.timeslice_us));
+        prop_assert!(config.auto.timeslice_us.is_none_or(|us| (100..=100_000).contains(&us)));
         if let Some((threshold, batch)) = config.auto.launch_config() {
             prop_assert!((1..=threshold).contains(&batch));
         }

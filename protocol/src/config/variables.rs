@@ -115,7 +115,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
         values: "0..100",
         default: "100",
-        meaning: "Share in percent, for UP, PUP and SPUP.",
+        meaning: "Share of the process and of each of its queues in percent, for the policies that divide the device \
+                  by shares.",
         read: |config, value, _| {
             set(number(value, Utilization::RANGE), |share| config.auto.utilization = share)
         },
@@ -124,16 +125,17 @@ pub const VARIABLES: &[Variable] = &[
         name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
         values: "100..100000",
         default: "5000",
-        meaning: "Slice in microseconds, for the policies that take turns.",
+        meaning: "Slice in microseconds, for the policies that take turns; the shortest that anybody asks for counts. \
+                  If it is not set, the slice is the policy's own, 5000 in most.",
         read: |config, value, _| {
-            set(number(value, Timeslice::ENVIRONMENT), |us| config.auto.timeslice_us = us)
+            set(number(value, Timeslice::ENVIRONMENT), |us| config.auto.timeslice_us = Some(us))
         },
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_DEADLINE",
         values: "a whole number >= 1",
         default: "not set",
-        meaning: "Microseconds from ready to the deadline, for KEDF.",
+        meaning: "Microseconds from ready to the deadline, for KEDF and EDF.",
         read: |config, value, _| set(count(value, 1), |us| config.auto.deadline_us = Some(us)),
     },
     Variable {
@@ -147,7 +149,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "XSCHED_AUTO_XQUEUE_LAXITY",
         values: "a whole number >= 0",
         default: "not set",
-        meaning: "Microseconds from ready until a queue turns critical, for LAX.",
+        meaning: "Microseconds from ready until a queue turns critical, for LAX: until then it has priority -255, from \
+                  then on its own.",
         read: |config, value, _| set(count(value, 0), |us| config.auto.laxity_us = Some(us)),
     },
     Variable {

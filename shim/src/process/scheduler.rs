@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use policies::registry::{self, Row};
 use protocol::codes::PreemptLevel;
 use protocol::config::{SchedulerKind, TestMode};
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::time::Time;
 use std::ptr;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub(crate) struct Board {
     line: Line,
     /// Takes queues off the hardware.
     hold: Holder,
+    /// What is said of this process.
+    hints: Mutex<ProcessHints>,
     state: Mutex<Wanted>,
     changed: Condvar,
 }
@@ -81,6 +84,7 @@ impl Board {
             told: AtomicU8::new(NOBODY),
             line: Line::new(),
             hold: Holder::new(),
+            hints: Mutex::new(ProcessHints::default()),
             state: Mutex::new(Wanted::default()),
             changed: Condvar::new(),
         }
@@ -144,6 +148,7 @@ impl Scheduler {
         let config = &process.base.config;
         if config.auto.enabled {
             warn_of_settings(config);
+            *self.board.hints.lock() = config.auto.process_hints();
         }
         match config.scheduler_in_force() {
             SchedulerKind::App => {
@@ -201,7 +206,13 @@ impl Scheduler {
         self.board.hold.end()
     }
 
-    /// A queue came, went, or got another priority or level.
+    /// Changes what is said of this process.
+    pub(crate) fn hint(&self, process: &'static Process, change: impl FnOnce(&mut ProcessHints)) {
+        change(&mut self.board.hints.lock());
+        self.changed(process);
+    }
+
+    /// A queue came, went, or got another priority, level or hint, or the process got one.
     pub(crate) fn changed(&self, _: &'static Process) {
         if self.board.told.load(Ordering::Acquire) != NOBODY {
             self.board.wake();
@@ -227,7 +238,7 @@ fn release(process: &Process, server: bool) {
 }
 
 /// `CLOCK_MONOTONIC`.
-fn now() -> Time {
+pub(crate) fn now() -> Time {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the time that it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
@@ -269,6 +280,7 @@ struct Member {
     /// The device's KFD id.
     device: u32,
     level: PreemptLevel,
+    hints: QueueHints,
     queue: Arc<xqueue::XQueue>,
     desk: &'static Desk,
 }
@@ -279,8 +291,9 @@ fn members(process: &Process) -> Vec<Member> {
     for stream in process.queued.lock().iter() {
         if let (handle @ 1.., Some(queue)) = (stream.handle(), stream.queue()) {
             let device = process.devices.id(stream.hw.device());
-            let (level, queue, desk) = (stream.level(), queue.clone(), stream.desk());
-            members.push(Member { handle, device, level, queue, desk });
+            let (level, hints) = (stream.level(), stream.hints());
+            let (queue, desk) = (queue.clone(), stream.desk());
+            members.push(Member { handle, device, level, hints, queue, desk });
         }
     }
     members

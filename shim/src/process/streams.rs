@@ -11,7 +11,9 @@ use crate::thread::Thread;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
+use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
+use protocol::hint::QueueHints;
 use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -28,6 +30,8 @@ pub(crate) struct Stream {
     handle: AtomicU64,
     /// The preemption level that is asked for.
     level: AtomicI32,
+    /// What is said of its queue, besides its priority; times by this process's clock.
+    hints: Mutex<QueueHints>,
     /// What a server is told of its queue.
     desk: Desk,
 }
@@ -40,7 +44,8 @@ impl Stream {
     fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
-        Box::leak(Box::new(Self { hw, class, queue: OnceLock::new(), handle, level, desk: Desk::new() }))
+        let (queue, hints, desk) = (OnceLock::new(), Mutex::new(QueueHints::default()), Desk::new());
+        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, desk }))
     }
 
     /// The default stream of a device.
@@ -86,7 +91,10 @@ impl Stream {
         let auto = PreemptLevel::from_number(process.base.config.auto.level.into()).unwrap_or_default();
         self.set_level(auto);
         if process.base.config.auto.enabled {
+            self.set_hints(process.base.config.auto.queue_hints());
             self.give_handle(process);
+        } else {
+            self.set_hints(QueueHints::default());
         }
     }
 
@@ -108,6 +116,20 @@ impl Stream {
     /// Asks for a level.
     pub(crate) fn set_level(&self, level: PreemptLevel) {
         self.level.store(level.number(), Ordering::Release);
+    }
+
+    /// What is said of its queue, besides its priority.
+    pub(crate) fn hints(&self) -> QueueHints {
+        *self.hints.lock()
+    }
+
+    /// Changes what is said of its queue.
+    pub(crate) fn hint(&self, change: impl FnOnce(&mut QueueHints)) {
+        change(&mut self.hints.lock());
+    }
+
+    fn set_hints(&self, hints: QueueHints) {
+        *self.hints.lock() = hints;
     }
 
     /// What a server is told of its queue.
@@ -154,6 +176,7 @@ impl Stream {
         if self.handle.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
+        self.set_hints(QueueHints::default());
         let Some(queue) = self.queue() else { return };
         while queue.suspend_count() != 0 {
             queue.resume(xqueue::ResumeFlags::NONE);
@@ -169,6 +192,7 @@ impl Stream {
     /// has destroyed the stream and lets go of what this returns.
     pub(crate) fn end(&'static self, process: &'static Process) -> Option<Pause<'static>> {
         self.handle.store(0, Ordering::Release);
+        self.set_hints(QueueHints::default());
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
         let queue = self.queue()?;
         queue.destroy(false);

@@ -47,9 +47,11 @@ pub(super) struct Member<P> {
     pub wants: u32,
     /// Its agent shall look at its page at the end of this step.
     pub to_wake: bool,
-    /// It has work that the policy suspends, since then.
+    /// It has work and is suspended because others stand in its way, since then.
     pub waits_since: Option<Time>,
-    /// It runs where others wait; the first of them since then.
+    /// It runs where others wait, whatever for.
+    awaited: bool,
+    /// It stands in the way of others; the first of them waits since then.
     awaited_since: Option<Time>,
     /// Others have waited for long enough that it matters what it completes.
     pub progress: Option<Progress>,
@@ -79,6 +81,7 @@ impl<P: Peer> Member<P> {
             wants: 0,
             to_wake: false,
             waits_since: None,
+            awaited: false,
             awaited_since: None,
             progress: None,
             yielded: false,
@@ -155,8 +158,9 @@ impl<P: Peer> Member<P> {
         }
     }
 
-    /// Notes whether others wait where it runs, and since when.
-    pub fn set_awaited(&mut self, since: Option<Time>, now: Time) {
+    /// Notes whether others wait where it runs, and since when they do because somebody stands in their way.
+    pub fn set_awaited(&mut self, awaited: bool, since: Option<Time>, now: Time) {
+        self.awaited = awaited;
         self.awaited_since = since;
         if since.is_none_or(|since| now < since.after(PATIENCE)) {
             self.progress = None;
@@ -166,7 +170,7 @@ impl<P: Peer> Member<P> {
     }
 
     pub fn is_awaited(&self) -> bool {
-        self.awaited_since.is_some()
+        self.awaited
     }
 
     /// Whether it matters what it completes.

@@ -33,13 +33,18 @@ use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::time::Duration;
 
 /// Queues of all clients together. Every step may look at each of them.
 pub const QUEUES: usize = 65_536;
+/// Devices of all clients together. A host has some dozens, partitions included; whoever names more makes them up.
+pub const DEVICES: usize = 256;
 /// How often a step looks anew at what its own writing has changed, before it lets others have their turn.
 const ROUNDS: usize = 4;
 
@@ -93,6 +98,8 @@ pub enum Fault {
     Slot(u32),
     /// The server has [`QUEUES`] queues.
     Full,
+    /// The clients have queues on [`DEVICES`] devices.
+    Devices,
     /// Nobody of this name is connected.
     Client,
 }
@@ -104,6 +111,7 @@ impl fmt::Display for Fault {
             Self::Queue(error) => error.fmt(f),
             Self::Slot(slot) => write!(f, "slot {slot} is taken or not there"),
             Self::Full => write!(f, "the server has {QUEUES} queues and takes no more"),
+            Self::Devices => write!(f, "the clients have queues on {DEVICES} devices, and there are no more"),
             Self::Client => f.write_str("it is not connected"),
         }
     }
@@ -125,6 +133,8 @@ pub struct Core<P> {
     /// The slice that everybody asks for who has not asked for another since, if a person has said so.
     timeslice: Option<Timeslice>,
     devices: Vec<progress::Device>,
+    /// The devices of all queues, each with how many there are.
+    named: BTreeMap<DeviceId, usize>,
 }
 
 impl<P: Peer> Core<P> {
@@ -142,6 +152,7 @@ impl<P: Peer> Core<P> {
             joined: 0,
             timeslice: None,
             devices: Vec::new(),
+            named: BTreeMap::new(),
         }
     }
 
@@ -162,7 +173,10 @@ impl<P: Peer> Core<P> {
     /// A client goes, with everything that was known of it. Returns what it was.
     pub fn leave(&mut self, client: ClientId) -> Option<P> {
         let place = self.find(client)?;
-        gangs(&mut self.status).remove(place);
+        let gang = gangs(&mut self.status).remove(place);
+        for queue in gang.queues.iter() {
+            forget_device(&mut self.named, queue.device);
+        }
         Some(self.members.remove(place).peer)
     }
 
@@ -183,14 +197,23 @@ impl<P: Peer> Core<P> {
                 if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || member.has_slot(slot) {
                     return Err(Fault::Slot(slot));
                 }
+                if self.named.len() >= DEVICES && !self.named.contains_key(&device) {
+                    return Err(Fault::Devices);
+                }
                 let event = Event::QueueCreated { queue, device, priority, level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
+                *self.named.entry(device).or_default() += 1;
                 member.add(queue, slot, level);
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
+                let device =
+                    gang.queues.iter().find(|status| status.queue == queue).map(|status| status.device);
                 gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
                 member.remove(queue);
+                if let Some(device) = device {
+                    forget_device(&mut self.named, device);
+                }
                 Ok(())
             }
             ToServer::Priority { queue, priority } => {
@@ -253,6 +276,18 @@ impl<P: Peer> Core<P> {
         self.engine.set_device_policy(device, None);
     }
 
+    /// Whether a policy goes by the nice values of the clients' processes.
+    pub fn reads_nice(&self) -> bool {
+        self.choices().any(|(_, choice)| choice.row.kind == PolicyKind::Chpf)
+    }
+
+    /// The nice value of a client's process. Counts from the next step on.
+    pub fn set_nice(&mut self, client: ClientId, nice: i8) {
+        if let Some(place) = self.find(client) {
+            gangs(&mut self.status)[place].hints.nice = nice;
+        }
+    }
+
     /// What decides: the policy of all devices, then those of single ones.
     pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
         self.engine.choices()
@@ -260,11 +295,7 @@ impl<P: Peer> Core<P> {
 
     /// The devices on which clients have queues, by their numbers.
     pub fn devices(&self) -> Vec<DeviceId> {
-        let queues = self.gangs().iter().flat_map(|gang| gang.queues.iter());
-        let mut devices: Vec<_> = queues.map(|queue| queue.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+        self.named.keys().copied().collect()
     }
 
     /// Whether the policy decides.
@@ -395,23 +426,27 @@ impl<P: Peer> Core<P> {
             member.decided = operation.permit;
         }
         let wake = decision.wake;
-        let units = self.engine.units();
+        let (units, engine) = (self.engine.units(), &self.engine);
         self.devices.clear();
         self.devices.resize(units.devices().len(), progress::Device::default());
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let waits = self.on && unit.ready && !member.decided.run;
-            member.waits_since = waits.then(|| member.waits_since.unwrap_or(now));
+            // Whoever waits for the policy alone, or together with others of its job, is kept waiting by nobody here.
+            let in_the_way = waits && matches!(member.decided.reason, Reason::Outranked { .. });
+            member.waits_since = in_the_way.then(|| member.waits_since.unwrap_or(now));
             for used in units.uses(unit) {
-                self.devices[used.device].note_waiter(member.waits_since);
+                self.devices[engine.contest(used.device)].note_waiter(waits, member.waits_since);
             }
         }
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+        for (place, (member, unit)) in self.members.iter_mut().zip(units.all()).enumerate() {
             let busy = units.uses(unit).iter().filter(|used| used.busy);
+            let contests = busy.map(|used| engine.contest(used.device));
             let runs = unit.ready && member.decided.run;
-            let awaited = busy.clone().filter_map(|used| self.devices[used.device].waits_since).min();
-            member.set_awaited(awaited.filter(|_| runs), now);
+            let awaited = contests.clone().filter_map(|contest| self.devices[contest].waits_since).min();
+            let wanted = contests.clone().any(|contest| self.devices[contest].is_wanted);
+            member.set_awaited(runs && wanted, awaited.filter(|_| runs), now);
             if runs {
-                busy.for_each(|used| self.devices[used.device].running += 1);
+                contests.for_each(|contest| self.devices[contest].note_runner(place));
             }
         }
         wake
@@ -420,22 +455,30 @@ impl<P: Peer> Core<P> {
     /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
     /// something was missed.
     fn publish_wants(&mut self, now: Time) -> bool {
-        let units = self.engine.units();
-        // Who is alone disturbs nobody and is disturbed by nobody.
+        let (units, engine) = (self.engine.units(), &self.engine);
+        // Who is alone disturbs nobody and is disturbed by nobody, under most policies.
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
+        let alone = rivals == 1 && !wants::alone_matters(engine);
+        let hears_idle = engine.hears_idle();
         let mut missed = false;
         let all = self.members.iter_mut().zip(gangs(&mut self.status)).zip(units.all());
         for ((member, gang), unit) in all {
-            let wants = if !self.on || rivals < 2 {
+            let wants = if !self.on || alone {
                 0
             } else {
                 let ready =
                     wants::ready(unit, units.uses(unit), units.devices(), &gang.queues, now, self.linger);
-                let beside_others = |used: &DeviceUse| {
-                    self.devices[used.device].running > usize::from(used.busy && member.decided.run)
+                let contests = || units.uses(unit).iter().filter(|used| used.busy);
+                let runs_in = |contest| {
+                    member.decided.run && contests().any(|used| engine.contest(used.device) == contest)
                 };
-                let may_fall = wants::may_fall(unit) && any_use(units, unit, beside_others);
-                wants::word(ready, member.is_awaited() || may_fall, member.is_watched())
+                let beside_others = |used: &DeviceUse| {
+                    let contest = engine.contest(used.device);
+                    self.devices[contest].running > usize::from(runs_in(contest))
+                };
+                let may_fall = wants::may_fall(unit, &gang.queues) && any_use(units, unit, beside_others);
+                let idle = member.is_awaited() || may_fall || hears_idle && unit.ready;
+                wants::word(ready, idle, member.is_watched())
             };
             let more = wants & !member.wants;
             if member.wants != wants {
@@ -464,13 +507,24 @@ impl<P: Peer> Core<P> {
                 decided
             };
             // One of those who run there is whom it makes way for.
-            let running = units.uses(unit).iter().map(|used| self.devices[used.device].running).max();
+            let contests = units.uses(unit).iter().map(|used| self.engine.contest(used.device));
+            let running = contests.map(|contest| self.devices[contest].running).max();
             member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
         }
         // After all words are stored: a wake-up takes its time.
         for member in self.members.iter_mut().filter(|member| member.to_wake) {
             member.to_wake = false;
             member.peer.wake();
+        }
+    }
+}
+
+/// One queue less is on a device.
+fn forget_device(named: &mut BTreeMap<DeviceId, usize>, device: DeviceId) {
+    if let Entry::Occupied(mut count) = named.entry(device) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }

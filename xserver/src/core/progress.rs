@@ -2,10 +2,13 @@
 //!
 //! Nothing is watched until somebody has waited for [`PATIENCE`], so that short suspensions cost nothing. From then on
 //! the counts of those in the way are looked at every [`SAMPLE`]. Whoever completed nothing for [`STALL`] is looked up:
-//! a stopped process yields, and is looked up again every [`STALL`]. If everybody who has work on the devices of a
-//! suspended client is stalled, and none of them runs a command of known length, all run together for [`TOGETHER`].
+//! a stopped process yields, and is looked up again every [`STALL`]. If somebody runs on the devices of a suspended
+//! client, everybody who does is stalled, and none of them runs a command of known length, all run together for
+//! [`TOGETHER`]. Whoever is suspended though nobody stands in the way, because the policy withholds the device, calls no
+//! guard.
 
 use super::{Core, Peer, any_use, gangs};
+use policies::DeviceUse;
 use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
@@ -35,20 +38,33 @@ impl Progress {
     }
 }
 
-/// A device in a step.
+/// A device in a step, or all that are competed for as one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Device {
-    /// Since when the first of those who wait on it does.
+    /// Whether anybody waits for it, whatever for.
+    pub is_wanted: bool,
+    /// Since when the first of those waits in whose way others stand.
     pub waits_since: Option<Time>,
     /// How many run and have work there.
     pub running: usize,
+    /// The last that was counted among them.
+    counted: Option<usize>,
     /// Whether somebody who runs there gets on, or may do so unseen.
     moves: bool,
 }
 
 impl Device {
-    pub fn note_waiter(&mut self, since: Option<Time>) {
+    pub fn note_waiter(&mut self, waits: bool, since: Option<Time>) {
+        self.is_wanted |= waits;
         self.waits_since = [self.waits_since, since].into_iter().flatten().min();
+    }
+
+    /// Counts the client at this place, once.
+    pub fn note_runner(&mut self, place: usize) {
+        if self.counted != Some(place) {
+            self.counted = Some(place);
+            self.running += 1;
+        }
     }
 }
 
@@ -105,7 +121,7 @@ impl<P: Peer> Core<P> {
         if due {
             self.guard.sampled = now;
         }
-        let units = self.engine.units();
+        let (units, engine) = (self.engine.units(), &self.engine);
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let busy_until = member.peer.busy_until();
             let Some(progress) = &mut member.progress else { continue };
@@ -118,7 +134,7 @@ impl<P: Peer> Core<P> {
             let known = now < busy_until && now < progress.at.after(BELIEF);
             if known || !progress.is_stalled(now) {
                 for used in units.uses(unit).iter().filter(|used| used.busy) {
-                    self.devices[used.device].moves = true;
+                    self.devices[engine.contest(used.device)].moves = true;
                 }
             }
         }
@@ -127,7 +143,9 @@ impl<P: Peer> Core<P> {
         }
         let stuck = self.members.iter().zip(units.all()).any(|(member, unit)| {
             let long = member.waits_since.is_some_and(|since| now >= since.after(STALL));
-            long && !any_use(units, unit, |used| self.devices[used.device].moves)
+            let device = |used: &DeviceUse| &self.devices[engine.contest(used.device)];
+            long && any_use(units, unit, |used| device(used).running > 0)
+                && !any_use(units, unit, |used| device(used).moves)
         });
         if stuck {
             self.guard.until = Some(now.after(TOGETHER));

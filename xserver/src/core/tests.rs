@@ -1,5 +1,7 @@
 //! The core with clients of which every load and store can be interrupted by a client's own next step.
 
+mod chosen;
+
 use super::*;
 use policies::registry;
 use proptest::collection::vec;
@@ -335,6 +337,26 @@ fn queues_are_bounded_all_together() {
         }
     }
     unreachable!("17 clients can have more");
+}
+
+#[test]
+fn devices_are_bounded_all_together() {
+    let mut stage = Stage::new(Settings::default(), &[&[] as Queues<'_>; 2]);
+    let [one, other] = stage.clients[..] else { unreachable!() };
+    for number in 0..DEVICES as u32 {
+        assert_eq!(stage.core.apply(one, &created(number.into(), number, number, 0)), Ok(()));
+    }
+    let core = &mut stage.core;
+    let new = DEVICES as u32;
+    assert_eq!(core.apply(other, &created(1, 1, new, 0)), Err(Fault::Devices));
+    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(()), "one that is there already");
+    // A device is forgotten with its last queue, and not before.
+    core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(7) }).unwrap();
+    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Err(Fault::Devices));
+    core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(8) }).unwrap();
+    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Ok(()));
+    core.leave(one);
+    assert_eq!(core.devices(), [DeviceId(7), DeviceId(new)]);
 }
 
 #[test]

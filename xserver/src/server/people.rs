@@ -46,6 +46,9 @@ impl Server {
                         Some(device) => info!(pid, "the policy of device {device} is {policy}"),
                     }
                     self.core.set_policy(ruling.device, choice);
+                    if self.core.reads_nice() {
+                        self.read_nice();
+                    }
                     self.step = self.core.step(now);
                     self.answer(connection, &Reply::Done)
                 }

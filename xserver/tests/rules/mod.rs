@@ -17,7 +17,7 @@ pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time, linger: Duration
     let units = engine.units();
     let runs = |client: usize| permits[client].run;
     let on = |unit: &Unit, test: &dyn Fn(usize) -> bool, busy: bool| {
-        units.uses(unit).iter().any(|used| (used.busy || !busy) && test(used.device))
+        units.uses(unit).iter().any(|used| (used.busy || !busy) && test(engine.contest(used.device)))
     };
     let wanted = units.all().iter().enumerate().map(|(client, unit)| {
         let others = || units.all().iter().enumerate().filter(move |other| other.0 != client);
@@ -29,9 +29,11 @@ pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time, linger: Duration
             others().any(|(other, unit)| unit.ready && runs(other) && on(unit, &|used| used == device, true))
         };
         let awaited = unit.ready && runs(client) && on(unit, &waits_on, true);
-        let may_fall = wants::may_fall(unit) && on(unit, &runs_on, false);
-        let ready = wants::ready(unit, units.uses(unit), units.devices(), &gangs[client].queues, now, linger);
-        wants::word(ready, awaited || may_fall, false)
+        let queues = &gangs[client].queues;
+        let may_fall = wants::may_fall(unit, queues) && on(unit, &runs_on, false);
+        let ready = wants::ready(unit, units.uses(unit), units.devices(), queues, now, linger);
+        let counted = engine.hears_idle() && unit.ready;
+        wants::word(ready, awaited || may_fall || counted, false)
     });
     let wanted = wanted.collect();
     (permits, wanted)

@@ -98,7 +98,12 @@ impl Line {
 
     /// The server's clock.
     pub(super) fn now(&self) -> Time {
-        Time(now().0.wrapping_add(self.offset.load(Ordering::Acquire)))
+        self.to_server(now())
+    }
+
+    /// The server's time at a time of this process's.
+    pub(super) fn to_server(&self, mine: Time) -> Time {
+        Time(mine.0.wrapping_add(self.offset.load(Ordering::Acquire)))
     }
 
     /// A queue has its first unfinished command.

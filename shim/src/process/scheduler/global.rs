@@ -25,6 +25,7 @@ use connection::{Failure, Welcome};
 use hal_kfd::prompt;
 use pages::Pages;
 use protocol::codes::PreemptLevel;
+use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
 use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
 use protocol::socket;
@@ -63,6 +64,8 @@ pub(super) struct Client {
     counts: bool,
     /// What the server knows of levels.
     told: (PreemptLevel, String),
+    /// What it knows of this process's hints.
+    told_hints: ProcessHints,
 }
 
 /// Why a connection ended.
@@ -105,6 +108,7 @@ impl Client {
             seats: Seats::default(),
             counts: false,
             told: Default::default(),
+            told_hints: ProcessHints::default(),
         }
     }
 
@@ -180,6 +184,7 @@ impl Client {
         drop((server_page, client_page, eventfd));
         self.seats.forget_announcements();
         self.told = Default::default();
+        self.told_hints = ProcessHints::default();
         let stop = Arc::new(AtomicBool::new(false));
         let listener = begun.and_then(|()| {
             let (domain, board, stop) = (self.domain, self.board.clone(), stop.clone());
@@ -229,6 +234,11 @@ impl Client {
                     let (in_force, how) = found.clone();
                     unsent.extend(ToServer::Preemption { in_force, how }.encode());
                     self.told = found;
+                }
+                let hints = *board.hints.lock();
+                if self.told_hints != hints {
+                    unsent.extend(ToServer::ProcessHints { hints }.encode());
+                    self.told_hints = hints;
                 }
                 let told = board.in_turn(turn, || {
                     if seen.is_none() {

@@ -5,9 +5,9 @@ use crate::process::Process;
 use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
-use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ fn decide(
             queue: QueueId(handle),
             device: DeviceId(member.device),
             priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
-            hints: QueueHints::default(),
+            hints: member.hints,
             level: member.level,
             activity,
             counts: Counts::default(),
@@ -72,7 +72,11 @@ fn decide(
     }
     since.retain(|handle, _| queues.contains_key(handle));
     let Ok(list) = Queues::try_from(statuses) else { return None };
-    let status = Status::Local { pid: Pid(std::process::id()), hints: ProcessHints::default(), queues: list };
+    let mut hints = *board.hints.lock();
+    if engine.policy().kind == PolicyKind::Chpf {
+        hints.nice = nice();
+    }
+    let status = Status::Local { pid: Pid(std::process::id()), hints, queues: list };
     let decision = engine.decide(&status, now);
     board.in_turn(turn, || {
         for operation in decision.operations {
@@ -84,4 +88,11 @@ fn decide(
         }
     });
     decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
+}
+
+/// The nice value of this process, which is its first thread's.
+fn nice() -> i8 {
+    // SAFETY: asks for a number of this process's own; it cannot fail.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
+    i8::try_from(nice).unwrap_or(0)
 }

@@ -5,6 +5,7 @@ use super::pages::Pages;
 use crate::process::scheduler::desk::Desk;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
+use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::message::ToServer;
 use protocol::page::{SLOTS, Slot, activity_word};
@@ -23,6 +24,9 @@ struct Seat {
     device: u32,
     priority: i32,
     level: PreemptLevel,
+    /// What the server knows of its hints, by this process's clock.
+    told: QueueHints,
+    hints: QueueHints,
     queue: Arc<XQueue>,
     desk: &'static Desk,
     announced: bool,
@@ -46,7 +50,7 @@ fn priority(number: i32) -> Priority {
 }
 
 impl Seats {
-    /// Follows what has come, gone, or changed its priority; `tell` sends it to the server.
+    /// Follows what has come, gone, or changed its priority or hints; `tell` sends it to the server.
     pub(super) fn update(
         &mut self,
         members: Vec<Member>,
@@ -65,6 +69,7 @@ impl Seats {
                             tell(&ToServer::Level { queue: QueueId(member.handle), level: seat.level });
                         }
                     }
+                    seat.hints = member.hints;
                     self.seats.insert(member.handle, seat);
                 }
                 None => come.push(member),
@@ -80,18 +85,21 @@ impl Seats {
                 tell(&ToServer::QueueDestroyed { queue: QueueId(handle) });
             }
         }
-        for Member { handle, device, level, queue, desk } in come {
+        for Member { handle, device, level, hints, queue, desk } in come {
             // A queue for which there is no room runs when its process may; only nobody hears of it.
             let Some(slot) = self.take_slot() else { break };
             clear(pages.slot(slot));
             desk.set_slot(Some(pages.slot(slot)));
             let priority = queue.priority();
-            self.seats.insert(handle, Seat { slot, device, priority, level, queue, desk, announced: false });
+            let (announced, told) = (false, QueueHints::default());
+            let seat = Seat { slot, device, priority, level, told, hints, queue, desk, announced };
+            self.seats.insert(handle, seat);
         }
         for (&handle, seat) in &mut self.seats {
             let current = seat.queue.priority();
             if !seat.announced {
                 seat.announced = true;
+                seat.told = QueueHints::default();
                 seat.priority = current;
                 // Before the server hears of it: it finds what it would have been rung for.
                 seat.write_activity(pages.slot(seat.slot), line);
@@ -105,6 +113,12 @@ impl Seats {
             } else if current != seat.priority {
                 seat.priority = current;
                 tell(&ToServer::Priority { queue: QueueId(handle), priority: priority(current) });
+            }
+            if seat.told != seat.hints {
+                seat.told = seat.hints;
+                let arrival = seat.hints.arrival.map(|arrival| line.to_server(arrival));
+                let hints = QueueHints { arrival, ..seat.hints };
+                tell(&ToServer::QueueHints { queue: QueueId(handle), hints });
             }
         }
     }

@@ -9,11 +9,14 @@ use parking_lot::Mutex;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::{ToClient, ToServer};
 use protocol::page::{CLIENT_BYTES, SERVER_BYTES, Slot, WANTS_IDLE, WANTS_READY, activity_of};
 use protocol::status::Activity;
+use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::JoinHandle;
@@ -317,6 +320,8 @@ impl xqueue::HwDevice for Hw {
 }
 
 type Queues = Arc<Mutex<Vec<(u64, Arc<XQueue>, &'static Desk)>>>;
+/// What is said of them.
+type Hints = Arc<Mutex<HashMap<u64, QueueHints>>>;
 
 /// A process as the client sees it, and a server.
 struct Bed {
@@ -324,6 +329,7 @@ struct Bed {
     domain: &'static Domain,
     board: Arc<Board>,
     queues: Queues,
+    hints: Hints,
     agent: Option<JoinHandle<()>>,
     _folder: tempfile::TempDir,
     _alone: parking_lot::MutexGuard<'static, ()>,
@@ -341,14 +347,15 @@ impl Bed {
             xqueue::Config { permission: Permission::limited(), watch: false, ..xqueue::Config::default() };
         let domain: &'static Domain = Box::leak(Box::new(Domain::new(config, board.clone())));
         domain.add_device(xqueue::DeviceId(0), Arc::new(Hw));
-        let queues = Queues::default();
-        let (theirs, listed) = (board.clone(), queues.clone());
+        let (queues, hints) = (Queues::default(), Hints::default());
+        let (theirs, listed, hinted) = (board.clone(), queues.clone(), hints.clone());
         let agent = std::thread::spawn(move || {
             let members = move || {
                 let member = |(handle, queue, desk): &(u64, Arc<XQueue>, &'static Desk)| Member {
                     handle: *handle,
                     device: 42,
                     level: PreemptLevel::Block,
+                    hints: hinted.lock().get(handle).copied().unwrap_or_default(),
                     queue: queue.clone(),
                     desk,
                 };
@@ -356,7 +363,7 @@ impl Bed {
             };
             Client::new(domain, theirs, path, members).run(0);
         });
-        Self { listener, domain, board, queues, agent: Some(agent), _folder: folder, _alone: alone }
+        Self { listener, domain, board, queues, hints, agent: Some(agent), _folder: folder, _alone: alone }
     }
 
     fn queue(&self, handle: u64, priority: i32) -> Arc<XQueue> {
@@ -366,6 +373,13 @@ impl Bed {
         self.queues.lock().push((handle, queue.clone(), desk));
         self.board.wake();
         queue
+    }
+
+    /// Something else is said of a queue, or of the process.
+    fn hint(&self, handle: u64, hints: QueueHints, process: ProcessHints) {
+        self.hints.lock().insert(handle, hints);
+        *self.board.hints.lock() = process;
+        self.board.wake();
     }
 
     fn accept(&self) -> End {
@@ -537,6 +551,38 @@ fn whoever_loses_its_server_runs_and_comes_back() {
     until("suspended again", || !queue.may_run());
     shared.permit(true, true);
     until("and runs again", || queue.may_run());
+}
+
+#[test]
+fn hints_are_told_whole_once_and_to_each_server_anew() {
+    let bed = Bed::new();
+    let _queue = bed.queue(1, 0);
+    let mut end = bed.accept();
+    let shared = end.welcome(Faults::default());
+    assert_eq!(end.next(), created(1, 0, 0));
+    let deadline_us = NonZeroU64::new(900);
+    let at = now().after(Duration::from_secs(1));
+    let hints = QueueHints { deadline_us, arrival: Some(at), preemptible: false, ..QueueHints::default() };
+    let process = ProcessHints { job: NonZeroU64::new(3), ..ProcessHints::default() };
+    bed.hint(1, hints, process);
+    // The server's clock is this one's.
+    let both = [ToServer::QueueHints { queue: QueueId(1), hints }, ToServer::ProcessHints { hints: process }];
+    // One look may see the first without the second.
+    let mut told = vec![end.next(), end.next()];
+    told.sort_by_key(|message| matches!(message, ToServer::ProcessHints { .. }));
+    assert_eq!(told, both);
+    // What has not changed is not told again: the next that comes is another queue.
+    bed.board.wake();
+    let _other = bed.queue(2, 0);
+    assert_eq!(end.next(), created(2, 1, 0));
+    shared.renew();
+    drop(end);
+
+    let mut end = bed.accept();
+    end.welcome(Faults::default());
+    let all: Vec<_> = (0..4).map(|_| end.next()).collect();
+    let [first, hinted] = both;
+    assert_eq!(all, [created(1, 0, 0), first, created(2, 1, 0), hinted]);
 }
 
 /// The numbers of this process's descriptors that lie where the client keeps its own.

@@ -1,0 +1,386 @@
+//! CREDIT: weights, caps, and a boost for those who wake up.
+//!
+//! # The rule
+//! Once in each period the device time of the period is handed out as credit, by utilization, to those that had work in it;
+//! what somebody cannot keep, because it has more than two periods' worth (and 1 ms) already, goes to the others. What a
+//! unit runs is taken off. On each device one runs at a time: first those that were boosted, then those that have
+//! credit, then those that have used up theirs, and those of utilization 0 last. Among equals turns go round, `slice-us`
+//! for the highest utilization there and less in proportion for the others (0.5 ms at least). One that used up its credit
+//! counts as having some again from 0.5 ms on, so that it is worth switching to it.
+//!
+//! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli hint --pid PID
+//! -u UTIL`).
+//!
+//! Who wakes up and has credit is boosted: it interrupts whoever runs, for `boost-us` of device time at most or until its
+//! credit is used up. Boosted time costs credit like any other, so those who wake up often get no more than their part by
+//! it, and the others theirs: what one boosted unit can take from them at once is two periods' worth of its own part.
+//!
+//! With `cap` 1 a unit gets at most its utilization in percent of each period, also while nobody else wants the device:
+//! then it is withheld until the next period. Utilization 0 counts as 1 percent there, because nothing is for ever.
+//!
+//! A unit with credit waits at most for one turn of each of the others that have some, and for those that are boosted.
+//! Without credit it waits for the next period that gives it 0.5 ms, and then like that.
+//!
+//! # What is different
+//! What a late decision lets somebody run too much is taken off its credit (down to two periods), and time that nobody else
+//! wanted is handed out again to whoever used it. So the parts of units that always have work are exact. What work in
+//! flight runs on into the next turn is not seen: per turn that time goes from one to the other.
+//!
+//! # Several devices
+//! A process has one credit for all its devices: what the scarcest of them allows; what that leaves over on the others goes
+//! to those that are there, by their utilizations. It needs to be first on all its devices to run, and others use them
+//! meanwhile.
+//!
+//! # Parameters, wake-ups
+//! A decision comes at the end of each turn, each boost and each period while somebody else waits or is withheld.
+
+use crate::fair::utilization;
+use crate::ledger::Ledger;
+use crate::parameter::{Parameter, Values};
+use crate::policy::{Input, Policy, Standing};
+use crate::runtime::{busy, earlier, part};
+use crate::turns::{GRAIN, SHORTEST, nanos};
+use crate::unit::{Unit, Units};
+use protocol::operation::{Bar, Merit};
+use protocol::time::Time;
+use std::time::Duration;
+
+const PERIOD: Parameter = Parameter {
+    name: "period-ms",
+    meaning: "how often credit is handed out",
+    range: (1.0, 1_000.0),
+    default: 30.0,
+};
+const SLICE: Parameter = Parameter {
+    name: "slice-us",
+    meaning: "how long a turn of the unit with the highest utilization is",
+    range: (100.0, 100_000.0),
+    default: 5_000.0,
+};
+const BOOST: Parameter = Parameter {
+    name: "boost-us",
+    meaning: "how long one that wakes up and has credit goes before the others; 0: not at all",
+    range: (0.0, 100_000.0),
+    default: 2_000.0,
+};
+const CAP: Parameter = Parameter {
+    name: "cap",
+    meaning: "1: nobody gets more of a device than its utilization in percent; 0: only while others want it",
+    range: (0.0, 1.0),
+    default: 0.0,
+};
+
+/// What can be set.
+pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE, BOOST, CAP];
+
+/// What anybody may keep of credit, in nanoseconds, however small its part is: more than it takes to have a turn.
+const KEEPS: i64 = 1_000_000;
+
+/// How often what somebody cannot keep is handed on to the others, in one period.
+const ROUNDS: usize = 4;
+
+/// In which order they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Class {
+    Boosted,
+    HasCredit,
+    #[default]
+    UsedUp,
+    /// Utilization 0.
+    Last,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    weight: u64,
+    credit: i64,
+    /// What it may keep of that.
+    most: i64,
+    class: Class,
+    /// What is left of its boost and of its turn.
+    boost: i64,
+    left: i64,
+    begun: bool,
+    /// Its place among equals, smaller first.
+    line: u64,
+    /// It had work at the last decision; it had some in this period; it has had some before.
+    ready: bool,
+    touched: bool,
+    known: bool,
+    /// What is left to it in this period, under a cap.
+    allowance: i64,
+    barred: bool,
+    /// In the handing out of a period: it has all that it can keep.
+    full: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    /// The largest weight of those with work.
+    heaviest: u64,
+    /// How many would be disturbed by each other here.
+    rivals: u32,
+    claimed: bool,
+    /// What there is to hand out, and was before the round; the weights of those who take part in that, or of those with
+    /// work.
+    pool: i64,
+    before: i64,
+    sum: u64,
+}
+
+/// Weights, caps and a boost; see the head of this file.
+#[derive(Debug, Default)]
+pub struct Credit {
+    accounts: Ledger<Account>,
+    period: Duration,
+    slice: i64,
+    boost: i64,
+    capped: bool,
+    /// When the period ends.
+    end: Option<Time>,
+    lines: u64,
+    cells: Vec<Cell>,
+    order: Vec<(Class, u64, usize)>,
+}
+
+impl Policy for Credit {
+    fn configure(&mut self, values: &Values) {
+        let micros = |parameter: Parameter| nanos(Duration::from_secs_f64(values.get(parameter.name) / 1e6));
+        self.period = Duration::from_secs_f64(values.get(PERIOD.name) / 1e3);
+        self.slice = micros(SLICE);
+        self.boost = micros(BOOST);
+        self.capped = values.get(CAP.name) >= 0.5;
+    }
+
+    /// Under a cap counts what a unit runs also while nobody waits for it.
+    fn hears_idle(&self) -> bool {
+        self.capped
+    }
+
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let units = input.units;
+        self.cells.clear();
+        self.cells.resize(units.devices().len(), Cell::default());
+        let accounts = self.accounts.align(units.all());
+        for (place, unit) in input.members() {
+            accounts[place].charge(units, unit);
+        }
+        let end = self.end.unwrap_or(Time(0));
+        if end <= input.now {
+            let period = nanos(self.period);
+            let missed = (nanos(input.now.since(end)) / period).saturating_add(1);
+            // The first one begins now.
+            let fresh = self.end.is_none();
+            self.end = Some(if fresh {
+                input.now.after(self.period)
+            } else {
+                end.after(Duration::from_nanos(period.saturating_mul(missed).unsigned_abs()))
+            });
+            if !fresh {
+                self.hand_out(input, period.saturating_mul(missed));
+            }
+        }
+        self.enter(input);
+        self.sort(input);
+        self.walk(input, standings)
+    }
+}
+
+impl Credit {
+    /// Hands out the device time that has passed, to those that had work in it.
+    fn hand_out(&mut self, input: Input<'_>, time: i64) {
+        let units = input.units;
+        let accounts = self.accounts.align(units.all());
+        let period = nanos(self.period);
+        self.cells.iter_mut().for_each(|cell| cell.pool = time);
+        for (place, _) in input.members() {
+            let account = &mut accounts[place];
+            account.full = !account.touched || account.weight == 0;
+            account.touched = account.ready;
+            if self.capped {
+                let part = account.cap(period);
+                account.allowance = account.allowance.saturating_add(account.cap(time)).clamp(-period, part);
+            }
+        }
+        for round in 0..ROUNDS {
+            self.cells.iter_mut().for_each(|cell| cell.sum = 0);
+            for (place, unit) in input.members().filter(|(place, _)| !accounts[*place].full) {
+                wanted(units, unit).for_each(|device| self.cells[device].sum += accounts[place].weight);
+            }
+            // All are given their parts of what there was before the round.
+            self.cells.iter_mut().for_each(|cell| cell.before = cell.pool);
+            let mut given = 0;
+            for (place, unit) in input.members() {
+                let account = &mut accounts[place];
+                if account.full {
+                    continue;
+                }
+                let (weight, cells) = (account.weight, &self.cells);
+                let share = wanted(units, unit)
+                    .map(|device| part(cells[device].before, weight, cells[device].sum))
+                    .min()
+                    .unwrap_or(0);
+                if round == 0 {
+                    let worth = wanted(units, unit)
+                        .map(|device| part(period, weight, cells[device].sum))
+                        .min()
+                        .unwrap_or(0);
+                    account.most = worth.saturating_mul(2).saturating_add(KEEPS);
+                }
+                let room = account.most.saturating_sub(account.credit).max(0);
+                let gets = share.min(room);
+                account.full = gets == room;
+                account.credit = account.credit.saturating_add(gets);
+                given += gets;
+                wanted(units, unit).for_each(|device| self.cells[device].pool -= gets);
+            }
+            if given < 1_000 {
+                break;
+            }
+        }
+        for (place, _) in input.members() {
+            accounts[place].credit = accounts[place].credit.max(-2 * period);
+        }
+    }
+
+    /// Notes who has come, gone or woken up, and who is in which class.
+    fn enter(&mut self, input: Input<'_>) {
+        let units = input.units;
+        let accounts = self.accounts.align(units.all());
+        self.cells.iter_mut().for_each(|cell| cell.sum = 0);
+        for (place, unit) in input.members() {
+            for used in busy(units, unit) {
+                let cell = &mut self.cells[used.device];
+                cell.heaviest = cell.heaviest.max(accounts[place].weight);
+                cell.sum += accounts[place].weight;
+            }
+        }
+        let period = nanos(self.period);
+        for (place, unit) in input.members() {
+            let account = &mut accounts[place];
+            if unit.ready && !account.known {
+                let parts =
+                    busy(units, unit).map(|used| part(period, account.weight, self.cells[used.device].sum));
+                account.credit = parts.min().unwrap_or(0);
+                account.most = account.credit.saturating_mul(2).saturating_add(KEEPS);
+                account.allowance = account.cap(period);
+            } else if unit.ready && !account.ready && account.credit > GRAIN {
+                account.boost = self.boost;
+            }
+            if unit.ready && !account.ready {
+                self.lines += 1;
+                account.line = self.lines;
+                account.begun = false;
+            }
+            account.known |= unit.ready;
+            account.ready = unit.ready;
+            account.touched |= unit.ready;
+            account.barred =
+                self.capped && account.weight < 100 && account.known && account.allowance <= GRAIN;
+            account.classify(if unit.ready { account.boost } else { self.boost });
+            if account.begun && account.left <= GRAIN {
+                self.lines += 1;
+                (account.begun, account.line) = (false, self.lines);
+            }
+            if unit.ready && !account.barred {
+                units.uses(unit).iter().for_each(|used| self.cells[used.device].rivals += 1);
+            }
+        }
+    }
+
+    fn sort(&mut self, input: Input<'_>) {
+        let accounts = self.accounts.align(input.units.all());
+        self.order.clear();
+        self.order.extend(input.members().map(|(place, unit)| {
+            let account = &accounts[place];
+            (account.class, if unit.ready { account.line } else { u64::MAX }, place)
+        }));
+        self.order.sort_unstable();
+    }
+
+    /// Ranks them, finds out, as the engine will, who runs, and begins their turns. Returns when something of that ends.
+    fn walk(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        let units = input.units;
+        let accounts = self.accounts.align(units.all());
+        let mut wake = None;
+        for (rank, &(.., place)) in (0i64..).zip(&self.order) {
+            let unit = &units.all()[place];
+            let account = &mut accounts[place];
+            standings[place] = Standing::new(-rank, Merit::Credit(account.credit / 1_000));
+            if account.barred {
+                let percent = account.weight.max(1) as u32;
+                standings[place].bar = Some(Bar::Share { percent });
+                wake = earlier(wake, self.end.filter(|_| unit.ready));
+                continue;
+            }
+            let uses = units.uses(unit);
+            let rivals = unit.ready && uses.iter().any(|used| self.cells[used.device].rivals > 1);
+            if rivals {
+                wake = earlier(wake, self.end);
+            }
+            if !unit.ready || uses.iter().any(|used| self.cells[used.device].claimed) {
+                continue;
+            }
+            if !account.begun {
+                account.begun = true;
+                let heaviest = busy(units, unit).map(|used| self.cells[used.device].heaviest).max();
+                let slice = part(self.slice, account.weight.max(1), heaviest.unwrap_or(0).max(1));
+                account.left = slice.clamp(self.slice.min(SHORTEST as i64), self.slice);
+            }
+            standings[place].merit = Merit::Turn(account.left / 1_000);
+            busy(units, unit).for_each(|used| self.cells[used.device].claimed = true);
+            let end = [
+                rivals.then(|| account.left.min(account.credit_left())),
+                (self.capped && account.weight < 100).then_some(account.allowance),
+            ];
+            if let Some(end) = end.into_iter().flatten().min() {
+                // Somebody else's decision may keep it from running: then nothing of that gets less.
+                let least = if unit.running { GRAIN } else { self.slice.min(SHORTEST as i64) };
+                let end = Duration::from_nanos(end.max(least).unsigned_abs());
+                wake = earlier(wake, Some(input.now.after(end)));
+            }
+        }
+        wake
+    }
+}
+
+impl Account {
+    /// Enters what it has run.
+    fn charge(&mut self, units: &Units, unit: &Unit) {
+        let ran = nanos(unit.ran);
+        self.weight = utilization(units, unit);
+        for account in [&mut self.credit, &mut self.boost, &mut self.left, &mut self.allowance] {
+            *account = account.saturating_sub(ran);
+        }
+    }
+
+    fn classify(&mut self, boost: i64) {
+        self.class = match self.class {
+            _ if self.weight == 0 => Class::Last,
+            _ if boost > GRAIN && self.credit > GRAIN => Class::Boosted,
+            Class::Boosted | Class::HasCredit if self.credit > GRAIN => Class::HasCredit,
+            _ if self.credit >= SHORTEST as i64 => Class::HasCredit,
+            _ => Class::UsedUp,
+        };
+    }
+
+    /// How long it may run before its class changes.
+    fn credit_left(&self) -> i64 {
+        match self.class {
+            Class::Boosted => self.boost.min(self.credit),
+            Class::HasCredit => self.credit,
+            Class::UsedUp | Class::Last => i64::MAX,
+        }
+    }
+
+    /// What it may have of this time under a cap.
+    fn cap(&self, time: i64) -> i64 {
+        part(time, self.weight.max(1), 100)
+    }
+}
+
+/// The devices on which a unit takes part in the handing out: where it has work, or while it has none all of its own.
+fn wanted(units: &Units, unit: &Unit) -> impl Iterator<Item = usize> + Clone {
+    let ready = unit.ready;
+    units.uses(unit).iter().filter(move |used| used.busy || !ready).map(|used| used.device)
+}

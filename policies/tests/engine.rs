@@ -1,0 +1,342 @@
+//! What the engine makes of ranks, by policies that say what the test wants.
+
+mod common;
+
+use common::play::MS;
+use common::{gang, global, queue};
+use policies::registry::Row;
+use policies::{Choice, Engine, Input, Policy, Scope, Standing, Unit};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::ids::DeviceId;
+use protocol::operation::{Bar, Merit, Operation, Reason};
+use protocol::policy::PolicyKind;
+use protocol::status::{Activity, Gang, QueueStatus, Status};
+use protocol::time::Time;
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+type Script = Box<dyn Fn(usize, &Unit) -> Standing>;
+
+thread_local! {
+    /// What the two policies say.
+    static SCRIPTS: [RefCell<Option<Script>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
+    static SCOPE: Cell<Scope> = const { Cell::new(Scope::Device) };
+    /// What the first unit had and waits for, as the last decision was told.
+    static FIRST: Cell<(u64, Option<Time>)> = const { Cell::new((0, None)) };
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Scripted(usize);
+
+impl Policy for Scripted {
+    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        if let Some(unit) = input.units.all().first() {
+            FIRST.set((u64::try_from(unit.ran.as_nanos()).unwrap(), unit.waits_since));
+        }
+        for (place, unit) in input.members() {
+            SCRIPTS.with(|scripts| {
+                if let Some(script) = &*scripts[self.0].borrow() {
+                    standings[place] = script(place, unit);
+                }
+            });
+        }
+        None
+    }
+
+    fn scope(&self) -> Scope {
+        SCOPE.get()
+    }
+}
+
+const fn row(kind: PolicyKind, goes_by_priority: bool, new: fn() -> Box<dyn Policy>) -> Row {
+    let (description, advice, parameters) = ("", "", &[]);
+    Row { kind, description, advice, parameters, goes_by_priority, conserves_work: true, new }
+}
+
+static ONE: Row = row(PolicyKind::Hpf, true, || Box::new(Scripted(0)));
+static OTHER: Row = row(PolicyKind::Edf, true, || Box::new(Scripted(1)));
+static SHARES: Row = row(PolicyKind::Fair, false, || Box::new(Scripted(0)));
+
+fn say(policy: usize, script: impl Fn(usize, &Unit) -> Standing + 'static) {
+    SCRIPTS.with(|scripts| *scripts[policy].borrow_mut() = Some(Box::new(script)));
+}
+
+fn rank(rank: i64) -> Standing {
+    Standing::new(rank, Merit::Class(rank))
+}
+
+/// All by these ranks.
+fn say_ranks(policy: usize, ranks: &[i64]) {
+    let ranks = ranks.to_vec();
+    say(policy, move |place, _| rank(ranks[place]));
+}
+
+fn engine(linger: Duration) -> Engine {
+    Engine::new(&ONE, linger)
+}
+
+/// One policy for all devices but the second.
+fn two_policies() -> Engine {
+    let mut engine = engine(Duration::ZERO);
+    engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
+    engine
+}
+
+fn runs(operations: &[Operation]) -> Vec<bool> {
+    operations.iter().map(|operation| operation.permit.run).collect()
+}
+
+/// Gangs with work on these devices.
+fn busy(devices: &[&[u32]]) -> Vec<Gang> {
+    let one = |(client, devices): (u64, &&[u32])| {
+        gang(client, (1..).zip(*devices).map(|(name, &device)| queue(name, device, 0, true)).collect())
+    };
+    (1..).zip(devices).map(one).collect()
+}
+
+fn doing(queue: QueueStatus, activity: Activity) -> QueueStatus {
+    QueueStatus { activity, ..queue }
+}
+
+fn ready(at: u64) -> Activity {
+    Activity::Ready { since: Time(at) }
+}
+
+fn idle(at: u64) -> Activity {
+    Activity::Idle { since: Some(Time(at)) }
+}
+
+/// A unit whose queues do this.
+fn unit(activities: &[Activity]) -> Status {
+    let queues = (1..).zip(activities).map(|(name, activity)| doing(queue(name, 1, 0, false), *activity));
+    global(vec![gang(1, queues.collect())])
+}
+
+/// What the unit is charged for over these decisions, each with its time.
+fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
+    say_ranks(0, &[0]);
+    let mut engine = engine(linger);
+    let one = |(status, now): &(Status, u64)| {
+        engine.decide(status, Time(*now));
+        FIRST.get().0
+    };
+    decisions.iter().map(one).sum()
+}
+
+#[test]
+fn work_and_what_lingers_behind_it_are_charged() {
+    let idle_at = 6 * MS;
+    let decisions = [
+        (unit(&[ready(MS)]), MS),
+        (unit(&[idle(idle_at)]), idle_at + 10_000),
+        (unit(&[idle(idle_at)]), idle_at + MS),
+    ];
+    assert_eq!(charged(Engine::LINGER, &decisions), 5 * MS + 200_000);
+    assert_eq!(charged(Duration::ZERO, &decisions), 5 * MS);
+}
+
+#[test]
+fn streams_that_overlap_are_charged_once() {
+    let never = Activity::Idle { since: None };
+    let decisions = [(unit(&[ready(MS), never]), MS), (unit(&[idle(10 * MS), ready(9 * MS)]), 10 * MS)];
+    assert_eq!(charged(Duration::ZERO, &decisions), 9 * MS);
+}
+
+#[test]
+fn a_program_that_synchronizes_often_is_charged_for_its_time() {
+    let decisions: Vec<_> = (0..10)
+        .map(|number| {
+            let now = MS + number * 10_500_000;
+            (unit(&[ready(now - now % MS)]), now)
+        })
+        .collect();
+    assert_eq!(charged(Engine::LINGER, &decisions), 9 * 10_500_000);
+}
+
+#[test]
+fn short_work_that_nobody_saw_is_not_charged_for_the_time_before() {
+    let decisions = [(unit(&[idle(MS)]), 2 * MS), (unit(&[idle(100 * MS)]), 100 * MS)];
+    assert_eq!(charged(Duration::ZERO, &decisions), 0);
+    let decisions = [(unit(&[idle(MS)]), 2 * MS), (unit(&[ready(99 * MS)]), 100 * MS)];
+    assert_eq!(charged(Duration::ZERO, &decisions), MS);
+}
+
+#[test]
+fn asked_twice_at_one_time_nothing_is_charged_twice() {
+    let at = |now| (unit(&[ready(MS)]), now);
+    assert_eq!(charged(Duration::ZERO, &[at(MS), at(3 * MS), at(3 * MS), at(2 * MS), at(4 * MS)]), 3 * MS);
+}
+
+#[test]
+fn who_waits_knows_since_when() {
+    say_ranks(0, &[0, 5]);
+    let mut engine = engine(Duration::ZERO);
+    let status = global(busy(&[&[1], &[1]]));
+    for now in [MS, 2 * MS, 3 * MS] {
+        engine.decide(&status, Time(now));
+    }
+    assert_eq!(FIRST.get().1, Some(Time(MS)));
+    engine.forget_decision();
+    engine.decide(&status, Time(4 * MS));
+    assert_eq!(FIRST.get().1, None);
+}
+
+#[test]
+fn equals_of_one_policy_are_compared_by_the_other_as_well() {
+    say_ranks(0, &[5, 5]);
+    say_ranks(1, &[1, 5]);
+    let status = global(busy(&[&[1, 2], &[1, 2]]));
+    assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), [false, true]);
+}
+
+#[test]
+fn a_job_is_one_policys() {
+    let script = |place: usize, unit: &Unit| {
+        let job = unit.process.job.map(NonZeroU64::get);
+        Standing { job, ..rank([9, 1, 5][place]) }
+    };
+    say(0, script);
+    say(1, script);
+    let mut gangs = busy(&[&[1], &[2], &[2]]);
+    for gang in &mut gangs[..2] {
+        gang.hints.job = NonZeroU64::new(7);
+    }
+    assert_eq!(runs(two_policies().decide(&global(gangs), Time(MS)).operations), [true, false, true]);
+}
+
+#[test]
+fn a_job_has_the_rank_of_its_highest_member_everywhere() {
+    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
+    let status = global(busy(&[&[1], &[2], &[2]]));
+    assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true, false]);
+}
+
+#[test]
+fn a_job_waits_for_each_of_its_members() {
+    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
+    let status = global(busy(&[&[1], &[2], &[2]]));
+    let mut engine = engine(Duration::ZERO);
+    let operations = engine.decide(&status, Time(MS)).operations;
+    assert_eq!(runs(operations), [false, false, true]);
+    assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
+    assert!(matches!(operations[1].permit.reason, Reason::Outranked { .. }));
+}
+
+#[test]
+fn a_turn_for_one_that_starves_is_one_for_its_job() {
+    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
+    let mut engine = engine(Duration::ZERO);
+    engine.set_starvation(Some(Duration::from_millis(100)));
+    let status = global(busy(&[&[1], &[2], &[2], &[1]]));
+    engine.decide(&status, Time(MS));
+    assert_eq!(runs(engine.decide(&status, Time(101 * MS)).operations), [true, true, false, false]);
+}
+
+#[test]
+fn a_member_of_a_job_is_limited() {
+    say(0, |place, _| {
+        let own = [5, 5, 9][place];
+        Standing { job: (place < 2).then_some(7), range: Some((own, own)), ..rank(own) }
+    });
+    let mut status = busy(&[&[1], &[2]]);
+    status.push(gang(3, vec![queue(1, 2, 0, false)]));
+    let operations = engine(Duration::ZERO).decide(&global(status), Time(MS)).operations.to_vec();
+    assert!(operations[0].permit.run && operations[0].permit.limit);
+}
+
+#[test]
+fn a_turn_for_one_that_starves_waits_until_the_device_is_not_withheld() {
+    let mut engine = engine(Duration::ZERO);
+    engine.set_starvation(Some(Duration::from_millis(100)));
+    let status = global(busy(&[&[1], &[1]]));
+    let fed = (10..2_000u64).filter(|ms| {
+        // In the second half of each 20 ms it is withheld, else outranked.
+        let barred = ms % 20 >= 10;
+        say(0, move |place, _| {
+            let bar = (place == 0 && barred).then_some(Bar::Share { percent: 50 });
+            Standing { bar, ..rank([0, 5][place]) }
+        });
+        let decision = engine.decide(&status, Time(ms * MS));
+        assert!(decision.wake.is_none_or(|wake| wake > Time(ms * MS)));
+        decision.operations[0].permit.run
+    });
+    assert!(fed.count() >= 100);
+}
+
+#[test]
+fn only_under_policies_that_go_by_priority_somebody_starves() {
+    say_ranks(0, &[0, 5]);
+    let mut engine = Engine::new(&SHARES, Duration::ZERO);
+    engine.set_starvation(Some(Duration::from_millis(100)));
+    let status = global(busy(&[&[1], &[1]]));
+    for ms in 1..500 {
+        assert!(!engine.decide(&status, Time(ms * MS)).operations[0].permit.run);
+    }
+}
+
+#[test]
+fn a_reservation_is_for_the_devices_of_its_policy() {
+    let mut gangs = vec![gang(1, vec![queue(1, 1, 0, false), queue(2, 2, 0, false)])];
+    gangs.extend(busy(&[&[9], &[1], &[2]]).split_off(1));
+    let status = global(gangs);
+    for (reserving, expected) in [(0, [true, false, true]), (1, [true, true, false])] {
+        for policy in 0..2 {
+            say(policy, move |place, _| Standing {
+                reserves: place == 0 && policy == reserving,
+                ..rank([9, 1, 1][place])
+            });
+        }
+        assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), expected);
+    }
+    say_ranks(0, &[9, 1, 1]);
+    say_ranks(1, &[9, 1, 1]);
+    assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), [true, true, true]);
+}
+
+#[test]
+fn all_devices_can_count_as_one() {
+    say_ranks(0, &[1, 5]);
+    let status = global(busy(&[&[1], &[2]]));
+    assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true]);
+    SCOPE.set(Scope::Devices);
+    assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [false, true]);
+    SCOPE.set(Scope::Device);
+}
+
+proptest! {
+    #[test]
+    fn a_lower_one_runs_beside_a_higher_one_only_by_a_chain(
+        units in vec((1u32..8, 0i64..4, 0i64..4), 2..6),
+    ) {
+        // Devices 1 and 3 under one policy, 2 under the other.
+        let devices = |mask: u32| (1..4u32).filter(move |device| mask >> (device - 1) & 1 == 1);
+        say_ranks(0, &units.iter().map(|unit| unit.1).collect::<Vec<_>>());
+        say_ranks(1, &units.iter().map(|unit| unit.2).collect::<Vec<_>>());
+        let lists: Vec<Vec<u32>> = units.iter().map(|unit| devices(unit.0).collect()).collect();
+        let status = global(busy(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        let runs = runs(two_policies().decide(&status, Time(MS)).operations);
+        let rank = |unit: usize, device: u32| if device == 2 { units[unit].2 } else { units[unit].1 };
+        let shared = |one: usize, other: usize| devices(units[one].0 & units[other].0);
+        let disturbs = |low: usize, high: usize| shared(low, high).any(|device| rank(low, device) < rank(high, device));
+        let spans = |unit: usize| units[unit].0 & 2 != 0 && units[unit].0 & 5 != 0;
+        for low in 0..units.len() {
+            for high in 0..units.len() {
+                if !(runs[low] && runs[high] && disturbs(low, high)) {
+                    continue;
+                }
+                // One of them was held up by a third that does not run now.
+                let displaced = (0..units.len()).any(|third| {
+                    !runs[third] && [low, high].iter().any(|&unit| disturbs(unit, third))
+                });
+                prop_assert!(displaced && (spans(low) || spans(high)), "{units:?} {runs:?}");
+            }
+        }
+        // Nothing stands still: whoever waits is outranked by one that runs.
+        for waiting in (0..units.len()).filter(|&unit| !runs[unit]) {
+            prop_assert!((0..units.len()).any(|other| runs[other] && disturbs(waiting, other)), "{units:?} {runs:?}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The workloads that are built in. They are files like those that users write: `xbench policy-sim --show NAME` prints one.
+
+/// Name and text of each, in the order in which they are listed.
+pub const WORKLOADS: &[(&str, &str)] = &[
+    ("mm1", include_str!("../../workloads/mm1.toml")),
+    ("mg1", include_str!("../../workloads/mg1.toml")),
+    ("disb-a", include_str!("../../workloads/disb-a.toml")),
+    ("disb-b", include_str!("../../workloads/disb-b.toml")),
+    ("disb-c", include_str!("../../workloads/disb-c.toml")),
+    ("disb-d", include_str!("../../workloads/disb-d.toml")),
+    ("disb-e", include_str!("../../workloads/disb-e.toml")),
+    ("test3", include_str!("../../workloads/test3.toml")),
+    ("test4", include_str!("../../workloads/test4.toml")),
+    ("two-models", include_str!("../../workloads/two-models.toml")),
+    ("bursts", include_str!("../../workloads/bursts.toml")),
+    ("three-priorities", include_str!("../../workloads/three-priorities.toml")),
+    ("shares-75-25", include_str!("../../workloads/shares-75-25.toml")),
+    ("many", include_str!("../../workloads/many.toml")),
+];
+
+/// The text of the workload with this name.
+pub fn find(name: &str) -> Option<&'static str> {
+    WORKLOADS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::Case;
+    use super::*;
+
+    #[test]
+    fn each_is_a_workload_that_says_what_it_shows() {
+        for (name, _) in WORKLOADS {
+            let case = Case::load(name).unwrap();
+            assert!(!case.workload.about.is_empty() && !case.workload.about.contains('\n'), "{name}");
+            assert!(case.instances().len() > 1, "{name}");
+        }
+        let error = Case::load("mm2").unwrap_err().to_string();
+        assert!(error.starts_with("no workload \"mm2\", nor such a file (built in are mm1, "), "{error}");
+    }
+}

@@ -1,0 +1,264 @@
+//! `xbench policy-sim`: what a policy makes of a workload, in simulated time.
+//!
+//! A discrete-event simulation of programs, devices and the scheduler, in which the policies themselves decide: the
+//! crate `policies`, as the server and the preloaded library use it. Everything else is modelled (`docs/policy-sim.md`).
+//! It reads no clock and calls no mathematics of the machine, so that the same seed gives the same bytes everywhere.
+//!
+//! # Rooms
+//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `random`, `span`,
+//! `arrivals`, `request` what is drawn · `hints` what clients tell policies · `events` what happens when · `device` kernels on a device · `scheduler` the way to
+//! the policies · `simulation` all of it together · `figures`, `plot` what it comes to.
+
+mod arrivals;
+mod builtin;
+mod case;
+mod device;
+mod events;
+mod figures;
+mod hints;
+mod plot;
+mod random;
+mod request;
+mod scheduler;
+mod simulation;
+mod span;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod theory;
+
+pub use arrivals::Arrivals;
+pub use builtin::WORKLOADS;
+pub use case::{Case, Instance};
+pub use device::DeviceTimes;
+pub use figures::{ClientFigures, DeviceFigures, Figures, Latency, PolicyFigures};
+pub use hints::{Announce, Hints, Laxity, Process};
+pub use random::{Purpose, Random};
+pub use scheduler::{Policy, Scope};
+pub use simulation::{ClientRun, Run, Setting};
+pub use span::Span;
+pub use workload::{Client, Dispatch, MOST_SECONDS, Model, QueueOn, RequestKind, Workload};
+
+use crate::WrongInput;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum, value_parser};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Options of `xbench policy-sim`.
+#[derive(Debug, Clone, Args)]
+pub struct PolicySimArgs {
+    /// A built-in workload (--list), or a TOML or JSON file (docs/policy-sim.md)
+    #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "show"])]
+    workload: Option<String>,
+    /// Which policies, with their parameters, as in 'HPF,SLO target-ms=50'; or all that there are
+    #[arg(long, value_name = "P,...|all", value_delimiter = ',', default_value = "all")]
+    policy: Vec<String>,
+    /// A parameter of the policies, for those of them that have it; can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// After how many milliseconds whoever has waited runs for a moment, under policies that go by priority; 0 is never
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    starvation_ms: u64,
+    /// Which random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long to simulate; without it, as long as the workload says
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Who is decided about: each process with all its queues, or the queues of one process
+    #[arg(long, value_name = "WHO", default_value = "global")]
+    scheduler: Who,
+    /// The preemption level
+    #[arg(long, value_name = "1|3", value_parser = value_parser!(u8))]
+    level: Option<u8>,
+    /// For how long a queue that turned idle counts as ready still, microseconds
+    #[arg(long, value_name = "US", allow_negative_numbers = true)]
+    linger_us: Option<f64>,
+    /// How long a device is busy with taking a kernel off, microseconds
+    #[arg(long, value_name = "US", allow_negative_numbers = true)]
+    save_us: Option<f64>,
+    /// How much longer a kernel runs that was taken off, microseconds
+    #[arg(long, value_name = "US", allow_negative_numbers = true)]
+    restore_us: Option<f64>,
+    /// Another parameter of the model, as in a file; can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    model: Vec<String>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Where to write the plot: best-effort throughput against critical p99
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// List the built-in workloads
+    #[arg(long)]
+    list: bool,
+    /// Print the file of a built-in workload
+    #[arg(long, value_name = "WORKLOAD", conflicts_with = "list")]
+    show: Option<String>,
+}
+
+/// Who is decided about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Who {
+    Global,
+    Local,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`WrongInput`] for a workload, a policy or a value that makes no sense; otherwise something could not be written.
+pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
+    if args.list {
+        return print(&list()?);
+    }
+    if let Some(name) = &args.show {
+        let text =
+            builtin::find(name).ok_or_else(|| WrongInput(format!("no workload {name:?} is built in")))?;
+        return print(text);
+    }
+    let case = args.case()?;
+    let chosen = args.policies()?;
+    let scope = match args.scheduler {
+        Who::Global => Scope::Global,
+        Who::Local => Scope::Local,
+    };
+    let start = Instant::now();
+    let alone = alone(&case, args.seed);
+    eprintln!("xbench: each client alone: {:.2} s", start.elapsed().as_secs_f64());
+    let instances = case.instances();
+    let mut policies = Vec::new();
+    for policy in chosen {
+        let setting = Setting { case: &case, instances: &instances, policy: &policy, scope, seed: args.seed };
+        let start = Instant::now();
+        let run = setting.run();
+        let seconds = start.elapsed().as_secs_f64();
+        let figures = PolicyFigures::new(&case, &policy, &instances, &run, &alone);
+        // The only place where a clock is read: this is not among the figures.
+        eprintln!(
+            "xbench: {}: {} events in {seconds:.3} s, {:.2} million a second",
+            figures.policy,
+            run.events,
+            run.events as f64 / seconds / 1e6
+        );
+        policies.push(figures);
+    }
+    let figures = Figures {
+        workload: case.name.clone(),
+        about: case.workload.about.clone(),
+        seed: args.seed,
+        duration_s: case.workload.duration_s,
+        scheduler: if scope == Scope::Global { "global" } else { "local" },
+        model: case.workload.model.clone(),
+        policies,
+    };
+    if let Some(path) = &args.plot {
+        let picture = plot::svg(&figures).ok_or_else(|| {
+            let why = "a plot needs a critical client and another one that get something done";
+            WrongInput(format!("{}: {why}", figures.workload))
+        })?;
+        std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match args.json {
+        true => print(&(serde_json::to_string_pretty(&figures)? + "\n")),
+        false => print(&figures.table()),
+    }
+}
+
+/// Writes to standard output; a reader who has gone is no error of the caller's.
+fn print(text: &str) -> Result<ExitCode> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn list() -> Result<String, WrongInput> {
+    let widest = WORKLOADS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |name: &str| Ok(format!("{name:<widest$}  {}\n", Case::load(name)?.workload.about));
+    WORKLOADS.iter().map(|(name, _)| line(name)).collect()
+}
+
+impl PolicySimArgs {
+    /// The workload, with what the options say.
+    fn case(&self) -> Result<Case, WrongInput> {
+        Case::load_with(self.workload.as_deref().unwrap_or_default(), |workload| self.change(workload))
+    }
+
+    /// Puts into the workload what the options say.
+    fn change(&self, workload: &mut Workload) -> Result<(), WrongInput> {
+        let model = &mut workload.model;
+        model.level = self.level.unwrap_or(model.level);
+        for (given, value) in [
+            (self.linger_us, &mut model.linger_us),
+            (self.save_us, &mut model.save_us),
+            (self.restore_us, &mut model.restore_us),
+        ] {
+            *value = given.unwrap_or(*value);
+        }
+        model.check().map_err(WrongInput)?;
+        for setting in &self.model {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| WrongInput(format!("--model {setting:?} is not a name=value")))?;
+            model.set(name, value).map_err(|why| WrongInput(format!("--model: {why}")))?;
+        }
+        if let Some(seconds) = self.duration {
+            if !(1e-3..=MOST_SECONDS).contains(&seconds) {
+                return Err(WrongInput(format!("--duration {seconds} is not in 0.001..{MOST_SECONDS}")));
+            }
+            workload.duration_s = seconds;
+        }
+        Ok(())
+    }
+
+    fn policies(&self) -> Result<Vec<Policy>, WrongInput> {
+        let mut policies = Vec::new();
+        for name in &self.policy {
+            if name == "all" {
+                policies.extend(Policy::all());
+            } else {
+                policies.push(Policy::by_name(name).map_err(WrongInput)?);
+            }
+        }
+        for setting in &self.set {
+            let (name, value) =
+                scheduler::assignment(setting).map_err(|why| WrongInput(format!("--set: {why}")))?;
+            let tries: Vec<_> =
+                policies.iter_mut().map(|policy| (policy.has(name), policy.set(name, value))).collect();
+            // A name that nobody has is wrong, a value that one of those refuses who have it as well.
+            let nobody = tries.iter().all(|(has, _)| !has);
+            if let Some((_, Err(why))) =
+                tries.into_iter().find(|(has, tried)| (*has || nobody) && tried.is_err())
+            {
+                return Err(WrongInput(format!("--set: {why}")));
+            }
+        }
+        let starvation = (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms));
+        policies.iter_mut().for_each(|policy| policy.set_starvation(starvation));
+        Ok(policies)
+    }
+}
+
+/// How many requests each client gets done alone, in the order of [`Case::instances`]. In a closed loop those of a group
+/// are alike, so only the first is simulated.
+pub fn alone(case: &Case, seed: u64) -> Vec<u64> {
+    let mut all: Vec<u64> = Vec::new();
+    let mut last = None;
+    for instance in case.instances() {
+        let again = last == Some(instance.group) && case.client(instance).arrivals.is_closed();
+        let done = all.last().copied().filter(|_| again).unwrap_or_else(|| {
+            let (policy, scope, instances) = (&Policy::for_one(), Scope::Global, &[instance]);
+            let run = Setting { case, instances, policy, scope, seed }.run();
+            run.clients.iter().map(|client| client.latencies.len() as u64).sum()
+        });
+        last = Some(instance.group);
+        all.push(done);
+    }
+    all
+}

@@ -1,0 +1,169 @@
+//! What programs do: requests arrive, are prepared, launched and done.
+
+use super::Simulation;
+use crate::policy_sim::device::Head;
+use crate::policy_sim::events::Happening;
+use crate::policy_sim::request::Step;
+
+impl Simulation<'_> {
+    /// A request arrives.
+    pub(super) fn arrive(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let request = client.recipe.draw(self.now, &mut client.random);
+        client.run.arrived += 1;
+        client.waiting.push_back(request);
+        if let Some(at) = client.source.next() {
+            self.events.push(at, Happening::Arrival(index as u32));
+        }
+        let free = client.lanes.clone().find(|lane| self.lanes[*lane].request.is_none());
+        if let Some(lane) = free {
+            self.begin(lane);
+        }
+    }
+
+    /// A host thread begins with the next request, if one waits.
+    fn begin(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
+        let before = request.prepare + request.steps[0].gap;
+        let announced = request.announced.map(|after| self.now + after);
+        (lane.request, lane.next) = (Some(request), 0);
+        match before {
+            0 => self.submit(index),
+            _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
+        }
+        if let Some(at) = announced {
+            for queue in self.lanes[index].queues.clone() {
+                self.scheduler.announce(queue, at);
+            }
+            self.ask();
+        }
+    }
+
+    /// A host thread launches the next kernels, up to where the host has something to do or waits.
+    pub(super) fn submit(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let Some(request) = &lane.request else { return };
+        let wait_each = self.clients[lane.client].wait_each;
+        loop {
+            let step = request.steps[lane.next];
+            lane.next += 1;
+            lane.outstanding += lane.queues.len();
+            for queue in &mut self.queues[lane.queues.clone()] {
+                queue.pending.push_back(step);
+            }
+            match request.steps.get(lane.next) {
+                None => break,
+                Some(_) if wait_each => break,
+                Some(Step { gap: 0, .. }) => {}
+                Some(next) => {
+                    self.events.push(self.now + next.gap, Happening::Submit(index as u32));
+                    break;
+                }
+            }
+        }
+        for queue in lane.queues.clone() {
+            self.turn_ready(queue);
+            self.launch(queue);
+        }
+    }
+
+    /// Launches what may be launched of a queue.
+    pub(super) fn launch(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        let permission = self.units[queue.unit].permission;
+        if !permission.run {
+            return;
+        }
+        while let Some(step) = queue.pending.front() {
+            let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= self.costs.window;
+            if permission.limit && !room {
+                break;
+            }
+            queue.launched_ns += step.duration;
+            queue.launched.push_back((*step, self.now + self.costs.launch));
+            queue.pending.pop_front();
+        }
+        self.show(index);
+    }
+
+    /// Shows the device the first kernel of a queue, if it has not been shown.
+    pub(super) fn show(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        if queue.on_device {
+            return;
+        }
+        let head = match (queue.head, queue.launched.front()) {
+            (Some(head), _) => head,
+            (None, Some((step, from))) => {
+                self.heads += 1;
+                Head::new(index as u32, self.now.max(*from), self.heads, step.duration, step.width)
+            }
+            (None, None) => return,
+        };
+        (queue.head, queue.on_device) = (Some(head), true);
+        let state = &mut self.devices[queue.device];
+        state.device.enter(head);
+        state.changed = true;
+    }
+
+    /// The first kernel of a queue has ended.
+    pub(super) fn end(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        (queue.head, queue.on_device) = (None, false);
+        let Some((step, _)) = queue.launched.pop_front() else { return };
+        queue.launched_ns -= step.duration;
+        let index_of_lane = queue.lane;
+        self.launch(index);
+        // What was launched before a suspension at level 1 goes on.
+        self.show(index);
+
+        let lane = &mut self.lanes[index_of_lane];
+        lane.outstanding -= 1;
+        let client = &mut self.clients[lane.client];
+        client.run.work += step.duration;
+        let steps = lane.request.as_ref().map_or(0, |request| request.steps.len());
+        if lane.outstanding == 0 && lane.next == steps {
+            self.complete(index_of_lane, index);
+            return;
+        }
+        let goes_on = client.wait_each && lane.outstanding == 0;
+        if self.queues[index].is_empty() {
+            self.note_empty(index, goes_on);
+        }
+        if goes_on {
+            let gap = self.lanes[index_of_lane].next_gap();
+            self.events.push(self.now + gap, Happening::Submit(index_of_lane as u32));
+        }
+    }
+
+    /// A request is done, the last kernel on this queue; its host thread goes on to the next.
+    fn complete(&mut self, index: usize, last: usize) {
+        let lane = &mut self.lanes[index];
+        let Some(request) = lane.request.take() else { return };
+        let client = &mut self.clients[lane.client];
+        client.run.latencies.push(self.now - request.arrived);
+        let think = client.source.think();
+        let owner = lane.client as u32;
+        self.queues[last].note_empty(self.now);
+        for queue in lane.queues.clone() {
+            self.turn_idle(queue);
+        }
+        if let Some(think) = think {
+            self.events.push(self.now + think, Happening::Arrival(owner));
+        }
+        self.begin(index);
+    }
+
+    /// A queue has nothing more to do, though its request goes on. Whoever waits for kernels sees it at once.
+    fn note_empty(&mut self, index: usize, seen: bool) {
+        let queue = &mut self.queues[index];
+        queue.note_empty(self.now);
+        if seen || self.costs.quiet == 0 {
+            self.turn_idle(index);
+        } else {
+            let at = self.now + self.costs.quiet;
+            self.events.push(at, Happening::Quiet(index as u32, queue.emptied));
+        }
+    }
+}

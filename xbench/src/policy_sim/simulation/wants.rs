@@ -1,0 +1,89 @@
+//! Which changes the server is told of: those that could change its decision, by what it saw at the last one. Of others it
+//! hears at its next decision. These are the server's own rules, written anew.
+
+use super::{Queue, Simulation};
+use protocol::bounds::Priority;
+
+/// Whether a queue had work, or since when it had none.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seen {
+    Ready,
+    /// Nothing if it was never used.
+    Idle(Option<u64>),
+}
+
+impl Queue {
+    /// What the scheduler would see now.
+    fn state(&self) -> Seen {
+        match self.ready {
+            true => Seen::Ready,
+            false => Seen::Idle((self.emptied > 0).then_some(self.empty_since)),
+        }
+    }
+
+    /// Keeps what the last decision, the one of this number, saw.
+    fn keep(&mut self, decision: u64) {
+        if self.seen.0 != decision {
+            self.seen = (decision, self.state());
+        }
+    }
+}
+
+impl Simulation<'_> {
+    /// Notes that a queue is about to change.
+    pub(super) fn keep_seen(&mut self, index: usize) {
+        self.queues[index].keep(self.decisions);
+    }
+
+    /// Whether the last decision counted a queue as ready.
+    fn counted(&self, queue: &Queue) -> bool {
+        let seen = if queue.seen.0 == self.decisions { queue.seen.1 } else { queue.state() };
+        match seen {
+            Seen::Ready => true,
+            Seen::Idle(since) => since.is_some_and(|since| since + self.costs.linger > self.decided_at),
+        }
+    }
+
+    /// Whether somebody is told when a queue of the unit turns ready: it has no other work, or the queue is more urgent
+    /// than what it has, or it has no work on that device.
+    pub(super) fn hears_ready(&self, unit: usize) -> bool {
+        if !self.told {
+            return true;
+        }
+        let queues = || self.executing(unit);
+        let most = queues().filter(|queue| self.counted(queue)).map(|queue| queue.priority).max();
+        let busy = |device| queues().any(|queue| queue.device == device && self.counted(queue));
+        let mut idle = queues().filter(|queue| !self.counted(queue));
+        self.rivals > 1
+            && idle.any(|queue| most.is_none_or(|most| queue.priority > most) || !busy(queue.device))
+    }
+
+    /// Whether somebody is told when a queue of the unit turns idle: the policy always wants to know, or somebody waits
+    /// for a device where the unit has work, or what is left of its work may be less urgent.
+    pub(super) fn hears_idle(&self, unit: usize) -> bool {
+        if !self.told {
+            return true;
+        }
+        if self.rivals < 2 || !self.units[unit].permission.run {
+            return false;
+        }
+        if self.scheduler.hears_idle() {
+            return true;
+        }
+        let busy = || self.executing(unit).filter(|queue| self.counted(queue));
+        let Some(most) = busy().map(|queue| queue.priority).max() else { return false };
+        let falls = self.executing(unit).any(|queue| queue.priority < most);
+        let waits = |other: usize| {
+            !self.units[other].permission.run && self.executing(other).any(|queue| self.counted(queue))
+        };
+        let meets =
+            |other: usize| self.executing(other).any(|queue| busy().any(|own| own.device == queue.device));
+        falls || (0..self.units.len()).any(|other| other != unit && waits(other) && meets(other))
+    }
+
+    /// The queues of a unit that count.
+    fn executing(&self, unit: usize) -> impl Iterator<Item = &Queue> {
+        let queues = &self.queues[self.units[unit].queues.clone()];
+        queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE)
+    }
+}

@@ -1,0 +1,83 @@
+//! What follows from policies that are chosen while clients are there, and from hints.
+
+use super::*;
+use protocol::hint::QueueHints;
+use std::num::NonZeroU64;
+
+#[test]
+fn what_a_policy_withholds_calls_no_guard() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, 0)], &[(1, 9)]]);
+    let row = registry::find(PolicyKind::Power).unwrap();
+    let mut power = Choice::new(row);
+    power.values.set("budget-w", 10.0).unwrap();
+    power.values.set("period-ms", 10_000.0).unwrap();
+    stage.core.set_policy(None, power);
+    stage.step();
+    stage.flip(0);
+    let mut withheld = 0;
+    for half in 0..2 {
+        for _ in 0..200 {
+            stage.core.set_power(DeviceId(1), 500_000, stage.now());
+            stage.step();
+            stage.pass(Duration::from_millis(50), |_| {});
+            let low = stage.core.clients().next().unwrap();
+            withheld += usize::from(matches!(low.permit.reason, Reason::Barred(_)));
+            assert_ne!(low.permit.reason, Reason::Guard);
+        }
+        if half == 0 {
+            // Now beside one who completes nothing, and does not stand in the way.
+            stage.flip(1);
+        }
+    }
+    assert!(withheld > 100, "{withheld}");
+    assert_eq!(stage.core.guard_runs(), 0);
+}
+
+#[test]
+fn hints_make_more_matter() {
+    let queues: Queues<'_> = &[(1, 3), (1, 3)];
+    let mut stage = Stage::new(Settings::default(), &[queues, &[(1, 5)], &[(2, 0)]]);
+    stage.flip(0);
+    let wants = |stage: &Stage| stage.board(0).wants.get() & (WANTS_READY | WANTS_IDLE);
+    assert_eq!(wants(&stage), 0, "its other queue is as urgent");
+    let hints = QueueHints { deadline_us: NonZeroU64::new(500), ..QueueHints::default() };
+    stage.core.apply(stage.clients[0], &ToServer::QueueHints { queue: QueueId(2), hints }).unwrap();
+    stage.step();
+    assert_eq!(wants(&stage), WANTS_READY, "its deadline may be the earlier one");
+}
+
+#[test]
+fn a_nice_value_is_asked_for_only_where_it_counts() {
+    let mut stage = two();
+    assert!(!stage.core.reads_nice());
+    stage.core.set_nice(stage.clients[1], -7);
+    stage.step();
+    assert_eq!(stage.core.clients().map(|client| client.hints.nice).collect::<Vec<_>>(), [0, -7]);
+}
+
+#[test]
+fn since_when_a_permission_holds_is_noted() {
+    let mut stage = two();
+    let since = |stage: &Stage| stage.core.clients().map(|client| client.since).collect::<Vec<_>>();
+    let begin = stage.now();
+    assert_eq!(since(&stage), [begin; 2]);
+    stage.pass(Duration::from_millis(10), |_| {});
+    stage.flip(1);
+    let suspended = stage.now();
+    assert_eq!(since(&stage), [suspended, begin]);
+    stage.pass(Duration::from_millis(3), |_| {});
+    stage.step();
+    assert_eq!(since(&stage), [suspended, begin], "it is the same suspension");
+}
+
+#[test]
+fn who_is_alone_is_asked_where_a_policy_may_withhold_the_device() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
+    assert_eq!(stage.board(0).wants.get(), 0);
+    stage.core.set_policy(Some(DeviceId(7)), registry::find(PolicyKind::Power).unwrap().into());
+    stage.step();
+    assert_eq!(stage.board(0).wants.get(), WANTS_READY);
+    stage.core.reset_policy(DeviceId(7));
+    stage.step();
+    assert_eq!(stage.board(0).wants.get(), 0);
+}
