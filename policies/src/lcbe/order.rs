@@ -4,10 +4,9 @@
 
 use super::STRIDE;
 use crate::policy::{Input, Standing};
-use protocol::bounds::Timeslice;
+use protocol::bounds::{Priority, Timeslice};
 use protocol::operation::Merit;
 use protocol::time::Time;
-use std::cmp::Reverse;
 use std::time::Duration;
 
 /// What is remembered of a unit's turn.
@@ -93,14 +92,35 @@ impl Classes {
     }
 }
 
-/// A unit that wants a device, in the order in which it is taken.
+/// A unit that wants a device, packed into one number by which units are sorted in the order in which they are taken:
+/// higher classes first, then who is not to be interrupted, who has work, who has stood in line for longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
-    class: Reverse<i64>,
-    interruptible: bool,
-    idle: bool,
-    since: Option<Time>,
-    place: usize,
+struct Item(u128);
+
+impl Item {
+    fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, place: usize) -> Self {
+        let class = Priority::MAX.get().saturating_sub(class).max(0) as u128;
+        let [interruptible, idle] = [interruptible, idle].map(u128::from);
+        let since = u128::from(since.unwrap_or_default().0);
+        // There are fewer than 2^32 units.
+        Self(class << 98 | interruptible << 97 | idle << 96 | since << 32 | u128::from(place as u32))
+    }
+
+    fn class(self) -> i64 {
+        i64::from(Priority::MAX) - (self.0 >> 98) as i64
+    }
+
+    fn is_interruptible(self) -> bool {
+        self.0 >> 97 & 1 == 1
+    }
+
+    fn is_idle(self) -> bool {
+        self.0 >> 96 & 1 == 1
+    }
+
+    fn place(self) -> usize {
+        self.0 as u32 as usize
+    }
 }
 
 /// What is known of a device.
@@ -136,12 +156,9 @@ impl Order {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
         let wants = input.members().filter(|(place, unit)| unit.ready || standings[*place].reserves);
-        items.extend(wants.map(|(place, unit)| Item {
-            class: Reverse(i64::from(unit.priority)),
-            interruptible: self.firm.binary_search(&place).is_err(),
-            idle: !unit.ready,
-            since: turn(place).since,
-            place,
+        items.extend(wants.map(|(place, unit)| {
+            let interruptible = self.firm.binary_search(&place).is_err();
+            Item::new(unit.priority.get(), interruptible, !unit.ready, turn(place).since, place)
         }));
         items.sort_unstable();
         self.cells.clear();
@@ -149,9 +166,9 @@ impl Order {
         let mut wake: Option<Time> = None;
         let mut position = (i64::MIN, 0);
         for item in &items {
-            let Item { class: Reverse(class), place, interruptible, idle, .. } = *item;
+            let (class, place, interruptible) = (item.class(), item.place(), item.is_interruptible());
             let standing = &mut standings[place];
-            let takes_turns = slices && !idle;
+            let takes_turns = slices && !item.is_idle();
             if takes_turns {
                 position = if position.0 == class { (class, position.1 + 1) } else { (class, 0) };
                 standing.rank = class * STRIDE + STRIDE - 1 - position.1;
@@ -242,6 +259,25 @@ mod tests {
         }
         let above = [255, 64, 63, 0, -192, -193, -255].map(|class| classes.above(class));
         assert_eq!(above, [0, 1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn items_stand_in_the_order_in_which_they_are_taken() {
+        let at = |nanos| Some(Time(nanos));
+        let items = [
+            Item::new(255, false, false, at(9), 7),
+            Item::new(255, true, false, at(u64::MAX), 6),
+            Item::new(0, true, false, at(1), 9),
+            Item::new(0, true, false, at(2), 3),
+            Item::new(0, true, false, at(2), 4),
+            Item::new(0, true, true, None, 1),
+            Item::new(-255, true, false, None, u32::MAX as usize),
+        ];
+        assert!(items.is_sorted());
+        assert_eq!(items.map(Item::class), [255, 255, 0, 0, 0, 0, -255]);
+        assert_eq!(items.map(Item::place), [7, 6, 9, 3, 4, 1, u32::MAX as usize]);
+        assert_eq!(items.map(Item::is_idle), [false, false, false, false, false, true, false]);
+        assert_eq!(items.map(Item::is_interruptible), [false, true, true, true, true, true, true]);
     }
 
     #[test]
