@@ -139,6 +139,12 @@ impl Gpu {
         Run { command: Some(command), ..self.shared(name) }
     }
 
+    /// A run of an executable that is no program of `tests/programs` on the GPU that all shared runs of this `Gpu` use.
+    pub fn shared_executable(&self, executable: &Path) -> Run {
+        let Run { program, command, .. } = Run::of_executable(executable);
+        Run { command, ..self.shared(&program) }
+    }
+
     /// Keeps the shared GPUs in being until the returned run is let go: with none in it, a name is forgotten.
     pub fn keep(&self) -> Running {
         self.keep_run().start()

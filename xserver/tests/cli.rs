@@ -64,6 +64,45 @@ fn it_says_when_it_is_ready_and_ends_cleanly() {
 }
 
 #[test]
+fn a_policy_has_parameters_from_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let (mut child, ..) = started(xserver(&socket).args(["edf", "--set", "slack-ms=2.5"]));
+    let Reply::List(list) = ask(&socket, &Request::List) else { panic!("a list was asked for") };
+    assert_eq!((list.server.policies[0].values["slack-ms"], list.server.policy.as_str()), (2.5, "EDF"));
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    for (set, why) in [
+        ("slack-ms", "a parameter is NAME=VALUE"),
+        ("slack-ms=five", "\"five\" is no number"),
+        ("slack-ms=-1", "slack-ms \"-1\" is not a number in 0.."),
+        ("slack=1", "no parameter \"slack\": this policy has slack-ms"),
+    ] {
+        let said = failed(&xserver(&socket).args(["EDF", "--set", set]).output().unwrap());
+        assert!(said.contains(set) && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn whoever_starves_runs_for_a_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let mut command = xserver(&socket);
+    // What is measured is not the guard that lets all run.
+    command.env("XSCHED_STARVATION_MS", "100").env("XSCHED_TEST", "no-guard");
+    let (mut child, ..) = started(&mut command);
+    let (mut low, mut high) = (Client::with_queue(&socket, "low", 0), Client::with_queue(&socket, "high", 1));
+    low.ready(0);
+    high.ready(0);
+    for _ in 0..2 {
+        wait_for("the low one is suspended", || !low.runs());
+        wait_for("and runs for a moment", || low.runs() && !high.runs());
+    }
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn what_cannot_be_is_said_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");

@@ -1,0 +1,55 @@
+/* A program that says of itself and of its queue what policies go by, and works until its input ends: `hints SHARE`. What its
+ * kernels leave in memory shows that each ran once, in order, whoever decided meanwhile. */
+#include "check.h"
+#include "processes.h"
+
+#include <poll.h>
+
+#include "xsched/hip/hal.h"
+#include "xsched/xsched.h"
+
+static void fine_at(XResult got, int line, const char *what) {
+  if (got != kXSchedSuccess) fail_at(__FILE_NAME__, line, what, "result %d", (int)got);
+}
+#define FINE(call) fine_at((call), __LINE__, #call)
+
+static bool input_has_ended() {
+  struct pollfd input = {0, POLLIN, 0};
+  return poll(&input, 1, 0) != 0;
+}
+
+int main(int argc, char **argv) {
+  REQUIRE(argc > 1, "usage: hints SHARE");
+  const size_t n = 256;
+  Words want(n, 0);
+  gw_u64 *data = device_words(want);
+  hipStream_t stream;
+  CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
+  HwQueueHandle hwq = 0;
+  XQueueHandle xq = 0;
+  FINE(HipQueueCreate(&hwq, stream));
+  FINE(XQueueCreate(&xq, hwq, kPreemptLevelBlock, kQueueCreateFlagNone));
+  FINE(XHintUtilization(xq, atoi(argv[1])));
+  FINE(XHintTimeslice(2000));
+  FINE(XHintDeadline(xq, 9000));
+  FINE(XHintKDeadline(2));
+  FINE(XHintLaxity(xq, 5000, PRIORITY_MIN, 3));
+  FINE(XHintArrival(xq, 3600 * 1000000ll));
+  FINE(XHintPreemptible(xq, 0));
+  FINE(XHintJob(4));
+  FINE(XHintSetScheduler(kSchedulerGlobal, kPolicyHighestPriorityFirst));
+  printf("ready\n");
+  fflush(stdout);
+  for (gw_u64 round = 0; !input_has_ended(); round++) {
+    launch_busy(stream, MS);
+    launch_mix(stream, data, data, n, round);
+    cpu_mix(want, want, round);
+    /* Never idle, and never far ahead of the device. */
+    if (round % 8 == 7) CHECK(hipStreamSynchronize(stream));
+  }
+  CHECK(hipStreamSynchronize(stream));
+  SAME_WORDS(data, want, "each kernel once, in order");
+  FINE(HwQueueDestroy(hwq));
+  CHECK(hipStreamDestroy(stream));
+  return passed();
+}
