@@ -98,7 +98,10 @@ pub fn run(args: &PolicyArgs, place: &Place) -> anyhow::Result<()> {
         Some(PolicyCommand::Reset { device }) => reset(place, DeviceId(*device)),
         None => match &args.name {
             Some(name) => set(place, name, None, &[]),
-            None if args.query && !args.json => Ok(say(&in_force(&ask_policies(place)?.in_force))?),
+            None if args.query && !args.json => {
+                let policies = ask_policies(place)?;
+                Ok(say(&in_force(&policies.in_force, &policies.counted))?)
+            }
             None => list(place, args.json),
         },
     }
@@ -115,7 +118,12 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
     let policies = match ask::ask(place, &Request::Policies) {
         Err(failure) if matches!(failure.cause, Cause::Absent) => {
             eprintln!("xcli: no xserver runs here; these are the policies that one would have");
-            Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() }
+            Policies {
+                policies: named::all(),
+                in_force: Vec::new(),
+                counted: Vec::new(),
+                devices: Vec::new(),
+            }
         }
         Err(failure) => return Err(failure.into()),
         Ok(Reply::Policies(policies)) => policies,
@@ -136,7 +144,7 @@ fn text(policies: &Policies, terminal: Option<usize>) -> String {
     };
     let lines: Vec<Line> =
         policies.policies.iter().flat_map(|policy| -> Vec<Line> { line(policy) }).collect();
-    in_force(&policies.in_force) + &table::text(COLUMNS, &lines, terminal)
+    in_force(&policies.in_force, &policies.counted) + &table::text(COLUMNS, &lines, terminal)
 }
 
 fn parameter(parameter: &Parameter) -> String {
@@ -144,16 +152,22 @@ fn parameter(parameter: &Parameter) -> String {
     format!("--{} {min}..{max}, default {default}: {}", plain(name), plain(meaning))
 }
 
-/// Which policy decides where, a line each.
-fn in_force(rulings: &[Ruling]) -> String {
+/// Which policy decides where, a line each, and what it has counted, if it counts.
+fn in_force(rulings: &[Ruling], counted: &[BTreeMap<String, u64>]) -> String {
     let mut text = String::new();
-    for ruling in rulings {
+    let none = BTreeMap::new();
+    for (ruling, counted) in rulings.iter().zip(counted.iter().chain(std::iter::repeat(&none))) {
         let policy = plain(&named::text(ruling));
         // Writing to a String cannot fail.
         let _ = match ruling.device {
             None => writeln!(text, "in force: {policy}"),
             Some(device) => writeln!(text, "in force on device {device}: {policy}"),
         };
+        if !counted.is_empty() {
+            let counts: Vec<_> =
+                counted.iter().map(|(name, count)| format!("{} {count}", plain(name))).collect();
+            let _ = writeln!(text, "  counted: {}", counts.join(", "));
+        }
     }
     text
 }
@@ -191,7 +205,7 @@ fn order(place: &Place, request: &Request) -> anyhow::Result<()> {
 /// What is in force now, and whether that can be seen anywhere yet.
 fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
     let policies = ask_policies(place)?;
-    say(&in_force(&policies.in_force))?;
+    say(&in_force(&policies.in_force, &[]))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
         eprintln!(
             "xcli: no connected program uses device {device} yet; `xcli list` shows those that are used"
@@ -321,9 +335,11 @@ mod tests {
             device,
         };
         let in_force = vec![ruling(&[], None), ruling(&[("slack-ms", 0.5)], Some(DeviceId(51_234)))];
-        let policies = Policies { policies: all, in_force, devices: vec![] };
+        let counted = vec![[("hit".to_owned(), 3), ("missed".to_owned(), 1)].into(), [].into()];
+        let policies = Policies { policies: all, in_force, counted, devices: vec![] };
         let want = "\
 in force: HPF
+  counted: hit 3, missed 1
 in force on device 51234: HPF slack-ms=0.5
 POLICY  NUMBER  WHAT IT DOES
 HPF          1  One.

@@ -24,6 +24,9 @@ pub struct Policies {
     pub policies: Vec<Policy>,
     /// That of all devices, then those of single ones by their numbers.
     pub in_force: Vec<Ruling>,
+    /// What each of those has counted since it began to decide, in their order; names by policy, see docs/policies.md.
+    #[serde(default)]
+    pub counted: Vec<BTreeMap<String, u64>>,
     /// The devices on which connected programs have queues, by their numbers.
     pub devices: Vec<DeviceId>,
 }

@@ -293,6 +293,14 @@ impl<P: Peer> Core<P> {
         self.engine.choices()
     }
 
+    /// What they have counted, in the same order.
+    pub fn counted(&self) -> Vec<BTreeMap<String, u64>> {
+        let named = |counters: Vec<(&str, u64)>| {
+            counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+        };
+        self.engine.counters().map(|(_, counters)| named(counters)).collect()
+    }
+
     /// The devices on which clients have queues, by their numbers.
     pub fn devices(&self) -> Vec<DeviceId> {
         self.named.keys().copied().collect()

@@ -35,7 +35,9 @@ impl Server {
             }
             Ok(Request::Policies) => {
                 let in_force = list::in_force(&self.core);
-                let policies = Policies { policies: named::all(), in_force, devices: self.core.devices() };
+                let counted = self.core.counted();
+                let devices = self.core.devices();
+                let policies = Policies { policies: named::all(), in_force, counted, devices };
                 self.answer(connection, &Reply::Policies(policies))
             }
             Ok(Request::SetPolicy(ruling)) => match named::choice(&ruling) {
