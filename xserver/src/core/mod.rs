@@ -264,11 +264,21 @@ impl<P: Peer> Core<P> {
     }
 
     /// Lets a policy decide from the next step on: on one device, or on all that have none of their own.
-    pub fn set_policy(&mut self, device: Option<DeviceId>, choice: Choice) {
-        match device {
-            None => self.engine.set_policy(choice),
-            Some(device) => self.engine.set_device_policy(device, Some(choice)),
+    ///
+    /// # Errors
+    /// [`DEVICES`] devices have policies of their own already; one line.
+    pub fn set_policy(&mut self, device: Option<DeviceId>, choice: Choice) -> Result<(), String> {
+        let Some(device) = device else {
+            self.engine.set_policy(choice);
+            return Ok(());
+        };
+        // The first is that of all devices.
+        let own = self.choices().len() - 1;
+        if own >= DEVICES && self.choices().all(|(known, _)| known != Some(device)) {
+            return Err(format!("{DEVICES} devices have policies of their own already"));
         }
+        self.engine.set_device_policy(device, Some(choice));
+        Ok(())
     }
 
     /// Takes a device's own policy away.

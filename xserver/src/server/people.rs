@@ -40,22 +40,24 @@ impl Server {
                 let policies = Policies { policies: named::all(), in_force, counted, devices };
                 self.answer(connection, &Reply::Policies(policies))
             }
-            Ok(Request::SetPolicy(ruling)) => match named::choice(&ruling) {
-                Ok(choice) => {
-                    let (pid, policy) = (connection.pid, named::text(&ruling));
-                    match ruling.device {
-                        None => info!(pid, "the policy is {policy}"),
-                        Some(device) => info!(pid, "the policy of device {device} is {policy}"),
-                    }
-                    self.core.set_policy(ruling.device, choice);
-                    if self.core.reads_nice() {
-                        self.read_nice();
-                    }
-                    self.step = self.core.step(now);
-                    self.answer(connection, &Reply::Done)
+            Ok(Request::SetPolicy(ruling)) => {
+                let pid = connection.pid;
+                let set =
+                    named::choice(&ruling).and_then(|choice| self.core.set_policy(ruling.device, choice));
+                if let Err(why) = set {
+                    return self.answer(connection, &Reply::Error(why));
                 }
-                Err(why) => self.answer(connection, &Reply::Error(why)),
-            },
+                let policy = named::text(&ruling);
+                match ruling.device {
+                    None => info!(pid, "the policy is {policy}"),
+                    Some(device) => info!(pid, "the policy of device {device} is {policy}"),
+                }
+                if self.core.reads_nice() {
+                    self.read_nice();
+                }
+                self.step = self.core.step(now);
+                self.answer(connection, &Reply::Done)
+            }
             Ok(Request::ResetPolicy { device }) => {
                 info!(
                     pid = connection.pid,

@@ -11,7 +11,7 @@ fn what_a_policy_withholds_calls_no_guard() {
     let mut power = Choice::new(row);
     power.values.set("budget-w", 10.0).unwrap();
     power.values.set("period-ms", 10_000.0).unwrap();
-    stage.core.set_policy(None, power);
+    stage.core.set_policy(None, power).unwrap();
     stage.step();
     stage.flip(0);
     let mut withheld = 0;
@@ -74,10 +74,29 @@ fn since_when_a_permission_holds_is_noted() {
 fn who_is_alone_is_asked_where_a_policy_may_withhold_the_device() {
     let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
     assert_eq!(stage.board(0).wants.get(), 0);
-    stage.core.set_policy(Some(DeviceId(7)), registry::find(PolicyKind::Power).unwrap().into());
+    let power = Choice::new(registry::find(PolicyKind::Power).unwrap());
+    stage.core.set_policy(Some(DeviceId(7)), power).unwrap();
     stage.step();
     assert_eq!(stage.board(0).wants.get(), WANTS_READY);
     stage.core.reset_policy(DeviceId(7));
     stage.step();
     assert_eq!(stage.board(0).wants.get(), 0);
+}
+
+#[test]
+fn policies_of_devices_are_bounded() {
+    let mut stage = Stage::new(Settings::default(), &[]);
+    let hpf = || Choice::new(registry::DEFAULT);
+    for device in 0..DEVICES as u32 {
+        stage.core.set_policy(Some(DeviceId(device)), hpf()).unwrap();
+    }
+    let more = Some(DeviceId(DEVICES as u32));
+    assert_eq!(
+        stage.core.set_policy(more, hpf()).unwrap_err(),
+        "256 devices have policies of their own already"
+    );
+    stage.core.set_policy(Some(DeviceId(0)), hpf()).unwrap();
+    stage.core.set_policy(None, hpf()).unwrap();
+    stage.core.reset_policy(DeviceId(0));
+    stage.core.set_policy(more, hpf()).unwrap();
 }
