@@ -161,7 +161,12 @@ fn policies_are_chosen_in_both_spellings() {
     let place = Place::new();
     let ruling = |device| Ruling { policy: "HPF".to_owned(), values: [].into(), device };
     let own = ruling(Some(DeviceId(7)));
-    let policies = Policies { policies: vec![], in_force: vec![ruling(None), own.clone()], counted: vec![], devices: vec![] };
+    let policies = Policies {
+        policies: vec![],
+        in_force: vec![ruling(None), own.clone()],
+        counted: vec![],
+        devices: vec![],
+    };
     let answered = policies.clone();
     let requests = place.serve(move |request| match request {
         Request::Policies => Reply::Policies(answered.clone()),

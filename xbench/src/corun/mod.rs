@@ -120,7 +120,7 @@ impl FromStr for High {
 
 /// See `docs/gpu-model.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum CuModel {
+pub(crate) enum CuModel {
     /// Work-groups of all programs are placed in turn
     Shared,
     /// One kernel at a time, in order of arrival
@@ -128,7 +128,7 @@ enum CuModel {
 }
 
 impl CuModel {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",
             Self::Fcfs => "fcfs",

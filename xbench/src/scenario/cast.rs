@@ -74,7 +74,8 @@ const URGENT: &[&str] = &["HPF", "LCBE", "SLO target-ms=50"];
 pub(crate) fn scenes() -> Vec<Scene> {
     let poisson = |rate| Some((rate, Pattern::Poisson));
     let shares = |first: u32, second: u32| {
-        let one = |name: &str, utilization| Part { utilization, ..Part::new(name, "bert_bs8", None, 0) };
+        let one =
+            |name: &str, utilization| Part { utilization, ..Part::new(name, "resnet50_bs256", None, 0) };
         vec![one("first", first), one("second", second)]
     };
     vec![
@@ -114,9 +115,9 @@ pub(crate) fn scenes() -> Vec<Scene> {
         },
         Scene {
             name: "shares",
-            about: "BERT at batch 8 twice, back to back, shares 75 and 25",
+            about: "ResNet-50 at batch 256 twice, back to back, shares 75 and 25",
             parts: shares(75, 25),
-            policies: &["UP", "FAIR"],
+            policies: &["UP timeslice-us=100000 +window=16/8", "FAIR slice-us=50000 +window=16/8"],
             seconds: 20.0,
             checks: vec![Check::Share("first", 0.75, 0.01), Check::Total(0.985)],
         },

@@ -120,6 +120,8 @@ pub struct Figures {
     pub about: String,
     /// Always: no figure here is a GPU measurement.
     pub device: &'static str,
+    /// How the simulated device shares its compute units.
+    pub cu_model: &'static str,
     /// The preemption level that was asked for.
     pub level: u8,
     /// Seconds in which requests arrived, each block.
@@ -132,6 +134,7 @@ impl Figures {
     /// `device_us` is what the device works for one inference of each program.
     pub(super) fn new(
         scene: &Scene,
+        cu_model: &'static str,
         level: u8,
         seconds: f64,
         device_us: Vec<f64>,
@@ -152,6 +155,7 @@ impl Figures {
             scenario: scene.name.to_owned(),
             about: scene.about.to_owned(),
             device: "simulated GPU",
+            cu_model,
             level,
             seconds,
             modes,
@@ -160,10 +164,13 @@ impl Figures {
 
     /// The table for people.
     pub fn table(&self) -> String {
-        let mut text = format!("{}: {}; simulated GPU, level {}\n\n", self.scenario, self.about, self.level);
+        let mut text = format!(
+            "{}: {}; simulated GPU, compute units {}, level {}\n\n",
+            self.scenario, self.about, self.cu_model, self.level
+        );
         let _ = writeln!(
             text,
-            "{:<22} {:<8} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7} {:>12}",
+            "{:<36} {:<8} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7} {:>12}",
             "milliseconds", "program", "p50", "p99", "per s", "missed", "share", "busy", "suspensions"
         );
         for mode in &self.modes {
@@ -173,7 +180,7 @@ impl Figures {
                     part.misses.map_or("-".to_owned(), |misses| format!("{misses}/{}", part.requests));
                 let _ = writeln!(
                     text,
-                    "{:<22} {:<8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>7.1}% {:>7} {:>12}",
+                    "{:<36} {:<8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>7.1}% {:>7} {:>12}",
                     if first { mode.mode.as_str() } else { "" },
                     part.part,
                     part.p50_ms,
@@ -190,7 +197,7 @@ impl Figures {
         for mode in &self.modes {
             for check in &mode.checks {
                 let word = if check.met { "met" } else { "MISSED" };
-                let _ = writeln!(text, "{:<22} {}: {:.3}, {word}", mode.mode, check.what, check.value);
+                let _ = writeln!(text, "{:<36} {}: {:.3}, {word}", mode.mode, check.what, check.value);
             }
         }
         text
@@ -310,7 +317,7 @@ mod tests {
             (Mode::Native, vec![run(&[500, 500])]),
             (Mode::Policy("UP".into()), vec![run(&[740, 250])]),
         ];
-        let figures = Figures::new(scene, 1, 10.0, vec![10_000.0, 10_000.0], results).unwrap();
+        let figures = Figures::new(scene, "shared", 1, 10.0, vec![10_000.0, 10_000.0], results).unwrap();
         let up = &figures.modes[3];
         assert!((up.parts[0].share - 740.0 / 990.0).abs() < 1e-9);
         assert_eq!(up.checks.iter().map(|check| check.met).collect::<Vec<_>>(), [true, true]);
@@ -340,7 +347,7 @@ mod tests {
             (Mode::Native, vec![run(&[80.0, 90.0], 99)]),
             (Mode::Policy("HPF".into()), vec![run(&[3.0, 60.0], 98)]),
         ];
-        let figures = Figures::new(scene, 1, 1.0, vec![1.0, 1.0], results).unwrap();
+        let figures = Figures::new(scene, "shared", 1, 1.0, vec![1.0, 1.0], results).unwrap();
         assert_eq!(figures.modes[2].parts[0].misses, Some(2));
         assert_eq!(figures.modes[3].parts[0].misses, Some(1));
         let [p99, keeps] = &figures.modes[3].checks[..] else { panic!() };

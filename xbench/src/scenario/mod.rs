@@ -19,6 +19,7 @@ pub use session::{PartArgs, run as run_part};
 
 use crate::WrongInput;
 use crate::compare::interleave;
+use crate::corun::CuModel;
 use crate::corun::device::{DeviceStats, ShimSummary, complaints};
 use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::{self, Record};
@@ -36,6 +37,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// A word behind a policy: programs with preparations tell of each request when it arrives.
 const HINT: &str = "+hint";
+/// A word behind a policy, followed by T/B: all programs have at most T commands in flight, and synchronize every B.
+const WINDOW: &str = "+window=";
 /// How often a run is repeated in which the device was late.
 const REPEATS: usize = 3;
 /// Most seconds that a program without a rate runs alone: it needs no more to show its rate.
@@ -50,7 +53,8 @@ pub struct ScenarioArgs {
     /// List the scenarios and end
     #[arg(long)]
     list: bool,
-    /// Policies with their parameters, as in 'SLO target-ms=50', instead of those that the scenario is for
+    /// Policies with their parameters, as in 'SLO target-ms=50', instead of those that the scenario is for; `+window=T/B`
+    /// behind one gives all programs a fixed window, of T commands in flight and B between two synchronization points
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
     /// Preemption level
@@ -78,6 +82,9 @@ struct Common {
     /// Which arrivals: the same number, the same moments
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// How the simulated GPU shares its compute units
+    #[arg(long, value_enum, default_value_t = CuModel::Shared)]
+    cu_model: CuModel,
     /// Where the recorded models lie
     #[arg(long, value_name = "DIRECTORY", default_value = "examples/traces")]
     traces: PathBuf,
@@ -158,6 +165,7 @@ impl<'a> Bench<'a> {
             false => chosen.to_vec(),
         };
         for policy in &policies {
+            window(policy)?;
             let name = policy.split_whitespace().next().unwrap_or_default();
             policies::registry::by_name(name).map_err(WrongInput)?;
         }
@@ -182,6 +190,7 @@ impl<'a> Bench<'a> {
         let device_us = parts.iter().map(|part| self.traces[&part.trace].device_us() * part.scale).collect();
         Figures::new(
             self.scene,
+            self.args.cu_model.name(),
             self.level,
             self.seconds,
             device_us,
@@ -222,6 +231,7 @@ impl<'a> Bench<'a> {
                 policy: server_words(policy),
                 level: self.level,
                 hint: policy.split_whitespace().any(|word| word == HINT),
+                window: window(policy)?,
             }),
             Mode::Alone(_) | Mode::Native => None,
         };
@@ -248,7 +258,8 @@ impl<'a> Bench<'a> {
             }
         }
         let save_us = self.args.save_us.to_string();
-        command.args(["run", "--save-us", &save_us, "--restore-us", &save_us, "--stats"]);
+        command.args(["run", "--cu-model", self.args.cu_model.name()]);
+        command.args(["--save-us", &save_us, "--restore-us", &save_us, "--stats"]);
         command
             .arg(files.stats())
             .arg("--")
@@ -301,9 +312,24 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// The fixed window that is asked for behind a policy, if there is one.
+fn window(policy: &str) -> Result<Option<(u32, u32)>> {
+    let Some(text) = policy.split_whitespace().find_map(|word| word.strip_prefix(WINDOW)) else {
+        return Ok(None);
+    };
+    let numbers =
+        text.split_once('/').and_then(|(most, batch)| Some((most.parse().ok()?, batch.parse().ok()?)));
+    match numbers.filter(|(most, batch)| (1..=*most).contains(batch)) {
+        Some(window) => Ok(Some(window)),
+        None => bail!(WrongInput(format!(
+            "{WINDOW}{text}: two numbers are wanted, the second not above the first"
+        ))),
+    }
+}
+
 /// A policy and its parameters as the server takes them.
 fn server_words(policy: &str) -> Vec<String> {
-    let mut words = policy.split_whitespace().filter(|word| *word != HINT);
+    let mut words = policy.split_whitespace().filter(|word| !word.starts_with('+'));
     let name = words.next().unwrap_or_default().to_owned();
     let parameters = words.flat_map(|word| ["--set".to_owned(), word.to_owned()]);
     std::iter::once(name).chain(parameters).collect()
@@ -320,7 +346,12 @@ mod tests {
     #[test]
     fn a_policy_with_parameters_is_the_servers_command_line() {
         assert_eq!(server_words("HPF"), ["HPF"]);
-        assert_eq!(server_words("LCBE +hint learn=0"), ["LCBE", "--set", "learn=0"]);
+        assert_eq!(server_words("LCBE +hint learn=0 +window=4/2"), ["LCBE", "--set", "learn=0"]);
+        assert_eq!(window("LCBE +hint").unwrap(), None);
+        assert_eq!(window("UP +window=16/8").unwrap(), Some((16, 8)));
+        for wrong in ["UP +window=16", "UP +window=8/16", "UP +window=0/0", "UP +window=a/b"] {
+            assert!(window(wrong).unwrap_err().is::<WrongInput>(), "{wrong}");
+        }
         assert_eq!(
             server_words("SLO target-ms=50 window=9"),
             ["SLO", "--set", "target-ms=50", "--set", "window=9"]

@@ -52,6 +52,8 @@ pub(super) struct Scheduled {
     pub level: u8,
     /// Programs with preparations tell of each request when it arrives.
     pub hint: bool,
+    /// Most commands in flight and those between two synchronization points, of all; without them the library chooses.
+    pub window: Option<(u32, u32)>,
 }
 
 /// Where a session leaves what.
@@ -156,6 +158,11 @@ fn start(spec: &Spec, part: &Part, number: u64, files: &Files<'_>) -> Result<Pro
             .env("XSCHED_AUTO_XQUEUE_LEVEL", scheduled.level.to_string())
             .env("XSCHED_LOG_LEVEL", "debug")
             .env("XSCHED_LOG_FILE", files.log(&part.name));
+        if let Some((most, batch)) = scheduled.window {
+            command
+                .env("XSCHED_AUTO_XQUEUE_THRESHOLD", most.to_string())
+                .env("XSCHED_AUTO_XQUEUE_BATCH_SIZE", batch.to_string());
+        }
         if let Some(deadline) = part.deadline_ms {
             command.env("XSCHED_AUTO_XQUEUE_DEADLINE", ((deadline * 1e3).round() as u64).to_string());
         }
