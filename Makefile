@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
-	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-preempt bench-sim \
+	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt clean
 
 # What hipcc compiles examples for.
@@ -74,7 +74,16 @@ bench-sim: build ## Judge the simulated GPU by the host's clock
 bench-preempt: build ## How long an urgent launch waits at each preemption level, 4 minutes: target/bench/preempt.json, .svg
 	target/release/xbench preempt
 
-bench: bench-launch-path bench-sim bench-preempt bench-corun ## All measurements; leave the machine alone meanwhile
+# Shares are measured where one program fills the device: with compute units that are shared two of them gain by overlapping, which
+# no policy that gives them turns can keep.
+bench-policies: build ## Policies on the simulated GPU and in simulation, 25 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
+	mkdir -p target/bench
+	target/release/xbench scenario shares --cu-model fcfs --json target/bench/shares.json
+	target/release/xbench scenario test3 test4 two-models three-priorities bursts --json target/bench/policies.json
+	target/release/xbench prepreempt --json target/bench/prepreempt.json
+	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
+
+bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## All measurements; leave the machine alone meanwhile
 
 check-exports: ## Check what libshimhip.so exports
 	cargo build --release --package shim

@@ -119,6 +119,9 @@ pub struct Server {
     pub uptime_ms: u64,
     /// How often it let all run for a moment, because those that ran completed nothing.
     pub guard_runs: u64,
+    /// How often it has decided. An older server does not say.
+    #[serde(default)]
+    pub decisions: u64,
 }
 
 /// A connected process.

@@ -1,7 +1,7 @@
 //! What the server says of a program.
 
 use anyhow::{Context, Result, bail};
-use protocol::control::{Preemption, Reply, Request};
+use protocol::control::{List, Preemption, Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST};
 use std::io::{Read, Write};
@@ -41,6 +41,19 @@ impl Server {
     /// # Errors
     /// The server does not answer.
     pub(crate) fn find(&mut self, pid: u32) -> Result<Option<Preemption>> {
+        let client = self.list()?.clients.into_iter().find(|client| client.pid.0 == pid);
+        Ok(client.map(|client| client.preemption))
+    }
+
+    /// How often it has decided so far.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(crate) fn decisions(&mut self) -> Result<u64> {
+        Ok(self.list()?.server.decisions)
+    }
+
+    fn list(&mut self) -> Result<List> {
         let payload = serde_json::to_vec(&Request::List)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;
         let mut part = [0; 16 * 1024];
@@ -57,10 +70,7 @@ impl Server {
             bail!("xserver answers by a frame of kind {:#x}", frame.kind);
         }
         match serde_json::from_slice(&frame.payload).context("xserver's answer makes no sense")? {
-            Reply::List(list) => {
-                let client = list.clients.into_iter().find(|client| client.pid.0 == pid);
-                Ok(client.map(|client| client.preemption))
-            }
+            Reply::List(list) => Ok(list),
             other => bail!("xserver answers {other:?}"),
         }
     }

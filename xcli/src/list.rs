@@ -209,6 +209,7 @@ pub(crate) mod tests {
             on: true,
             uptime_ms: 7_500_000,
             guard_runs: 1,
+            decisions: 9,
         };
         let infer = client(
             4242,

@@ -61,6 +61,7 @@ impl Question {
             on: core.is_on(),
             uptime_ms: u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
             guard_runs: core.guard_runs(),
+            decisions: core.decisions(),
         };
         Reply::List(List { server, clients, held })
     }

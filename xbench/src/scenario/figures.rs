@@ -43,6 +43,8 @@ pub(super) struct Outcome {
     pub records: Vec<Option<Record>>,
     /// Suspensions by the library, of all programs.
     pub suspensions: u64,
+    /// How often the server decided.
+    pub decisions: u64,
 }
 
 impl Outcome {
@@ -96,6 +98,8 @@ pub struct ModeFigures {
     pub busy: f64,
     /// Suspensions by the library, all programs and blocks.
     pub suspensions: u64,
+    /// How often the server decided, all blocks; 0 where there is none.
+    pub decisions: u64,
     /// What the scenario asks of a policy; empty where none decides.
     pub checks: Vec<Judged>,
 }
@@ -170,8 +174,17 @@ impl Figures {
         );
         let _ = writeln!(
             text,
-            "{:<36} {:<8} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7} {:>12}",
-            "milliseconds", "program", "p50", "p99", "per s", "missed", "share", "busy", "suspensions"
+            "{:<36} {:<8} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7} {:>12} {:>10}",
+            "milliseconds",
+            "program",
+            "p50",
+            "p99",
+            "per s",
+            "missed",
+            "share",
+            "busy",
+            "suspensions",
+            "decisions"
         );
         for mode in &self.modes {
             for (number, part) in mode.parts.iter().enumerate() {
@@ -180,7 +193,7 @@ impl Figures {
                     part.misses.map_or("-".to_owned(), |misses| format!("{misses}/{}", part.requests));
                 let _ = writeln!(
                     text,
-                    "{:<36} {:<8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>7.1}% {:>7} {:>12}",
+                    "{:<36} {:<8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>7.1}% {:>7} {:>12} {:>10}",
                     if first { mode.mode.as_str() } else { "" },
                     part.part,
                     part.p50_ms,
@@ -190,6 +203,7 @@ impl Figures {
                     part.share * 100.0,
                     if first { format!("{:.2}", mode.busy) } else { String::new() },
                     if first { mode.suspensions.to_string() } else { String::new() },
+                    if first { mode.decisions.to_string() } else { String::new() },
                 );
             }
         }
@@ -239,7 +253,8 @@ fn mode_figures(scene: &Scene, mode: &Mode, outcomes: &[Outcome], device_us: &[f
         });
     }
     let suspensions = outcomes.iter().map(|outcome| outcome.suspensions).sum();
-    Ok(ModeFigures { mode: mode.name(scene), parts, busy, suspensions, checks: Vec::new() })
+    let decisions = outcomes.iter().map(|outcome| outcome.decisions).sum();
+    Ok(ModeFigures { mode: mode.name(scene), parts, busy, suspensions, decisions, checks: Vec::new() })
 }
 
 /// Judges a mode; nothing if a program that is meant did not run.
@@ -309,7 +324,7 @@ mod tests {
         // Back to back the last one ends at the end of the run.
         let run = |ran: &[usize]| {
             let records = ran.iter().map(|&count| record(&vec![10_000.0; count], 10.0).filter(|_| count > 0));
-            Outcome { records: records.collect(), suspensions: 5 }
+            Outcome { records: records.collect(), suspensions: 5, decisions: 9 }
         };
         let results = vec![
             (Mode::Alone(0), vec![run(&[1000, 0])]),
@@ -339,7 +354,7 @@ mod tests {
                 record(urgent, 1.0).filter(|_| !urgent.is_empty()),
                 record(&vec![1000.0; batch], 1.0).filter(|_| batch > 0),
             ],
-            suspensions: 0,
+            ..Outcome::default()
         };
         let results = vec![
             (Mode::Alone(0), vec![run(&[2.0, 4.0], 0)]),

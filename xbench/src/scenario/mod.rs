@@ -277,7 +277,10 @@ impl<'a> Bench<'a> {
 
     /// Whether the run did what it should have; its outcome if so.
     fn judge(&self, mode: &Mode, name: &str, files: &Files<'_>) -> Result<Outcome> {
-        let mut outcome = Outcome { records: vec![None; self.scene.parts.len()], suspensions: 0 };
+        let mut outcome = Outcome { records: vec![None; self.scene.parts.len()], ..Outcome::default() };
+        if let Mode::Policy(_) = mode {
+            outcome.decisions = read(&files.decisions())?.parse().context("a number makes no sense")?;
+        }
         for place in mode.parts(self.scene) {
             let part = &self.scene.parts[place];
             let record: Record =

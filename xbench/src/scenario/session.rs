@@ -3,6 +3,7 @@
 //! outlives it.
 
 use super::cast::Part;
+use crate::ask::Server;
 use crate::child::{PATIENCE, Program};
 use crate::replay::now_ns;
 use anyhow::{Context, Result};
@@ -78,6 +79,11 @@ impl Files<'_> {
         self.0.join("stats.json")
     }
 
+    /// How often the server decided.
+    pub fn decisions(&self) -> PathBuf {
+        self.0.join("decisions")
+    }
+
     fn errors(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.err"))
     }
@@ -106,6 +112,8 @@ pub fn run(args: &PartArgs) -> Result<()> {
     for (_, program) in &mut programs {
         program.expect("ready", PATIENCE)?;
     }
+    let mut asked = server.as_ref().map(|_| Server::connect(&files.socket())).transpose()?;
+    let before = asked.as_mut().map(Server::decisions).transpose()?;
     let start = now_ns() + RUN_UP_NS;
     for (_, program) in &mut programs {
         program.tell(&format!("start {start}"))?;
@@ -119,6 +127,10 @@ pub fn run(args: &PartArgs) -> Result<()> {
     }
     if open.is_empty() {
         std::thread::sleep(length + Duration::from_nanos(RUN_UP_NS));
+    }
+    if let (Some(server), Some(before)) = (&mut asked, before) {
+        let decisions = server.decisions()?.saturating_sub(before);
+        std::fs::write(files.decisions(), decisions.to_string()).context("cannot write a number")?;
     }
     for (_, program) in &mut closed {
         program.tell("stop")?;

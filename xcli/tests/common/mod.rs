@@ -108,6 +108,7 @@ pub fn empty_list() -> List {
         on: true,
         uptime_ms: 65_000,
         guard_runs: 0,
+        decisions: 0,
     };
     List { server, clients: Vec::new(), held: Vec::new() }
 }

@@ -133,6 +133,8 @@ pub struct Core<P> {
     /// The slice that everybody asks for who has not asked for another since, if a person has said so.
     timeslice: Option<Timeslice>,
     devices: Vec<progress::Device>,
+    /// How often there was a step.
+    decisions: u64,
     /// The devices of all queues, each with how many there are.
     named: BTreeMap<DeviceId, usize>,
 }
@@ -152,6 +154,7 @@ impl<P: Peer> Core<P> {
             joined: 0,
             timeslice: None,
             devices: Vec::new(),
+            decisions: 0,
             named: BTreeMap::new(),
         }
     }
@@ -326,6 +329,11 @@ impl<P: Peer> Core<P> {
         self.guard.runs
     }
 
+    /// How often it was decided who may run.
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
     /// The clients, in the order of their coming.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = (ClientId, &P)> {
         self.members.iter().map(|member| (member.client, &member.peer))
@@ -344,6 +352,7 @@ impl<P: Peer> Core<P> {
     /// Looks, decides, and writes. Returns when to do so again even if nothing happens; what lies in the past means at
     /// once, but after hearing what else there is.
     pub fn step(&mut self, now: Time) -> Option<Time> {
+        self.decisions += 1;
         let mut wake = None;
         let mut settled = false;
         for _ in 0..ROUNDS {
