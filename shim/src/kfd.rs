@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_request_of_the_same_number_for_another_device_is_passed_on() {
-        assert!(lifecycle::ready_for(hip_sys::table::Class::Resolve));
+        assert!(lifecycle::starts_for(hip_sys::table::Class::Resolve));
         let null = std::fs::File::open("/dev/null").unwrap();
         for command in [CreateQueue::COMMAND, kfd::DestroyQueue::COMMAND, kfd::UpdateQueue::COMMAND] {
             assert!(is_about_queues(command));
