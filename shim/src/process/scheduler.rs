@@ -26,7 +26,7 @@ use protocol::time::Time;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use xqueue::{Observer, Permission};
+use xqueue::{Observer, Permission, Window};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,7 +228,7 @@ fn release(process: &Process, server: bool) {
     }
     for stream in process.queued.lock().iter().filter(|stream| stream.handle() != 0) {
         if let Some(queue) = stream.queue() {
-            queue.set_policy_limit(true);
+            queue.set_policy_limit(Some(Window::DEFAULT));
             queue.set_policy_run(true);
         }
     }

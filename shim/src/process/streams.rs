@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, XQueue};
+use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
 
 /// A stream. Never freed, because launching threads read it without a lock, but used again for another stream of its
 /// kind once it is gone: whoever still has it then, in a program that destroys what it uses, finds a stream.
@@ -165,7 +165,7 @@ impl Stream {
         let queue = self.queue_in(process)?;
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
-        queue.set_policy_limit(true);
+        queue.set_policy_limit(Some(Window::DEFAULT));
         queue.set_covered(true);
         process.scheduler.changed(process);
         Some(handle)
@@ -185,7 +185,7 @@ impl Stream {
         queue.set_covered(false);
         process.scheduler.changed(process);
         process.drain(xqueue::Scope::Queue(queue));
-        queue.set_policy_limit(false);
+        queue.set_policy_limit(None);
     }
 
     /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller

@@ -13,7 +13,7 @@ use protocol::time::Time;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use xqueue::XQueue;
+use xqueue::{Window, XQueue};
 
 /// Decides whenever something changes, until it is another one's turn.
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
@@ -83,7 +83,7 @@ fn decide(
             let UnitId::Queue(id) = operation.unit else { continue };
             let Some(queue) = queues.get(&id.0) else { continue };
             // Running comes before the limit goes, and the limit before the hold: never unlimited in between.
-            queue.set_policy_limit(operation.permit.limit);
+            queue.set_policy_limit(operation.permit.limit.then_some(Window::DEFAULT));
             queue.set_policy_run(operation.permit.run);
         }
     });
