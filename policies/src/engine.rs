@@ -174,6 +174,11 @@ impl Engine {
         }
     }
 
+    /// Whether somebody goes by the nice values of processes.
+    pub fn reads_nice(&self) -> bool {
+        self.seats.iter().any(|seat| seat.policy.reads_nice())
+    }
+
     /// Whether a decision is wanted whenever a queue turns idle, also if nobody waits for that.
     pub fn hears_idle(&self) -> bool {
         self.seats.iter().any(|seat| seat.policy.hears_idle())

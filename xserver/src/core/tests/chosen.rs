@@ -2,6 +2,7 @@
 
 use super::*;
 use protocol::hint::QueueHints;
+use protocol::policy::PolicyKind;
 use std::num::NonZeroU64;
 
 #[test]
@@ -53,6 +54,11 @@ fn a_nice_value_is_asked_for_only_where_it_counts() {
     stage.core.set_nice(stage.clients[1], -7);
     stage.step();
     assert_eq!(stage.core.clients().map(|client| client.hints.nice).collect::<Vec<_>>(), [0, -7]);
+    let chpf = Choice::new(registry::find(PolicyKind::Chpf).unwrap());
+    stage.core.set_policy(Some(DeviceId(7)), chpf).unwrap();
+    assert!(stage.core.reads_nice());
+    stage.core.reset_policy(DeviceId(7));
+    assert!(!stage.core.reads_nice());
 }
 
 #[test]
