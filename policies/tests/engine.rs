@@ -226,6 +226,23 @@ fn a_job_waits_for_each_of_its_members() {
 }
 
 #[test]
+fn a_job_waits_for_the_device_that_is_withheld_from_one_of_it() {
+    say(0, |place, _| {
+        let bar = (place == 1).then_some(Bar::Share { percent: 50 });
+        Standing { job: (place < 2).then_some(7), bar, ..rank([5, 5, 1][place]) }
+    });
+    let mut engine = engine(Duration::ZERO);
+    let mut gangs = busy(&[&[1], &[2], &[1]]);
+    let operations = engine.decide(&global(gangs.clone()), Time(MS)).operations;
+    assert_eq!(runs(operations), [false, false, true]);
+    assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
+    assert!(matches!(operations[1].permit.reason, Reason::Barred(_)));
+    // Where that one has no work, the others need not wait for it.
+    gangs[1] = gang(2, vec![queue(1, 2, 0, false)]);
+    assert_eq!(runs(engine.decide(&global(gangs), Time(MS)).operations), [true, false, false]);
+}
+
+#[test]
 fn a_turn_for_one_that_starves_is_one_for_its_job() {
     say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
     let mut engine = engine(Duration::ZERO);
