@@ -6,6 +6,7 @@ use crate::registry::Row;
 use crate::resolve::{Ranked, Resolver};
 use crate::starvation::Starvation;
 use crate::tally::Tallies;
+use crate::times::earlier;
 use crate::unit::Units;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
@@ -273,8 +274,4 @@ impl Engine {
             seat.members.extend((0..all.len()).filter(|place| only || rules(place)));
         }
     }
-}
-
-fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    [one, other].into_iter().flatten().min()
 }

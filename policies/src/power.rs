@@ -17,8 +17,9 @@
 //! With 0 as `budget-w` the policy is HPF.
 
 use crate::ledger::Ledger;
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::{earlier, nanos};
 use crate::unit::Unit;
 use protocol::ids::DeviceId;
 use protocol::operation::{Bar, Merit};
@@ -33,12 +34,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         range: (0.0, 10_000.0),
         default: 0.0,
     },
-    Parameter {
-        name: "critical-above",
-        meaning: "units of a priority above this are critical, and never throttled",
-        range: (-256.0, 255.0),
-        default: 0.0,
-    },
+    CRITICAL_ABOVE,
     Parameter {
         name: "period-ms",
         meaning: "how often best effort gets its part of the time, in milliseconds",
@@ -120,12 +116,11 @@ impl Device {
 
 impl Policy for Power {
     fn configure(&mut self, values: &Values) {
-        let duration = |name: &str, unit: f64| Duration::from_nanos((values.get(name) * unit) as u64);
         self.budget_mw = values.get("budget-w") * 1e3;
-        self.critical_above = values.get("critical-above") as i64;
-        self.period = duration("period-ms", 1e6);
+        self.critical_above = values.get(CRITICAL_ABOVE.name) as i64;
+        self.period = values.millis("period-ms");
         self.switch_uj = values.get("switch-mj") * 1e3;
-        self.wait = duration("wait-us", 1e3);
+        self.wait = values.micros("wait-us");
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
@@ -133,8 +128,8 @@ impl Policy for Power {
         let limited = self.budget_mw > 0.0;
         self.hear(input);
         let mut wake = None;
-        let mut sooner = |at: Time| wake = Some(wake.map_or(at, |wake: Time| wake.min(at)));
-        let phase = Duration::from_nanos(now.0 % u64::try_from(self.period.as_nanos()).unwrap_or(1).max(1));
+        let mut sooner = |at: Time| wake = earlier(wake, at);
+        let phase = Duration::from_nanos(now.0 % nanos(self.period));
         let units = input.units;
         let graces = self.units.align(units.all());
         for (place, unit) in input.members() {

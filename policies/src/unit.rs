@@ -1,6 +1,7 @@
 //! What is decided about: queues or gangs, brought to one form.
 
 use crate::tally::Tallies;
+use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -218,7 +219,7 @@ impl Gathering<'_> {
                 if end <= self.now {
                     return None;
                 }
-                self.settles = Some(self.settles.map_or(end, |other| other.min(end)));
+                self.settles = earlier(self.settles, end);
                 Some(since)
             }
         }

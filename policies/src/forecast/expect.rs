@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::margin::{Errors, Margin};
 use super::{Forecaster, Method};
+use crate::times::nanos;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -329,9 +330,4 @@ impl Forecast {
     fn counts(&mut self, hinted: bool) -> &mut Counts {
         if hinted { &mut self.hints } else { &mut self.learnt }
     }
-}
-
-/// Nanoseconds, cut to what 64 bits hold.
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
