@@ -1,7 +1,7 @@
 //! Devices that are kept free for work of critical units that is on its way.
 
 use super::budget::Budgets;
-use crate::forecast::{Forecast, Method, Parameters};
+use crate::forecast::{Forecast, Method};
 use crate::times::nanos;
 use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
@@ -218,9 +218,7 @@ impl Keeper {
         watch.answered = watch.answered.max(answered.unwrap_or_default());
         if let Some(method) = self.settings.method {
             let known = watch.forecast.take().filter(|forecast| forecast.method() == method);
-            // What it may cost is bounded here, for all units of a device together.
-            let parameters = Parameters { budget: 1.0, horizon: Budgets::HORIZON, ..Parameters::default() };
-            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method, parameters)));
+            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method)));
             forecast.set_lead(self.settings.lead);
             forecast.arrived(at);
             watch.forecast = Some(forecast);
