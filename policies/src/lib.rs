@@ -10,11 +10,12 @@
 //! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
 //!
 //! # Rooms
-//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
-//! can be set of one · `deadline` by when work should be done · `registry` the table of the policies that are built ·
-//! `named` policies as people name them · `resolve` ranks to permissions, gangs and jobs
-//! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
-//! operations out · [`forecast`] when a queue's next work arrives.
+//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `turns` and
+//! `runtime` what policies that share have in common · `deadline` by when work should be done · [`forecast`] when a queue's
+//! next work arrives · `parameter` what can be set of a policy · `registry` the table of the policies that are built ·
+//! `named` policies as people name them · `resolve` ranks to permissions, for gangs and for `jobs` · `starvation` the guard
+//! · `tally` who has run · `ledger` memory of units between decisions · `times` reckoning with times · `engine` status in,
+//! operations out.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.

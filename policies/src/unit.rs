@@ -44,8 +44,6 @@ pub struct Unit {
     pub running: bool,
     /// For how long it has had a device since the last decision: it was ready, and might run.
     pub ran: Duration,
-    /// Since when it has been ready without running.
-    pub waits_since: Option<Time>,
     uses: Range<usize>,
     queues: Range<usize>,
 }
@@ -201,7 +199,6 @@ impl Gathering<'_> {
             process,
             running: false,
             ran: Duration::ZERO,
-            waits_since: None,
             uses: first_use..self.units.uses.len(),
             queues: first_queue..self.units.queues.len(),
         });
