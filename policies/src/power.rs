@@ -16,6 +16,7 @@
 //! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
 //! With 0 as `budget-w` the policy is HPF.
 
+use crate::hpf::Hpf;
 use crate::ledger::Ledger;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
@@ -124,8 +125,10 @@ impl Policy for Power {
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        if self.budget_mw <= 0.0 {
+            return Hpf.rank(input, standings);
+        }
         let now = input.now;
-        let limited = self.budget_mw > 0.0;
         self.hear(input);
         let mut wake = None;
         let mut sooner = |at: Time| wake = earlier(wake, at);
@@ -136,7 +139,7 @@ impl Policy for Power {
             let merit = Merit::Priority(unit.priority);
             standings[place] = Standing::new(i64::from(unit.priority), merit);
             let grace = &mut graces[place];
-            if i64::from(unit.priority) > self.critical_above || !limited || !unit.ready {
+            if i64::from(unit.priority) > self.critical_above || !unit.ready {
                 *grace = Grace::default();
                 continue;
             }
@@ -205,9 +208,7 @@ impl Power {
                 self.devices.push(Device::new(*id));
                 self.devices.len() - 1
             });
-            if let Some((milliwatts, at)) = reading
-                && self.budget_mw > 0.0
-            {
+            if let Some((milliwatts, at)) = reading {
                 self.devices[place].hear(*milliwatts, *at, self.budget_mw);
             }
         }

@@ -251,7 +251,7 @@ pub const POLICIES: &[Row] = &[
                  for latency: the average is what is kept, over some hundred milliseconds.",
         parameters: power::PARAMETERS,
         goes_by_priority: true,
-        conserves_work: false,
+        conserves_work: true,
         new: || Box::<Power>::default(),
     },
 ];

@@ -80,8 +80,13 @@ fn since_when_a_permission_holds_is_noted() {
 fn who_is_alone_is_asked_where_a_policy_may_withhold_the_device() {
     let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
     assert_eq!(stage.board(0).wants.get(), 0);
-    let power = Choice::new(registry::find(PolicyKind::Power).unwrap());
-    stage.core.set_policy(Some(DeviceId(7)), power).unwrap();
+    let power = registry::find(PolicyKind::Power).unwrap();
+    stage.core.set_policy(Some(DeviceId(7)), power.into()).unwrap();
+    stage.step();
+    assert_eq!(stage.board(0).wants.get(), 0, "without a budget it withholds nothing");
+    let mut limited = Choice::new(power);
+    limited.values.set("budget-w", 100.0).unwrap();
+    stage.core.set_policy(Some(DeviceId(7)), limited).unwrap();
     stage.step();
     assert_eq!(stage.board(0).wants.get(), WANTS_READY);
     stage.core.reset_policy(DeviceId(7));
