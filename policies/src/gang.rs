@@ -18,6 +18,10 @@
 //!
 //! The number of a job is what its processes say. A process that gives the number of another's job becomes a part of it.
 //!
+//! # Where devices have policies of their own
+//! Jobs hold together on the devices that this policy rules. A process that also uses a device of another policy has its
+//! turns with its job, but while it is held up there the others run without it.
+//!
 //! # Parameters, wake-ups
 //! `slice-ms`. While another waits for its turn, it is decided anew when the turn ends. Jobs of low priority can starve
 //! unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its whole job runs.

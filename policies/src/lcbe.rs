@@ -9,8 +9,12 @@
 //! above it: the lower, the longer and the rarer. A unit that a higher class interrupts keeps its place and what is left
 //! of its slice.
 //!
-//! A unit with a queue that has work and is hinted not to be preemptible is not suspended once it runs, until it is idle:
-//! whoever ranks higher runs beside it. The guards against starvation and standstill may suspend it all the same.
+//! A unit with a queue that has work and is hinted not to be preemptible is not suspended once it runs, until that is idle,
+//! whatever its class: critical work runs *beside* it and shares the device with it, and a device that is cleared ahead of
+//! time is not cleared of it. So each such hint is paid for with the latency of the classes above. It is for work that
+//! would be lost or blocks others when it is stopped, in short pieces. Under `xserver` the unit is the whole process, with
+//! its other queues. The guards against starvation and standstill may suspend it all the same. No other policy looks at
+//! this hint.
 //!
 //! # Cleared ahead of time
 //! Taking a device away from best-effort work takes time. If it is known when an idle critical unit will have work, its
