@@ -7,7 +7,6 @@ use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
-use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::collections::HashMap;
@@ -72,10 +71,8 @@ fn decide(
     }
     since.retain(|handle, _| queues.contains_key(handle));
     let Ok(list) = Queues::try_from(statuses) else { return None };
-    let mut hints = *board.hints.lock();
-    if engine.policy().kind == PolicyKind::Chpf {
-        hints.nice = nice();
-    }
+    // Without its nice value, which is the same for all queues of a process.
+    let hints = *board.hints.lock();
     let status = Status::Local { pid: Pid(std::process::id()), hints, queues: list };
     let decision = engine.decide(&status, now);
     board.in_turn(turn, || {
@@ -88,11 +85,4 @@ fn decide(
         }
     });
     decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
-}
-
-/// The nice value of this process, which is its first thread's.
-fn nice() -> i8 {
-    // SAFETY: asks for a number of this process's own; it cannot fail.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
-    i8::try_from(nice).unwrap_or(0)
 }
