@@ -14,6 +14,7 @@
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
 //! * [`kernels`]: the project's kernels, compiled for the device at hand by [`rtc`] and kept in a [`cache`]
+//! * [`random`]: random numbers that are the same on every machine
 //! * [`stats`], [`compare`], [`report`]: quantiles, interleaved runs, figures with limits
 //! * [`proc`]: processor time of a process and of the machine
 
@@ -31,6 +32,7 @@ pub mod launch_path;
 pub mod policy_sim;
 pub mod preempt;
 pub mod proc;
+pub mod random;
 pub mod replay;
 pub mod report;
 pub mod rtc;

@@ -5,9 +5,10 @@
 //! It reads no clock and calls no mathematics of the machine, so that the same seed gives the same bytes everywhere.
 //!
 //! # Rooms
-//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `random`, `span`,
-//! `arrivals`, `request` what is drawn · `hints` what clients tell policies · `events` what happens when · `device` kernels on a device · `scheduler` the way to
-//! the policies · `simulation` all of it together · `figures`, `plot` what it comes to.
+//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `span`, `arrivals`,
+//! `request` what is drawn ([`crate::random`]) · `hints` what clients tell policies · `events` what happens when · `device`
+//! kernels on a device · `scheduler` the way to the policies · `simulation` all of it together · `figures`, `plot` what it
+//! comes to.
 
 mod arrivals;
 mod builtin;
@@ -17,7 +18,6 @@ mod events;
 mod figures;
 mod hints;
 mod plot;
-mod random;
 mod request;
 mod scheduler;
 mod simulation;
@@ -35,7 +35,6 @@ pub use case::{Case, Instance};
 pub use device::DeviceTimes;
 pub use figures::{ClientFigures, DeviceFigures, Figures, Latency, PolicyFigures};
 pub use hints::{Announce, Hints, Laxity, Process};
-pub use random::{Purpose, Random};
 pub use scheduler::{Policy, Scope};
 pub use simulation::{ClientRun, Run, Setting};
 pub use span::Span;

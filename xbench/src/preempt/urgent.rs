@@ -10,7 +10,8 @@ use super::{ALONE, Record, Sample};
 use crate::ask::Server;
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::replay::{SplitMix64, now_ns, wait_until};
+use crate::random::{Purpose, Random};
+use crate::replay::{now_ns, wait_until};
 use anyhow::{Context, Result, bail, ensure};
 use protocol::control::Preemption;
 
@@ -38,7 +39,7 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         filling,
         board: (args.level != ALONE).then_some(board),
         kernel_ns,
-        random: SplitMix64(args.seed),
+        random: Random::new(args.seed, 0, Purpose::Arrivals),
         arrivals: 0,
     };
     let mut server = Server::connect(&files.socket())?;
@@ -76,7 +77,7 @@ struct Urgent {
     /// What the low program has completed; nothing if there is no such program.
     board: Option<Board>,
     kernel_ns: u64,
-    random: SplitMix64,
+    random: Random,
     arrivals: u64,
 }
 

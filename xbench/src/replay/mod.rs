@@ -3,8 +3,8 @@
 //! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
 //! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
 //! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
-//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread, and a latency counts from the arrival;
-//! without it one inference follows the other.
+//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread,
+//! and a latency counts from the arrival; without it one inference follows the other.
 
 mod clock;
 pub mod digest;
@@ -13,7 +13,6 @@ mod player;
 pub mod schedule;
 
 pub(crate) use clock::{now_ns, wait_until};
-pub(crate) use schedule::SplitMix64;
 
 use crate::hip::Hip;
 use crate::stats::Samples;
