@@ -8,6 +8,7 @@
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`preempt`]: from an urgent launch until it runs, for each preemption level
 //! * [`scenario`]: several programs under one policy after the other
+//! * [`session`]: one run of a co-run or a scenario on a simulated GPU of its own
 //! * [`policy_sim`]: what scheduling policies make of a workload, in simulated time
 //! * [`card`]: the measured parts of `xcli report`
 //! * [`replay`]: a recorded model ([`trace`]) as load
@@ -25,6 +26,7 @@ mod child;
 pub mod compare;
 pub mod corun;
 mod daemon;
+mod files;
 pub mod hip;
 pub mod hsa;
 pub mod kernels;
@@ -37,7 +39,9 @@ pub mod replay;
 pub mod report;
 pub mod rtc;
 pub mod scenario;
+pub mod session;
 pub mod sim;
+mod simulated;
 pub mod stats;
 mod svg;
 pub mod trace;

@@ -41,6 +41,7 @@ pub use span::Span;
 pub use workload::{Client, Dispatch, MOST_SECONDS, Model, QueueOn, RequestKind, Workload};
 
 use crate::WrongInput;
+use crate::files::write;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 use std::io::Write as _;
@@ -161,7 +162,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
             let why = "a plot needs a critical client and another one that get something done";
             WrongInput(format!("{}: {why}", figures.workload))
         })?;
-        std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &picture)?;
     }
     match args.json {
         true => print(&(serde_json::to_string_pretty(&figures)? + "\n")),

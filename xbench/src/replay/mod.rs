@@ -14,6 +14,7 @@ pub mod schedule;
 
 pub(crate) use clock::{now_ns, wait_until};
 
+use crate::files::write;
 use crate::hip::Hip;
 use crate::stats::Samples;
 use crate::trace::Trace;
@@ -146,6 +147,11 @@ impl Record {
         self.requests.len() as f64 / (last.ended_us / 1e6).max(least)
     }
 
+    /// All inferences, those before the measured time included.
+    pub fn inferences(&self) -> u64 {
+        self.warm_up + self.requests.len() as u64
+    }
+
     /// Latencies in milliseconds, in the order of arrival.
     pub fn latencies_ms(&self) -> Vec<f64> {
         self.requests.iter().map(Request::latency_ms).collect()
@@ -196,7 +202,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     };
     if let Some(path) = &args.record {
         let text = serde_json::to_string(&record)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &text)?;
     }
     if args.gate {
         say("done")?;
@@ -254,7 +260,7 @@ fn table(record: &Record, open: bool) -> Result<String> {
         latencies.p99,
         latencies.max,
         record.digest,
-        record.warm_up + record.requests.len() as u64,
+        record.inferences(),
     ))
 }
 

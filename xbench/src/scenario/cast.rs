@@ -1,10 +1,9 @@
 //! The scenarios: which programs, and what is asked of a policy that schedules them.
 
 use crate::replay::schedule::Pattern;
-use serde::{Deserialize, Serialize};
 
 /// A program of a scenario.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub name: String,
     /// A file of examples/traces, without its ending.

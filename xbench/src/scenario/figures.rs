@@ -27,6 +27,14 @@ impl Mode {
         }
     }
 
+    /// The policy, where one decides.
+    pub fn policy(&self) -> Option<&str> {
+        match self {
+            Self::Policy(policy) => Some(policy),
+            Self::Alone(_) | Self::Native => None,
+        }
+    }
+
     /// The places of the programs that run.
     pub fn parts(&self, scene: &Scene) -> std::ops::Range<usize> {
         match self {

@@ -6,9 +6,12 @@
 
 use super::cast::{Part, Scene};
 use super::figures::{Figures, Judged, ModeFigures};
-use super::{Bench, Common, write_json};
+use super::{Bench, Common};
 use crate::WrongInput;
+use crate::child::{ensure_beside, this_program};
+use crate::files::write_json;
 use crate::replay::schedule::Pattern;
+use crate::session::NEEDED;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -68,7 +71,8 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     if lengths.is_empty() {
         return Err(WrongInput("no length of preparation".to_owned()).into());
     }
-    let this = super::programs()?;
+    let this = this_program()?;
+    ensure_beside(&this, NEEDED)?;
     let mut points = Vec::new();
     for prepare_us in lengths {
         let scene = scene(prepare_us);
