@@ -11,7 +11,7 @@ use std::process::Command;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GpuArgs {
     /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000), allow_negative_numbers = true)]
     pub(crate) save_us: u32,
     /// How the simulated GPU shares its compute units
     #[arg(long, value_enum, default_value_t = CuModel::Shared)]

@@ -22,7 +22,7 @@ pub use levels::Level;
 use crate::WrongInput;
 use crate::child::{ensure_beside, this_program};
 use crate::compare::interleave;
-use crate::files::{write, write_json};
+use crate::files::{ensure_writable, write, write_json};
 use crate::replay;
 use crate::replay::digest::mixes_of;
 use crate::replay::schedule::Pattern;
@@ -137,8 +137,10 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     let traces = [Trace::load(&args.high.trace)?, Trace::load(&args.low)?];
     let this = this_program()?;
     ensure_beside(&this, NEEDED)?;
-    if let Some(directory) = args.json.as_deref().and_then(Path::parent) {
+    if let Some(path) = &args.json {
+        let directory = path.parent().unwrap_or(Path::new(""));
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        ensure_writable(path)?;
     }
     let bench = Bench { args, this, traces };
     let mut agreement = Agreement::default();

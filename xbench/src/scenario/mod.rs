@@ -17,7 +17,8 @@ pub use prepreempt::{PrepreemptArgs, run as run_prepreempt};
 use crate::WrongInput;
 use crate::child::{ensure_beside, this_program};
 use crate::compare::interleave;
-use crate::files::write_json;
+use crate::files::{ensure_writable, write_json};
+use crate::policy_sim::Policy;
 use crate::replay;
 use crate::session::{self, NEEDED, Session};
 use crate::simulated::GpuArgs;
@@ -51,7 +52,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
     /// Preemption level
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: u8,
     #[command(flatten)]
     common: Common,
@@ -66,13 +67,13 @@ struct Common {
     #[command(flatten)]
     gpu: GpuArgs,
     /// Blocks, each with all modes; a figure is the median of theirs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), allow_negative_numbers = true)]
     blocks: u32,
     /// How long requests arrive in each mode, instead of what the scenario says
-    #[arg(long, value_name = "S", value_parser = replay::seconds)]
+    #[arg(long, value_name = "S", value_parser = replay::seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// Which arrivals: the same number, the same moments
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// Where the recorded models lie
     #[arg(long, value_name = "DIRECTORY", default_value = "examples/traces")]
@@ -107,6 +108,7 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     let wanted = args.names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let this = this_program()?;
     ensure_beside(&this, NEEDED)?;
+    args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut all = Vec::new();
     for scene in wanted {
         let figures = Bench::new(&args.common, args.level, &args.policy, &this, scene)?.measure()?;
@@ -139,9 +141,7 @@ impl<'a> Bench<'a> {
             false => chosen.to_vec(),
         };
         for policy in &policies {
-            window(policy)?;
-            let name = policy.split_whitespace().next().unwrap_or_default();
-            policies::registry::by_name(name).map_err(WrongInput)?;
+            check(policy)?;
         }
         Ok(Self {
             args,
@@ -227,6 +227,17 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Whether there is such a policy with such parameters, and nothing else behind it than what can be.
+fn check(policy: &str) -> Result<()> {
+    window(policy)?;
+    let (ours, servers): (Vec<_>, Vec<_>) = policy.split_whitespace().partition(|word| word.starts_with('+'));
+    if let Some(word) = ours.iter().find(|word| **word != HINT && !word.starts_with(WINDOW)) {
+        bail!(WrongInput(format!("{word}: behind a policy there can be {HINT} and {WINDOW}T/B")));
+    }
+    Policy::by_name(&servers.join(" ")).map_err(WrongInput)?;
+    Ok(())
+}
+
 /// The fixed window that is asked for behind a policy, if there is one.
 fn window(policy: &str) -> Result<Option<(u32, u32)>> {
     let Some(text) = policy.split_whitespace().find_map(|word| word.strip_prefix(WINDOW)) else {
@@ -262,6 +273,14 @@ mod tests {
         assert_eq!(window("UP +window=16/8").unwrap(), Some((16, 8)));
         for wrong in ["UP +window=16", "UP +window=8/16", "UP +window=0/0", "UP +window=a/b"] {
             assert!(window(wrong).unwrap_err().is::<WrongInput>(), "{wrong}");
+        }
+        check("SLO target-ms=50 +hint +window=4/2").unwrap();
+        for (wrong, why) in [
+            ("HPF x=1", "HPF: no parameter \"x\": this policy has none"),
+            ("HPF x", "\"x\" is not a name=number"),
+            ("HPF +hints", "+hints: behind a policy there can be +hint and +window=T/B"),
+        ] {
+            assert_eq!(check(wrong).unwrap_err().downcast::<WrongInput>().unwrap().0, why);
         }
         assert_eq!(
             server_words("SLO target-ms=50 window=9"),

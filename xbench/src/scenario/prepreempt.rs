@@ -9,7 +9,7 @@ use super::figures::{Figures, Judged, ModeFigures};
 use super::{Bench, Common};
 use crate::WrongInput;
 use crate::child::{ensure_beside, this_program};
-use crate::files::write_json;
+use crate::files::{ensure_writable, write_json};
 use crate::replay::schedule::Pattern;
 use crate::session::NEEDED;
 use anyhow::{Context, Result};
@@ -32,12 +32,12 @@ const JUDGED_US: u32 = 300;
 #[derive(Debug, Clone, Args)]
 pub struct PrepreemptArgs {
     /// Lengths of the preparation in microseconds
-    #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = [0, 100, 200, 300, 400, 500], value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = [0, 100, 200, 300, 400, 500], value_parser = clap::value_parser!(u32).range(0..=100_000), allow_negative_numbers = true)]
     prepare_us: Vec<u32>,
     #[command(flatten)]
     common: Common,
     /// Preemption level
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: u8,
     /// Write the figures there as JSON
     #[arg(long, value_name = "FILE")]
@@ -73,6 +73,7 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     }
     let this = this_program()?;
     ensure_beside(&this, NEEDED)?;
+    args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut points = Vec::new();
     for prepare_us in lengths {
         let scene = scene(prepare_us);
