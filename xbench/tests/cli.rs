@@ -182,7 +182,7 @@ fn a_plot_is_written_where_it_is_asked_for() {
     assert_eq!(plot("two-models").status.code(), Some(0));
     assert!(fs::read_to_string(&file).unwrap().contains(">HPF: "));
     // Nobody there is critical.
-    assert_eq!(plot("shares-75-25").status.code(), Some(2));
+    assert_eq!(plot("shares").status.code(), Some(2));
     // What cannot be written is told before anything is simulated.
     let output = run(xbench(XBENCH).args(["policy-sim", "mm1", "--plot"]).arg(directory.path()));
     assert_eq!(output.status.code(), Some(1));

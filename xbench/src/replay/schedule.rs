@@ -17,7 +17,7 @@ pub enum Pattern {
 }
 
 /// Requests of a burst.
-const BURST: usize = 8;
+pub(crate) const BURST: usize = 8;
 
 /// Arrivals within `seconds`, as nanoseconds in ascending order: `rate * seconds` of them (rounded, at least one).
 pub fn moments(pattern: Pattern, rate: f64, seconds: f64, seed: u64) -> Vec<u64> {

@@ -165,7 +165,7 @@ impl Figures {
         }
         Ok(Self {
             scenario: scene.name.to_owned(),
-            about: scene.about.to_owned(),
+            about: scene.about.clone(),
             device: "simulated GPU",
             cu_model,
             level,
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn shares_and_limits_are_of_what_ran() {
-        let scenes = scenes();
+        let scenes = scenes().unwrap();
         let scene = scenes.iter().find(|scene| scene.name == "shares").unwrap();
         // Back to back the last one ends at the end of the run.
         let run = |ran: &[usize]| {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn misses_are_counted_against_the_deadline() {
-        let scenes = scenes();
+        let scenes = scenes().unwrap();
         let scene = scenes.iter().find(|scene| scene.name == "two-models").unwrap();
         let run = |urgent: &[f64], batch: usize| Outcome {
             records: vec![

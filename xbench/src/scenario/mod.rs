@@ -92,7 +92,7 @@ impl Common {
 /// # Errors
 /// Something could not be measured, or a check of the work fails.
 pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
-    let scenes = cast::scenes();
+    let scenes = cast::scenes()?;
     if args.list {
         for scene in &scenes {
             println!("{:<18} {}", scene.name, scene.about);

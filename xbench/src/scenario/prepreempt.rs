@@ -93,11 +93,11 @@ fn scene(prepare_us: u32) -> Scene {
     let urgent = Part::new("urgent", "resnet18_bs1", Some((RATE, Pattern::Periodic)), 10);
     Scene {
         name: "prepreempt",
-        about: "ResNet-18, evenly, each request prepared on the host first, beside ResNet-50 at batch 256 back to back",
+        about: "ResNet-18, evenly, each request prepared on the host first, beside ResNet-50 at batch 256 back to back".to_owned(),
         parts: vec![Part { prepare_us, ..urgent }, Part::new("batch", "resnet50_bs256", None, 0)],
         policies: &[HPF, LEARNT, HINTED],
         seconds: 20.0,
-        checks: Vec::new(),
+        checks: &[],
     }
 }
 
