@@ -241,9 +241,9 @@ fn hints_say_something_of_somebody() {
         (
             "-x 7 --laxity -1 --arrival 300 --preemptible off",
             queue(7),
-            vec![Said::Laxity(None), Said::Arrival(Some(300)), Said::Preemptible(false)],
+            vec![Said::Laxity(None), Said::Preemptible(false), Said::Arrival(Some(300))],
         ),
-        ("--pid 42 --window --job 3", process, vec![Said::Window, Said::Job(NonZeroU64::new(3))]),
+        ("--pid 42 --window --job 3", process, vec![Said::Job(NonZeroU64::new(3)), Said::Window]),
         ("--pid 42 --job 0", process, vec![Said::Job(None)]),
     ];
     for (line, of, said) in cases {
@@ -261,7 +261,7 @@ fn hints_say_something_of_somebody() {
         ("-x 7 -p 256", "priority 256 is not in -256..255"),
         ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
         ("-t 99", "timeslice 99 is not in 100..10000000"),
-        ("-x 7 --deadline 0", "a deadline is at least 1 us"),
+        ("-x 7 --deadline 0", "0 is too small; -1 takes it back"),
         ("-x 7 --laxity 5", "microseconds and two priorities"),
         ("-x seven -p 1", "a queue is a number"),
     ] {
