@@ -185,6 +185,17 @@ fn policies_are_chosen_in_both_spellings() {
         assert!(code == Some(0) && err.contains("no connected program uses device 7 yet"), "{err}");
         assert_eq!(asked()[0], Request::SetPolicy(own.clone()));
     }
+    for line in ["EDF --slack-ms 2.5 --device 7", "--device=7 --slack-ms=2.5 edf"] {
+        let (code, ..) = finish(place.xcli().args(["policy", "set"]).args(line.split(' ')));
+        let values = [("slack-ms".to_owned(), 2.5)].into();
+        let edf = Ruling { policy: "EDF".to_owned(), values, ..own.clone() };
+        assert_eq!((code, &asked()[0]), (Some(0), &Request::SetPolicy(edf)));
+    }
+    // The server may be named in between.
+    for line in ["set EDF --slack-ms 5 -p nobody-there", "-p nobody-there set EDF"] {
+        let (code, _, err) = finish(place.xcli().arg("policy").args(line.split(' ')));
+        assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
+    }
     let (code, ..) = finish(place.xcli().args(["policy", "reset", "--device", "7"]));
     assert_eq!((code, &asked()[0]), (Some(0), &Request::ResetPolicy { device: DeviceId(7) }));
     let (code, out, _) = finish(place.xcli().args(["policy", "-q"]));
@@ -196,8 +207,20 @@ fn policies_are_chosen_in_both_spellings() {
     }
     asked();
     is_usage(&place, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
-    is_usage(&place, &["policy", "set", "HPF", "--slack", "5"], "policy HPF: no parameter \"slack\"");
+    for (line, sentence) in [
+        ("HPF --slack-ms 5", "policy HPF: no parameter \"slack-ms\": this policy has none"),
+        ("EDF --slack 5", "unexpected argument '--slack'"),
+        ("EDF --slack-ms five", "invalid value 'five' for '--slack-ms <VALUE>'"),
+        ("EDF --slack-ms -1", "policy EDF: slack-ms \"-1\" is not a number in 0.."),
+        ("EDF --slack-ms nan", "policy EDF: slack-ms \"NaN\" is not a number in 0.."),
+        ("EDF --slack-ms 1 --slack-ms 2", "cannot be used multiple times"),
+        ("EDF slack-ms=5", "unexpected argument 'slack-ms=5'"),
+    ] {
+        let words: Vec<_> = ["policy", "set"].into_iter().chain(line.split(' ')).collect();
+        is_usage(&place, &words, sentence);
+    }
     is_usage(&place, &["policy", "-n", "HPF"], "--set");
+    is_usage(&place, &["policy", "-q", "set", "HPF"], "no other can follow");
     assert_eq!(asked(), [], "wrong usage asks for nothing");
 }
 
