@@ -228,7 +228,8 @@ fn main() -> ExitCode {
             Command::List { json } => list(&place, json),
             Command::Metrics => metrics(&place),
             Command::Off => {
-                switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
+                let on = table::plain(&place.command("on"));
+                switch(&place, &Request::Off, &format!("off: every program runs unscheduled, until `{on}`"))
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
