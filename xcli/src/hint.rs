@@ -5,8 +5,8 @@ use crate::place::{self, Place};
 use crate::say;
 use crate::usage::usage;
 use crate::words::{OrNone, Words, or_none};
-use anyhow::{anyhow, bail};
-use protocol::control::{Reply, Request, Said, Target};
+use anyhow::anyhow;
+use protocol::control::{Request, Said, Target};
 use protocol::ids::{Pid, QueueId};
 
 /// `xcli hint`.
@@ -66,13 +66,10 @@ impl HintArgs {
 /// Wrong usage, or the server cannot be asked, or nobody or several are meant.
 pub fn run(args: &HintArgs, place: &Place) -> anyhow::Result<()> {
     let (of, said) = (args.target(), args.said()?);
-    match ask::ask(place, &Request::Hint { of, said }) {
-        Ok(Reply::Done) => Ok(say(&format!("hinted: {of}\n"))?),
-        Ok(other) => bail!("the server answers something that makes no sense here: {other:?}"),
+    ask::order(place, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
         // It is not the server that anything is wrong with.
-        Err(ask::Failure { cause: ask::Cause::Refused(why), .. }) => {
-            Err(anyhow!("{}", crate::table::plain(&why)))
-        }
-        Err(failure) => Err(failure.into()),
-    }
+        Some(ask::Failure { cause: ask::Cause::Refused(why), .. }) => anyhow!("{}", crate::table::plain(why)),
+        _ => error,
+    })?;
+    Ok(say(&format!("hinted: {of}\n"))?)
 }

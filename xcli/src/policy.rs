@@ -137,20 +137,18 @@ fn ask_policies(place: &Place) -> anyhow::Result<Policies> {
 }
 
 fn list(place: &Place, json: bool) -> anyhow::Result<()> {
-    let policies = match ask::ask(place, &Request::Policies) {
-        Err(failure) if matches!(failure.cause, Cause::Absent) => {
+    let policies = ask_policies(place).or_else(|error| match error.downcast_ref::<ask::Failure>() {
+        Some(failure) if matches!(failure.cause, Cause::Absent) => {
             eprintln!("xcli: no xserver runs here; these are the policies that one would have");
-            Policies {
+            Ok(Policies {
                 policies: named::all(),
                 in_force: Vec::new(),
                 counted: Vec::new(),
                 devices: Vec::new(),
-            }
+            })
         }
-        Err(failure) => return Err(failure.into()),
-        Ok(Reply::Policies(policies)) => policies,
-        Ok(other) => bail!("the server answers something else than its policies: {other:?}"),
-    };
+        _ => Err(error),
+    })?;
     Ok(say(&match json {
         true => serde_json::to_string_pretty(&policies)? + "\n",
         false => text(&policies, table::terminal_width(io::stdout())),
@@ -201,20 +199,13 @@ fn set(place: &Place, policy: &str, device: Option<u32>, parameters: &Parameters
         Ok(choice) => choice,
         Err(error) => return usage(error),
     };
-    order(place, &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }))?;
+    ask::order(place, &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }))?;
     show(place, device)
 }
 
 fn reset(place: &Place, device: DeviceId) -> anyhow::Result<()> {
-    order(place, &Request::ResetPolicy { device })?;
+    ask::order(place, &Request::ResetPolicy { device })?;
     show(place, None)
-}
-
-fn order(place: &Place, request: &Request) -> anyhow::Result<()> {
-    match ask::ask(place, request)? {
-        Reply::Done => Ok(()),
-        other => bail!("the server answers something that makes no sense here: {other:?}"),
-    }
 }
 
 /// What is in force now, and whether that can be seen anywhere yet.
