@@ -96,13 +96,13 @@ fn explain(
     }
     match (&found[..], pid, queue) {
         ([], Some(pid), Some(queue)) => {
-            bail!("process {pid} has no queue {queue}; `xcli list` shows which it has")
+            bail!("process {pid} has no queue {queue}; `{}` shows which it has", command("list"))
         }
         ([], Some(pid), None) => {
             bail!("process {pid} is connected and has no queue: it has not used a stream yet")
         }
         ([], None, Some(queue)) => {
-            bail!("no connected program has a queue {queue}; `xcli list` shows which there are")
+            bail!("no connected program has a queue {queue}; `{}` shows which there are", command("list"))
         }
         _ => Ok(found),
     }
@@ -296,10 +296,13 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         let error = |pid, queue| said(&list(), pid, queue).unwrap_err();
         let want = "process 17 is not connected to this server; `xcli -p night doctor 17` says why";
         assert_eq!(error(Some(17), None), want);
-        assert_eq!(error(Some(4242), Some(1)), "process 4242 has no queue 1; `xcli list` shows which it has");
+        assert_eq!(
+            error(Some(4242), Some(1)),
+            "process 4242 has no queue 1; `xcli -p night list` shows which it has"
+        );
         assert_eq!(
             error(None, Some(99)),
-            "no connected program has a queue 99; `xcli list` shows which there are"
+            "no connected program has a queue 99; `xcli -p night list` shows which there are"
         );
         assert!(error(Some(5), None).contains("is connected and has no queue"));
     }

@@ -67,8 +67,10 @@ impl HintArgs {
 pub fn run(args: &HintArgs, place: &Place) -> anyhow::Result<()> {
     let (of, said) = (args.target(), args.said()?);
     ask::order(place, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
-        // It is not the server that anything is wrong with.
-        Some(ask::Failure { cause: ask::Cause::Refused(why), .. }) => anyhow!("{}", crate::table::plain(why)),
+        // It is not the server that anything is wrong with. It names commands, and does not know how it is named itself.
+        Some(ask::Failure { cause: ask::Cause::Refused(why), .. }) => {
+            anyhow!("{}", crate::table::plain(&why.replace("`xcli ", &format!("`{}", place.command("")))))
+        }
         _ => error,
     })?;
     Ok(say(&format!("hinted: {of}\n"))?)

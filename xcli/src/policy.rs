@@ -213,9 +213,8 @@ fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
     let policies = ask_policies(place)?;
     say(&in_force(&policies.in_force, &[]))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
-        eprintln!(
-            "xcli: no connected program uses device {device} yet; `xcli list` shows those that are used"
-        );
+        let list = plain(&place.command("list"));
+        eprintln!("xcli: no connected program uses device {device} yet; `{list}` shows those that are used");
     }
     Ok(())
 }

@@ -239,7 +239,7 @@ fn hints_say_something_of_somebody() {
     let place = Place::new();
     let requests = place.serve(|request| match request {
         Request::Hint { of: Target { queue: Some(QueueId(9)), .. }, .. } => {
-            Reply::Error("several programs have a queue 9".to_owned())
+            Reply::Error("there is no queue 9; `xcli list` shows which there are".to_owned())
         }
         _ => Reply::Done,
     });
@@ -276,7 +276,12 @@ fn hints_say_something_of_somebody() {
         assert_eq!(requests.lock().unwrap().pop(), Some(Request::Hint { of, said }), "{line}");
     }
     let (code, out, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1"]));
-    assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", "xcli: several programs have a queue 9\n"));
+    let sentence = "xcli: there is no queue 9; `xcli list` shows which there are\n";
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", sentence));
+    // Another server's command is another one.
+    let socket = place.socket().display().to_string();
+    let (_, _, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1", "-a", &socket]));
+    assert!(err.contains(&format!("`xcli -a {socket} list` shows")), "{err}");
     requests.lock().unwrap().clear();
     for (line, sentence) in [
         ("-p 3", "of whom this is said is missing"),
