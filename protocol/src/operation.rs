@@ -159,7 +159,7 @@ pub enum Bar {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unrivalled => f.write_str("nobody of higher priority runs on its devices"),
+            Self::Unrivalled => f.write_str("nobody stands higher on its devices"),
             Self::NoExecute => write!(f, "priority {} never runs", Priority::NO_EXECUTE),
             Self::Outranked { by, own } => {
                 write!(f, "queue {} of pid {} {}", by.queue, by.pid, Compared(by.merit, *own))

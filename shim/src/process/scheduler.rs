@@ -207,13 +207,13 @@ impl Scheduler {
     }
 
     /// Changes what is said of this process.
-    pub(crate) fn hint(&self, process: &'static Process, change: impl FnOnce(&mut ProcessHints)) {
+    pub(crate) fn hint(&self, change: impl FnOnce(&mut ProcessHints)) {
         change(&mut self.board.hints.lock());
-        self.changed(process);
+        self.changed();
     }
 
     /// A queue came, went, or got another priority, level or hint, or the process got one.
-    pub(crate) fn changed(&self, _: &'static Process) {
+    pub(crate) fn changed(&self) {
         if self.board.told.load(Ordering::Acquire) != NOBODY {
             self.board.wake();
         }
