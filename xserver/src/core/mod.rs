@@ -22,11 +22,11 @@ mod tests;
 pub mod wants;
 
 use member::Member;
-use policies::{Choice, Engine};
+use policies::{Choice, Engine, named};
 use progress::Guard;
 use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, Preemption, Queue, QueueState};
+use protocol::control::{Client, InForce, Preemption, Queue, QueueState};
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
@@ -307,12 +307,9 @@ impl<P: Peer> Core<P> {
         self.engine.choices()
     }
 
-    /// What they have counted, in the same order.
-    pub fn counted(&self) -> Vec<BTreeMap<String, u64>> {
-        let named = |counters: Vec<(&str, u64)>| {
-            counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
-        };
-        self.engine.counters().map(|(_, counters)| named(counters)).collect()
+    /// The same for people, with what each has counted.
+    pub fn in_force(&self) -> Vec<InForce> {
+        named::in_force(&self.engine)
     }
 
     /// The devices on which clients have queues, by their numbers.
