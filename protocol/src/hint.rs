@@ -10,7 +10,7 @@ use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// Something that is said of a queue or of its process from now on.
+/// Something that is said of a queue from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hint {
     /// How urgent the queue is.
@@ -27,8 +27,6 @@ pub enum Hint {
         /// What holds from now on.
         hints: QueueHints,
     },
-    /// The process.
-    Process(ProcessHints),
 }
 
 /// What is said of a queue, besides its priority. The default is that nothing is said.
