@@ -262,16 +262,19 @@ impl Engine {
             };
             self.rules.push((seat, first.unwrap_or(cell)));
         }
-        let only = self.seats.len() == 1;
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            seat.members.clear();
-            let all = self.units.all();
-            let rules = |place: &usize| {
-                let uses = self.units.uses(&all[*place]);
+        self.seats.iter_mut().for_each(|seat| seat.members.clear());
+        for (place, unit) in self.units.all().iter().enumerate() {
+            let uses = self.units.uses(unit);
+            if uses.is_empty() {
                 // A unit without a queue is anybody's.
-                uses.is_empty() && number == 0 || uses.iter().any(|used| self.rules[used.device].0 == number)
-            };
-            seat.members.extend((0..all.len()).filter(|place| only || rules(place)));
+                self.seats[0].members.push(place);
+            }
+            for used in uses {
+                let members = &mut self.seats[self.rules[used.device].0].members;
+                if members.last() != Some(&place) {
+                    members.push(place);
+                }
+            }
         }
     }
 }

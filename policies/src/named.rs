@@ -1,8 +1,8 @@
 //! Policies as people name them, in orders to a server and in its answers.
 
-use crate::engine::Choice;
+use crate::engine::{Choice, Engine};
 use crate::registry::{self, Row};
-use protocol::control::{Parameter, Policy, Ruling};
+use protocol::control::{InForce, Parameter, Policy, Ruling};
 use protocol::ids::DeviceId;
 
 /// The policy that is named, with its parameters; those that are not named have their defaults.
@@ -22,6 +22,15 @@ pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
 pub fn ruling(device: Option<DeviceId>, choice: &Choice) -> Ruling {
     let values = choice.values.iter().map(|(parameter, value)| (parameter.name.to_owned(), value));
     Ruling { policy: choice.row.kind.name().to_owned(), values: values.collect(), device }
+}
+
+/// What decides, in the order of [`Engine::choices`].
+pub fn in_force(engine: &Engine) -> Vec<InForce> {
+    let all = engine.choices().zip(engine.counters()).map(|((device, choice), (_, counters))| InForce {
+        ruling: ruling(device, choice),
+        counted: counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+    });
+    all.collect()
 }
 
 /// A policy with its parameters in one line: "EDF slack-ms=5".

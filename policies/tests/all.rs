@@ -22,6 +22,16 @@ fn engine(row: &'static Row) -> Engine {
     Engine::new(Choice::new(row), Duration::ZERO)
 }
 
+/// The policy with its first parameters at these parts of their ranges.
+fn choice(row: &'static Row, parts: &[f64]) -> Choice {
+    let mut choice = Choice::new(row);
+    for (parameter, part) in row.parameters.iter().zip(parts) {
+        let (low, high) = parameter.range;
+        choice.values.set(parameter.name, (low + (high - low) * part).clamp(low, high)).unwrap();
+    }
+    choice
+}
+
 fn row() -> impl Strategy<Value = &'static Row> {
     (0..POLICIES.len()).prop_map(|place| &POLICIES[place])
 }
@@ -78,13 +88,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Plays units step by step; calls `look` with each status and what is decided of it.
 fn walk(
-    row: &'static Row,
+    policy: impl Into<Choice>,
     units: &[Made],
     steps: &[Step],
     as_local: bool,
     mut look: impl FnMut(&Status, Time, &[Operation], &mut Engine) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
-    let mut engine = engine(row);
+    let mut engine = Engine::new(policy, Duration::ZERO);
     let mut now = BEGIN;
     let mut activity = vec![Activity::Idle { since: None }; units.len()];
     for (ready, span) in steps {
@@ -170,12 +180,17 @@ proptest! {
 
     #[test]
     fn a_device_with_work_is_used_by_those_that_conserve_it(
-        row in row(), units in vec(made(1), 1..8), steps in steps(), as_local in any::<bool>(),
+        row in row(), parts in option::of(vec(0.0..=1.0, 8)), units in vec(made(1), 1..8), steps in steps(),
+        as_local in any::<bool>(),
     ) {
         if !row.conserves_work {
             return Ok(());
         }
-        walk(row, &units, &steps, as_local, |status, _, operations, _| {
+        walk(choice(row, parts.as_deref().unwrap_or_default()), &units, &steps, as_local, |status, _, operations, engine| {
+            // Its parameters may let it withhold the device, if it says so by this.
+            if parts.is_some() && engine.hears_idle() {
+                return Ok(());
+            }
             let units = unit_queues(status);
             let ready = units.iter().filter(|(_, queues)| queues.iter().any(is_ready)).count();
             let used = operations.iter().zip(&units).filter(|(operation, (_, queues))| {

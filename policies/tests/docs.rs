@@ -157,7 +157,8 @@ fn page() -> String {
          beside it, and the rest is suspended. Under `xserver` (and in this page) what stands and runs is a *gang*, a process\n\
          with all its queues on all its devices; with `XSCHED_POLICY` it is each queue of the one process. Choose one with\n\
          `xserver NAME`, at run time with `xcli policy set NAME [--PARAMETER VALUE] [--device GPU_ID]`, in one process with\n\
-         `XSCHED_POLICY=NAME`. `xcli explain` says why a program runs or waits.\n\n\
+         `XSCHED_POLICY=NAME`. `xcli explain` says why a program runs or waits; `xcli policy list` and `xcli metrics` which policy\n\
+         decides where, and what it has counted.\n\n\
          In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching: `#` has\n\
          the device (or its part of it), `+` for less than half of the column, `.` waits, nothing: no work.\n\n",
     );

@@ -5,7 +5,7 @@ mod hints;
 mod policies;
 
 pub use hints::{Said, Target};
-pub use policies::{Parameter, Policies, Policy, Ruling};
+pub use policies::{InForce, Parameter, Policies, Policy, Ruling};
 
 use crate::codes::PreemptLevel;
 use crate::hint::ProcessHints;
@@ -112,7 +112,7 @@ pub struct Server {
     pub policy: String,
     /// What decides where: that policy with its parameters, then those of single devices.
     #[serde(default)]
-    pub policies: Vec<Ruling>,
+    pub policies: Vec<InForce>,
     /// Whether the policy decides; if not, everybody runs ([`Request::Off`]).
     pub on: bool,
     /// Milliseconds since it started.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 
-/// Something that is said of a queue or of its process from now on.
+/// Something that is said of a queue from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hint {
     /// How urgent the queue is.
@@ -29,8 +29,6 @@ pub enum Hint {
         /// What holds from now on.
         hints: QueueHints,
     },
-    /// The process.
-    Process(ProcessHints),
 }
 
 /// What is said of a queue, besides its priority. The default is that nothing is said.

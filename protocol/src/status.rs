@@ -153,8 +153,6 @@ impl Queues {
             }
             Event::Hint(Hint::Priority { queue, priority }) => self.queue_mut(queue)?.priority = priority,
             Event::Hint(Hint::Queue { queue, hints }) => self.queue_mut(queue)?.hints = hints,
-            // Of whom it is said is known to whoever holds the list.
-            Event::Hint(Hint::Process(_)) => {}
         }
         Ok(())
     }

@@ -45,7 +45,6 @@ fn event() -> impl Strategy<Value = Event> {
         (queue(), time()).prop_map(|(queue, at)| Event::QueueIdle { queue, at }),
         (queue(), priority()).prop_map(|(queue, priority)| Event::Hint(Hint::Priority { queue, priority })),
         (queue(), queue_hints()).prop_map(|(queue, hints)| Event::Hint(Hint::Queue { queue, hints })),
-        process_hints().prop_map(|hints| Event::Hint(Hint::Process(hints))),
     ]
 }
 
@@ -203,7 +202,6 @@ proptest! {
                 Event::QueueIdle { at, .. } => Event::QueueIdle { queue, at },
                 Event::Hint(Hint::Priority { priority, .. }) => Event::Hint(Hint::Priority { queue, priority }),
                 Event::Hint(Hint::Queue { hints, .. }) => Event::Hint(Hint::Queue { queue, hints }),
-                Event::Hint(Hint::Process(_)) => event,
             };
             let before = queues.clone();
             if queues.apply(&event).is_err() {

@@ -110,8 +110,9 @@ fn explain(
 
 fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -> String) -> Explanation {
     let status = &queue.status;
-    let own = list.server.policies.iter().find(|ruling| ruling.device == Some(queue.device()));
-    let policy = own.or_else(|| list.server.policies.iter().find(|ruling| ruling.device.is_none()));
+    let rulings = || list.server.policies.iter().map(|one| &one.ruling);
+    let own = rulings().find(|ruling| ruling.device == Some(queue.device()));
+    let policy = own.or_else(|| rulings().find(|ruling| ruling.device.is_none()));
     let policy = policy.map_or_else(|| list.server.policy.clone(), named::text);
     // Whoever came after the permission has had it from then on.
     let since = match status.activity {
@@ -213,7 +214,7 @@ fn text(of: &Explanation) -> String {
 mod tests {
     use super::*;
     use crate::list::tests::example;
-    use protocol::control::Ruling;
+    use crate::list::tests::in_force;
 
     const NOW: Time = Time(7_500_000_000_000);
 
@@ -221,8 +222,7 @@ mod tests {
     fn list() -> List {
         let mut list = example();
         list.server.now = NOW;
-        let ruling = |policy: &str, device| Ruling { policy: policy.to_owned(), values: [].into(), device };
-        list.server.policies = vec![ruling("HPF", None), ruling("UP", Some(DeviceId(7)))];
+        list.server.policies = vec![in_force("HPF", None), in_force("UP", Some(7))];
         for client in &mut list.clients {
             client.since = Time(NOW.0 - 3_100_000);
             for queue in &mut client.queues {

@@ -3,7 +3,7 @@
 use crate::outside;
 use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, List, Preemption, Queue, QueueState, Ruling, Server};
+use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
@@ -41,7 +41,7 @@ fn server(server: &Server) -> String {
     let Server { pid, policy, policies, on, uptime_ms, guard_runs, .. } = server;
     let decides = if *on { "on" } else { "off (everybody runs unscheduled)" };
     let runs = if *guard_runs == 1 { "run" } else { "runs" };
-    let of_device = |ruling: &Ruling| {
+    let of_device = |InForce { ruling, .. }: &InForce| {
         ruling.device.map(|device| format!(", {} on device {device}", plain(&ruling.policy)))
     };
     let others: String = policies.iter().filter_map(of_device).collect();
@@ -154,11 +154,18 @@ fn uptime(span: Duration) -> String {
 pub(crate) mod tests {
     use super::*;
     use protocol::bounds::Priority;
+    use protocol::control::Ruling;
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Reason};
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
+
+    /// A policy with nothing to set.
+    pub fn in_force(policy: &str, device: Option<u32>) -> InForce {
+        let ruling = Ruling { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) };
+        InForce { ruling, counted: [].into() }
+    }
 
     fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {
         let status = QueueStatus {
@@ -241,8 +248,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         assert_eq!(text(&example(), None), want);
         assert_eq!(text(&example(), Some(200)), want);
         let mut list = example();
-        let up = Ruling { policy: "UP".to_owned(), values: [].into(), device: Some(DeviceId(7)) };
-        list.server.policies = vec![up];
+        list.server.policies = vec![in_force("UP", Some(7))];
         assert!(text(&list, None).starts_with("xserver 4711: policy HPF, UP on device 7, on, up"));
     }
 

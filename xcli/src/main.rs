@@ -102,7 +102,9 @@ enum Command {
     /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
     ///
     /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What is not
-    /// known, as the costs of holds before the first one, is left out. If the server cannot be asked nothing is printed.
+    /// known, as the costs of holds before the first one, is left out. `giveway_policy_in_force` is 1 for the policy of all devices
+    /// and, with the label `device`, for each that a device has of its own; `giveway_policy_parameter` and `giveway_policy_counted`
+    /// are what is set of them and what they have counted. If the server cannot be asked nothing is printed.
     Metrics,
     /// Let every program run unscheduled, until `xcli on`
     Off,

@@ -1,13 +1,14 @@
 //! What the server knows, as metrics in the OpenMetrics text format, which Prometheus reads.
 //!
-//! Times are in seconds, as is the rule there. A process is named by `pid` and `name`, a queue also by `queue` and `device`.
+//! Times are in seconds, as is the rule there. A process is named by `pid` and `name`, a queue also by `queue` and `device`. A
+//! policy is named by `policy`, and one that a device has of its own also by `device`.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use protocol::control::{Client, List, Queue, Server};
+use protocol::control::{Client, InForce, List, Queue, Ruling, Server};
 use protocol::outside::Held;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -23,6 +24,7 @@ type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 pub fn text(list: &List) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("giveway");
     server(&mut registry, &list.server);
+    policies(&mut registry, &list.server.policies);
     processes(&mut registry, &list.clients);
     queues(&mut registry, &list.clients);
     held(&mut registry, &list.held);
@@ -88,6 +90,43 @@ fn server(registry: &mut Registry, server: &Server) {
         one,
         |server: &Server| (Vec::new(), server.guard_runs as f64),
     );
+    counter(registry, "server_decisions", "How often it was decided who may run", one, |server: &Server| {
+        (Vec::new(), server.decisions as f64)
+    });
+}
+
+fn policies(registry: &mut Registry, all: &[InForce]) {
+    /// Something of a policy that has a name.
+    type Named<'a> = (&'a Ruling, &'a String, f64);
+    let labels = |ruling: &Ruling| {
+        let mut labels = vec![("policy", ruling.policy.clone())];
+        labels.extend(ruling.device.map(|device| ("device", device.to_string())));
+        labels
+    };
+    let named = |label| {
+        move |(ruling, name, value): &Named<'_>| {
+            let mut labels = labels(ruling);
+            labels.push((label, String::clone(name)));
+            (labels, Some(*value))
+        }
+    };
+    gauge(
+        registry,
+        "policy_in_force",
+        "1 for the policy of all devices, and for each that a device has of its own in its place",
+        all,
+        |one: &InForce| (labels(&one.ruling), Some(1.0)),
+    );
+    let values: Vec<Named<'_>> = all
+        .iter()
+        .flat_map(|one| one.ruling.values.iter().map(|(name, value)| (&one.ruling, name, *value)))
+        .collect();
+    let counts: Vec<Named<'_>> = all
+        .iter()
+        .flat_map(|one| one.counted.iter().map(|(name, count)| (&one.ruling, name, *count as f64)))
+        .collect();
+    gauge(registry, "policy_parameter", "What is set of the policy", &values, named("parameter"));
+    gauge(registry, "policy_counted", "What it has counted since it began", &counts, named("count"));
 }
 
 fn process(client: &Client) -> Labels {
@@ -189,6 +228,7 @@ fn held(registry: &mut Registry, held: &[Held]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list::tests::in_force;
     use protocol::control::Preemption;
 
     fn lines(list: &List) -> Vec<String> {
@@ -205,9 +245,19 @@ mod tests {
             hold_ns: Some(91_000),
             ..Preemption::default()
         };
+        let mut edf = in_force("EDF", None);
+        edf.ruling.values = [("slack-ms".to_owned(), 0.5)].into();
+        let mut lcbe = in_force("LCBE", Some(51_234));
+        lcbe.counted = [("hit".to_owned(), 7)].into();
+        list.server.policies = vec![edf, lcbe];
         let lines = lines(&list);
         for line in [
             "giveway_server_scheduling{policy=\"HPF\"} 1.0",
+            "giveway_server_decisions_total{} 9.0",
+            "giveway_policy_in_force{policy=\"EDF\"} 1.0",
+            "giveway_policy_in_force{policy=\"LCBE\",device=\"51234\"} 1.0",
+            "giveway_policy_parameter{policy=\"EDF\",parameter=\"slack-ms\"} 0.5",
+            "giveway_policy_counted{policy=\"LCBE\",device=\"51234\",count=\"hit\"} 7.0",
             "giveway_server_guard_runs_total{} 1.0",
             "giveway_process_may_run{pid=\"31337\",name=\"train.py\"} 0.0",
             "giveway_process_level{pid=\"31337\",name=\"train.py\"} 1.0",

@@ -8,7 +8,7 @@ use crate::usage::usage;
 use anyhow::bail;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use policies::{named, registry};
-use protocol::control::{Parameter, Policies, Policy, Reply, Request, Ruling};
+use protocol::control::{InForce, Parameter, Policies, Policy, Reply, Request, Ruling};
 use protocol::ids::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -44,8 +44,8 @@ enum PolicyCommand {
     /// Show the policies, what can be set of each, and which are in force
     List {
         /// Print JSON: `policies` with `name`, `long_name`, `number`, `description`, `advice`, `parameters` (`name`, `meaning`,
-        /// `min`, `max`, `default`), `goes_by_priority`, `conserves_work`; `in_force` with `policy`, `values` and `device` (null
-        /// for all that have none of their own); the `devices` that programs use
+        /// `min`, `max`, `default`), `goes_by_priority`, `conserves_work`; `in_force` with `policy`, `values`, `device` (null
+        /// for all that have none of their own) and `counted` (by name, since it began); the `devices` that programs use
         #[arg(long)]
         json: bool,
     },
@@ -122,7 +122,7 @@ pub fn run(args: &PolicyArgs, place: &Place) -> anyhow::Result<()> {
             Some(name) => set(place, name, None, &Parameters::default()),
             None if args.query && !args.json => {
                 let policies = ask_policies(place)?;
-                Ok(say(&in_force(&policies.in_force, &policies.counted))?)
+                Ok(say(&in_force(&policies.in_force, true))?)
             }
             None => list(place, args.json),
         },
@@ -140,12 +140,7 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
     let policies = ask_policies(place).or_else(|error| match error.downcast_ref::<ask::Failure>() {
         Some(failure) if matches!(failure.cause, Cause::Absent) => {
             eprintln!("xcli: no xserver runs here; these are the policies that one would have");
-            Ok(Policies {
-                policies: named::all(),
-                in_force: Vec::new(),
-                counted: Vec::new(),
-                devices: Vec::new(),
-            })
+            Ok(Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() })
         }
         _ => Err(error),
     })?;
@@ -164,7 +159,7 @@ fn text(policies: &Policies, terminal: Option<usize>) -> String {
     };
     let lines: Vec<Line> =
         policies.policies.iter().flat_map(|policy| -> Vec<Line> { line(policy) }).collect();
-    in_force(&policies.in_force, &policies.counted) + &table::text(COLUMNS, &lines, terminal)
+    in_force(&policies.in_force, true) + &table::text(COLUMNS, &lines, terminal)
 }
 
 fn parameter(parameter: &Parameter) -> String {
@@ -172,18 +167,17 @@ fn parameter(parameter: &Parameter) -> String {
     format!("--{} {min}..{max}, default {default}: {}", plain(name), plain(meaning))
 }
 
-/// Which policy decides where, a line each, and what it has counted, if it counts.
-fn in_force(rulings: &[Ruling], counted: &[BTreeMap<String, u64>]) -> String {
+/// Which policy decides where, a line each, and, if that is asked for, what it has counted, if it counts.
+fn in_force(all: &[InForce], counts: bool) -> String {
     let mut text = String::new();
-    let none = BTreeMap::new();
-    for (ruling, counted) in rulings.iter().zip(counted.iter().chain(std::iter::repeat(&none))) {
+    for InForce { ruling, counted } in all {
         let policy = plain(&named::text(ruling));
         // Writing to a String cannot fail.
         let _ = match ruling.device {
             None => writeln!(text, "in force: {policy}"),
             Some(device) => writeln!(text, "in force on device {device}: {policy}"),
         };
-        if !counted.is_empty() {
+        if counts && !counted.is_empty() {
             let counts: Vec<_> =
                 counted.iter().map(|(name, count)| format!("{} {count}", plain(name))).collect();
             let _ = writeln!(text, "  counted: {}", counts.join(", "));
@@ -211,7 +205,7 @@ fn reset(place: &Place, device: DeviceId) -> anyhow::Result<()> {
 /// What is in force now, and whether that can be seen anywhere yet.
 fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
     let policies = ask_policies(place)?;
-    say(&in_force(&policies.in_force, &[]))?;
+    say(&in_force(&policies.in_force, false))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
         let list = plain(&place.command("list"));
         eprintln!("xcli: no connected program uses device {device} yet; `{list}` shows those that are used");
@@ -234,6 +228,7 @@ fn parameters_help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list;
 
     #[test]
     fn a_list_says_what_is_in_force_and_what_there_is() {
@@ -248,14 +243,11 @@ mod tests {
         all.truncate(1);
         all[0].parameters = vec![slack];
         all[0].description = "One.".to_owned();
-        let ruling = |values: &[(&str, f64)], device| Ruling {
-            policy: "HPF".to_owned(),
-            values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-            device,
-        };
-        let in_force = vec![ruling(&[], None), ruling(&[("slack-ms", 0.5)], Some(DeviceId(51_234)))];
-        let counted = vec![[("hit".to_owned(), 3), ("missed".to_owned(), 1)].into(), [].into()];
-        let policies = Policies { policies: all, in_force, counted, devices: vec![] };
+        let mut in_force =
+            vec![list::tests::in_force("HPF", None), list::tests::in_force("HPF", Some(51_234))];
+        in_force[0].counted = [("hit".to_owned(), 3), ("missed".to_owned(), 1)].into();
+        in_force[1].ruling.values = [("slack-ms".to_owned(), 0.5)].into();
+        let policies = Policies { policies: all, in_force, devices: vec![] };
         let want = "\
 in force: HPF
   counted: hit 3, missed 1

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Place, empty_list, finish};
 use protocol::bounds::{Priority, Timeslice, Utilization};
-use protocol::control::{List, Policies, Reply, Request, Ruling, Said, Target};
+use protocol::control::{InForce, List, Policies, Reply, Request, Ruling, Said, Target};
 use protocol::frame::Frame;
 use protocol::hint::Laxity;
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -163,8 +163,7 @@ fn policies_are_chosen_in_both_spellings() {
     let own = ruling(Some(DeviceId(7)));
     let policies = Policies {
         policies: vec![],
-        in_force: vec![ruling(None), own.clone()],
-        counted: vec![],
+        in_force: [ruling(None), own.clone()].map(|ruling| InForce { ruling, counted: [].into() }).into(),
         devices: vec![],
     };
     let answered = policies.clone();

@@ -2,8 +2,7 @@
 
 use crate::core::Core;
 use crate::pages::Pages;
-use policies::named;
-use protocol::control::{List, Reply, Ruling, Server};
+use protocol::control::{List, Reply, Server};
 use protocol::frame::{Frame, REPLY_LIMIT};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::REPLY;
@@ -49,15 +48,12 @@ impl Question {
                 core.peer(client.client).is_some_and(|pages| pages.has_reported(*number))
             });
         }
+        let policies = core.in_force();
         let server = Server {
             pid: Pid(std::process::id()),
             now,
-            policy: core
-                .choices()
-                .next()
-                .map(|(_, choice)| choice.row.kind.name().to_owned())
-                .unwrap_or_default(),
-            policies: in_force(core),
+            policy: policies.first().map(|first| first.ruling.policy.clone()).unwrap_or_default(),
+            policies,
             on: core.is_on(),
             uptime_ms: u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
             guard_runs: core.guard_runs(),
@@ -65,11 +61,6 @@ impl Question {
         };
         Reply::List(List { server, clients, held })
     }
-}
-
-/// What decides where.
-pub(crate) fn in_force(core: &Core<Pages>) -> Vec<Ruling> {
-    core.choices().map(|(device, choice)| named::ruling(device, choice)).collect()
 }
 
 /// The frame of an answer.

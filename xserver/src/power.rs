@@ -4,6 +4,7 @@ mod reader;
 
 pub(crate) use reader::Reader;
 
+use crate::core::DEVICES;
 use protocol::ids::DeviceId;
 use std::collections::HashMap;
 use std::fs;
@@ -61,6 +62,10 @@ impl PowerMeter for Hwmon {
             Some(file) => file.clone(),
             None => {
                 let found = self.find(device);
+                // Clients name devices as they like.
+                if self.files.len() >= DEVICES {
+                    self.files.clear();
+                }
                 self.files.insert(device, found.clone());
                 found
             }
@@ -102,5 +107,15 @@ mod tests {
         assert_eq!(meter.read(DeviceId(51_234)), Some(1));
         fs::remove_dir_all(at("drm")).unwrap();
         assert_eq!(meter.read(DeviceId(51_234)), None);
+    }
+
+    #[test]
+    fn devices_that_are_made_up_take_a_bounded_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut meter = Hwmon::new(folder.path(), folder.path());
+        for device in 0..3 * DEVICES as u32 {
+            assert_eq!(meter.read(DeviceId(device)), None);
+            assert!(meter.files.len() <= DEVICES);
+        }
     }
 }

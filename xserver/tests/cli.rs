@@ -69,7 +69,10 @@ fn a_policy_has_parameters_from_the_start() {
     let socket = directory.path().join("s.sock");
     let (mut child, ..) = started(xserver(&socket).args(["edf", "--set", "slack-ms=2.5"]));
     let Reply::List(list) = ask(&socket, &Request::List) else { panic!("a list was asked for") };
-    assert_eq!((list.server.policies[0].values["slack-ms"], list.server.policy.as_str()), (2.5, "EDF"));
+    assert_eq!(
+        (list.server.policies[0].ruling.values["slack-ms"], list.server.policy.as_str()),
+        (2.5, "EDF")
+    );
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
     for (set, why) in [

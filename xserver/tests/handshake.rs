@@ -1,5 +1,6 @@
 //! The handshake about readiness, every interleaving of it (stateright): clients write, then look at what is wanted; the
-//! server looks, decides by the real policy, writes what it wants by the real rules, and looks again.
+//! server looks, decides by the real policies, writes what it wants by the real rules, and looks again. Policies may be chosen
+//! and hints be told meanwhile.
 //!
 //! Time is abstract: a queue that turned idle lingers until some step ends that, and the server's timer may fire
 //! whenever it has seen one that lingers. There is no heartbeat, which would hide everything.
@@ -7,7 +8,7 @@
 mod rules;
 
 use policies::registry::Row;
-use policies::{Engine, registry};
+use policies::{Choice, Engine, registry};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
@@ -64,6 +65,10 @@ struct World {
     runs: Vec<bool>,
     /// The eventfds.
     woken: bool,
+    /// Which setting holds, by what has been said; which of them the server has heard, and whether it has in this round.
+    said: usize,
+    heard: usize,
+    hears: bool,
     /// The server has seen a queue that lingers.
     timer: bool,
     server: Server,
@@ -73,10 +78,19 @@ struct World {
     to_run: Vec<bool>,
 }
 
+impl World {
+    /// Whether the server has nothing to do.
+    fn rests(&self) -> bool {
+        self.server == Server::Rests && !self.woken && !self.timer && self.heard == self.said
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Thread(usize),
     LingerEnds(usize),
+    /// Another setting holds from now on.
+    Say,
     Server,
 }
 
@@ -87,29 +101,51 @@ enum Order {
     NoSecondLook,
     /// The client looks at what is wanted before it writes.
     LooksBeforeWriting,
+    /// The server notes what is said, and decides when something else happens.
+    OnlyNotes,
+    /// Of what follows from it, it writes only the permissions.
+    KeepsWants,
 }
 
 /// Which client has each queue, on which device and of which priority.
 type Gangs = Vec<(usize, u32, i64)>;
 
-struct Handshake {
+/// What decides.
+#[derive(Clone)]
+struct Setting {
     policy: &'static Row,
-    queues: Gangs,
+    /// A device's own.
+    own: Option<(u32, &'static Row)>,
     /// What is said of each queue.
     hints: Vec<QueueHints>,
+}
+
+impl Setting {
+    /// Nothing is hinted.
+    fn plain(policy: &'static Row, queues: &Gangs) -> Self {
+        Self { policy, own: None, hints: vec![QueueHints::default(); queues.len()] }
+    }
+}
+
+/// Permissions and what is wanted, in each state of the queues: a model asks for the same ones again and again.
+type Decisions = HashMap<Vec<State>, (Vec<bool>, Vec<u32>)>;
+
+struct Handshake {
+    queues: Gangs,
     order: Order,
-    /// What is decided in each state of the queues: a model asks for the same ones again and again.
-    decisions: HashMap<Vec<State>, (Vec<bool>, Vec<u32>)>,
+    /// For each of the settings, one after the other.
+    decisions: Vec<Decisions>,
 }
 
 impl Handshake {
     /// Without hints, under the default policy.
     fn new(queues: Gangs, order: Order) -> Self {
-        let hints = vec![QueueHints::default(); queues.len()];
-        Self::under(registry::DEFAULT, queues, hints, order)
+        let setting = Setting::plain(registry::DEFAULT, &queues);
+        Self::under(&[setting], queues, order)
     }
 
-    fn under(policy: &'static Row, queues: Gangs, hints: Vec<QueueHints>, order: Order) -> Self {
+    /// Under these settings, one after the other.
+    fn under(settings: &[Setting], queues: Gangs, order: Order) -> Self {
         let mut all = vec![Vec::new()];
         for _ in &queues {
             let longer = |states: &Vec<State>| {
@@ -117,8 +153,10 @@ impl Handshake {
             };
             all = all.iter().flat_map(longer).collect();
         }
-        let mut model = Self { policy, queues, hints, order, decisions: HashMap::new() };
-        model.decisions = all.into_iter().map(|states| (states.clone(), model.decide(&states))).collect();
+        let mut model = Self { queues, order, decisions: Vec::new() };
+        let decide =
+            |setting| all.iter().map(|states| (states.clone(), model.decide(setting, states))).collect();
+        model.decisions = settings.iter().map(decide).collect();
         model
     }
 
@@ -126,15 +164,15 @@ impl Handshake {
         self.queues.iter().map(|queue| queue.0 + 1).max().unwrap_or(0)
     }
 
-    /// Permissions and what is wanted, by the policy and the rules, if the queues are in these states.
-    fn decide(&self, states: &[State]) -> (Vec<bool>, Vec<u32>) {
+    /// Permissions and what is wanted, if the queues are in these states.
+    fn decide(&self, setting: &Setting, states: &[State]) -> (Vec<bool>, Vec<u32>) {
         let status = |place: usize| {
             let (_, device, priority) = self.queues[place];
             QueueStatus {
                 queue: QueueId(place as u64 + 1),
                 device: DeviceId(device),
                 priority: Priority::try_from(priority).unwrap(),
-                hints: self.hints[place],
+                hints: setting.hints[place],
                 level: PreemptLevel::Block,
                 activity: match states[place] {
                     State::Ready => Activity::Ready { since: Time(1) },
@@ -156,7 +194,10 @@ impl Handshake {
                 }
             })
             .collect();
-        let mut engine = Engine::new(self.policy, Engine::LINGER);
+        let mut engine = Engine::new(setting.policy, Engine::LINGER);
+        if let Some((device, row)) = setting.own {
+            engine.set_device_policy(DeviceId(device), Some(Choice::new(row)));
+        }
         let (permits, wanted) = rules::decide(&mut engine, gangs, NOW, Engine::LINGER);
         (permits.iter().map(|permit| permit.run).collect(), wanted)
     }
@@ -198,6 +239,11 @@ impl Handshake {
         };
         world.server = match world.server {
             Server::Rests => {
+                world.hears = world.heard != world.said;
+                world.heard = world.said;
+                if self.order == Order::OnlyNotes && !world.woken && !world.timer {
+                    return;
+                }
                 world.woken = false;
                 world.timer = false;
                 Server::Looks(0)
@@ -207,8 +253,11 @@ impl Handshake {
                 if place + 1 < self.queues.len() {
                     Server::Looks(place + 1)
                 } else {
-                    (world.to_run, world.to_want) = self.decisions[&world.seen].clone();
-                    Server::Wants { client: 0, missed: false }
+                    (world.to_run, world.to_want) = self.decisions[world.heard][&world.seen].clone();
+                    match self.order {
+                        Order::KeepsWants if world.hears => Server::Permits,
+                        _ => Server::Wants { client: 0, missed: false },
+                    }
                 }
             }
             Server::Wants { client, missed } => {
@@ -232,7 +281,7 @@ impl Handshake {
                 world.runs.clone_from(&world.to_run);
                 world.timer = world.seen.contains(&State::Lingering);
                 // What it had worked out is of no further use.
-                (world.to_run, world.to_want) = (Vec::new(), Vec::new());
+                (world.to_run, world.to_want, world.hears) = (Vec::new(), Vec::new(), false);
                 Server::Rests
             }
         };
@@ -245,7 +294,7 @@ impl Model for Handshake {
 
     fn init_states(&self) -> Vec<World> {
         let queues = vec![State::Idle; self.queues.len()];
-        let (runs, wants) = self.decisions[&queues].clone();
+        let (runs, wants) = self.decisions[0][&queues].clone();
         vec![World {
             seen: queues.clone(),
             threads: vec![Thread::Between; queues.len()],
@@ -253,6 +302,9 @@ impl Model for Handshake {
             wants,
             runs,
             woken: false,
+            said: 0,
+            heard: 0,
+            hears: false,
             timer: false,
             server: Server::Rests,
             to_want: Vec::new(),
@@ -267,7 +319,10 @@ impl Model for Handshake {
                 actions.push(Action::LingerEnds(place));
             }
         }
-        if world.server != Server::Rests || world.woken || world.timer {
+        if world.said + 1 < self.decisions.len() {
+            actions.push(Action::Say);
+        }
+        if !world.rests() {
             actions.push(Action::Server);
         }
     }
@@ -277,6 +332,7 @@ impl Model for Handshake {
         match action {
             Action::Thread(place) => self.thread(&mut next, place),
             Action::LingerEnds(place) => next.queues[place] = State::Idle,
+            Action::Say => next.said += 1,
             Action::Server => self.server(&mut next),
         }
         Some(next)
@@ -286,11 +342,10 @@ impl Model for Handshake {
         vec![
             // When nothing is under way, everybody with work has the permission that the policy gives now.
             Property::always("nothing is overlooked", |model: &Self, world: &World| {
-                let rests = world.server == Server::Rests && !world.woken && !world.timer;
-                if !rests || world.threads.iter().any(|thread| *thread != Thread::Between) {
+                if !world.rests() || world.threads.iter().any(|thread| *thread != Thread::Between) {
                     return true;
                 }
-                let (runs, _) = &model.decisions[&world.queues];
+                let (runs, _) = &model.decisions[world.said][&world.queues];
                 (0..model.queues.len()).all(|place| {
                     let client = model.queues[place].0;
                     world.queues[place] != State::Ready || world.runs[client] == runs[client]
@@ -332,27 +387,70 @@ fn in_no_order_is_anybody_overlooked() {
 const WITHOUT_MEMORY: [PolicyKind; 5] =
     [PolicyKind::Hpf, PolicyKind::Hhpf, PolicyKind::Chpf, PolicyKind::Kedf, PolicyKind::Lax];
 
-#[test]
-fn under_no_policy_is_anybody_overlooked() {
+fn without_memory() -> impl Iterator<Item = &'static Row> + Clone {
+    WITHOUT_MEMORY.iter().filter_map(|kind| registry::find(*kind))
+}
+
+/// What two clients say. Everybody is ready since the beginning, a second ago: one is critical already, one is not yet.
+fn late_and_early() -> [QueueHints; 2] {
     let priority = |number| Priority::try_from(number).unwrap();
     let says = |deadline_us, us, lax, critical| QueueHints {
         deadline_us: NonZeroU64::new(deadline_us),
         laxity: Some(Laxity { us, lax: priority(lax), critical: priority(critical) }),
         ..QueueHints::default()
     };
-    // Everybody is ready since the beginning, a second ago: one is critical already, one is not yet.
-    let (late, early) = (says(3_000_000, 500_000, -5, 7), says(2_000_000, 2_000_000, -9, 9));
-    for policy in WITHOUT_MEMORY.iter().filter_map(|kind| registry::find(*kind)) {
+    [says(3_000_000, 500_000, -5, 7), says(2_000_000, 2_000_000, -9, 9)]
+}
+
+/// The setting with this said of the first two queues, and with the same said the other way round.
+fn hinted(setting: &Setting) -> [Setting; 2] {
+    let [late, early] = late_and_early();
+    [[late, early], [early, late]].map(|said| {
+        let mut setting = setting.clone();
+        setting.hints[..2].copy_from_slice(&said);
+        setting
+    })
+}
+
+#[track_caller]
+fn nobody_is_overlooked(settings: &[Setting], queues: Gangs) -> usize {
+    let checker = Handshake::under(settings, queues, Order::AsItIs).checker().spawn_bfs().join();
+    let overlooked = checker.discovery("nothing is overlooked");
+    let kinds = settings.iter().map(|setting| (setting.policy.kind, setting.own.map(|own| own.1.kind)));
+    assert!(overlooked.is_none(), "{:?}: {overlooked:?}", kinds.collect::<Vec<_>>());
+    checker.unique_state_count()
+}
+
+#[test]
+fn under_no_policy_is_anybody_overlooked() {
+    for policy in without_memory() {
         for queues in [two(), gang(), chain()] {
-            let mut hints = vec![QueueHints::default(); queues.len()];
-            for said in [[late, early], [early, late]] {
-                hints[..2].copy_from_slice(&said);
-                let model = Handshake::under(policy, queues.clone(), hints.clone(), Order::AsItIs);
-                let checker = model.checker().spawn_bfs().join();
-                let overlooked = checker.discovery("nothing is overlooked");
-                assert!(overlooked.is_none(), "{}: {overlooked:?}", policy.kind);
+            for setting in hinted(&Setting::plain(policy, &queues)) {
+                nobody_is_overlooked(&[setting], queues.clone());
             }
         }
+    }
+}
+
+/// Each of them and the next.
+fn pairs() -> impl Iterator<Item = [&'static Row; 2]> {
+    without_memory().zip(without_memory().cycle().skip(1)).map(|(one, next)| [one, next])
+}
+
+#[test]
+fn devices_may_have_policies_of_their_own() {
+    for [policy, own] in pairs() {
+        let [setting, _] = hinted(&Setting { own: Some((2, own)), ..Setting::plain(policy, &chain()) });
+        println!("{} states", nobody_is_overlooked(&[setting], chain()));
+    }
+}
+
+#[test]
+fn policies_and_hints_may_change() {
+    for pair in pairs() {
+        let [policy, next] = pair.map(|policy| hinted(&Setting::plain(policy, &two())));
+        let settings = [&policy[0], &policy[1], &next[1], &policy[1]].map(Setting::clone);
+        println!("{} states", nobody_is_overlooked(&settings, two()));
     }
 }
 
@@ -361,5 +459,20 @@ fn in_another_order_somebody_would_be() {
     for order in [Order::NoSecondLook, Order::LooksBeforeWriting] {
         let checker = Handshake::new(two(), order).checker().spawn_bfs().join();
         assert!(checker.discovery("nothing is overlooked").is_some(), "{order:?}");
+    }
+}
+
+#[test]
+fn if_what_is_said_led_to_less_somebody_would_be() {
+    let kedf = registry::find(PolicyKind::Kedf).unwrap();
+    let [one, other] = hinted(&Setting::plain(kedf, &two()));
+    let hpf = Setting::plain(registry::DEFAULT, &two());
+    let equal = Setting::plain(registry::find(PolicyKind::Chpf).unwrap(), &two());
+    for order in [Order::OnlyNotes, Order::KeepsWants] {
+        for settings in [[one.clone(), other.clone()], [equal.clone(), hpf.clone()]] {
+            let checker = Handshake::under(&settings, two(), order).checker().spawn_bfs().join();
+            let kinds = settings.map(|setting| setting.policy.kind);
+            assert!(checker.discovery("nothing is overlooked").is_some(), "{order:?} {kinds:?}");
+        }
     }
 }

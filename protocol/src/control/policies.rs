@@ -17,16 +17,24 @@ pub struct Ruling {
     pub device: Option<DeviceId>,
 }
 
+/// A policy that decides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Which one, where.
+    #[serde(flatten)]
+    pub ruling: Ruling,
+    /// What it has counted since it began to decide; names by policy, see docs/policies.md.
+    #[serde(default)]
+    pub counted: BTreeMap<String, u64>,
+}
+
 /// What there is to choose from, and what is chosen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policies {
     /// Every policy of the server's build, in the order of their numbers.
     pub policies: Vec<Policy>,
     /// That of all devices, then those of single ones by their numbers.
-    pub in_force: Vec<Ruling>,
-    /// What each of those has counted since it began to decide, in their order; names by policy, see docs/policies.md.
-    #[serde(default)]
-    pub counted: Vec<BTreeMap<String, u64>>,
+    pub in_force: Vec<InForce>,
     /// The devices on which connected programs have queues, by their numbers.
     pub devices: Vec<DeviceId>,
 }

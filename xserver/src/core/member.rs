@@ -49,8 +49,6 @@ pub(super) struct Member<P> {
     pub to_wake: bool,
     /// It has work and is suspended because others stand in its way, since then.
     pub waits_since: Option<Time>,
-    /// It runs where others wait, whatever for.
-    awaited: bool,
     /// It stands in the way of others; the first of them waits since then.
     awaited_since: Option<Time>,
     /// Others have waited for long enough that it matters what it completes.
@@ -81,7 +79,6 @@ impl<P: Peer> Member<P> {
             wants: 0,
             to_wake: false,
             waits_since: None,
-            awaited: false,
             awaited_since: None,
             progress: None,
             yielded: false,
@@ -158,19 +155,14 @@ impl<P: Peer> Member<P> {
         }
     }
 
-    /// Notes whether others wait where it runs, and since when they do because somebody stands in their way.
-    pub fn set_awaited(&mut self, awaited: bool, since: Option<Time>, now: Time) {
-        self.awaited = awaited;
+    /// Notes since when others wait where it runs because somebody stands in their way.
+    pub fn set_awaited(&mut self, since: Option<Time>, now: Time) {
         self.awaited_since = since;
         if since.is_none_or(|since| now < since.after(PATIENCE)) {
             self.progress = None;
         } else if self.progress.is_none() {
             self.progress = Some(Progress { at: now, completed: self.peer.completed() });
         }
-    }
-
-    pub fn is_awaited(&self) -> bool {
-        self.awaited
     }
 
     /// Whether it matters what it completes.

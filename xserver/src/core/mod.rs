@@ -22,11 +22,11 @@ mod tests;
 pub mod wants;
 
 use member::Member;
-use policies::{Choice, DeviceUse, Engine, Unit, Units};
+use policies::{Choice, Engine, named};
 use progress::Guard;
 use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, Preemption, Queue, QueueState};
+use protocol::control::{Client, InForce, Preemption, Queue, QueueState};
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
@@ -131,7 +131,8 @@ pub struct Core<P> {
     joined: u64,
     /// The slice that everybody asks for who has not asked for another since, if a person has said so.
     timeslice: Option<Timeslice>,
-    devices: Vec<progress::Device>,
+    /// By the numbers of [`Engine::contest`], as of the last decision.
+    contests: Vec<wants::Contest>,
     /// How often there was a step.
     decisions: u64,
     /// The devices of all queues, each with how many there are.
@@ -152,7 +153,7 @@ impl<P: Peer> Core<P> {
             members: Vec::new(),
             joined: 0,
             timeslice: None,
-            devices: Vec::new(),
+            contests: Vec::new(),
             decisions: 0,
             named: BTreeMap::new(),
         }
@@ -305,12 +306,9 @@ impl<P: Peer> Core<P> {
         self.engine.choices()
     }
 
-    /// What they have counted, in the same order.
-    pub fn counted(&self) -> Vec<BTreeMap<String, u64>> {
-        let named = |counters: Vec<(&str, u64)>| {
-            counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
-        };
-        self.engine.counters().map(|(_, counters)| named(counters)).collect()
+    /// The same for people, with what each has counted.
+    pub fn in_force(&self) -> Vec<InForce> {
+        named::in_force(&self.engine)
     }
 
     /// The devices on which clients have queues, by their numbers.
@@ -452,28 +450,19 @@ impl<P: Peer> Core<P> {
             member.decided = operation.permit;
         }
         let wake = decision.wake;
-        let (units, engine) = (self.engine.units(), &self.engine);
-        self.devices.clear();
-        self.devices.resize(units.devices().len(), progress::Device::default());
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
-            let waits = self.on && unit.ready && !member.decided.run;
+        let (units, engine, on) = (self.engine.units(), &self.engine, self.on);
+        let clients = self.members.iter_mut().zip(units.all()).map(|(member, unit)| {
+            let run = member.decided.run || !on;
             // Whoever waits for the policy alone, or together with others of its job, is kept waiting by nobody here.
-            let in_the_way = waits && matches!(member.decided.reason, Reason::Outranked { .. });
+            let in_the_way = unit.ready && !run && matches!(member.decided.reason, Reason::Outranked { .. });
             member.waits_since = in_the_way.then(|| member.waits_since.unwrap_or(now));
-            for used in units.uses(unit) {
-                self.devices[engine.contest(used.device)].note_waiter(waits, member.waits_since);
-            }
-        }
-        for (place, (member, unit)) in self.members.iter_mut().zip(units.all()).enumerate() {
-            let busy = units.uses(unit).iter().filter(|used| used.busy);
-            let contests = busy.map(|used| engine.contest(used.device));
-            let runs = unit.ready && member.decided.run;
-            let awaited = contests.clone().filter_map(|contest| self.devices[contest].waits_since).min();
-            let wanted = contests.clone().any(|contest| self.devices[contest].is_wanted);
-            member.set_awaited(runs && wanted, awaited.filter(|_| runs), now);
-            if runs {
-                contests.for_each(|contest| self.devices[contest].note_runner(place));
-            }
+            (run, member.waits_since)
+        });
+        wants::note(&mut self.contests, engine, clients);
+        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+            let busy = units.uses(unit).iter().filter(|used| used.busy && member.decided.run);
+            let since = busy.filter_map(|used| self.contests[engine.contest(used.device)].waits_since).min();
+            member.set_awaited(since, now);
         }
         wake
     }
@@ -481,30 +470,14 @@ impl<P: Peer> Core<P> {
     /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
     /// something was missed.
     fn publish_wants(&mut self, now: Time) -> bool {
-        let (units, engine) = (self.engine.units(), &self.engine);
-        // Who is alone disturbs nobody and is disturbed by nobody, under most policies.
-        let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
-        let alone = rivals == 1 && !wants::alone_matters(engine);
-        let hears_idle = engine.hears_idle();
+        let rules = wants::Rules::new(&self.engine, &self.contests, now, self.linger);
         let mut missed = false;
-        let all = self.members.iter_mut().zip(gangs(&mut self.status)).zip(units.all());
-        for ((member, gang), unit) in all {
-            let wants = if !self.on || alone {
-                0
+        let all = self.members.iter_mut().zip(gangs(&mut self.status));
+        for (place, (member, gang)) in all.enumerate() {
+            let wants = if self.on {
+                rules.of(place, &gang.queues, member.decided.run, member.is_watched())
             } else {
-                let ready =
-                    wants::ready(unit, units.uses(unit), units.devices(), &gang.queues, now, self.linger);
-                let contests = || units.uses(unit).iter().filter(|used| used.busy);
-                let runs_in = |contest| {
-                    member.decided.run && contests().any(|used| engine.contest(used.device) == contest)
-                };
-                let beside_others = |used: &DeviceUse| {
-                    let contest = engine.contest(used.device);
-                    self.devices[contest].running > usize::from(runs_in(contest))
-                };
-                let may_fall = wants::may_fall(unit, &gang.queues) && any_use(units, unit, beside_others);
-                let idle = member.is_awaited() || may_fall || hears_idle && unit.ready;
-                wants::word(ready, idle, member.is_watched())
+                0
             };
             let more = wants & !member.wants;
             if member.wants != wants {
@@ -534,7 +507,7 @@ impl<P: Peer> Core<P> {
             };
             // One of those who run there is whom it makes way for.
             let contests = units.uses(unit).iter().map(|used| self.engine.contest(used.device));
-            let running = contests.map(|contest| self.devices[contest].running).max();
+            let running = contests.map(|contest| self.contests[contest].running).max();
             member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
         }
         // After all words are stored: a wake-up takes its time.
@@ -561,9 +534,4 @@ fn gangs(status: &mut Status) -> &mut Vec<Gang> {
         Status::Global { gangs } => gangs,
         Status::Local { .. } => unreachable!("made so, and only filled"),
     }
-}
-
-/// Whether a unit has a queue on a device of which this is true.
-fn any_use(units: &Units, unit: &Unit, test: impl Fn(&DeviceUse) -> bool) -> bool {
-    units.uses(unit).iter().any(test)
 }

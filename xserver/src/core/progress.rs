@@ -7,8 +7,7 @@
 //! [`TOGETHER`]. Whoever is suspended though nobody stands in the way, because the policy withholds the device, calls no
 //! guard.
 
-use super::{Core, Peer, any_use, gangs};
-use policies::DeviceUse;
+use super::{Core, Peer, gangs};
 use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
@@ -35,36 +34,6 @@ pub(super) struct Progress {
 impl Progress {
     fn is_stalled(&self, now: Time) -> bool {
         now >= self.at.after(STALL)
-    }
-}
-
-/// A device in a step, or all that are competed for as one.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Device {
-    /// Whether anybody waits for it, whatever for.
-    pub is_wanted: bool,
-    /// Since when the first of those waits in whose way others stand.
-    pub waits_since: Option<Time>,
-    /// How many run and have work there.
-    pub running: usize,
-    /// The last that was counted among them.
-    counted: Option<usize>,
-    /// Whether somebody who runs there gets on, or may do so unseen.
-    moves: bool,
-}
-
-impl Device {
-    pub fn note_waiter(&mut self, waits: bool, since: Option<Time>) {
-        self.is_wanted |= waits;
-        self.waits_since = [self.waits_since, since].into_iter().flatten().min();
-    }
-
-    /// Counts the client at this place, once.
-    pub fn note_runner(&mut self, place: usize) {
-        if self.counted != Some(place) {
-            self.counted = Some(place);
-            self.running += 1;
-        }
     }
 }
 
@@ -123,8 +92,8 @@ impl<P: Peer> Core<P> {
         }
         let (units, engine) = (self.engine.units(), &self.engine);
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
-            let busy_until = member.peer.busy_until();
             let Some(progress) = &mut member.progress else { continue };
+            let busy_until = member.peer.busy_until();
             if due || ended {
                 let completed = member.peer.completed();
                 if completed != progress.completed || ended {
@@ -134,7 +103,7 @@ impl<P: Peer> Core<P> {
             let known = now < busy_until && now < progress.at.after(BELIEF);
             if known || !progress.is_stalled(now) {
                 for used in units.uses(unit).iter().filter(|used| used.busy) {
-                    self.devices[engine.contest(used.device)].moves = true;
+                    self.contests[engine.contest(used.device)].moves = true;
                 }
             }
         }
@@ -143,9 +112,8 @@ impl<P: Peer> Core<P> {
         }
         let stuck = self.members.iter().zip(units.all()).any(|(member, unit)| {
             let long = member.waits_since.is_some_and(|since| now >= since.after(STALL));
-            let device = |used: &DeviceUse| &self.devices[engine.contest(used.device)];
-            long && any_use(units, unit, |used| device(used).running > 0)
-                && !any_use(units, unit, |used| device(used).moves)
+            let contests = || units.uses(unit).iter().map(|used| &self.contests[engine.contest(used.device)]);
+            long && contests().any(|contest| contest.running > 0) && !contests().any(|contest| contest.moves)
         });
         if stuck {
             self.guard.until = Some(now.after(TOGETHER));

@@ -34,10 +34,8 @@ impl Server {
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::Policies) => {
-                let in_force = list::in_force(&self.core);
-                let counted = self.core.counted();
-                let devices = self.core.devices();
-                let policies = Policies { policies: named::all(), in_force, counted, devices };
+                let (in_force, devices) = (self.core.in_force(), self.core.devices());
+                let policies = Policies { policies: named::all(), in_force, devices };
                 self.answer(connection, &Reply::Policies(policies))
             }
             Ok(Request::SetPolicy(ruling)) => {

@@ -3,11 +3,12 @@
 //! An engine can neither be cloned nor hashed, but it can be written down: two engines of the same text (`Debug` shows
 //! all that a policy keeps) decide alike from there on. So a memory is a number that stands for a text, and for one
 //! sequence of inputs that leads to it; what an engine of that memory decides is found by leading a new one there. Times
-//! count back from the last decision, so that engines which differ only in the hour are the same.
+//! count back from the last decision, so that engines which differ only in the hour are the same. What clients have said of
+//! their queues belongs to the memory as well.
 
 use super::rules;
-use policies::Engine;
 use policies::registry::Row;
+use policies::{Choice, Engine};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -34,8 +35,25 @@ pub enum Seen {
     Ready(u8),
 }
 
-/// What a decision is made from: the ticks since the last one, and the clients.
-type Input = (u8, [Seen; 2]);
+/// What a person or a client says to the server.
+#[derive(Debug, Clone, Copy)]
+pub enum Said {
+    /// This policy decides from now on: on one device, or on all that have none of their own.
+    Policy(Option<u32>, &'static Row),
+    /// The device has no policy of its own any more.
+    Reset(u32),
+    /// A client, of its queues.
+    Hints(usize, QueueHints),
+}
+
+/// What leads from one memory to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Input {
+    /// A decision, from the ticks since the last one and the clients.
+    Decide(u8, [Seen; 2]),
+    /// The one of this number is said.
+    Say(u8),
+}
 
 /// What is in force for each client from now on; nothing for one that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,10 +65,16 @@ pub struct Decision {
     pub wants: [u32; 2],
 }
 
-/// Two clients with one queue each on one device, and a policy.
+/// Two clients, and what decides.
 pub struct Decider {
     row: &'static Row,
     priorities: [i64; 2],
+    /// On which devices each client has a queue. What it does it does on all of them.
+    pub devices: [&'static [u32]; 2],
+    /// What may be said, in this order.
+    pub says: Vec<Said>,
+    /// Only if it is made to: a policy that is chosen for a device decides on all.
+    pub one_for_all: bool,
     /// How much time a tick is for the policy.
     tick: Duration,
     /// How many ticks ago something may have been for the policy to care when it was.
@@ -69,27 +93,37 @@ struct Known {
 impl Decider {
     pub fn new(row: &'static Row, priorities: [i64; 2], tick: Duration, ages: u8) -> Self {
         let known = Known { ways: vec![Vec::new()], ..Known::default() };
-        Self { row, priorities, tick, ages, known: Mutex::new(known) }
+        let (devices, says): ([&[u32]; 2], _) = ([&[1]; 2], Vec::new());
+        Self { row, priorities, devices, says, one_for_all: false, tick, ages, known: Mutex::new(known) }
     }
 
     /// The memory of a policy that has decided nothing yet.
     pub const NEW: u32 = 0;
 
-    /// What the policy of this memory decides.
-    pub fn decide(&self, memory: u32, input: Input) -> Decision {
+    /// What the policy of this memory decides so many ticks after its last decision.
+    pub fn decide(&self, memory: u32, ticks: u8, seen: [Seen; 2]) -> Decision {
+        self.follow(memory, Input::Decide(ticks, seen))
+    }
+
+    /// The memory after this has been said.
+    pub fn say(&self, memory: u32, number: u8) -> u32 {
+        self.follow(memory, Input::Say(number)).memory
+    }
+
+    fn follow(&self, memory: u32, input: Input) -> Decision {
         let mut known = self.known.lock().expect("nobody panics");
         if let Some(decision) = known.decisions.get(&(memory, input)) {
             return *decision;
         }
         let mut way = known.ways[memory as usize].clone();
         way.push(input);
-        let mut engine = Engine::new(self.row, Duration::ZERO);
-        let mut now = BEGIN;
+        let mut walk = Walk::new(self.row);
         let mut decision = Decision::default();
         for input in &way {
-            decision = self.ask(&mut engine, &mut now, *input);
+            decision = self.ask(&mut walk, *input);
         }
-        let text = relative(&format!("{engine:?}"), now, self.tick * u32::from(self.ages));
+        let text = format!("{:?}{:?}", walk.engine, walk.hints);
+        let text = relative(&text, walk.now, self.tick * u32::from(self.ages));
         let next = known.ways.len() as u32;
         decision.memory = *known.memories.entry(text).or_insert(next);
         if decision.memory == next {
@@ -99,17 +133,30 @@ impl Decider {
         decision
     }
 
-    /// What an engine decides next. The memory is left open.
-    fn ask(&self, engine: &mut Engine, now: &mut Time, (ticks, seen): Input) -> Decision {
-        *now = now.after(self.tick * u32::from(ticks));
-        let clients: Vec<usize> = (0..2).filter(|client| seen[*client] != Seen::Gone).collect();
-        let gangs = clients.iter().map(|client| self.gang(*client, seen[*client], *now)).collect();
-        let (permits, wants) = rules::decide(engine, gangs, *now, Duration::ZERO);
+    /// What an engine makes of this. The memory is left open.
+    fn ask(&self, walk: &mut Walk, input: Input) -> Decision {
         let mut decision = Decision::default();
-        for ((client, permit), wants) in clients.into_iter().zip(permits).zip(wants) {
-            decision.run[client] = permit.run;
-            decision.limit[client] = permit.limit;
-            decision.wants[client] = wants;
+        match input {
+            Input::Decide(ticks, seen) => {
+                walk.now = walk.now.after(self.tick * u32::from(ticks));
+                let clients: Vec<usize> = (0..2).filter(|client| seen[*client] != Seen::Gone).collect();
+                let gang = |client: &usize| self.gang(*client, seen[*client], walk.hints[*client], walk.now);
+                let gangs = clients.iter().map(gang).collect();
+                let (permits, wants) = rules::decide(&mut walk.engine, gangs, walk.now, Duration::ZERO);
+                for ((client, permit), wants) in clients.into_iter().zip(permits).zip(wants) {
+                    decision.run[client] = permit.run;
+                    decision.limit[client] = permit.limit;
+                    decision.wants[client] = wants;
+                }
+            }
+            Input::Say(number) => match self.says[usize::from(number)] {
+                Said::Policy(Some(device), row) if !self.one_for_all => {
+                    walk.engine.set_device_policy(DeviceId(device), Some(Choice::new(row)));
+                }
+                Said::Policy(_, row) => walk.engine.set_policy(row),
+                Said::Reset(device) => walk.engine.set_device_policy(DeviceId(device), None),
+                Said::Hints(client, hints) => walk.hints[client] = hints,
+            },
         }
         decision
     }
@@ -119,7 +166,7 @@ impl Decider {
         self.known.lock().expect("nobody panics").ways.len()
     }
 
-    fn gang(&self, client: usize, seen: Seen, now: Time) -> Gang {
+    fn gang(&self, client: usize, seen: Seen, hints: QueueHints, now: Time) -> Gang {
         let name = client as u64 + 1;
         let activity = match seen {
             Seen::Ready(ticks) => {
@@ -128,17 +175,32 @@ impl Decider {
             }
             Seen::Gone | Seen::Idle => Activity::Idle { since: None },
         };
-        let queue = QueueStatus {
-            queue: QueueId(name),
-            device: DeviceId(1),
+        let queue = |(queue, device): (u64, &u32)| QueueStatus {
+            queue: QueueId(queue),
+            device: DeviceId(*device),
             priority: Priority::try_from(self.priorities[client]).expect("a priority"),
-            hints: QueueHints::default(),
+            hints,
             level: PreemptLevel::Block,
             activity,
             counts: Counts::default(),
         };
-        let queues = Queues::try_from(vec![queue]).expect("one queue");
+        let queues: Vec<_> = (1..).zip(self.devices[client]).map(queue).collect();
+        let queues = Queues::try_from(queues).expect("each has its own name");
         Gang { client: ClientId(name), pid: Pid(name as u32), hints: ProcessHints::default(), queues }
+    }
+}
+
+/// An engine on its way.
+struct Walk {
+    engine: Engine,
+    hints: [QueueHints; 2],
+    now: Time,
+}
+
+impl Walk {
+    fn new(row: &'static Row) -> Self {
+        let engine = Engine::new(row, Duration::ZERO);
+        Self { engine, hints: [QueueHints::default(); 2], now: BEGIN }
     }
 }
 
@@ -164,18 +226,33 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![1 => Just(Seen::Gone), 3 => Just(Seen::Idle), 6 => (0u8..3).prop_map(Seen::Ready)]
 }
 
+fn input() -> impl Strategy<Value = Input> {
+    prop_oneof![
+        4 => (0u8..3, [seen(), seen()]).prop_map(|(ticks, seen)| Input::Decide(ticks, seen)),
+        1 => (0u8..4).prop_map(Input::Say),
+    ]
+}
+
 proptest! {
     /// Else a memory would stand for more than one.
     #[test]
-    fn a_text_shows_all_that_a_policy_keeps(inputs in vec((0u8..3, [seen(), seen()]), 1..40)) {
-        for (row, priorities) in [(super::hpf(), [0, 9]), (&super::turns::TURNS, [0, 0])] {
-            let decider = Decider::new(row, priorities, super::turns::TURN / 2, 0);
+    fn a_text_shows_all_that_a_policy_keeps(inputs in vec(input(), 1..40)) {
+        for (row, other, priorities) in
+            [(super::hpf(), &super::turns::TURNS, [0, 9]), (&super::turns::TURNS, super::lax(), [0, 0])]
+        {
+            let says = vec![
+                Said::Policy(None, other),
+                Said::Policy(Some(1), other),
+                Said::Reset(1),
+                Said::Hints(1, super::critical()),
+            ];
+            let decider = Decider { says, ..Decider::new(row, priorities, super::turns::TURN / 2, 0) };
             let mut memory = Decider::NEW;
-            let (mut engine, mut now) = (Engine::new(row, Duration::ZERO), BEGIN);
+            let mut walk = Walk::new(row);
             for input in &inputs {
-                let decision = decider.decide(memory, *input);
+                let decision = decider.follow(memory, *input);
                 memory = decision.memory;
-                let kept = decider.ask(&mut engine, &mut now, *input);
+                let kept = decider.ask(&mut walk, *input);
                 prop_assert_eq!(Decision { memory, ..kept }, decision);
             }
         }

@@ -1,5 +1,5 @@
-//! Scheduling as a whole, every interleaving of it (stateright): a server that decides by a real policy, two clients with
-//! a queue each on one device, and what may go wrong between them.
+//! Scheduling as a whole, every interleaving of it (stateright): a server that decides by real policies, two clients that
+//! share a device, what is said of them while they run, and what may go wrong between them.
 //!
 //! # What is modelled
 //! * The clients' threads: a program that submits at any time, directly or deferred, under the two locks of a queue; the
@@ -9,7 +9,10 @@
 //!   look again, look up who is stopped, store one permission after the other, wake one client after the other, renew the
 //!   leases. What it decides and wants comes from `policies::Engine` and `xserver::core::wants`; which policy decides is a
 //!   parameter ([`decider`] keeps its memory): HPF, one that takes turns ([`turns`]), and for a few ticks all of the build.
-//! * The device: it runs one command at a time, of any queue that has one in flight, and takes a tick for each.
+//! * What is said at any time ([`decider::Said`]): a person chooses policies for all devices or for one of two, and takes the
+//!   latter back; a client hints of its queue.
+//! * The device: it runs one command at a time, of any queue that has one in flight, and takes a tick for each. A client
+//!   with a queue on another device as well has the same work on both.
 //! * Failures ([`world::Faults`]), at any step: the server falls silent, a process dies, a process is stopped and goes on or
 //!   not, wake-ups are late (the client's by up to two ticks) or lost (the server's).
 //!
@@ -20,7 +23,8 @@
 //! # What is proved
 //! The names stand in [`model`]: commands are launched once, in order, and none disappears; after a suspension was stored
 //! one launch at most begins, and no more than a window is in flight; the device serves a less urgent queue for no more than
-//! a window of commands while the critical one has work, and a heartbeat longer if a wake-up is lost; who has work that no
+//! a window of commands while the critical one has work, and a heartbeat longer if a wake-up is lost, from the moment on that
+//! something is said which makes it critical; who has work that no
 //! rule holds back completes something within a bounded number of ticks, and ticks come; who is held by a silent server runs
 //! within its lease, also if it died between storing a permission and waking those who sleep. Every bound is shown to be
 //! reached, and every rule, broken ([`world::Mutation`]), to be noticed.
@@ -46,10 +50,12 @@ mod server;
 mod turns;
 mod world;
 
-use decider::Decider;
+use decider::{Decider, Said};
 use endless::has_endless_tick;
 use model::{BEHIND, LATE_LAUNCH, LOST, ORDER, ORPHANED, RULES, TWICE, WAITS, WINDOW};
 use policies::registry::{self, Row};
+use protocol::bounds::Priority;
+use protocol::hint::{Laxity, QueueHints};
 use protocol::page::HEARTBEAT;
 use protocol::policy::PolicyKind;
 use stateright::{Checker, HasDiscoveries, Model};
@@ -65,8 +71,7 @@ fn scene(
 ) -> Scene {
     Scene {
         decider: Decider::new(row, priorities, HEARTBEAT, 0),
-        priorities,
-        strict: priorities[0] != priorities[1],
+        urgent: vec![(priorities[0] != priorities[1]).then_some(1)],
         commands,
         window: 1,
         ticks: None,
@@ -80,6 +85,16 @@ fn hpf() -> &'static Row {
     registry::find(PolicyKind::Hpf).expect("it is built")
 }
 
+fn lax() -> &'static Row {
+    registry::find(PolicyKind::Lax).expect("it is built")
+}
+
+/// A hint for LAX.
+fn critical() -> QueueHints {
+    let [lax, critical] = [-5, 9].map(|number| Priority::try_from(number).expect("a priority"));
+    QueueHints { laxity: Some(Laxity { us: 0, lax, critical }), ..QueueHints::default() }
+}
+
 /// A less urgent program and a critical one under HPF.
 fn urgent(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     scene(hpf(), [0, 9], commands, faults, bounds)
@@ -89,6 +104,41 @@ fn urgent(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
 fn equal(commands: [u8; 2], turn: u32, faults: Faults, waits: u8) -> Scene {
     let scene = scene(&turns::TURNS, [0; 2], commands, faults, Bounds { behind: 0, waits });
     Scene { decider: Decider::new(&turns::TURNS, [0; 2], turns::TURN / turn, 0), ..scene }
+}
+
+/// Two programs under a policy, until a person lets another one decide.
+fn chosen(from: &'static Row, to: &'static Row, commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
+    let scene = scene(from, [0, 9], commands, faults, bounds);
+    let mut decider = Decider::new(from, [0, 9], turns::TURN, 0);
+    decider.says = vec![Said::Policy(None, to)];
+    let urgent = [from, to].map(|row| row.goes_by_priority.then_some(1));
+    Scene { decider, urgent: urgent.into(), ..scene }
+}
+
+/// Two programs that take turns, until a person lets the priority decide on the device that they share, for a while. The
+/// critical one is on another as well, where turns are taken always.
+fn chosen_of_device(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
+    let mut scene = chosen(&turns::TURNS, hpf(), commands, faults, bounds);
+    scene.decider.says = vec![Said::Policy(Some(1), hpf()), Said::Reset(1)];
+    scene.decider.devices = [&[1], &[1, 2]];
+    scene.urgent.push(None);
+    scene
+}
+
+/// The priority decides. Where only the critical one is, a person lets turns be taken, which changes nothing.
+fn turns_elsewhere(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
+    let mut scene = urgent(commands, faults, bounds);
+    scene.decider.says = vec![Said::Policy(Some(2), &turns::TURNS)];
+    scene.decider.devices = [&[1], &[1, 2]];
+    scene.urgent.push(Some(1));
+    scene
+}
+
+/// Two programs that do not disturb each other, until one says that it is critical.
+fn hinted(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
+    let mut decider = Decider::new(lax(), [0; 2], HEARTBEAT, 0);
+    decider.says = vec![Said::Hints(1, critical())];
+    Scene { decider, urgent: vec![None, Some(1)], ..scene(lax(), [0; 2], commands, faults, bounds) }
 }
 
 fn check(scene: Scene) {
@@ -160,6 +210,26 @@ fn clients_may_be_stopped_and_go_on() {
 }
 
 #[test]
+fn policies_may_be_chosen_while_programs_run() {
+    let bounds = Bounds { behind: 1, waits: 3 };
+    check(chosen(&turns::TURNS, hpf(), [2, 1], NONE, bounds));
+    check(chosen(hpf(), &turns::TURNS, [2, 1], NONE, bounds));
+}
+
+#[test]
+fn devices_may_have_policies_of_their_own() {
+    check(chosen_of_device([1, 1], NONE, PROMPT));
+    check(turns_elsewhere([2, 1], NONE, PROMPT));
+}
+
+#[test]
+fn programs_may_hint_while_they_run() {
+    // Before the hint the device serves whom it likes.
+    check(hinted([2, 1], NONE, Bounds { waits: 3, ..PROMPT }));
+    check(hinted([2, 1], Faults { delays: true, ..NONE }, LATE));
+}
+
+#[test]
 fn all_may_happen_in_one_run() {
     // Each costs its own time, one after the other.
     let faults = Faults { silence: true, dies: [true; 2], stops: [false, true], delays: true };
@@ -226,5 +296,21 @@ fn every_broken_rule_is_found() {
         let broken = Scene { mutation: Some(mutation), window, ..urgent(commands, faults, bounds) };
         let steps = finds(broken, property).unwrap_or_else(|| panic!("{mutation:?}"));
         println!("{mutation:?}: {property:?} fails after {steps} steps");
+    }
+}
+
+/// The same of what is said.
+#[test]
+fn every_broken_rule_of_what_is_said_is_found() {
+    let bounds = Bounds { behind: 1, waits: 3 };
+    for (mutation, scene) in [
+        (Mutation::OnlyNotes, hinted([2, 1], NONE, bounds)),
+        (Mutation::OnlyNotes, chosen(&turns::TURNS, hpf(), [2, 1], NONE, bounds)),
+        (Mutation::OneForAll, turns_elsewhere([2, 1], NONE, PROMPT)),
+    ] {
+        let mut broken = Scene { mutation: Some(mutation), ..scene };
+        broken.decider.one_for_all = mutation == Mutation::OneForAll;
+        let steps = finds(broken, BEHIND).unwrap_or_else(|| panic!("{mutation:?}"));
+        println!("{mutation:?}: {BEHIND:?} fails after {steps} steps");
     }
 }

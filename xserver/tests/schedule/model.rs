@@ -1,7 +1,7 @@
 //! What can happen when, and what must hold always.
 
 use super::decider::Seen;
-use super::world::{Action, Broken, LEASE_TICKS, Life, Notice, Program, Running, Scene, World};
+use super::world::{Action, Broken, Client, LEASE_TICKS, Life, Notice, Program, Running, Scene, World};
 use stateright::{Model, Property};
 
 pub const TWICE: &str = "no command is launched twice";
@@ -43,6 +43,11 @@ impl Model for Scene {
             Action::Listener(place) => self.listener(&mut next.clients[place]),
             Action::Agent(place) => self.agent(&mut next.clients[place]),
             Action::Server => self.server(&mut next),
+            Action::Say => {
+                next.said += 1;
+                // Who was urgent before may be so no more.
+                next.behind = 0;
+            }
             Action::Begin(client) => next.running = Some(Running { client, ends: false }),
             Action::Complete => {
                 if let Some(running) = next.running.take() {
@@ -170,6 +175,9 @@ impl Scene {
         if world.server.alive && self.faults.silence {
             actions.push(Action::Silence);
         }
+        if world.server.alive && usize::from(world.said) < self.decider.says.len() {
+            actions.push(Action::Say);
+        }
     }
 
     /// What must be possible, or the other properties say nothing. The bounds are reached, so no smaller ones hold.
@@ -192,11 +200,20 @@ impl Scene {
                 },
             ),
         ];
-        if self.strict {
+        if self.urgent.iter().any(Option::is_some) {
             let name = "the critical one waits for as long as the bound says";
             all.push(Property::sometimes(name, |model: &Self, world: &World| {
                 world.behind == model.bounds.behind
             }));
+        }
+        if !self.decider.says.is_empty() {
+            all.push(Property::sometimes(
+                "all is said while both have work",
+                |model: &Self, world: &World| {
+                    usize::from(world.server.heard) == model.decider.says.len()
+                        && world.clients.iter().all(Client::is_unfinished)
+                },
+            ));
         }
         if self.faults.silence {
             all.push(Property::sometimes("work waits for a whole lease", |_, world: &World| {

@@ -6,13 +6,14 @@ use super::world::{At, Decided, LEASE_TICKS, Life, Mutation, Notice, STALL_TICKS
 impl Scene {
     pub fn server_steps(&self, world: &World) -> bool {
         let server = &world.server;
-        server.alive && (server.at != At::Rests || server.woken || server.beat)
+        server.alive && (server.at != At::Rests || server.woken || server.beat || server.heard != world.said)
     }
 
     /// Whether it has to make its step within this tick.
     pub fn server_is_due(&self, world: &World) -> bool {
         let server = &world.server;
-        server.alive && (server.at != At::Rests || server.beat || server.woken && !self.faults.delays)
+        let told = server.woken || server.heard != world.said;
+        server.alive && (server.at != At::Rests || server.beat || told && !self.faults.delays)
     }
 
     pub fn server(&self, world: &mut World) {
@@ -57,6 +58,14 @@ impl Scene {
 
     fn hear(&self, world: &mut World) -> At {
         let server = &mut world.server;
+        let told_only = !server.woken && !server.beat;
+        while server.heard != world.said {
+            server.memory = self.decider.say(server.memory, server.heard);
+            server.heard += 1;
+        }
+        if self.is(Mutation::OnlyNotes) && told_only {
+            return At::Rests;
+        }
         server.beats = server.beat;
         if self.is(Mutation::Deaf) && server.beat {
             return At::Renews;
@@ -96,7 +105,7 @@ impl Scene {
                 *seen = Seen::Idle;
             }
         }
-        let decision = self.decider.decide(server.memory, (server.since, counts));
+        let decision = self.decider.decide(server.memory, server.since, counts);
         (server.memory, server.since) = (decision.memory, 0);
         server.decided = Some(Decided { run: decision.run, limit: decision.limit, wants: decision.wants });
         let works = counts.map(|seen| matches!(seen, Seen::Ready(_)));

@@ -182,6 +182,8 @@ pub struct Server {
     pub at: At,
     /// The eventfds, and the end of a process.
     pub woken: bool,
+    /// How much of what has been said it has heard.
+    pub heard: u8,
     /// A heartbeat is due; this round is one.
     pub beat: bool,
     pub beats: bool,
@@ -203,6 +205,7 @@ impl Server {
             alive: true,
             at: At::Rests,
             woken: false,
+            heard: 0,
             beat: false,
             beats: false,
             memory,
@@ -247,6 +250,8 @@ pub struct World {
     pub server: Server,
     pub clients: [Client; 2],
     pub running: Option<Running>,
+    /// How much of what may be said has been said.
+    pub said: u8,
     /// Ticks of the leases that are left.
     pub lease: u8,
     /// Ticks that the device gave to the less urgent while the more urgent one had work.
@@ -266,6 +271,8 @@ pub enum Action {
     Listener(usize),
     Agent(usize),
     Server,
+    /// Somebody says the next of what may be said.
+    Say,
     /// The device begins this client's next command.
     Begin(usize),
     /// What the device runs completes.
@@ -309,6 +316,10 @@ pub enum Mutation {
     LooksOnce,
     /// Nobody asks whether the window has room.
     NoWindow,
+    /// The server notes what is said, and decides when something else happens.
+    OnlyNotes,
+    /// It lets a policy that is chosen for one device decide on all.
+    OneForAll,
 }
 
 /// What can go wrong in a model.
@@ -333,9 +344,9 @@ pub struct Bounds {
 /// A model.
 pub struct Scene {
     pub decider: Decider,
-    pub priorities: [i64; 2],
-    /// Whether the policy lets the less urgent wait as long as the more urgent one has work.
-    pub strict: bool,
+    /// After so much has been said: the more urgent one, for whom the other has to wait as long as it has work, if there is
+    /// one.
+    pub urgent: Vec<Option<usize>>,
     /// Commands that each program submits at most.
     pub commands: [u8; 2],
     pub window: u8,
@@ -349,11 +360,12 @@ pub struct Scene {
 
 impl Scene {
     pub fn first(&self) -> World {
-        let decision = self.decider.decide(Decider::NEW, (0, [Seen::Idle; 2]));
+        let decision = self.decider.decide(Decider::NEW, 0, [Seen::Idle; 2]);
         World {
             server: Server::new(decision.memory),
             clients: [0, 1].map(|place| Client::new(&decision, place)),
             running: None,
+            said: 0,
             lease: LEASE_TICKS,
             behind: 0,
             ticks: 0,
@@ -364,9 +376,9 @@ impl Scene {
         self.mutation == Some(mutation)
     }
 
-    /// Whether the policy may let this client wait for the other.
-    fn outranks(&self, other: usize, client: usize) -> bool {
-        self.strict && self.priorities[other] > self.priorities[client]
+    /// Whether the other of the two has to wait for this client.
+    fn is_urgent(&self, world: &World, place: usize) -> bool {
+        self.urgent[usize::from(world.said)] == Some(place)
     }
 
     /// A tick passes.
@@ -401,7 +413,7 @@ impl Scene {
     pub fn note_end(&self, world: &mut World) {
         let waits = (0..2).any(|place| {
             let client = &world.clients[place];
-            self.outranks(place, 1 - place) && client.life.runs() && client.is_unfinished()
+            self.is_urgent(world, place) && client.life.runs() && client.is_unfinished()
         });
         if !waits || !world.server.alive {
             world.behind = 0;
@@ -415,13 +427,13 @@ impl Scene {
             let [one, two] = &world.clients;
             let (client, other) = if place == 0 { (one, two) } else { (two, one) };
             let outranked = decides
-                && self.outranks(1 - place, place)
+                && self.is_urgent(world, 1 - place)
                 && other.life.runs()
                 && (other.is_unfinished() || other.ready);
             let orphaned = !decides && client.life.runs() && client.follows && client.is_asleep();
             let waits = client.life.runs() && client.is_unfinished() && !outranked && !orphaned;
             let served = world.running.is_some_and(|running| running.client != place);
-            if self.outranks(place, 1 - place)
+            if self.is_urgent(world, place)
                 && decides
                 && client.life.runs()
                 && client.is_unfinished()
