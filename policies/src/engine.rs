@@ -10,7 +10,7 @@ use crate::times::earlier;
 use crate::unit::Units;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
-use protocol::operation::{Merit, Operation, Permit, Reason};
+use protocol::operation::{Merit, Operation, Permit, Reason, Window};
 use protocol::status::Status;
 use protocol::time::Time;
 use std::time::Duration;
@@ -203,7 +203,8 @@ impl Engine {
     /// Who may run now.
     pub fn decide(&mut self, status: &Status, now: Time) -> Decision<'_> {
         /// What a unit has that the policy forgot: nothing waits for ever.
-        const FORGOTTEN: Permit = Permit { run: true, limit: true, reason: Reason::Unrivalled };
+        const FORGOTTEN: Permit =
+            Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         let settles = self.units.gather(status, now, self.linger, &self.tallies);
         self.assign();
         let mut wake = settles;

@@ -3,7 +3,7 @@
 use crate::parameter::Values;
 use crate::unit::{Unit, Units};
 use protocol::ids::QueueId;
-use protocol::operation::{Bar, Merit};
+use protocol::operation::{Bar, Merit, Window};
 use protocol::time::Time;
 use std::fmt;
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub struct Standing {
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
     pub range: Option<(i64, i64)>,
+    /// What its window admits if it is limited.
+    pub window: Window,
     /// The device is withheld from it, whoever else wants it. Not together with a range.
     pub bar: Option<Bar>,
     /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
@@ -54,8 +56,15 @@ pub struct Standing {
 impl Standing {
     /// One that only ranks.
     pub fn new(rank: i64, merit: Merit) -> Self {
-        Self { rank, merit, lead: None, range: None, bar: None, job: None, reserves: false }
+        let (lead, range, bar, job) = (None, None, None, None);
+        Self { rank, merit, lead, range, window: Window::OWN, bar, job, reserves: false }
     }
+}
+
+/// What is in flight at the end of a turn of this length: so small a part of it that it runs on for no time that matters,
+/// and as much as keeps the device busy.
+pub fn in_turn(turn: Duration) -> Window {
+    Window::at_most(turn / 16)
 }
 
 /// Between which units there is a choice.
@@ -82,6 +91,9 @@ pub enum Scope {
 /// # The limit
 /// [`Standing::range`] lets a unit have any amount of work in flight if no queue on its devices, of whatever unit and
 /// ready or not, could outrank it. Policies whose order changes with time never say one.
+///
+/// [`Standing::window`] says how much a unit with a limit has in flight when it is suspended: whoever runs next may wait for
+/// so long. Policies that give turns say [`in_turn`] of them.
 pub trait Policy: fmt::Debug + Send {
     /// Takes its parameters: those of its row, in that order, within their ranges. Comes before anything else, and
     /// whenever they change.

@@ -295,7 +295,9 @@ impl Resolver {
             Some(waited_ms) if unit.ready => Reason::Starved { waited_ms },
             _ => Reason::Unrivalled,
         };
-        Permit { run: blocked.is_none(), limit, reason: blocked.unwrap_or(free) }
+        let windows = uses.iter().map(|used| ranked.on(place, used).0.window);
+        let window = windows.min().filter(|_| limit).unwrap_or_default();
+        Permit { run: blocked.is_none(), limit, window, reason: blocked.unwrap_or(free) }
     }
 }
 

@@ -11,7 +11,7 @@
 //! devices than a few turns: what somebody had while others were held back elsewhere, or long ago, is forgotten.
 
 use crate::ledger::Ledger;
-use crate::policy::{Input, Standing};
+use crate::policy::{Input, Standing, in_turn};
 use crate::times::earlier;
 use crate::turns::{GRAIN, SHORTEST, nanos};
 use crate::unit::{DeviceUse, Unit, Units};
@@ -159,7 +159,7 @@ impl Runtimes {
                 account.key = account.start(units, unit, rules, &self.cells);
             }
         }
-        self.sort(input, standings);
+        self.sort(input, standings, rules);
         earlier(wake, self.walk(input, standings, rules))
     }
 
@@ -209,7 +209,7 @@ impl Runtimes {
     }
 
     /// Brings the members into their order, and ranks them.
-    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing]) {
+    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing], rules: Rules) {
         let accounts = self.accounts.align(input.units.all());
         self.order.clear();
         self.order.extend(input.members().map(|(place, _)| {
@@ -226,7 +226,9 @@ impl Runtimes {
                 .min()
                 .unwrap_or(account.key);
             let merit = Merit::Runtime(account.key.saturating_sub(least).max(0) / 1_000);
-            standings[place] = Standing::new(-rank, merit);
+            let slice = account.slice(input.units, unit, rules, &self.cells);
+            let window = in_turn(Duration::from_nanos(slice.unsigned_abs()));
+            standings[place] = Standing { window, ..Standing::new(-rank, merit) };
             if account.barred {
                 let percent = account.percent(input.units, unit, &self.cells);
                 standings[place].bar = Some(Bar::Share { percent });

@@ -14,6 +14,9 @@
 //! * above 100 % it has all of that time, and runs beside each critical request from its beginning until that is as old
 //!   as the surplus says, in percent of the target. A request that takes longer has the device for itself from then on.
 //!
+//! What best effort has in flight when a critical request comes is in its way as well: with a surplus its window admits as much
+//! time as it may run beside a request, a sixteenth of the target at most, instead of the library's own.
+//!
 //! It begins with 100 %, which is HPF. While the percentile of all critical units is below `room-percent` of their targets,
 //! each request adds `step-percent`. If that of one is above its target the surplus is cut to 70 %, or without a surplus
 //! the share to half; then the requests before are forgotten, and nothing is added for as many requests as make those
@@ -51,7 +54,7 @@ use crate::times::earlier;
 use crate::unit::{Unit, Units};
 use controller::{Controller, Finding, Settings, Step};
 use protocol::bounds::Priority;
-use protocol::operation::{Bar, Merit};
+use protocol::operation::{self, Bar, Merit};
 use protocol::time::Time;
 use std::time::Duration;
 use window::Window;
@@ -159,6 +162,8 @@ struct Cell {
     mixed: bool,
     /// Until when best effort may run beside them.
     beside: Time,
+    /// How much best effort may have in flight here when a critical unit comes.
+    window: Option<Duration>,
     /// The highest priority of best effort that has work.
     best: Option<Priority>,
     /// A critical unit has little room.
@@ -257,6 +262,7 @@ impl Slo {
             critical: None,
             mixed: false,
             beside: Time(u64::MAX),
+            window: None,
             best: None,
             tight: false,
             cut: false,
@@ -279,18 +285,26 @@ impl Slo {
             }
         }
         self.steer(units);
-        for (place, unit) in input.members().filter(|(_, unit)| unit.ready) {
+        for (place, unit) in input.members() {
             let critical = self.is_critical(unit);
             let target = self.target(unit, units);
             for used in units.uses(unit) {
                 let (cell, controller) = (&mut self.cells[used.device], &mut self.controllers[used.device]);
+                let beside = controller.beside(target);
+                if critical {
+                    let window = beside.min(target / 16);
+                    cell.window = Some(cell.window.map_or(window, |least| least.min(window)));
+                }
+                if !unit.ready {
+                    continue;
+                }
                 if !critical {
                     cell.best = cell.best.max(Some(unit.priority));
                 } else if used.busy {
                     controller.heard = Some(now);
                     cell.mixed |= cell.critical.is_some_and(|other| other != unit.priority);
                     cell.critical = cell.critical.max(Some(unit.priority));
-                    cell.beside = cell.beside.min(entries[place].began.after(controller.beside(target)));
+                    cell.beside = cell.beside.min(entries[place].began.after(beside));
                 }
             }
         }
@@ -374,8 +388,10 @@ impl Policy for Slo {
         let highest = input.members().map(|(_, unit)| unit.ceiling).max().unwrap_or_default();
         for (place, unit) in input.members() {
             let [mut rank, floor, mut ceiling] = [unit.priority, unit.floor, unit.ceiling];
-            let (mut bar, mut merit) = (None, Merit::Priority(rank));
+            let (mut bar, mut merit, mut window) = (None, Merit::Priority(rank), operation::Window::OWN);
             if !self.is_critical(unit) {
+                let windows = units.uses(unit).iter().filter_map(|used| self.cells[used.device].window);
+                window = windows.min().map(operation::Window::at_most).unwrap_or_default();
                 if let Some(beside) = self.beside(unit, units, now) {
                     (rank, merit) = (beside, Merit::Beside(beside));
                 }
@@ -390,7 +406,7 @@ impl Policy for Slo {
                 ceiling = highest;
             }
             let range = Some((floor.into(), ceiling.into()));
-            standings[place] = Standing { range, bar, ..Standing::new(rank.into(), merit) };
+            standings[place] = Standing { range, window, bar, ..Standing::new(rank.into(), merit) };
         }
         wake
     }

@@ -13,7 +13,7 @@
 //! devices.
 
 use crate::ledger::Ledger;
-use crate::policy::{Input, Standing};
+use crate::policy::{Input, Standing, in_turn};
 use crate::times::{self, earlier};
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::operation::{Bar, Merit};
@@ -216,6 +216,7 @@ impl Walk<'_> {
         }
         let line = turn.line.unwrap_or(*self.end);
         standings[place] = standing(line, turn.weight, merit);
+        standings[place].window = in_turn(Duration::from_nanos(self.slice(place).unsigned_abs()));
         if blocked && strict {
             standings[place].bar = Some(Bar::Share { percent: self.percent(place) });
         }

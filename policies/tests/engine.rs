@@ -9,7 +9,7 @@ use policies::{Choice, Engine, Input, Policy, Scope, Standing, Unit};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit, Operation, Reason};
+use protocol::operation::{Bar, Merit, Operation, Reason, Window};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Gang, QueueStatus, Status};
 use protocol::time::Time;
@@ -354,4 +354,21 @@ proptest! {
             prop_assert!((0..units.len()).any(|other| runs[other] && disturbs(waiting, other)), "{units:?} {runs:?}");
         }
     }
+}
+
+#[test]
+fn the_narrowest_window_of_its_devices_counts_and_none_without_a_limit() {
+    let millis = |count| Window::at_most(Duration::from_millis(count));
+    let windows = |engine: &mut Engine| {
+        let operations = engine.decide(&global(busy(&[&[1], &[1, 2]])), Time(0)).operations;
+        operations.iter().map(|operation| operation.permit.window).collect::<Vec<_>>()
+    };
+    say(0, move |place, _| Standing { window: millis([5, 3][place]), ..rank(0) });
+    say(1, move |_, _| Standing { window: millis(2), ..rank(0) });
+    assert_eq!(windows(&mut engine(Duration::ZERO)), [millis(5), millis(3)]);
+    assert_eq!(windows(&mut two_policies()), [millis(5), millis(2)]);
+    say(1, move |_, _| rank(0));
+    assert_eq!(windows(&mut two_policies()), [millis(5), Window::OWN]);
+    say(0, move |_, _| Standing { window: millis(5), range: Some((0, 0)), ..rank(0) });
+    assert_eq!(windows(&mut engine(Duration::ZERO)), [Window::OWN; 2], "nobody could outrank them");
 }

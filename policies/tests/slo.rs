@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit, Reason};
+use protocol::operation::{Bar, Merit, Reason, Window};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
@@ -355,6 +355,10 @@ fn critical_work_alone_has_no_limit_and_best_effort_beside_it_has() {
         let limits = [0, 1].map(|unit| shot.operations[unit].unwrap().permit.limit);
         assert_eq!(limits, [true, false]);
     }
+    // Beside it grows what best effort has in flight: to a sixteenth of the target.
+    let window = |shot: &Shot| shot.operations[0].unwrap().permit.window;
+    assert_eq!(window(&shots[0]), Window::OWN);
+    assert_eq!(window(shots.last().unwrap()), Window::at_most(Duration::from_millis(20) / 16));
 }
 
 proptest! {

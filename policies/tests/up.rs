@@ -9,9 +9,10 @@ use common::shares::{
 use common::{engine, gang, global, queue};
 use proptest::prelude::*;
 use protocol::bounds::Timeslice;
-use protocol::operation::{Merit, Reason};
+use protocol::operation::{Merit, Reason, Window};
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
+use std::time::Duration;
 
 const UP: PolicyKind = PolicyKind::Up;
 
@@ -49,6 +50,18 @@ fn the_shortest_timeslice_that_somebody_with_work_asks_for_counts() {
     assert_eq!(ms(&play.spans[2]), [(2.0, 3.0)]);
     assert_eq!(ms(&play.spans[0]), [(0.0, 1.0), (3.0, 7.0), (11.0, 15.0), (19.0, 20.0)]);
     assert_eq!(ms(&play.spans[1]), [(1.0, 2.0), (7.0, 11.0), (15.0, 19.0)]);
+}
+
+#[test]
+fn longer_slices_have_wider_windows() {
+    let windows = |timeslice_us| {
+        let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, true)])]);
+        let mut engine = engine(UP, &[("timeslice-us", timeslice_us)]);
+        let operations = engine.decide(&status, Time(0)).operations;
+        operations.iter().map(|operation| operation.permit.window).collect::<Vec<_>>()
+    };
+    assert_eq!(windows(5_000.0), [Window::OWN; 2]);
+    assert_eq!(windows(100_000.0), [Window::at_most(Duration::from_micros(3_100)); 2]);
 }
 
 #[test]

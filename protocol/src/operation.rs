@@ -4,6 +4,7 @@ use crate::bounds::Priority;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// What a decision is about: under the global scheduler a gang, under the local one a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,8 +32,40 @@ pub struct Permit {
     /// Whether its window limits what it has in flight. A suspended unit has this bit as well: it counts when
     /// something other than the policy (a lease that ended, the progress guard) lets the unit run.
     pub limit: bool,
+    /// How much the window admits where it limits.
+    pub window: Window,
     /// Why it runs or does not.
     pub reason: Reason,
+}
+
+/// How much work a limited unit may have in flight at a time, by what its commands are estimated to take: in tenths of a
+/// millisecond, or the library's own choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Window(u8);
+
+impl Window {
+    /// One step of it.
+    pub const UNIT: Duration = Duration::from_micros(100);
+    /// The library's own choice: 200 µs, 1 ms while level 3 is in force.
+    pub const OWN: Self = Self(0);
+    /// Narrower than this is no choice of a policy's.
+    const LEAST: u8 = 3;
+
+    /// The largest that is not above this time: 25.5 ms at most; below 300 µs the library's own.
+    pub fn at_most(time: Duration) -> Self {
+        let units = u8::try_from(time.as_nanos() / Self::UNIT.as_nanos()).unwrap_or(u8::MAX);
+        if units < Self::LEAST { Self::OWN } else { Self(units) }
+    }
+
+    /// As it stands in a permission word; 0 is the library's own.
+    pub fn units(self) -> u8 {
+        self.0
+    }
+
+    /// The time; of the library's own choice nothing.
+    pub fn time(self) -> Option<Duration> {
+        (self != Self::OWN).then(|| Self::UNIT * u32::from(self.0))
+    }
 }
 
 /// Why a unit runs or does not. Displayed, it completes "runs: ..." or "suspended: ...".
@@ -331,5 +364,18 @@ mod tests {
         );
         assert_eq!(Reason::NoExecute.to_string(), "priority -256 never runs");
         assert_eq!(Reason::Barred(Bar::NoExecute).to_string(), "its priority is -256 for now");
+    }
+
+    #[test]
+    fn a_window_is_never_more_than_was_said() {
+        let time = |micros| Window::at_most(Duration::from_micros(micros)).time();
+        assert_eq!(
+            Window::at_most(Duration::from_micros(299)),
+            Window::OWN,
+            "no narrower than the library's own"
+        );
+        assert_eq!(time(300), Some(Duration::from_micros(300)));
+        assert_eq!(time(3_199), Some(Duration::from_micros(3_100)));
+        assert_eq!(time(10_000_000), Some(Duration::from_micros(25_500)));
     }
 }

@@ -8,12 +8,13 @@ use protocol::codes::PreemptLevel;
 use protocol::event::Event;
 use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Bar, Merit, Operation, Permit, Reason, Rival, UnitId};
+use protocol::operation::{Bar, Merit, Operation, Permit, Reason, Rival, UnitId, Window};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 fn there_and_back<T: Serialize + DeserializeOwned>(value: &T) -> T {
     serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
@@ -121,8 +122,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         any::<u32>().prop_map(|pid| Reason::Job { pid: Pid(pid) }),
         any::<u64>().prop_map(|waited_ms| Reason::Starved { waited_ms }),
     ];
-    (unit, any::<bool>(), any::<bool>(), reason)
-        .prop_map(|(unit, run, limit, reason)| Operation { unit, permit: Permit { run, limit, reason } })
+    let window = any::<u16>().prop_map(|micros| Window::at_most(Duration::from_micros(micros.into())));
+    (unit, any::<bool>(), any::<bool>(), window, reason).prop_map(|(unit, run, limit, window, reason)| {
+        Operation { unit, permit: Permit { run, limit, window, reason } }
+    })
 }
 
 fn queues() -> impl Strategy<Value = Queues> {

@@ -27,7 +27,7 @@ pub struct ExplainArgs {
     #[arg(long, group = "whom")]
     pid: Option<u32>,
     /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle, running, suspended),
-    /// `since_us`, `why`, `sentence`, `level`, `limited`, `in_flight`, `pending`, `hints`, `process_hints` and `remarks`
+    /// `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`, `pending`, `hints`, `process_hints` and `remarks`
     #[arg(long)]
     json: bool,
 }
@@ -53,6 +53,8 @@ struct Explanation {
     level: i32,
     /// Whether its window limits what it has in flight.
     limited: bool,
+    /// To how much estimated work, if the policy says so.
+    window_us: Option<u128>,
     in_flight: u64,
     pending: u64,
     hints: QueueHints,
@@ -145,6 +147,7 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
         sentence,
         level: queue.in_force.number(),
         limited: client.permit.limit,
+        window_us: client.permit.window.time().map(|time| time.as_micros()),
         in_flight: status.counts.in_flight,
         pending: status.counts.pending,
         hints: status.hints,
@@ -199,8 +202,11 @@ fn text(of: &Explanation) -> String {
     let mut text = format!(
         "queue {queue} of pid {pid} ({name}), device {device}, priority {priority}, policy {policy}\n"
     );
-    let window =
-        if of.limited { "its window limits what is in flight" } else { "nothing limits what is in flight" };
+    let window = match (of.limited, of.window_us) {
+        (false, _) => "nothing limits what is in flight".to_owned(),
+        (true, None) => "its window limits what is in flight".to_owned(),
+        (true, Some(micros)) => format!("its window limits what is in flight to {micros} us of work"),
+    };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {sentence}");
     let _ = writeln!(text, "  level {level} in force; {window}: {in_flight} in flight, {pending} pending");

@@ -157,7 +157,7 @@ pub(crate) mod tests {
     use protocol::control::Ruling;
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-    use protocol::operation::{Permit, Reason};
+    use protocol::operation::{Permit, Reason, Window};
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
 
@@ -181,7 +181,7 @@ pub(crate) mod tests {
     }
 
     fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
-        let permit = Permit { run, limit: true, reason: Reason::Unrivalled };
+        let permit = Permit { run, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         let (client, reason) = (ClientId(u64::from(pid)), reason.to_owned());
         Client {
             client,

@@ -31,8 +31,9 @@ pub(crate) struct Core {
     pub(crate) progress: Signal,
     devices: RwLock<Arc<[Arc<Device>]>>,
     pub(crate) config: Config,
-    /// The budget in nanoseconds.
+    /// The budget in nanoseconds, and what it is at least at present.
     pub(crate) budget: u64,
+    pub(crate) least_budget: AtomicU64,
     /// Launches from one mark to the next where nothing limits them.
     pub(crate) mark_spacing: AtomicU32,
     pub(crate) observer: Arc<dyn Observer>,
@@ -188,6 +189,7 @@ impl Domain {
             devices: RwLock::new(Arc::new([])),
             config,
             budget: nanos(config.budget),
+            least_budget: AtomicU64::new(0),
             mark_spacing: AtomicU32::new(SPARSE),
             observer,
             watcher: Watcher::new(config.watch),
@@ -308,6 +310,12 @@ impl Domain {
     pub fn follow_permission(&self, word: &'static std::sync::atomic::AtomicU64) {
         self.core.gate.follow(word);
         self.permission_changed();
+    }
+
+    /// The adaptive window of every queue admits at least so much estimated time, until another is said. For who takes what is
+    /// in flight off the hardware, so that it holds nobody up.
+    pub fn widen_windows(&self, least: Duration) {
+        self.core.least_budget.store(nanos(least), Ordering::Relaxed);
     }
 
     /// Whether somebody waits for this process to complete something: then launches that nothing limits are marked

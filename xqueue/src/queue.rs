@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 
-use crate::config::{LaunchConfig, QueueConfig, TAKEN_OFF, TestMode};
+use crate::config::{LaunchConfig, QueueConfig, TestMode};
 use crate::domain::{Core, Device, nanos};
 use crate::error::HwError;
 use crate::evidence::Follow;
@@ -279,13 +279,9 @@ impl XQueue {
         let gate = self.gate(own);
         let windows =
             [gate.limit().then(|| gate.window()), (own & OwnWord::LIMIT != 0).then(|| OwnWord::window(own))];
-        let own_budget = self.core.budget;
-        let nanos = |window: Window| match window.time() {
-            Some(time) => nanos(time),
-            None if gate.level() > 1 => own_budget.max(nanos(TAKEN_OFF)),
-            None => own_budget,
-        };
-        windows.into_iter().flatten().map(nanos).min()
+        let nanos = |window: Window| window.time().map_or(self.core.budget, nanos);
+        let least = self.core.least_budget.load(Ordering::Relaxed);
+        windows.into_iter().flatten().map(nanos).min().map(|budget| budget.max(least))
     }
 
     /// Whether a command with this ticket may be launched as far as permissions go.

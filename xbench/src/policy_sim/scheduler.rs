@@ -10,6 +10,7 @@ use protocol::codes::PreemptLevel;
 use protocol::event::Event;
 use protocol::hint::{self, Hint, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
+use protocol::operation::Window;
 use protocol::status::{Activity, Gang, Queues, Status};
 use protocol::time::Time;
 use std::time::Duration;
@@ -111,6 +112,8 @@ pub(super) struct Permission {
     pub(super) run: bool,
     /// Whether the window limits what is launched.
     pub(super) limit: bool,
+    /// How much of it; the library's own choice is the model's.
+    pub(super) window: Window,
 }
 
 /// The policy with the status that it decides from.
@@ -213,7 +216,7 @@ impl Scheduler {
         let decision = self.engine.decide(&self.status, Time(now));
         for (unit, operation) in decision.operations.iter().enumerate() {
             let permit = operation.permit;
-            tell(unit, Permission { run: permit.run, limit: permit.limit });
+            tell(unit, Permission { run: permit.run, limit: permit.limit, window: permit.window });
         }
         decision.wake.map(|wake| wake.0)
     }

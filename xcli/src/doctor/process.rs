@@ -375,7 +375,7 @@ mod tests {
     use protocol::control::{Preemption, Queue};
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-    use protocol::operation::{Permit, Reason};
+    use protocol::operation::{Permit, Reason, Window};
     use protocol::outside::HeldQueue;
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
@@ -427,7 +427,7 @@ mod tests {
             pid: Pid(42),
             name: "train".to_owned(),
             hints: ProcessHints::default(),
-            permit: Permit { run, limit: true, reason: Reason::Unrivalled },
+            permit: Permit { run, limit: true, window: Window::OWN, reason: Reason::Unrivalled },
             since: Time(0),
             reason: "queue 7 of pid 4 has priority 10 > 1".to_owned(),
             yielded: false,

@@ -5,7 +5,7 @@ use super::progress::{PATIENCE, Progress};
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
-use protocol::operation::{Permit, Reason};
+use protocol::operation::{Permit, Reason, Window};
 use protocol::page::activity_of;
 use protocol::status::{Activity, Queues};
 use protocol::time::Time;
@@ -64,7 +64,7 @@ pub(super) struct Member<P> {
 
 impl<P: Peer> Member<P> {
     pub fn new(client: ClientId, name: String, peer: P) -> Self {
-        let permit = Permit { run: true, limit: true, reason: Reason::Unrivalled };
+        let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         Self {
             client,
             name,
@@ -185,7 +185,8 @@ impl<P: Peer> Member<P> {
         let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
         // 1 to 3.
         let level = u64::from(level.number().unsigned_abs()) << 8;
-        let word = level | u64::from(permit.limit) << 1 | u64::from(permit.run);
+        let window = u64::from(permit.window.units()) << 24;
+        let word = window | level | u64::from(permit.limit) << 1 | u64::from(permit.run);
         if self.stored == Some(word) {
             return false;
         }

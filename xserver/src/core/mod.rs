@@ -31,7 +31,7 @@ use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
-use protocol::operation::{Permit, Reason};
+use protocol::operation::{Permit, Reason, Window};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
@@ -373,7 +373,7 @@ impl<P: Peer> Core<P> {
     /// Lets all run within their windows, as without a server, because there will be none.
     pub fn release_all(&mut self, now: Time) {
         for member in &mut self.members {
-            let permit = Permit { run: true, limit: true, reason: Reason::Off };
+            let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Off };
             if member.permit(permit, 0, now) {
                 member.peer.wake();
             }
@@ -499,9 +499,9 @@ impl<P: Peer> Core<P> {
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let decided = member.decided;
             let permit = if !self.on {
-                Permit { run: true, limit: false, reason: Reason::Off }
+                Permit { run: true, limit: false, window: Window::OWN, reason: Reason::Off }
             } else if together && !decided.run && decided.reason != Reason::NoExecute {
-                Permit { run: true, limit: true, reason: Reason::Guard }
+                Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Guard }
             } else {
                 decided
             };

@@ -48,6 +48,8 @@ const RETRY_REFUSED: Duration = Duration::from_secs(5);
 const PROGRESS: Duration = Duration::from_millis(25);
 /// How long the listener is given for its end before it is woken again.
 const END: Duration = Duration::from_millis(1);
+/// What windows admit at least while kernels are interrupted (ADR 0017): what is in flight holds nobody up then.
+const INTERRUPTED: Duration = Duration::from_millis(1);
 
 /// Whether the user of this process, or of one that it was forked from, has been told that nobody listens, or that a
 /// server is of no use.
@@ -206,6 +208,7 @@ impl Client {
         });
         self.board.hold.release(self.domain, &self.board.line);
         self.domain.show_progress(false);
+        self.domain.widen_windows(Duration::ZERO);
         self.board.line.bell.mute();
         if let Ok(listener) = listener {
             stop.store(true, Ordering::SeqCst);
@@ -230,6 +233,8 @@ impl Client {
             if seen != Some(changes) {
                 self.seats.update((self.members)(), line, pages, |message| unsent.extend(message.encode()));
                 let found = kfd::in_force();
+                let interrupts = found.0 == PreemptLevel::Interrupt;
+                self.domain.widen_windows(if interrupts { INTERRUPTED } else { Duration::ZERO });
                 if self.told != found {
                     let (in_force, how) = found.clone();
                     unsent.extend(ToServer::Preemption { in_force, how }.encode());

@@ -6,7 +6,7 @@ use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
-use protocol::operation::UnitId;
+use protocol::operation::{Permit, UnitId};
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::collections::HashMap;
@@ -80,8 +80,9 @@ fn decide(
             let UnitId::Queue(id) = operation.unit else { continue };
             let Some(queue) = queues.get(&id.0) else { continue };
             // Running comes before the limit goes, and the limit before the hold: never unlimited in between.
-            queue.set_policy_limit(operation.permit.limit.then_some(Window::DEFAULT));
-            queue.set_policy_run(operation.permit.run);
+            let Permit { run, limit, window, .. } = operation.permit;
+            queue.set_policy_limit(limit.then_some(Window::from_units(window.units())));
+            queue.set_policy_run(run);
         }
     });
     decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))

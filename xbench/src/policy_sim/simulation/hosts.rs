@@ -91,8 +91,10 @@ impl Simulation<'_> {
         if !permission.run {
             return;
         }
+        let said = permission.window.time().map(|time| time.as_nanos() as u64);
+        let window = said.unwrap_or(self.costs.window);
         while let Some(step) = queue.pending.front() {
-            let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= self.costs.window;
+            let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= window;
             if permission.limit && !room {
                 break;
             }

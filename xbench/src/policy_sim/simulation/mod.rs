@@ -20,6 +20,7 @@ use crate::policy_sim::span::nanos;
 use crate::policy_sim::workload::{Dispatch, Model};
 use crate::random::{Purpose, Random};
 use protocol::bounds::Priority;
+use protocol::operation::Window;
 use std::collections::VecDeque;
 use std::ops::Range;
 use wants::Seen;
@@ -225,7 +226,7 @@ impl<'a> Simulation<'a> {
         let groups: Vec<_> = instances.iter().map(|instance| case.client(*instance)).collect();
         let (mut jobs, mut locksteps): (Vec<_>, Vec<Vec<usize>>) = (vec![], vec![]);
         let (mut clients, mut lanes, mut queues, mut units) = (vec![], vec![], vec![], vec![]);
-        let permission = Permission { run: true, limit: true };
+        let permission = Permission { run: true, limit: true, window: Window::OWN };
         for (index, (instance, client)) in instances.iter().zip(&groups).enumerate() {
             let (first_lane, first_queue) = (lanes.len(), queues.len());
             for (place, on) in client.queues.iter().enumerate() {
