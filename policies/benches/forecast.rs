@@ -9,7 +9,7 @@ mod arrivals;
 mod traces;
 
 use arrivals::{Arrival, Random, follow, mean_error, pattern, periodic, poisson, renewal};
-use policies::forecast::{Forecast, Method, Parameters};
+use policies::forecast::{Forecast, Method};
 use std::f64::consts::TAU;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 fn figures(method: Method, sequences: &[Vec<Arrival>]) -> Figures {
     let mut mean = Figures::default();
     for sequence in sequences {
-        let outcome = follow(method, Parameters::default(), sequence, LEARNING);
+        let outcome = follow(method, sequence, LEARNING);
         let part = 100.0 / sequences.len() as f64;
         mean.hit += part * outcome.hit_rate();
         mean.missed += part * outcome.missed_rate();
@@ -210,7 +210,7 @@ fn table(title: &str, cases: &[Case], sums: &mut [Figures], wins: &mut [u32]) {
 fn cost(method: Method) -> (f64, f64) {
     const QUESTIONS: u32 = 20;
     let sequence = pattern(COUNT / 3, 150e3, &[0.0, 8e3, 16e3], 200.0, 1);
-    let mut forecast = Forecast::new(method, Parameters::default());
+    let mut forecast = Forecast::new(method);
     let (mut arrivals, mut questions) = (Duration::ZERO, Duration::ZERO);
     for Arrival { at, idle } in &sequence {
         let start = Instant::now();

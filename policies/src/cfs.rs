@@ -75,9 +75,8 @@ impl Default for Cfs {
 
 impl Policy for Cfs {
     fn configure(&mut self, values: &Values) {
-        let micros = |parameter: Parameter| Duration::from_secs_f64(values.get(parameter.name) / 1e6);
-        self.rules.slice = micros(SLICE);
-        self.rules.credit = micros(SLEEPER).min(self.rules.slice);
+        self.rules.slice = values.micros(SLICE.name);
+        self.rules.credit = values.micros(SLEEPER.name).min(self.rules.slice);
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {

@@ -28,4 +28,8 @@ impl Policy for Chpf {
         }
         None
     }
+
+    fn reads_nice(&self) -> bool {
+        true
+    }
 }

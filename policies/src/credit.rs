@@ -34,11 +34,12 @@
 //! # Parameters, wake-ups
 //! A decision comes at the end of each turn, each boost and each period while somebody else waits or is withheld.
 
-use crate::fair::utilization;
+use crate::fair::{self, utilization};
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{busy, earlier, part};
+use crate::runtime::{busy, part};
+use crate::times::earlier;
 use crate::turns::{GRAIN, SHORTEST, nanos};
 use crate::unit::{Unit, Units};
 use protocol::operation::{Bar, Merit};
@@ -51,12 +52,7 @@ const PERIOD: Parameter = Parameter {
     range: (1.0, 1_000.0),
     default: 30.0,
 };
-const SLICE: Parameter = Parameter {
-    name: "slice-us",
-    meaning: "how long a turn of the unit with the highest utilization is",
-    range: (100.0, 100_000.0),
-    default: 5_000.0,
-};
+const SLICE: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
 const BOOST: Parameter = Parameter {
     name: "boost-us",
     meaning: "how long one that wakes up and has credit goes before the others; 0: not at all",
@@ -145,10 +141,9 @@ pub struct Credit {
 
 impl Policy for Credit {
     fn configure(&mut self, values: &Values) {
-        let micros = |parameter: Parameter| nanos(Duration::from_secs_f64(values.get(parameter.name) / 1e6));
-        self.period = Duration::from_secs_f64(values.get(PERIOD.name) / 1e3);
-        self.slice = micros(SLICE);
-        self.boost = micros(BOOST);
+        self.period = values.millis(PERIOD.name);
+        self.slice = nanos(values.micros(SLICE.name));
+        self.boost = nanos(values.micros(BOOST.name));
         self.capped = values.get(CAP.name) >= 0.5;
     }
 

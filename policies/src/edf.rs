@@ -36,6 +36,7 @@ use crate::deadline::{deadline, merit};
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::operation::{Merit, UnitId};
 use protocol::time::Time;
@@ -105,7 +106,7 @@ struct Device {
 }
 
 /// Earliest deadline first; see the head of this file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Edf {
     slack: Duration,
     late: Duration,
@@ -116,28 +117,9 @@ pub struct Edf {
     devices: Vec<Device>,
 }
 
-impl Default for Edf {
-    fn default() -> Self {
-        let [slack, late] = [0, 1].map(|number: usize| millis(PARAMETERS[number].default));
-        Self {
-            slack,
-            late,
-            histories: Ledger::default(),
-            at: Time(0),
-            order: Vec::new(),
-            devices: Vec::new(),
-        }
-    }
-}
-
-/// Within a parameter's range, so nothing overflows.
-fn millis(ms: f64) -> Duration {
-    Duration::from_secs_f64(ms / 1e3)
-}
-
 impl Policy for Edf {
     fn configure(&mut self, values: &Values) {
-        [self.slack, self.late] = ["slack-ms", "late-ms"].map(|name| millis(values.get(name)));
+        [self.slack, self.late] = ["slack-ms", "late-ms"].map(|name| values.millis(name));
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
@@ -293,8 +275,4 @@ impl History {
 
 fn busy(uses: &[DeviceUse]) -> impl Iterator<Item = &DeviceUse> {
     uses.iter().filter(|used| used.busy)
-}
-
-fn earlier(one: Option<Time>, other: Time) -> Option<Time> {
-    Some(one.map_or(other, |one| one.min(other)))
 }

@@ -6,6 +6,7 @@ use crate::registry::Row;
 use crate::resolve::{Ranked, Resolver};
 use crate::starvation::Starvation;
 use crate::tally::Tallies;
+use crate::times::earlier;
 use crate::unit::Units;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
@@ -174,6 +175,11 @@ impl Engine {
         }
     }
 
+    /// Whether somebody goes by the nice values of processes.
+    pub fn reads_nice(&self) -> bool {
+        self.seats.iter().any(|seat| seat.policy.reads_nice())
+    }
+
     /// Whether a decision is wanted whenever a queue turns idle, also if nobody waits for that.
     pub fn hears_idle(&self) -> bool {
         self.seats.iter().any(|seat| seat.policy.hears_idle())
@@ -271,8 +277,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    [one, other].into_iter().flatten().min()
 }

@@ -43,7 +43,8 @@ use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
 
-const SLICE: Parameter = Parameter {
+/// How long turns are.
+pub(crate) const SLICE: Parameter = Parameter {
     name: "slice-us",
     meaning: "how long a turn of the unit with the highest utilization is",
     range: (100.0, 100_000.0),
@@ -72,7 +73,7 @@ pub struct Fair {
 
 impl Policy for Fair {
     fn configure(&mut self, values: &Values) {
-        self.slice = Duration::from_secs_f64(values.get(SLICE.name) / 1e6);
+        self.slice = values.micros(SLICE.name);
         self.strict = values.get(CONSERVE.name) < 0.5;
     }
 

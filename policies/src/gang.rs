@@ -18,6 +18,10 @@
 //!
 //! The number of a job is what its processes say. A process that gives the number of another's job becomes a part of it.
 //!
+//! # Where devices have policies of their own
+//! Jobs hold together on the devices that this policy rules. A process that also uses a device of another policy has its
+//! turns with its job, but while it is held up there the others run without it.
+//!
 //! # Parameters, wake-ups
 //! `slice-ms`. While another waits for its turn, it is decided anew when the turn ends. Jobs of low priority can starve
 //! unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its whole job runs.
@@ -25,6 +29,7 @@
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
 use protocol::operation::{Merit, UnitId};
@@ -77,7 +82,7 @@ struct Device {
 }
 
 /// All or nothing; see the head of this file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Gang {
     slice: Duration,
     turns: Ledger<Turn>,
@@ -86,22 +91,9 @@ pub struct Gang {
     devices: Vec<Device>,
 }
 
-impl Default for Gang {
-    fn default() -> Self {
-        Self {
-            slice: Duration::from_secs_f64(PARAMETERS[0].default / 1e3),
-            turns: Ledger::default(),
-            members: Vec::new(),
-            jobs: Vec::new(),
-            devices: Vec::new(),
-        }
-    }
-}
-
 impl Policy for Gang {
     fn configure(&mut self, values: &Values) {
-        // Within the range: nothing overflows.
-        self.slice = Duration::from_secs_f64(values.get("slice-ms") / 1e3);
+        self.slice = values.millis("slice-ms");
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
@@ -208,7 +200,7 @@ impl Gang {
                 equals.iter().for_each(|job| keep(devices, job));
             } else if equals.iter().any(|job| job.ready && !job.runs) {
                 let turns = equals.iter().filter(|job| job.ready && job.runs);
-                ends = [ends, turns.map(|job| job.left).min()].into_iter().flatten().min();
+                ends = earlier(ends, turns.map(|job| job.left).min());
             }
         }
         ends

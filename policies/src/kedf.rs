@@ -31,7 +31,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
 }];
 
 /// The k earliest deadlines first; see the head of this file. Nothing of a unit is remembered.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kedf {
     k: u32,
     /// The members in the order in which they are taken: with a deadline, when it is or since when there is work, and
@@ -41,12 +41,6 @@ pub struct Kedf {
     limits: Vec<u32>,
     /// For each device how many do.
     taken: Vec<u32>,
-}
-
-impl Default for Kedf {
-    fn default() -> Self {
-        Self { k: 1, order: Vec::new(), limits: Vec::new(), taken: Vec::new() }
-    }
 }
 
 impl Policy for Kedf {

@@ -14,6 +14,7 @@
 //! changes with time, so the window always limits. A low unit can starve unless `XSCHED_STARVATION_MS` is set.
 
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::UnitQueue;
 use protocol::bounds::Priority;
 use protocol::operation::{Bar, Merit};
@@ -37,7 +38,7 @@ impl Policy for Lax {
                     highest = Some((priority, queue.queue));
                 }
                 if unit.ready {
-                    wake = [wake, change].into_iter().flatten().min();
+                    wake = earlier(wake, change);
                 }
             }
             let (priority, lead) = highest.unwrap_or((unit.priority, unit.lead));

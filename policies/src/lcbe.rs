@@ -9,8 +9,12 @@
 //! above it: the lower, the longer and the rarer. A unit that a higher class interrupts keeps its place and what is left
 //! of its slice.
 //!
-//! A unit with a queue that has work and is hinted not to be preemptible is not suspended once it runs, until it is idle:
-//! whoever ranks higher runs beside it. The guards against starvation and standstill may suspend it all the same.
+//! A unit with a queue that has work and is hinted not to be preemptible is not suspended once it runs, until that is idle,
+//! whatever its class: critical work runs *beside* it and shares the device with it, and a device that is cleared ahead of
+//! time is not cleared of it. So each such hint is paid for with the latency of the classes above. It is for work that
+//! would be lost or blocks others when it is stopped, in short pieces. Under `xserver` the unit is the whole process, with
+//! its other queues. The guards against starvation and standstill may suspend it all the same. No other policy looks at
+//! this hint.
 //!
 //! # Cleared ahead of time
 //! Taking a device away from best-effort work takes time. If it is known when an idle critical unit will have work, its
@@ -46,8 +50,9 @@ mod order;
 
 use crate::forecast::Method;
 use crate::ledger::Ledger;
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::{Unit, Units};
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{Classes, Order, Slices, Turn};
@@ -55,11 +60,58 @@ use protocol::operation::Merit;
 use protocol::time::Time;
 use std::time::Duration;
 
+/// What can be set.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    CRITICAL_ABOVE,
+    Parameter {
+        name: "slice-ms",
+        meaning: "how long a unit runs before the next one of its class; 0: all of a class run together",
+        range: (0.0, 10_000.0),
+        default: 0.0,
+    },
+    Parameter {
+        name: "slice-growth",
+        meaning: "how many times as long the slice of each lower class is, up to 10 s",
+        range: (1.0, 16.0),
+        default: 1.0,
+    },
+    Parameter {
+        name: "lead-us",
+        meaning: "how long before expected work its devices are cleared",
+        range: (0.0, 100_000.0),
+        default: 500.0,
+    },
+    Parameter {
+        name: "grace-us",
+        meaning: "how long after a hinted time the devices stay clear for work that has not come",
+        range: (0.0, 100_000.0),
+        default: 1_000.0,
+    },
+    Parameter {
+        name: "waste-percent",
+        meaning: "the share of time in which a device may be kept free for work that does not come",
+        range: (0.0, 100.0),
+        default: 2.0,
+    },
+    Parameter {
+        name: "learn",
+        meaning: "1: it is learnt when a unit has work, and used where nothing is hinted; 0: it is not",
+        range: (0.0, 1.0),
+        default: 1.0,
+    },
+    Parameter {
+        name: "method",
+        meaning: "how it is learnt; 0: smoothed intervals, 1: a repeating pattern, 2: a line through the last arrivals",
+        range: (0.0, (Method::ALL.len() - 1) as f64),
+        default: Method::DEFAULT as usize as f64,
+    },
+];
+
 /// Ranks of one class lie within so many.
 const STRIDE: i64 = 1 << 32;
 
 /// Latency-critical and best-effort classes; see the head of this file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Lcbe {
     keeper: Keeper,
     slices: Slices,
@@ -76,78 +128,11 @@ struct Entry {
     begun: bool,
 }
 
-impl Lcbe {
-    /// What can be set of it.
-    pub const PARAMETERS: &'static [Parameter] = &[
-        Parameter {
-            name: "critical-above",
-            meaning: "units of a higher priority are latency-critical, the others best effort",
-            range: (-255.0, 255.0),
-            default: 0.0,
-        },
-        Parameter {
-            name: "slice-ms",
-            meaning: "how long a unit runs before the next one of its class; 0: all of a class run together",
-            range: (0.0, 10_000.0),
-            default: 0.0,
-        },
-        Parameter {
-            name: "slice-growth",
-            meaning: "how many times as long the slice of each lower class is, up to 10 s",
-            range: (1.0, 16.0),
-            default: 1.0,
-        },
-        Parameter {
-            name: "lead-us",
-            meaning: "how long before expected work its devices are cleared",
-            range: (0.0, 100_000.0),
-            default: 500.0,
-        },
-        Parameter {
-            name: "grace-us",
-            meaning: "how long after a hinted time the devices stay clear for work that has not come",
-            range: (0.0, 100_000.0),
-            default: 1_000.0,
-        },
-        Parameter {
-            name: "waste-percent",
-            meaning: "the share of time in which a device may be kept free for work that does not come",
-            range: (0.0, 100.0),
-            default: 2.0,
-        },
-        Parameter {
-            name: "learn",
-            meaning: "1: it is learnt when a unit has work, and used where nothing is hinted; 0: it is not",
-            range: (0.0, 1.0),
-            default: 1.0,
-        },
-        Parameter {
-            name: "method",
-            meaning: "how it is learnt; 0: smoothed intervals, 1: a repeating pattern, 2: a line through the last arrivals",
-            range: (0.0, (Method::ALL.len() - 1) as f64),
-            default: Method::DEFAULT as usize as f64,
-        },
-    ];
-}
-
-impl Default for Lcbe {
-    fn default() -> Self {
-        let values = Values::new(Self::PARAMETERS);
-        Self {
-            keeper: Keeper::new(settings(&values)),
-            slices: slices(&values),
-            order: Order::default(),
-            ledger: Ledger::default(),
-        }
-    }
-}
-
 fn settings(values: &Values) -> Settings {
-    let micros = |name| Duration::from_secs_f64(values.get(name) / 1e6);
     Settings {
-        above: values.get("critical-above") as i32,
-        lead: micros("lead-us"),
-        grace: micros("grace-us"),
+        above: values.get(CRITICAL_ABOVE.name) as i32,
+        lead: values.micros("lead-us"),
+        grace: values.micros("grace-us"),
         waste: values.get("waste-percent") / 1e2,
         method: (values.get("learn") >= 0.5).then(|| method(values.get("method"))),
     }
@@ -159,8 +144,7 @@ fn method(number: f64) -> Method {
 }
 
 fn slices(values: &Values) -> Slices {
-    let first = Duration::from_secs_f64(values.get("slice-ms") / 1e3);
-    Slices { first, growth: values.get("slice-growth") }
+    Slices { first: values.millis("slice-ms"), growth: values.get("slice-growth") }
 }
 
 impl Policy for Lcbe {
@@ -238,8 +222,4 @@ fn is_firm(unit: &Unit, units: &Units) -> bool {
 fn micros(now: Time, then: Time) -> i64 {
     let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     if then >= now { micros(then.since(now)) } else { -micros(now.since(then)) }
-}
-
-fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    [one, other].into_iter().flatten().min()
 }

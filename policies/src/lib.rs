@@ -10,11 +10,12 @@
 //! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
 //!
 //! # Rooms
-//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `parameter` what
-//! can be set of one · `deadline` by when work should be done · `registry` the table of the policies that are built ·
-//! `named` policies as people name them · `resolve` ranks to permissions, gangs and jobs
-//! · `starvation` the guard · `tally` who has run · `ledger` memory of units between decisions · `engine` status in,
-//! operations out · [`forecast`] when a queue's next work arrives.
+//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `turns` and
+//! `runtime` what policies that share have in common · `deadline` by when work should be done · [`forecast`] when a queue's
+//! next work arrives · `parameter` what can be set of a policy · `registry` the table of the policies that are built ·
+//! `named` policies as people name them · `resolve` ranks to permissions, for gangs and for `jobs` · `starvation` the guard
+//! · `tally` who has run · `ledger` memory of units between decisions · `times` reckoning with times · `engine` status in,
+//! operations out.
 //!
 //! # Adding a policy
 //! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
@@ -49,29 +50,13 @@ mod slo;
 mod spup;
 mod starvation;
 mod tally;
+mod times;
 mod turns;
 mod unit;
 mod up;
 
-pub use awf::Awf;
-pub use cfs::Cfs;
-pub use chpf::Chpf;
-pub use credit::Credit;
-pub use edf::Edf;
 pub use engine::{Choice, Decision, Engine};
-pub use fair::Fair;
-pub use gang::Gang;
-pub use hhpf::Hhpf;
-pub use hpf::Hpf;
-pub use kedf::Kedf;
-pub use lax::Lax;
-pub use lcbe::Lcbe;
 pub use ledger::Ledger;
-pub use mlfq::Mlfq;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use policy::{Input, Policy, Scope, Standing};
-pub use pup::Pup;
-pub use slo::Slo;
-pub use spup::Spup;
 pub use unit::{DeviceUse, Unit, UnitQueue, Units};
-pub use up::Up;

@@ -27,6 +27,7 @@
 use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::Unit;
 use protocol::operation::{Merit, UnitId};
 use protocol::time::Time;
@@ -67,7 +68,7 @@ struct Entry {
 }
 
 /// Levels and slices.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Rules {
     levels: u32,
     slice: Duration,
@@ -75,7 +76,7 @@ struct Rules {
 }
 
 /// The multi-level feedback queue; see the head of this file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mlfq {
     rules: Rules,
     entries: Ledger<Entry>,
@@ -88,18 +89,13 @@ pub struct Mlfq {
     devices: Vec<(bool, usize)>,
 }
 
-impl Default for Mlfq {
-    fn default() -> Self {
-        let [levels, slice, promote] = [0, 1, 2].map(|number: usize| PARAMETERS[number].default);
-        let rules = Rules::new(levels, slice, promote);
-        Self { rules, entries: Ledger::default(), at: None, order: Vec::new(), devices: Vec::new() }
-    }
-}
-
 impl Policy for Mlfq {
     fn configure(&mut self, values: &Values) {
-        let [levels, slice, promote] = ["levels", "slice-ms", "promote-ms"].map(|name| values.get(name));
-        self.rules = Rules::new(levels, slice, promote);
+        self.rules = Rules {
+            levels: values.get("levels") as u32,
+            slice: values.millis("slice-ms"),
+            promote: values.millis("promote-ms"),
+        };
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
@@ -133,17 +129,17 @@ impl Policy for Mlfq {
             let uses = units.uses(unit);
             if uses.iter().any(|used| devices[used.device].0) {
                 if level > 0 {
-                    promotion = sooner(promotion, rules.promote.saturating_sub(entry.waited));
+                    promotion = earlier(promotion, rules.promote.saturating_sub(entry.waited));
                 }
                 continue;
             }
             uses.iter().filter(|used| used.busy).for_each(|used| devices[used.device].0 = true);
             // Also if nobody waits: behind another one it might, where it has no work itself.
             if uses.iter().any(|used| devices[used.device].1 > 1) {
-                slice_ends = sooner(slice_ends, rules.slice(level).saturating_sub(entry.used));
+                slice_ends = earlier(slice_ends, rules.slice(level).saturating_sub(entry.used));
             }
         }
-        let next = [slice_ends, promotion].into_iter().flatten().min();
+        let next = earlier(slice_ends, promotion);
         next.map(|span| now.after(span.max(GRAIN)))
     }
 
@@ -154,12 +150,6 @@ impl Policy for Mlfq {
 }
 
 impl Rules {
-    fn new(levels: f64, slice_ms: f64, promote_ms: f64) -> Self {
-        // Within their ranges: nothing overflows, and nothing is negative.
-        let [slice, promote] = [slice_ms, promote_ms].map(|ms| Duration::from_secs_f64(ms / 1e3));
-        Self { levels: levels as u32, slice, promote }
-    }
-
     fn slice(&self, level: u32) -> Duration {
         self.slice * (1 << level)
     }
@@ -197,8 +187,4 @@ impl Rules {
         }
         entry.ready = unit.ready;
     }
-}
-
-fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
-    Some(one.map_or(other, |one| one.min(other)))
 }

@@ -1,6 +1,7 @@
 //! The parameters of policies: what there is to set, and how it is set.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Something that can be set of a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,6 +15,14 @@ pub struct Parameter {
     /// What it is if nobody sets it.
     pub default: f64,
 }
+
+/// Above which priority work is critical, for the policies that know such work.
+pub(crate) const CRITICAL_ABOVE: Parameter = Parameter {
+    name: "critical-above",
+    meaning: "units of a higher priority are critical, the others best effort",
+    range: (-255.0, 255.0),
+    default: 0.0,
+};
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +92,16 @@ impl Values {
         self.values[place.expect("a parameter of the policy's own row")]
     }
 
+    /// The value of a parameter that counts milliseconds.
+    pub fn millis(&self, name: &str) -> Duration {
+        Duration::from_secs_f64(self.get(name) / 1e3)
+    }
+
+    /// The value of a parameter that counts microseconds.
+    pub fn micros(&self, name: &str) -> Duration {
+        Duration::from_secs_f64(self.get(name) / 1e6)
+    }
+
     /// All, in the order of the row.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'static Parameter, f64)> + use<'_> {
         self.parameters.iter().zip(self.values.iter().copied())
@@ -101,6 +120,8 @@ mod tests {
         let mut values = Values::new(&[SLACK]);
         assert_eq!(values.get("slack-ms"), 5.0);
         values.set("slack-ms", 0.5).unwrap();
+        assert_eq!(values.millis("slack-ms"), Duration::from_micros(500));
+        assert_eq!(values.micros("slack-ms"), Duration::from_nanos(500));
         assert_eq!(
             values.set("slack", 1.0).unwrap_err().to_string(),
             "no parameter \"slack\": this policy has slack-ms"

@@ -102,6 +102,11 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
+    /// Whether it goes by nice values, which whoever feeds it then keeps up to date.
+    fn reads_nice(&self) -> bool {
+        false
+    }
+
     /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that. True as long as its parameters
     /// let it withhold a device, if its row says that it conserves work.
     fn hears_idle(&self) -> bool {

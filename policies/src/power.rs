@@ -16,9 +16,11 @@
 //! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
 //! With 0 as `budget-w` the policy is HPF.
 
+use crate::hpf::Hpf;
 use crate::ledger::Ledger;
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::{earlier, nanos};
 use crate::unit::Unit;
 use protocol::ids::DeviceId;
 use protocol::operation::{Bar, Merit};
@@ -33,12 +35,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         range: (0.0, 10_000.0),
         default: 0.0,
     },
-    Parameter {
-        name: "critical-above",
-        meaning: "units of a priority above this are critical, and never throttled",
-        range: (-256.0, 255.0),
-        default: 0.0,
-    },
+    CRITICAL_ABOVE,
     Parameter {
         name: "period-ms",
         meaning: "how often best effort gets its part of the time, in milliseconds",
@@ -120,28 +117,29 @@ impl Device {
 
 impl Policy for Power {
     fn configure(&mut self, values: &Values) {
-        let duration = |name: &str, unit: f64| Duration::from_nanos((values.get(name) * unit) as u64);
         self.budget_mw = values.get("budget-w") * 1e3;
-        self.critical_above = values.get("critical-above") as i64;
-        self.period = duration("period-ms", 1e6);
+        self.critical_above = values.get(CRITICAL_ABOVE.name) as i64;
+        self.period = values.millis("period-ms");
         self.switch_uj = values.get("switch-mj") * 1e3;
-        self.wait = duration("wait-us", 1e3);
+        self.wait = values.micros("wait-us");
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+        if self.budget_mw <= 0.0 {
+            return Hpf.rank(input, standings);
+        }
         let now = input.now;
-        let limited = self.budget_mw > 0.0;
         self.hear(input);
         let mut wake = None;
-        let mut sooner = |at: Time| wake = Some(wake.map_or(at, |wake: Time| wake.min(at)));
-        let phase = Duration::from_nanos(now.0 % u64::try_from(self.period.as_nanos()).unwrap_or(1).max(1));
+        let mut sooner = |at: Time| wake = earlier(wake, at);
+        let phase = Duration::from_nanos(now.0 % nanos(self.period));
         let units = input.units;
         let graces = self.units.align(units.all());
         for (place, unit) in input.members() {
             let merit = Merit::Priority(unit.priority);
             standings[place] = Standing::new(i64::from(unit.priority), merit);
             let grace = &mut graces[place];
-            if i64::from(unit.priority) > self.critical_above || !limited || !unit.ready {
+            if i64::from(unit.priority) > self.critical_above || !unit.ready {
                 *grace = Grace::default();
                 continue;
             }
@@ -210,9 +208,7 @@ impl Power {
                 self.devices.push(Device::new(*id));
                 self.devices.len() - 1
             });
-            if let Some((milliwatts, at)) = reading
-                && self.budget_mw > 0.0
-            {
+            if let Some((milliwatts, at)) = reading {
                 self.devices[place].hear(*milliwatts, *at, self.budget_mw);
             }
         }

@@ -52,7 +52,7 @@ pub struct Pup {
 
 impl Policy for Pup {
     fn configure(&mut self, values: &Values) {
-        self.timeslice = Duration::from_secs_f64(values.get(TIMESLICE.name) / 1e6);
+        self.timeslice = values.micros(TIMESLICE.name);
         self.carry = values.get(CARRY.name) / 100.0;
     }
 

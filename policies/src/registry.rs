@@ -11,13 +11,13 @@ use crate::hhpf::Hhpf;
 use crate::hpf::Hpf;
 use crate::kedf::{self, Kedf};
 use crate::lax::Lax;
-use crate::lcbe::Lcbe;
+use crate::lcbe::{self, Lcbe};
 use crate::mlfq::{self, Mlfq};
 use crate::parameter::Parameter;
 use crate::policy::Policy;
-use crate::power::Power;
+use crate::power::{self, Power};
 use crate::pup::{self, Pup};
-use crate::slo::Slo;
+use crate::slo::{self, Slo};
 use crate::spup::{self, Spup};
 use crate::up::{self, Up};
 use protocol::policy::PolicyKind;
@@ -76,7 +76,7 @@ pub const POLICIES: &[Row] = &[
         parameters: &[],
         goes_by_priority: true,
         conserves_work: false,
-        new: || Box::new(Hhpf::default()),
+        new: || Box::<Hhpf>::default(),
     },
     Row {
         kind: PolicyKind::Chpf,
@@ -130,7 +130,7 @@ pub const POLICIES: &[Row] = &[
         parameters: kedf::PARAMETERS,
         goes_by_priority: true,
         conserves_work: true,
-        new: || Box::new(Kedf::default()),
+        new: || Box::<Kedf>::default(),
     },
     Row {
         kind: PolicyKind::Lax,
@@ -173,7 +173,7 @@ pub const POLICIES: &[Row] = &[
         parameters: mlfq::PARAMETERS,
         goes_by_priority: false,
         conserves_work: true,
-        new: || Box::new(Mlfq::default()),
+        new: || Box::<Mlfq>::default(),
     },
     Row {
         kind: PolicyKind::Lcbe,
@@ -181,10 +181,10 @@ pub const POLICIES: &[Row] = &[
         advice: "For an urgent service beside batch work if taking the device away takes long compared with the service's \
                  requests, and they are hinted or come regularly. It is HPF otherwise; not for requests that come at \
                  random and are not hinted.",
-        parameters: Lcbe::PARAMETERS,
+        parameters: lcbe::PARAMETERS,
         goes_by_priority: true,
         conserves_work: true,
-        new: || Box::new(Lcbe::default()),
+        new: || Box::<Lcbe>::default(),
     },
     Row {
         kind: PolicyKind::Edf,
@@ -196,7 +196,7 @@ pub const POLICIES: &[Row] = &[
         parameters: edf::PARAMETERS,
         goes_by_priority: true,
         conserves_work: true,
-        new: || Box::new(Edf::default()),
+        new: || Box::<Edf>::default(),
     },
     Row {
         kind: PolicyKind::Slo,
@@ -204,10 +204,10 @@ pub const POLICIES: &[Row] = &[
         advice: "For a service with a latency target that leaves room, beside batch work that shall get on even while the \
                  service is busy. Not for a target that HPF on an idle device does not reach, nor for a service with a few \
                  requests an hour, from which nothing can be learnt.",
-        parameters: Slo::PARAMETERS,
+        parameters: slo::PARAMETERS,
         goes_by_priority: true,
         conserves_work: false,
-        new: || Box::new(Slo::default()),
+        new: || Box::<Slo>::default(),
     },
     Row {
         kind: PolicyKind::Credit,
@@ -242,17 +242,17 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: true,
         // A device of a job with work elsewhere is kept free for the job.
         conserves_work: false,
-        new: || Box::new(Gang::default()),
+        new: || Box::<Gang>::default(),
     },
     Row {
         kind: PolicyKind::Power,
         description: "HPF, and best effort only as long as the device stays within a power budget.",
         advice: "For devices under a power or cooling limit, where batch work shall give way before the clocks do. Not \
                  for latency: the average is what is kept, over some hundred milliseconds.",
-        parameters: crate::power::PARAMETERS,
+        parameters: power::PARAMETERS,
         goes_by_priority: true,
-        conserves_work: false,
-        new: || Box::new(Power::default()),
+        conserves_work: true,
+        new: || Box::<Power>::default(),
     },
 ];
 

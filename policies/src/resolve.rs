@@ -20,14 +20,15 @@
 //! outranks nobody there, unless it reserves.
 //!
 //! # Jobs
-//! Units of one job are taken together, with all their devices and the highest of their ranks. An idle member runs only if
-//! those with work do, so that no part of a job begins alone; if none has work, all of them may begin or none.
+//! Units of one job are taken together, with all their devices and the highest of their ranks; none of them runs while a
+//! device is withheld from one that has work. An idle member runs only if those with work do, so that no part of a job
+//! begins alone; if none has work, all of them may begin or none.
 //!
 //! # Several policies
 //! Ranks of different policies do not compare. A unit with devices of several has on each the rank that the device's
 //! policy gives it, and runs unless it is outranked on any of them by one that would run without it; then the others are
-//! taken around it. It takes no part in a job, and a job is one policy's. So it may run beside somebody of higher rank only if that one was held up
-//! elsewhere by one that it has itself displaced.
+//! taken around it. It takes no part in a job, and a job is one policy's. So it may run beside somebody of higher rank only
+//! if that one was held up elsewhere by one that it has itself displaced.
 //!
 //! # Idle units
 //! One is permitted to run if nobody of higher rank runs on its devices: the urgent one launches at once when work
@@ -35,7 +36,8 @@
 //!
 //! # The limit
 //! Cleared for a unit if nobody on its devices, idle or not and itself included, could have a rank above the lowest that
-//! it could have itself ([`Standing::range`]), and nobody else is there where whoever waits gets a turn. Set for a unit that has no queue yet: nothing is known of it.
+//! it could have itself ([`Standing::range`]), and nobody else is there where whoever waits gets a turn. Set for a unit
+//! that has no queue yet: nothing is known of it.
 //!
 //! # Cost
 //! One sort of the ready units, and a few passes over the devices of all.
@@ -75,7 +77,7 @@ pub(crate) struct Resolver {
     /// For each device how many units use it.
     crowds: Vec<usize>,
     jobs: Jobs,
-    /// The members of a job that want a device.
+    /// The members of a job that have work.
     together: Vec<usize>,
 }
 
@@ -172,18 +174,18 @@ impl Resolver {
         }
     }
 
-    /// Takes all of a job that want a device.
+    /// Takes all of a job that have work.
     fn take_job(&mut self, ranked: &Ranked<'_>, job: usize, permits: &mut [Permit]) {
         let mut together = std::mem::take(&mut self.together);
         together.clear();
-        together.extend(self.jobs.places(job).filter(|&place| ranked.wants(place)));
-        let blocked = together.iter().copied().find(|&place| self.blocked(ranked, place).is_some());
-        let other = blocked.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
+        together.extend(self.jobs.places(job).filter(|&place| ranked.asks(place)));
+        let held = |place: usize| ranked.bar(place).or_else(|| self.blocked(ranked, place));
+        let stopped = together.iter().copied().find(|&place| held(place).is_some());
+        let other = stopped.map(|other| Reason::Job { pid: ranked.units.all()[other].pid });
         for &place in &together {
-            let reason = self.blocked(ranked, place).or(other);
-            permits[place] = self.permit(ranked, place, reason);
+            permits[place] = self.permit(ranked, place, held(place).or(other));
         }
-        if blocked.is_none() {
+        if stopped.is_none() {
             together.iter().for_each(|&place| self.claim(ranked, place));
         }
         self.together = together;
@@ -313,10 +315,10 @@ impl Ranked<'_> {
         self.standings.len() > 1 && uses.iter().any(|used| self.rules[used.device].0 != self.policy(place))
     }
 
-    /// The job of a unit; one that never runs, that is withheld or that has devices of several policies has none.
+    /// The job of a unit; one that never runs or that has devices of several policies has none.
     fn job(&self, place: usize) -> Option<(usize, u64)> {
         let job = (self.policy(place), self.own(place).job?);
-        let belongs = executes(&self.units.all()[place]) && !self.spans(place) && self.bar(place).is_none();
+        let belongs = executes(&self.units.all()[place]) && !self.spans(place);
         belongs.then_some(job)
     }
 
@@ -343,10 +345,15 @@ impl Ranked<'_> {
     }
 
     /// Whether a unit has work, or keeps devices free for some.
-    fn wants(&self, place: usize) -> bool {
+    fn asks(&self, place: usize) -> bool {
         let unit = &self.units.all()[place];
         let reserves = || self.units.uses(unit).iter().any(|used| self.on(place, used).0.reserves);
-        executes(unit) && (unit.ready || reserves()) && self.bar(place).is_none()
+        executes(unit) && (unit.ready || reserves())
+    }
+
+    /// And no device is withheld from it.
+    fn wants(&self, place: usize) -> bool {
+        self.asks(place) && self.bar(place).is_none()
     }
 }
 

@@ -12,6 +12,7 @@
 
 use crate::ledger::Ledger;
 use crate::policy::{Input, Standing};
+use crate::times::earlier;
 use crate::turns::{GRAIN, SHORTEST, nanos};
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::operation::{Bar, Merit};
@@ -404,8 +405,4 @@ pub(crate) fn part(time: i64, weight: u64, sum: u64) -> i64 {
     // Weights are small; times that do not fit are cut.
     let [weight, sum] = [weight, sum.max(1)].map(|weight| i64::try_from(weight).unwrap_or(i64::MAX));
     time.saturating_mul(weight) / sum
-}
-
-pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    [one, other].into_iter().flatten().min()
 }

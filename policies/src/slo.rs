@@ -45,8 +45,9 @@ mod controller;
 mod window;
 
 use crate::ledger::Ledger;
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
+use crate::times::earlier;
 use crate::unit::{Unit, Units};
 use controller::{Controller, Finding, Settings, Step};
 use protocol::bounds::Priority;
@@ -55,8 +56,61 @@ use protocol::time::Time;
 use std::time::Duration;
 use window::Window;
 
+/// What can be set.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "target-ms",
+        meaning: "what 99 of 100 critical requests may take, where no deadline is hinted",
+        range: (0.01, 100_000.0),
+        default: 10.0,
+    },
+    CRITICAL_ABOVE,
+    Parameter {
+        name: "window",
+        meaning: "of how many requests of a unit the percentile is taken",
+        range: (1.0, Window::LARGEST as f64),
+        default: 200.0,
+    },
+    Parameter {
+        name: "room-percent",
+        meaning: "best effort gets more while the percentile is below this part of the target",
+        range: (1.0, 100.0),
+        default: 80.0,
+    },
+    Parameter {
+        name: "step-percent",
+        meaning: "how much more with each request",
+        range: (0.001, 10.0),
+        default: 0.2,
+    },
+    Parameter {
+        name: "least-percent",
+        meaning: "the share of the time without critical work that best effort gets in any case",
+        range: (0.0, 100.0),
+        default: 0.0,
+    },
+    Parameter {
+        name: "most-percent",
+        meaning: "the most that best effort gets; 100: never beside critical work",
+        range: (100.0, 200.0),
+        default: 200.0,
+    },
+    Parameter {
+        name: "period-ms",
+        meaning: "the period of the duty cycle while best effort has less than all of that time",
+        range: (0.5, 1_000.0),
+        default: 4.0,
+    },
+    Parameter {
+        name: "quiet-ms",
+        meaning: "after how long without critical work best effort runs freely",
+        range: (1.0, 1_000_000.0),
+        default: 1_000.0,
+    },
+];
+
 /// As much best effort as a latency target allows; see the head of this file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slo {
     above: i32,
     target: Duration,
@@ -116,64 +170,6 @@ struct Cell {
 }
 
 impl Slo {
-    /// What can be set of it.
-    pub const PARAMETERS: &'static [Parameter] = &[
-        Parameter {
-            name: "target-ms",
-            meaning: "what 99 of 100 critical requests may take, where no deadline is hinted",
-            range: (0.01, 100_000.0),
-            default: 10.0,
-        },
-        Parameter {
-            name: "critical-above",
-            meaning: "units of a higher priority are critical, the others best effort",
-            range: (-255.0, 255.0),
-            default: 0.0,
-        },
-        Parameter {
-            name: "window",
-            meaning: "of how many requests of a unit the percentile is taken",
-            range: (1.0, Window::LARGEST as f64),
-            default: 200.0,
-        },
-        Parameter {
-            name: "room-percent",
-            meaning: "best effort gets more while the percentile is below this part of the target",
-            range: (1.0, 100.0),
-            default: 80.0,
-        },
-        Parameter {
-            name: "step-percent",
-            meaning: "how much more with each request",
-            range: (0.001, 10.0),
-            default: 0.2,
-        },
-        Parameter {
-            name: "least-percent",
-            meaning: "the share of the time without critical work that best effort gets in any case",
-            range: (0.0, 100.0),
-            default: 0.0,
-        },
-        Parameter {
-            name: "most-percent",
-            meaning: "the most that best effort gets; 100: never beside critical work",
-            range: (100.0, 200.0),
-            default: 200.0,
-        },
-        Parameter {
-            name: "period-ms",
-            meaning: "the period of the duty cycle while best effort has less than all of that time",
-            range: (0.5, 1_000.0),
-            default: 4.0,
-        },
-        Parameter {
-            name: "quiet-ms",
-            meaning: "after how long without critical work best effort runs freely",
-            range: (1.0, 1_000_000.0),
-            default: 1_000.0,
-        },
-    ];
-
     /// Controllers of devices that nobody has a queue on which are remembered.
     const REMEMBERED: usize = 16;
 
@@ -343,46 +339,19 @@ impl Slo {
     }
 }
 
-impl Default for Slo {
-    fn default() -> Self {
-        let mut slo = Self {
-            above: 0,
-            target: Duration::ZERO,
-            room: 0.0,
-            settings: Settings {
-                step: 0.0,
-                least: 0.0,
-                most: 0.0,
-                window: 1,
-                period: Duration::ZERO,
-                quiet: Duration::ZERO,
-            },
-            ledger: Ledger::default(),
-            controllers: Vec::new(),
-            cells: Vec::new(),
-            ended: Vec::new(),
-            counts: Counts::default(),
-            last: Time::default(),
-        };
-        slo.configure(&Values::new(Self::PARAMETERS));
-        slo
-    }
-}
-
 impl Policy for Slo {
     fn configure(&mut self, values: &Values) {
-        let millis = |name| Duration::from_secs_f64(values.get(name) / 1e3);
         let share = |name| values.get(name) / 1e2;
-        self.above = values.get("critical-above") as i32;
-        self.target = millis("target-ms");
+        self.above = values.get(CRITICAL_ABOVE.name) as i32;
+        self.target = values.millis("target-ms");
         self.room = share("room-percent");
         self.settings = Settings {
             step: share("step-percent"),
             least: share("least-percent"),
             most: share("most-percent"),
             window: values.get("window") as usize,
-            period: millis("period-ms"),
-            quiet: millis("quiet-ms"),
+            period: values.millis("period-ms"),
+            quiet: values.millis("quiet-ms"),
         };
     }
 
@@ -400,7 +369,7 @@ impl Policy for Slo {
                 change
             };
             let change = change.filter(|change| cell.best.is_some() && *change > now);
-            wake = [wake, change].into_iter().flatten().min();
+            wake = earlier(wake, change);
         }
         let highest = input.members().map(|(_, unit)| unit.ceiling).max().unwrap_or_default();
         for (place, unit) in input.members() {

@@ -5,6 +5,7 @@
 //! Several of them run together. What a policy withholds stays withheld, and what is never to run never runs.
 
 use crate::ledger::Ledger;
+use crate::times::earlier;
 use crate::unit::Unit;
 use protocol::operation::Permit;
 use protocol::time::Time;
@@ -70,7 +71,7 @@ impl Starvation {
             }
             if let Some((waited, until)) = hunger.turn {
                 self.starved[place] = Some(waited);
-                wake = [wake, Some(until)].into_iter().flatten().min();
+                wake = earlier(wake, until);
             }
         }
         wake
@@ -95,7 +96,7 @@ impl Starvation {
             hunger.since = waits.then(|| hunger.since.unwrap_or(now));
             // One whose time has passed is withheld, and its policy knows until when.
             let due = hunger.since.map(|since| since.after(limit)).filter(|at| *at > now);
-            wake = [wake, due].into_iter().flatten().min();
+            wake = earlier(wake, due);
         }
         wake
     }

@@ -1,4 +1,4 @@
-//! Who has run since the last decision, and who has waited: the same for every policy.
+//! Who has run since the last decision: the same for every policy.
 
 use crate::ledger::Ledger;
 use crate::unit::Unit;
@@ -12,7 +12,6 @@ struct Tally {
     permitted: bool,
     /// It counted as having work then.
     ready: bool,
-    waits_since: Option<Time>,
 }
 
 /// What the last decision was, and when.
@@ -29,12 +28,8 @@ impl Tallies {
     /// gaps asks to be called when a unit turns idle.
     pub fn tell(&self, units: &mut [Unit], now: Time, linger: Duration) {
         for (place, unit) in units.iter_mut().enumerate() {
-            let tally = self.ledger.get(place, unit.id);
+            let tally = self.ledger.get(place, unit.id).filter(|tally| tally.permitted);
             let Some(tally) = tally else { continue };
-            unit.waits_since = tally.waits_since.filter(|_| unit.ready);
-            if !tally.permitted {
-                continue;
-            }
             unit.running = unit.ready;
             // While it only counts as ready it keeps others away as well.
             let (began, to) = match (unit.ready, unit.idle_since) {
@@ -51,10 +46,7 @@ impl Tallies {
     /// Notes a decision.
     pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) {
         for ((tally, unit), permit) in self.ledger.align(units).iter_mut().zip(units).zip(permits) {
-            tally.permitted = permit.run;
-            tally.ready = unit.ready;
-            let waits = unit.ready && !permit.run;
-            tally.waits_since = waits.then(|| tally.waits_since.unwrap_or(now));
+            *tally = Tally { permitted: permit.run, ready: unit.ready };
         }
         // What lies behind is not counted twice, whatever clock comes.
         self.at = self.at.max(now);

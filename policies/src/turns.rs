@@ -14,6 +14,7 @@
 
 use crate::ledger::Ledger;
 use crate::policy::{Input, Standing};
+use crate::times::{self, earlier};
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::operation::{Bar, Merit};
 use protocol::time::Time;
@@ -211,7 +212,7 @@ impl Walk<'_> {
             // Somebody else's decision may keep it from running: then its account does not change.
             let least = if unit.running || strict { GRAIN } else { SHORTEST.min(self.rules.slices()) as i64 };
             let end = self.input.now.after(Duration::from_nanos(turn.left.max(least).unsigned_abs()));
-            self.wake = Some(self.wake.map_or(end, |wake| wake.min(end)));
+            self.wake = earlier(self.wake, end);
         }
         let line = turn.line.unwrap_or(*self.end);
         standings[place] = standing(line, turn.weight, merit);
@@ -244,7 +245,7 @@ impl Walk<'_> {
 
 impl Rules {
     fn slices(&self) -> u64 {
-        self.timeslice.as_nanos().try_into().unwrap_or(u64::MAX)
+        times::nanos(self.timeslice)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is decided about: queues or gangs, brought to one form.
 
 use crate::tally::Tallies;
+use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -43,8 +44,6 @@ pub struct Unit {
     pub running: bool,
     /// For how long it has had a device since the last decision: it was ready, and might run.
     pub ran: Duration,
-    /// Since when it has been ready without running.
-    pub waits_since: Option<Time>,
     uses: Range<usize>,
     queues: Range<usize>,
 }
@@ -200,7 +199,6 @@ impl Gathering<'_> {
             process,
             running: false,
             ran: Duration::ZERO,
-            waits_since: None,
             uses: first_use..self.units.uses.len(),
             queues: first_queue..self.units.queues.len(),
         });
@@ -218,7 +216,7 @@ impl Gathering<'_> {
                 if end <= self.now {
                     return None;
                 }
-                self.settles = Some(self.settles.map_or(end, |other| other.min(end)));
+                self.settles = earlier(self.settles, end);
                 Some(since)
             }
         }

@@ -59,7 +59,7 @@ pub struct Up {
 
 impl Policy for Up {
     fn configure(&mut self, values: &Values) {
-        self.timeslice = Duration::from_secs_f64(values.get(TIMESLICE.name) / 1e6);
+        self.timeslice = values.micros(TIMESLICE.name);
     }
 
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {

@@ -23,8 +23,8 @@ thread_local! {
     /// What the two policies say.
     static SCRIPTS: [RefCell<Option<Script>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::Device) };
-    /// What the first unit had and waits for, as the last decision was told.
-    static FIRST: Cell<(u64, Option<Time>)> = const { Cell::new((0, None)) };
+    /// What the first unit had, as the last decision was told.
+    static FIRST: Cell<u64> = const { Cell::new(0) };
 }
 
 /// One of them.
@@ -34,7 +34,7 @@ struct Scripted(usize);
 impl Policy for Scripted {
     fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
         if let Some(unit) = input.units.all().first() {
-            FIRST.set((u64::try_from(unit.ran.as_nanos()).unwrap(), unit.waits_since));
+            FIRST.set(u64::try_from(unit.ran.as_nanos()).unwrap());
         }
         for (place, unit) in input.members() {
             SCRIPTS.with(|scripts| {
@@ -121,7 +121,7 @@ fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
     let mut engine = engine(linger);
     let one = |(status, now): &(Status, u64)| {
         engine.decide(status, Time(*now));
-        FIRST.get().0
+        FIRST.get()
     };
     decisions.iter().map(one).sum()
 }
@@ -171,17 +171,15 @@ fn asked_twice_at_one_time_nothing_is_charged_twice() {
 }
 
 #[test]
-fn who_waits_knows_since_when() {
-    say_ranks(0, &[0, 5]);
+fn nobody_is_charged_for_a_decision_that_is_forgotten() {
+    say_ranks(0, &[0]);
     let mut engine = engine(Duration::ZERO);
-    let status = global(busy(&[&[1], &[1]]));
-    for now in [MS, 2 * MS, 3 * MS] {
-        engine.decide(&status, Time(now));
-    }
-    assert_eq!(FIRST.get().1, Some(Time(MS)));
+    engine.decide(&unit(&[ready(MS)]), Time(MS));
+    engine.decide(&unit(&[ready(MS)]), Time(3 * MS));
+    assert_eq!(FIRST.get(), 2 * MS);
     engine.forget_decision();
-    engine.decide(&status, Time(4 * MS));
-    assert_eq!(FIRST.get().1, None);
+    engine.decide(&unit(&[ready(MS)]), Time(4 * MS));
+    assert_eq!(FIRST.get(), 0);
 }
 
 #[test]
@@ -223,6 +221,23 @@ fn a_job_waits_for_each_of_its_members() {
     assert_eq!(runs(operations), [false, false, true]);
     assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
     assert!(matches!(operations[1].permit.reason, Reason::Outranked { .. }));
+}
+
+#[test]
+fn a_job_waits_for_the_device_that_is_withheld_from_one_of_it() {
+    say(0, |place, _| {
+        let bar = (place == 1).then_some(Bar::Share { percent: 50 });
+        Standing { job: (place < 2).then_some(7), bar, ..rank([5, 5, 1][place]) }
+    });
+    let mut engine = engine(Duration::ZERO);
+    let mut gangs = busy(&[&[1], &[2], &[1]]);
+    let operations = engine.decide(&global(gangs.clone()), Time(MS)).operations;
+    assert_eq!(runs(operations), [false, false, true]);
+    assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
+    assert!(matches!(operations[1].permit.reason, Reason::Barred(_)));
+    // Where that one has no work, the others need not wait for it.
+    gangs[1] = gang(2, vec![queue(1, 2, 0, false)]);
+    assert_eq!(runs(engine.decide(&global(gangs), Time(MS)).operations), [true, false, false]);
 }
 
 #[test]

@@ -139,8 +139,8 @@ fn the_reason_names_the_most_urgent_in_the_way() {
         reasons,
         [
             "queue 7 of pid 1003 has priority 10 > 1",
-            "nobody of higher priority runs on its devices",
-            "nobody of higher priority runs on its devices",
+            "nobody stands higher on its devices",
+            "nobody stands higher on its devices",
             "priority -256 never runs",
         ]
     );

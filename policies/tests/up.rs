@@ -126,7 +126,7 @@ fn a_decision_says_whose_turn_it_is() {
     assert_eq!(
         reasons,
         [
-            "nobody of higher priority runs on its devices",
+            "nobody stands higher on its devices",
             "queue 1 of pid 1001 has its turn for 1.7 ms more, this one is next",
             "queue 1 of pid 1001 has its turn for 1.7 ms more, and 1 are before this one",
         ]

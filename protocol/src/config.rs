@@ -13,9 +13,11 @@ pub use doc::markdown;
 pub use variables::{VARIABLES, Variable};
 
 use crate::bounds::{Priority, Utilization};
+use crate::hint::Laxity;
 use crate::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use variables::Expected;
@@ -80,8 +82,12 @@ pub struct AutoXQueue {
     pub deadline_us: Option<u64>,
     /// How many earliest deadlines run.
     pub k_deadline: Option<u64>,
-    /// Microseconds from ready until the queue turns critical.
-    pub laxity_us: Option<u64>,
+    /// When the queue turns critical.
+    pub laxity: Option<Laxity>,
+    /// Whether the queue may be suspended while it has work.
+    pub preemptible: bool,
+    /// Which job the process belongs to.
+    pub job: Option<NonZeroU64>,
 }
 
 impl AutoXQueue {
@@ -172,7 +178,9 @@ impl Default for Config {
                 timeslice_us: None,
                 deadline_us: None,
                 k_deadline: None,
-                laxity_us: None,
+                laxity: None,
+                preemptible: true,
+                job: None,
             },
             starvation_ms: 0,
             suspend: SuspendFlags::default(),

@@ -141,7 +141,7 @@ pub struct Client {
     /// Since when it may run, or may not.
     #[serde(default)]
     pub since: Time,
-    /// Why, in words: "nobody of higher priority runs on its devices".
+    /// Why, in words: "nobody stands higher on its devices".
     pub reason: String,
     /// Whether it has yielded: it is stopped, traced or held from outside, and counts as idle.
     pub yielded: bool,

@@ -8,7 +8,9 @@ use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::ids::QueueId;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::str::FromStr;
 
 /// Something that is said of a queue from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +76,35 @@ pub struct ProcessHints {
     pub nice: i8,
 }
 
+impl fmt::Display for Laxity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{}", self.us, self.lax, self.critical)
+    }
+}
+
+/// As it is written on a command line and in the environment: microseconds and both priorities.
+impl FromStr for Laxity {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let parsed = || {
+            let mut numbers = word.split(',').map(|number| number.trim().parse::<i64>().ok());
+            let mut next = || numbers.next().flatten();
+            let us = u64::try_from(next()?).ok()?;
+            let (lax, critical) = (Priority::try_from(next()?).ok()?, Priority::try_from(next()?).ok()?);
+            numbers.next().is_none().then_some(Self { us, lax, critical })
+        };
+        parsed().ok_or_else(|| {
+            let range = Priority::RANGE;
+            format!(
+                "microseconds and two priorities in {}..{}, such as 5000,-10,10",
+                range.start(),
+                range.end()
+            )
+        })
+    }
+}
+
 impl QueueHints {
     /// Takes over what has changed in what a program says, and leaves alone what others have said of the rest.
     pub fn follow(&mut self, before: &Self, after: &Self) {
@@ -130,6 +161,18 @@ impl Default for ProcessHints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn laxities_are_written_and_read() {
+        let priority = |number| Priority::try_from(number).unwrap();
+        let laxity = Laxity { us: 5000, lax: priority(-10), critical: priority(10) };
+        assert_eq!(laxity.to_string(), "5000,-10,10");
+        assert_eq!(laxity.to_string().parse(), Ok(laxity));
+        assert_eq!(" 5000, -10, 10".parse(), Ok(laxity));
+        for wrong in ["", "5000", "5000,1", "-1,1,1", "5000,1,256", "5000,1,2,3", "5000,a,1", "5000,1,2,"] {
+            assert!(wrong.parse::<Laxity>().unwrap_err().contains("two priorities in -256..255"), "{wrong}");
+        }
+    }
 
     #[test]
     fn what_a_program_says_anew_counts_and_what_others_said_of_the_rest_stays() {

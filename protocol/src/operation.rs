@@ -92,8 +92,6 @@ pub enum Merit {
     Deadline(i64),
     /// It has no deadline.
     NoDeadline,
-    /// By how many microseconds its work will be done before its deadline.
-    Slack(i64),
     /// It has its turn, for so many microseconds more.
     Turn(i64),
     /// Its turn comes after so many others.
@@ -161,7 +159,7 @@ pub enum Bar {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unrivalled => f.write_str("nobody of higher priority runs on its devices"),
+            Self::Unrivalled => f.write_str("nobody stands higher on its devices"),
             Self::NoExecute => write!(f, "priority {} never runs", Priority::NO_EXECUTE),
             Self::Outranked { by, own } => {
                 write!(f, "queue {} of pid {} {}", by.queue, by.pid, Compared(by.merit, *own))
@@ -184,7 +182,7 @@ impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Merit::{
             Beside, Class, ClassTurn, ClassWaits, Credit, Deadline, Level, Nice, NoDeadline, Priority,
-            Runtime, Slack, Turn, Waits,
+            Runtime, Turn, Waits,
         };
         match (self.0, self.1) {
             (Priority(its), Priority(own)) if its > own => write!(f, "has priority {its} > {own}"),
@@ -202,7 +200,6 @@ impl fmt::Display for Compared {
                 write!(f, "has a deadline {} < {}", Millis(its), Millis(own))
             }
             (NoDeadline, NoDeadline) => f.write_str("has no deadline either, and had work earlier"),
-            (Slack(its), Slack(own)) => write!(f, "has {} of slack < {}", Millis(its), Millis(own)),
             (Runtime(its), Runtime(own)) => {
                 write!(f, "has used {} of the device < {}, by its share", Millis(its), Millis(own))
             }
@@ -232,7 +229,6 @@ impl fmt::Display for Merit {
             }
             Self::Deadline(us) => write!(f, "has a deadline in {}", Millis(us)),
             Self::NoDeadline => f.write_str("has no deadline"),
-            Self::Slack(us) => write!(f, "has {} of slack", Millis(us)),
             Self::Turn(us) => write!(f, "has its turn for {} more", Millis(us)),
             Self::Waits(others) => write!(f, "waits for its turn behind {others}"),
             Self::Runtime(us) => write!(f, "has used {} of the device by its share", Millis(us)),

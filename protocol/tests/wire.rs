@@ -81,7 +81,6 @@ fn merit() -> impl Strategy<Value = Merit> {
         number.prop_map(Merit::Nice),
         number.prop_map(Merit::Deadline),
         Just(Merit::NoDeadline),
-        number.prop_map(Merit::Slack),
         number.prop_map(Merit::Turn),
         number.prop_map(Merit::Waits),
         number.prop_map(Merit::Runtime),

@@ -204,7 +204,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         }
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
         stream.set_level(level);
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         // SAFETY: the caller's place.
         unsafe { put(xq, handle) }
     })
@@ -243,7 +243,7 @@ unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
             return Err(XResult::ErrorNotSupported);
         }
         stream.set_level(level);
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         Ok(())
     })
 }

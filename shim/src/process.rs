@@ -157,7 +157,7 @@ pub(crate) fn start() -> Option<&'static Process> {
 /// What is in force of the levels above 1 may be something else from now on.
 pub(crate) fn level_changed() {
     if let Some(process) = get() {
-        process.scheduler.changed(process);
+        process.scheduler.changed();
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 use support::{Programs, run};
 
 /// Every variable with a value that cannot be used, and what the warning must contain besides both.
-const BAD: [(&str, &str, &str); 18] = [
+const BAD: [(&str, &str, &str); 20] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
     ("XSCHED_POLICY", "FIFO", "a policy of this build: HPF"),
@@ -19,6 +19,8 @@ const BAD: [(&str, &str, &str); 18] = [
     ("XSCHED_AUTO_XQUEUE_DEADLINE", "0", ">= 1"),
     ("XSCHED_AUTO_XQUEUE_KDEADLINE", "k", ">= 1"),
     ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
+    ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "x", "ON, OFF"),
+    ("XSCHED_AUTO_XQUEUE_JOB", "x", ">= 0"),
     ("XSCHED_STARVATION_MS", "1s", ">= 0"),
     ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),

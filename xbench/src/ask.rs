@@ -1,4 +1,4 @@
-//! What the server says of a program.
+//! What the server says.
 
 use anyhow::{Context, Result, bail};
 use protocol::control::{List, Preemption, Reply, Request};
@@ -33,27 +33,15 @@ impl Server {
     /// # Errors
     /// The server does not answer, or knows no such process.
     pub(crate) fn preemption(&mut self, pid: u32) -> Result<Preemption> {
-        self.find(pid)?.with_context(|| format!("xserver knows no process {pid}"))
+        let list = self.list()?;
+        preemption(&list, pid).cloned().with_context(|| format!("xserver knows no process {pid}"))
     }
 
-    /// The same; nothing if the server knows no such process, or not yet.
+    /// Everything that it knows.
     ///
     /// # Errors
     /// The server does not answer.
-    pub(crate) fn find(&mut self, pid: u32) -> Result<Option<Preemption>> {
-        let client = self.list()?.clients.into_iter().find(|client| client.pid.0 == pid);
-        Ok(client.map(|client| client.preemption))
-    }
-
-    /// How often it has decided so far.
-    ///
-    /// # Errors
-    /// The server does not answer.
-    pub(crate) fn decisions(&mut self) -> Result<u64> {
-        Ok(self.list()?.server.decisions)
-    }
-
-    fn list(&mut self) -> Result<List> {
+    pub(crate) fn list(&mut self) -> Result<List> {
         let payload = serde_json::to_vec(&Request::List)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;
         let mut part = [0; 16 * 1024];
@@ -74,4 +62,9 @@ impl Server {
             other => bail!("xserver answers {other:?}"),
         }
     }
+}
+
+/// What the server says of the preemption of process `pid`; nothing if it knows no such process.
+pub(crate) fn preemption(list: &List, pid: u32) -> Option<&Preemption> {
+    list.clients.iter().find(|client| client.pid.0 == pid).map(|client| &client.preemption)
 }

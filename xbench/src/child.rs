@@ -1,9 +1,11 @@
-//! Programs that a measurement starts: words to them and from them, what they complain of, their end.
+//! Programs that a measurement starts: how they are found and started, words to them and from them, what they complain of,
+//! their end.
 
 use crate::daemon;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -13,10 +15,62 @@ use std::time::{Duration, Instant};
 /// How long a program may take to be ready, to answer, or to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// This program's own file; the project's other programs lie beside it.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
+}
+
+/// That these files lie beside `this`.
+///
+/// # Errors
+/// One does not.
+pub(crate) fn ensure_beside<'a>(this: &Path, needed: impl IntoIterator<Item = &'a &'a str>) -> Result<()> {
+    let missing = needed.into_iter().find(|name| !this.with_file_name(name).is_file());
+    missing.map_or(Ok(()), |name| {
+        bail!("xbench needs {name} beside this program; build all of them: cargo build --release --workspace")
+    })
+}
+
+/// What a program is preloaded with and told is the measurement's choice, not that of the shell around us.
+pub(crate) fn forget_environment(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Whoever is left when this process is killed would keep the device busy.
+pub(crate) fn end_with_us(command: &mut Command) {
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            let signal = Some(rustix::process::Signal::KILL);
+            rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
+        })
+    };
+}
+
+/// Runs one of our own programs to its end, with an environment that is forgotten before.
+///
+/// # Errors
+/// It fails; its last words.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    forget_environment(&mut command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let reason = text.trim().lines().last().unwrap_or("no reason given");
+        bail!("{}", reason.strip_prefix("xbench: ").unwrap_or(reason));
+    }
+    Ok(())
+}
+
 /// A started program; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
-    name: &'static str,
+    name: String,
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -28,17 +82,10 @@ impl Program {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(crate) fn start(name: &'static str, mut command: Command, errors: &Path) -> Result<Self> {
+    pub(crate) fn start(name: &str, mut command: Command, errors: &Path) -> Result<Self> {
         let file = File::create(errors).with_context(|| format!("cannot write {}", errors.display()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
-        // SAFETY: the closure makes one system call and allocates nothing. Whoever is left when this process is killed
-        // would keep the device busy.
-        unsafe {
-            command.pre_exec(|| {
-                let signal = Some(rustix::process::Signal::KILL);
-                rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
-            })
-        };
+        end_with_us(&mut command);
         let program = command.get_program().to_owned();
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let (sender, lines) = channel();
@@ -49,7 +96,7 @@ impl Program {
                 }
             });
         }
-        Ok(Self { name, input: child.stdin.take(), child, lines, errors: errors.to_owned() })
+        Ok(Self { name: name.to_owned(), input: child.stdin.take(), child, lines, errors: errors.to_owned() })
     }
 
     /// Starts an `xserver` with this policy, and waits until it listens.
@@ -156,6 +203,19 @@ impl Drop for Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_program_is_one_sentence() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("gpu-sim"), "").unwrap();
+        let this = directory.path().join("xbench");
+        ensure_beside(&this, &["gpu-sim"]).unwrap();
+        let error = ensure_beside(&this, &["gpu-sim", "xserver"]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "xbench needs xserver beside this program; build all of them: cargo build --release --workspace"
+        );
+    }
 
     fn program(script: &str) -> (tempfile::TempDir, Program) {
         let directory = tempfile::tempdir().unwrap();

@@ -86,7 +86,7 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
 fn beside(given: Option<&Path>, name: &str, package: &str) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => std::env::current_exe().context("cannot find this program's own file")?.with_file_name(name),
+        None => crate::child::this_program()?.with_file_name(name),
     };
     match path.canonicalize() {
         Ok(path) => Ok(path),

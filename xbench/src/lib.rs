@@ -8,12 +8,14 @@
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`preempt`]: from an urgent launch until it runs, for each preemption level
 //! * [`scenario`]: several programs under one policy after the other
+//! * [`session`]: one run of a co-run or a scenario on a simulated GPU of its own
 //! * [`policy_sim`]: what scheduling policies make of a workload, in simulated time
 //! * [`card`]: the measured parts of `xcli report`
 //! * [`replay`]: a recorded model ([`trace`]) as load
 //! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
 //! * [`hsa`]: one hardware queue, used without HIP
 //! * [`kernels`]: the project's kernels, compiled for the device at hand by [`rtc`] and kept in a [`cache`]
+//! * [`random`]: random numbers that are the same on every machine
 //! * [`stats`], [`compare`], [`report`]: quantiles, interleaved runs, figures with limits
 //! * [`proc`]: processor time of a process and of the machine
 
@@ -24,6 +26,7 @@ mod child;
 pub mod compare;
 pub mod corun;
 mod daemon;
+mod files;
 pub mod hip;
 pub mod hsa;
 pub mod kernels;
@@ -31,11 +34,14 @@ pub mod launch_path;
 pub mod policy_sim;
 pub mod preempt;
 pub mod proc;
+pub mod random;
 pub mod replay;
 pub mod report;
 pub mod rtc;
 pub mod scenario;
+pub mod session;
 pub mod sim;
+mod simulated;
 pub mod stats;
 mod svg;
 pub mod trace;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, card, corun, launch_path, policy_sim, preempt, replay, scenario, sim};
+use xbench::{WrongInput, card, corun, launch_path, policy_sim, preempt, replay, scenario, session, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -66,12 +66,9 @@ enum Command {
     /// A process of `preempt`.
     #[command(hide = true)]
     PreemptPart(preempt::PartArgs),
-    /// One mode of one block of `scenario`.
+    /// One run of programs; started by `corun` and `scenario` under gpu-sim.
     #[command(hide = true)]
-    ScenarioPart(scenario::PartArgs),
-    /// One mode of one block; started by `corun` under gpu-sim.
-    #[command(hide = true)]
-    CorunMode(corun::SessionArgs),
+    Session(session::SessionArgs),
 }
 
 fn main() -> ExitCode {
@@ -79,12 +76,11 @@ fn main() -> ExitCode {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::run(&args),
         Command::Corun(args) => corun::run(&args),
-        Command::CorunMode(args) => corun::run_session(&args).map(|()| ExitCode::SUCCESS),
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(&args),
         Command::Prepreempt(args) => scenario::run_prepreempt(&args),
-        Command::ScenarioPart(args) => scenario::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::Session(args) => session::run(&args).map(|()| ExitCode::SUCCESS),
         Command::PolicySim(args) => policy_sim::run(&args),
         Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),

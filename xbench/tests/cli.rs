@@ -146,13 +146,26 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
     assert!(wrong(&text, &["--policy", "FIFO"]).starts_with("xbench: no policy \"FIFO\" in this build"));
     assert_eq!(
         wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),
-        "xbench: --set: HPF: no parameter \"slack-us\": this policy has none"
+        "xbench: --set: no policy here has a parameter \"slack-us\" (there is none at all)"
     );
     assert!(
         wrong(&text, &["--policy", "HPF slack-us=5"]).starts_with("xbench: HPF: no parameter \"slack-us\"")
     );
     assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set: \"slack-us=x\" is not a name=number");
     assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration 0 is not in 0.001..86400");
+    let refused = |words: &[&str]| {
+        let output = run(xbench(XBENCH).args(words));
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (option, why) in
+        [("--seed", "invalid digit"), ("--starvation-ms", "invalid digit"), ("--level", "-1 is not in 1..=3")]
+    {
+        let said = refused(&["policy-sim", "mm1", option, "-1"]);
+        assert!(said.starts_with("error: invalid value '-1' for") && said.contains(why), "{said}");
+    }
+    assert!(refused(&["policy-sim", ""]).starts_with("xbench: no workload \"\""));
+    assert_eq!(wrong(&text, &["--duration", "-1"]), "xbench: --duration -1 is not in 0.001..86400");
     assert_eq!(wrong(&text, &["--save-us", "-1"]), "xbench: save_us = -1 is not in 0..1000000");
     let output = run(xbench(XBENCH).args(["policy-sim", "mm2"]));
     assert_eq!(output.status.code(), Some(2));
@@ -169,5 +182,9 @@ fn a_plot_is_written_where_it_is_asked_for() {
     assert_eq!(plot("two-models").status.code(), Some(0));
     assert!(fs::read_to_string(&file).unwrap().contains(">HPF: "));
     // Nobody there is critical.
-    assert_eq!(plot("shares-75-25").status.code(), Some(2));
+    assert_eq!(plot("shares").status.code(), Some(2));
+    // What cannot be written is told before anything is simulated.
+    let output = run(xbench(XBENCH).args(["policy-sim", "mm1", "--plot"]).arg(directory.path()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(sentence(&output).starts_with("xbench: cannot write "));
 }

@@ -105,6 +105,17 @@ pub fn ask(place: &Place, request: &Request) -> Result<Reply, Failure> {
     ask_within(place, request, LIMIT)
 }
 
+/// Asks the server to do something, of which there is nothing to tell.
+///
+/// # Errors
+/// As of [`ask`], or the reply is to something else.
+pub fn order(place: &Place, request: &Request) -> anyhow::Result<()> {
+    match ask(place, request)? {
+        Reply::Done => Ok(()),
+        other => anyhow::bail!("the server answers something that makes no sense here: {other:?}"),
+    }
+}
+
 /// Asks the server something that it may have to wait for itself. To take the question it has 2 s all the same.
 ///
 /// # Errors

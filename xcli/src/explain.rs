@@ -67,8 +67,8 @@ struct Explanation {
 /// The server cannot be asked, or there is no such queue or process.
 pub fn run(args: &ExplainArgs, place: &Place) -> anyhow::Result<()> {
     let list = ask_list(place)?;
-    let doctor = |pid| place.command(&format!("doctor {pid}"));
-    let found = explain(&list, args.pid.map(Pid), args.queue.map(QueueId), doctor)?;
+    let command = |words: &str| plain(&place.command(words));
+    let found = explain(&list, args.pid.map(Pid), args.queue.map(QueueId), command)?;
     Ok(say(&match args.json {
         true => serde_json::to_string_pretty(&found)? + "\n",
         false => found.iter().map(text).collect(),
@@ -79,35 +79,36 @@ fn explain(
     list: &List,
     pid: Option<Pid>,
     queue: Option<QueueId>,
-    doctor: impl Fn(Pid) -> String,
+    command: impl Fn(&str) -> String,
 ) -> anyhow::Result<Vec<Explanation>> {
     let clients: Vec<_> =
         list.clients.iter().filter(|client| pid.is_none_or(|pid| client.pid == pid)).collect();
     if let (Some(pid), []) = (pid, &clients[..]) {
         let held = list.held.iter().any(|held| held.pid == pid);
         let held = if held { " (only held from outside, by `xcli suspend`)" } else { "" };
-        bail!("process {pid} is not connected to this server{held}; `{}` says why", plain(&doctor(pid)));
+        let doctor = command(&format!("doctor {pid}"));
+        bail!("process {pid} is not connected to this server{held}; `{doctor}` says why");
     }
     let mut found = Vec::new();
     for client in &clients {
         let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id() == queue));
-        found.extend(meant.map(|queue| explanation(list, client, queue)));
+        found.extend(meant.map(|queue| explanation(list, client, queue, &command)));
     }
     match (&found[..], pid, queue) {
         ([], Some(pid), Some(queue)) => {
-            bail!("process {pid} has no queue {queue}; `xcli list` shows which it has")
+            bail!("process {pid} has no queue {queue}; `{}` shows which it has", command("list"))
         }
         ([], Some(pid), None) => {
             bail!("process {pid} is connected and has no queue: it has not used a stream yet")
         }
         ([], None, Some(queue)) => {
-            bail!("no connected program has a queue {queue}; `xcli list` shows which there are")
+            bail!("no connected program has a queue {queue}; `{}` shows which there are", command("list"))
         }
         _ => Ok(found),
     }
 }
 
-fn explanation(list: &List, client: &Client, queue: &Queue) -> Explanation {
+fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -> String) -> Explanation {
     let status = &queue.status;
     let rulings = || list.server.policies.iter().map(|one| &one.ruling);
     let own = rulings().find(|ruling| ruling.device == Some(queue.device()));
@@ -148,7 +149,7 @@ fn explanation(list: &List, client: &Client, queue: &Queue) -> Explanation {
         pending: status.counts.pending,
         hints: status.hints,
         process_hints: client.hints,
-        remarks: remarks(list, client),
+        remarks: remarks(list, client, command),
     }
 }
 
@@ -158,10 +159,10 @@ fn would(client: &Client, why: &str) -> String {
     format!("{would}: {why}")
 }
 
-fn remarks(list: &List, client: &Client) -> Vec<String> {
+fn remarks(list: &List, client: &Client, command: impl Fn(&str) -> String) -> Vec<String> {
     let mut remarks = Vec::new();
     if !list.server.on {
-        remarks.push("scheduling is switched off, until `xcli on`".to_owned());
+        remarks.push(format!("scheduling is switched off, until `{}`", command("on")));
     }
     if client.yielded {
         let stopped =
@@ -169,7 +170,8 @@ fn remarks(list: &List, client: &Client) -> Vec<String> {
         remarks.push(stopped.to_owned());
     }
     if list.held.iter().any(|held| held.pid == client.pid) {
-        remarks.push(format!("queues of it are held from outside, until `xcli resume {}`", client.pid));
+        let resume = command(&format!("resume {}", client.pid));
+        remarks.push(format!("queues of it are held from outside, until `{resume}`"));
     }
     if !client.fresh && !client.yielded {
         remarks.push("the process has not answered: its numbers are old".to_owned());
@@ -197,11 +199,8 @@ fn text(of: &Explanation) -> String {
     let mut text = format!(
         "queue {queue} of pid {pid} ({name}), device {device}, priority {priority}, policy {policy}\n"
     );
-    let window = if of.limited {
-        "its window limits what is in flight"
-    } else {
-        "nothing limits what is in flight, because nobody could outrank it"
-    };
+    let window =
+        if of.limited { "its window limits what is in flight" } else { "nothing limits what is in flight" };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {sentence}");
     let _ = writeln!(text, "  level {level} in force; {window}: {in_flight} in flight, {pending} pending");
@@ -236,8 +235,8 @@ mod tests {
     }
 
     fn said(list: &List, pid: Option<u32>, queue: Option<u64>) -> Result<String, String> {
-        let doctor = |pid| format!("xcli doctor {pid}");
-        let found = explain(list, pid.map(Pid), queue.map(QueueId), doctor);
+        let command = |words: &str| format!("xcli -p night {words}");
+        let found = explain(list, pid.map(Pid), queue.map(QueueId), command);
         found.map(|found| found.iter().map(text).collect()).map_err(|error| error.to_string())
     }
 
@@ -264,10 +263,10 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         let mut list = list();
         let said_of = said(&list, Some(4242), None).unwrap();
         assert!(
-            said_of.contains("queue 7 of pid 4242") && said_of.contains("runs since 3.1 ms: nobody of"),
+            said_of.contains("queue 7 of pid 4242") && said_of.contains("runs since 3.1 ms: nobody stands"),
             "{said_of}"
         );
-        assert!(said_of.contains("idle, never used; with work it would run: nobody of"), "{said_of}");
+        assert!(said_of.contains("idle, never used; with work it would run: nobody stands"), "{said_of}");
         let mut twin = list.clients[0].clone();
         twin.pid = Pid(9);
         twin.permit.limit = false;
@@ -284,7 +283,10 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         list.server.on = false;
         list.clients[0].yielded = true;
         let off = said(&list, None, Some(7)).unwrap();
-        assert!(off.contains("switched off, until `xcli on`") && off.contains("is stopped, traced"), "{off}");
+        assert!(
+            off.contains("switched off, until `xcli -p night on`") && off.contains("is stopped, traced"),
+            "{off}"
+        );
         list.clients[1].fresh = false;
         assert!(said(&list, None, Some(1)).unwrap().contains("has not answered"));
     }
@@ -292,12 +294,15 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
     #[test]
     fn what_there_is_not_is_named() {
         let error = |pid, queue| said(&list(), pid, queue).unwrap_err();
-        let want = "process 17 is not connected to this server; `xcli doctor 17` says why";
+        let want = "process 17 is not connected to this server; `xcli -p night doctor 17` says why";
         assert_eq!(error(Some(17), None), want);
-        assert_eq!(error(Some(4242), Some(1)), "process 4242 has no queue 1; `xcli list` shows which it has");
+        assert_eq!(
+            error(Some(4242), Some(1)),
+            "process 4242 has no queue 1; `xcli -p night list` shows which it has"
+        );
         assert_eq!(
             error(None, Some(99)),
-            "no connected program has a queue 99; `xcli list` shows which there are"
+            "no connected program has a queue 99; `xcli -p night list` shows which there are"
         );
         assert!(error(Some(5), None).contains("is connected and has no queue"));
     }

@@ -4,7 +4,7 @@
 //! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs.
 //! * What it says: `list` is the reply for people, `table` lays it out, `metrics` is the reply for monitors, `explain` is why a queue
 //!   runs or does not.
-//! * What it is told: `policy` says who decides, `hint` what the policy shall know.
+//! * What it is told: `policy` says who decides, `hint` what the policy shall know, in `words` that `run` has as well.
 //! * Processes: `run` makes the environment of a scheduled one, `known` is what `/proc` says of one, `queues` what the driver shows
 //!   of it, `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
 //! * The machine: `hooks` is what the library does with HIP's functions, `doctor` what the machine offers and why a process is
@@ -28,6 +28,7 @@ mod run;
 mod server;
 mod table;
 mod usage;
+mod words;
 
 use clap::{Parser, Subcommand};
 use protocol::control::{List, Reply, Request};
@@ -89,7 +90,8 @@ enum Command {
     /// Preloads libshimhip.so, makes a queue for every stream, and lets xserver decide which queues run; where no
     /// server runs, one is started, which ends some time after its last program. With --policy the program decides for
     /// itself, without a server. The program takes the place of xcli, so signals and the exit code are its own; 125
-    /// for errors of xcli, 126 and 127 if the program cannot be run or found.
+    /// for errors of xcli, 126 and 127 if the program cannot be run or found. What is not said by an option may be said by the
+    /// environment (XSCHED_AUTO_XQUEUE_*), and -1 takes that away. `xcli hint` changes it later.
     Run(run::RunArgs),
     /// Show the server, its programs and their queues
     List {
@@ -228,7 +230,8 @@ fn main() -> ExitCode {
             Command::List { json } => list(&place, json),
             Command::Metrics => metrics(&place),
             Command::Off => {
-                switch(&place, &Request::Off, "off: every program runs unscheduled, until `xcli on`")
+                let on = table::plain(&place.command("on"));
+                switch(&place, &Request::Off, &format!("off: every program runs unscheduled, until `{on}`"))
             }
             Command::On => switch(&place, &Request::On, "on: the policy decides"),
             Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
@@ -328,10 +331,8 @@ fn order(order: Order, place: &Place, args: &OutsideArgs) -> anyhow::Result<Exit
 }
 
 fn switch(place: &Place, request: &Request, done: &str) -> anyhow::Result<ExitCode> {
-    match ask::ask(place, request)? {
-        Reply::Done => say(&format!("{done}\n"))?,
-        other => anyhow::bail!("the server answers something that makes no sense here: {other:?}"),
-    }
+    ask::order(place, request)?;
+    say(&format!("{done}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,17 +1,16 @@
 //! The policies of a server: shown, and chosen while programs run.
 
 use crate::ask::{self, Cause};
-use crate::place::{self, Place};
+use crate::place::Place;
 use crate::say;
 use crate::table::{self, Column, Line, plain};
 use crate::usage::usage;
 use anyhow::bail;
-use clap::Parser as _;
-use policies::registry::{self, Row};
-use policies::{ParameterError, named};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use policies::{named, registry};
 use protocol::control::{InForce, Parameter, Policies, Policy, Reply, Request, Ruling};
 use protocol::ids::DeviceId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 
@@ -23,7 +22,6 @@ const COLUMNS: &[Column] = &[
 
 /// `xcli policy`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: Option<PolicyCommand>,
@@ -63,9 +61,8 @@ enum PolicyCommand {
         /// Only on this device, by its number in `xcli list` [default: all devices that have no policy of their own]
         #[arg(long, value_name = "ID")]
         device: Option<u32>,
-        /// The policy's parameters, as `--NAME VALUE`
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PARAMETERS")]
-        words: Vec<String>,
+        #[command(flatten)]
+        parameters: Parameters,
     },
     /// Take a device's own policy away, so that the one of all devices decides there
     Reset {
@@ -75,16 +72,39 @@ enum PolicyCommand {
     },
 }
 
-/// What may stand between a policy's parameters.
-#[derive(Debug, clap::Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-struct Between {
-    #[arg(long)]
-    device: Option<u32>,
-    #[arg(short = 'p', long, value_parser = place::instance)]
-    instance: Option<String>,
-    #[arg(short = 'a', long, value_parser = place::address)]
-    address: Option<place::Address>,
+/// The parameters of all policies as options, and what is said with them. Whose they are depends on the policy.
+#[derive(Debug, Default)]
+struct Parameters(BTreeMap<String, f64>);
+
+impl Parameters {
+    fn names() -> BTreeSet<&'static str> {
+        registry::POLICIES.iter().flat_map(|row| row.parameters).map(|parameter| parameter.name).collect()
+    }
+}
+
+impl clap::FromArgMatches for Parameters {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let said = |name: &str| Some((name.to_owned(), *matches.get_one(name)?));
+        Ok(Self(Self::names().into_iter().filter_map(said).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Parameters {
+    fn augment_args(command: Command) -> Command {
+        // Listed below the help, policy by policy.
+        let option = |name| Arg::new(name).long(name).value_name("VALUE").hide(true);
+        let number = |name| option(name).value_parser(value_parser!(f64)).allow_negative_numbers(true);
+        command.args(Self::names().into_iter().map(number))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
 }
 
 /// Does it.
@@ -93,11 +113,13 @@ struct Between {
 /// Wrong usage, or the server cannot be asked or refuses.
 pub fn run(args: &PolicyArgs, place: &Place) -> anyhow::Result<()> {
     match &args.command {
-        Some(PolicyCommand::List { json }) => list(place, *json),
-        Some(PolicyCommand::Set { policy, device, words }) => set(place, policy, *device, words),
+        // That no parser says, which would take the options of all commands for wrong here as well.
+        Some(_) if args.query || args.set => usage("-q and -s are commands themselves: no other can follow"),
+        Some(PolicyCommand::List { json }) => list(place, *json || args.json),
+        Some(PolicyCommand::Set { policy, device, parameters }) => set(place, policy, *device, parameters),
         Some(PolicyCommand::Reset { device }) => reset(place, DeviceId(*device)),
         None => match &args.name {
-            Some(name) => set(place, name, None, &[]),
+            Some(name) => set(place, name, None, &Parameters::default()),
             None if args.query && !args.json => {
                 let policies = ask_policies(place)?;
                 Ok(say(&in_force(&policies.in_force, true))?)
@@ -115,15 +137,13 @@ fn ask_policies(place: &Place) -> anyhow::Result<Policies> {
 }
 
 fn list(place: &Place, json: bool) -> anyhow::Result<()> {
-    let policies = match ask::ask(place, &Request::Policies) {
-        Err(failure) if matches!(failure.cause, Cause::Absent) => {
+    let policies = ask_policies(place).or_else(|error| match error.downcast_ref::<ask::Failure>() {
+        Some(failure) if matches!(failure.cause, Cause::Absent) => {
             eprintln!("xcli: no xserver runs here; these are the policies that one would have");
-            Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() }
+            Ok(Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() })
         }
-        Err(failure) => return Err(failure.into()),
-        Ok(Reply::Policies(policies)) => policies,
-        Ok(other) => bail!("the server answers something else than its policies: {other:?}"),
-    };
+        _ => Err(error),
+    })?;
     Ok(say(&match json {
         true => serde_json::to_string_pretty(&policies)? + "\n",
         false => text(&policies, table::terminal_width(io::stdout())),
@@ -166,34 +186,20 @@ fn in_force(all: &[InForce], counts: bool) -> String {
     text
 }
 
-fn set(place: &Place, policy: &str, device: Option<u32>, words: &[String]) -> anyhow::Result<()> {
-    let row = match registry::by_name(policy) {
-        Ok(row) => row,
+fn set(place: &Place, policy: &str, device: Option<u32>, parameters: &Parameters) -> anyhow::Result<()> {
+    let device = device.map(DeviceId);
+    let ruling = Ruling { policy: policy.to_owned(), values: parameters.0.clone(), device };
+    let choice = match named::choice(&ruling) {
+        Ok(choice) => choice,
         Err(error) => return usage(error),
     };
-    let (values, between) = split(row, words)?;
-    if device.is_some() && between.device.is_some() {
-        return usage("--device stands there twice");
-    }
-    let other = between.address.is_some() || between.instance.is_some();
-    let other = if other { Some(Place::new(between.address, between.instance.as_deref())?) } else { None };
-    let place = other.as_ref().unwrap_or(place);
-    let device = device.or(between.device).map(DeviceId);
-    let ruling = Ruling { policy: row.kind.name().to_owned(), values, device };
-    order(place, &Request::SetPolicy(ruling))?;
+    ask::order(place, &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }))?;
     show(place, device)
 }
 
 fn reset(place: &Place, device: DeviceId) -> anyhow::Result<()> {
-    order(place, &Request::ResetPolicy { device })?;
+    ask::order(place, &Request::ResetPolicy { device })?;
     show(place, None)
-}
-
-fn order(place: &Place, request: &Request) -> anyhow::Result<()> {
-    match ask::ask(place, request)? {
-        Reply::Done => Ok(()),
-        other => bail!("the server answers something that makes no sense here: {other:?}"),
-    }
 }
 
 /// What is in force now, and whether that can be seen anywhere yet.
@@ -201,58 +207,10 @@ fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
     let policies = ask_policies(place)?;
     say(&in_force(&policies.in_force, false))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
-        eprintln!(
-            "xcli: no connected program uses device {device} yet; `xcli list` shows those that are used"
-        );
+        let list = plain(&place.command("list"));
+        eprintln!("xcli: no connected program uses device {device} yet; `{list}` shows those that are used");
     }
     Ok(())
-}
-
-/// The policy's parameters, and whatever else stands between them.
-fn split(row: &Row, words: &[String]) -> anyhow::Result<(BTreeMap<String, f64>, Between)> {
-    let mut values = BTreeMap::new();
-    let mut others = Vec::new();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word.as_str(), None),
-        };
-        let of_xcli = ["--device", "--instance", "--address", "-p", "-a"].contains(&name);
-        let Some(parameter) = name.strip_prefix("--").filter(|_| !of_xcli) else {
-            others.push(word.clone());
-            if of_xcli && value.is_none() {
-                others.extend(words.next().cloned());
-            }
-            continue;
-        };
-        let Some(known) = row.parameters.iter().find(|known| known.name == parameter) else {
-            let names = row.parameters.iter().map(|known| known.name).collect();
-            return usage(format!(
-                "policy {}: {}",
-                row.kind,
-                ParameterError::Unknown(parameter.to_owned(), names)
-            ));
-        };
-        let value = value.or_else(|| words.next().map(String::as_str)).unwrap_or_default();
-        let refused = || format!("policy {}: {}", row.kind, ParameterError::Range(*known, value.to_owned()));
-        match value.parse::<f64>() {
-            Ok(number) if (known.range.0..=known.range.1).contains(&number) => {
-                if values.insert(parameter.to_owned(), number).is_some() {
-                    return usage(format!("--{parameter} stands there twice"));
-                }
-            }
-            _ => return usage(refused()),
-        }
-    }
-    match Between::try_parse_from(&others) {
-        Ok(between) => Ok((values, between)),
-        Err(_) => usage(format!(
-            "policy {}: parameters are written as --NAME VALUE, not as {:?}",
-            row.kind,
-            others.join(" ")
-        )),
-    }
 }
 
 /// The parameters of all policies, for `xcli policy set --help`.
@@ -271,45 +229,6 @@ fn parameters_help() -> String {
 mod tests {
     use super::*;
     use crate::list;
-    use crate::usage::Usage;
-
-    /// HPF with something to set.
-    fn row() -> Row {
-        let slack =
-            policies::Parameter { name: "slack-ms", meaning: "how much", range: (0.0, 1e3), default: 5.0 };
-        let share = policies::Parameter { name: "share", meaning: "of it", range: (0.0, 1.0), default: 0.5 };
-        let parameters: &'static [_] = Box::leak(Box::new([slack, share]));
-        Row { parameters, ..*registry::DEFAULT }
-    }
-
-    fn split_line(line: &str) -> Result<(BTreeMap<String, f64>, Between), String> {
-        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        split(&row(), &words).map_err(|error| error.downcast::<Usage>().expect("wrong usage").0)
-    }
-
-    #[test]
-    fn parameters_stand_in_any_order_and_form() {
-        let (values, between) = split_line("--slack-ms 2.5 --device 7 --share=1 -p night").unwrap();
-        assert_eq!(values.into_iter().collect::<Vec<_>>(), [("share".into(), 1.0), ("slack-ms".into(), 2.5)]);
-        assert_eq!((between.device, between.instance.as_deref()), (Some(7), Some("night")));
-        assert!(split_line("").unwrap().0.is_empty());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_what_there_is() {
-        for (line, want) in [
-            ("--slack 5", "policy HPF: no parameter \"slack\": this policy has slack-ms, share"),
-            ("--slack-ms five", "policy HPF: slack-ms \"five\" is not a number in 0..1000"),
-            ("--slack-ms -1", "policy HPF: slack-ms \"-1\" is not a number in 0..1000"),
-            ("--slack-ms", "policy HPF: slack-ms \"\" is not a number in 0..1000"),
-            ("--share nan", "policy HPF: share \"nan\" is not a number in 0..1"),
-            ("--share 1 --share 0", "--share stands there twice"),
-            ("slack-ms 5", "policy HPF: parameters are written as --NAME VALUE, not as \"slack-ms 5\""),
-            ("--device x", "policy HPF: parameters are written as --NAME VALUE, not as \"--device x\""),
-        ] {
-            assert_eq!(split_line(line).unwrap_err(), want, "{line}");
-        }
-    }
 
     #[test]
     fn a_list_says_what_is_in_force_and_what_there_is() {

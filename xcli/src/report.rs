@@ -120,10 +120,9 @@ fn refuse(why: &str) -> ExitCode {
 
 /// What is going to happen, for whoever waits, as wide as the terminal.
 fn notice(args: &ReportArgs, terminal: Option<usize>) -> String {
-    let minutes = Duration::from_secs(600).as_secs() / 60;
     let goes = if args.output.as_os_str() == "-" { "to standard output" } else { "one file" };
     let mut lines = vec![format!(
-        "This measures HIP on the first GPU, with and without giveway, for {minutes} minutes at most, and writes {goes}."
+        "This measures HIP on the first GPU, with and without giveway, for 10 minutes at most, and writes {goes}."
     )];
     lines.push("It contains:".to_owned());
     lines.extend(CONTAINS.map(|line| format!("  * {line}")));

@@ -2,10 +2,10 @@
 
 use crate::place::Place;
 use crate::server::{self, beside};
+use crate::words::{self, Words};
 use anyhow::{Context as _, bail};
-use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::config::AutoXQueue;
+use protocol::config::Config;
 use protocol::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -31,9 +31,6 @@ const INSIDE_GPU_SIM: &str = "GPU_SIM_SOCKET";
 /// What `xcli run` is told.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// How urgent the program is, from -255 to 255: bigger is more urgent; -256 never runs [default: 0]
-    #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
-    priority: Option<Priority>,
     /// Decide inside the program by this policy, among its own queues, without a server
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     policy: Option<PolicyKind>,
@@ -55,23 +52,14 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
-}
-
-fn number(word: &str) -> Result<i64, String> {
-    word.parse().map_err(|_| "not a whole number".to_owned())
-}
-
-fn priority(word: &str) -> Result<Priority, String> {
-    let range = Priority::RANGE;
-    let of_range = |_| format!("a priority is a whole number from {} to {}", range.start(), range.end());
-    number(word)
-        .and_then(|number| Priority::try_from(number).map_err(|error| error.to_string()))
-        .map_err(of_range)
+    // Behind all others, which would stand below its heading.
+    #[command(flatten, next_help_heading = "What the policy is told of the program")]
+    words: Words,
 }
 
 fn level(word: &str) -> Result<PreemptLevel, String> {
     let range = PreemptLevel::RANGE;
-    let known = number(word).ok().and_then(PreemptLevel::from_number);
+    let known = words::number(word).ok().and_then(PreemptLevel::from_number);
     known.ok_or_else(|| format!("a level is a whole number from {} to {}", range.start(), range.end()))
 }
 
@@ -84,10 +72,6 @@ fn policy(word: &str) -> Result<PolicyKind, String> {
 /// # Errors
 /// Something that is needed is missing, or options contradict each other.
 pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
-    let threshold = args.threshold.unwrap_or(AutoXQueue::THRESHOLD);
-    if let Some(batch) = args.batch.filter(|batch| *batch > threshold) {
-        bail!("--batch {batch} is more than the threshold, {threshold}");
-    }
     let variables = variables(args, place)?;
     let on_gpu_sim = args.gpu_sim && std::env::var_os(INSIDE_GPU_SIM).is_none_or(|socket| socket.is_empty());
     let mut command = match on_gpu_sim {
@@ -148,16 +132,32 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<Variables> {
             set.push(("XSCHED_SOCKET".into(), Some(place.variable())));
         }
     }
-    let options = [
-        ("XSCHED_AUTO_XQUEUE_PRIORITY", args.priority.map(|value| value.to_string())),
-        ("XSCHED_AUTO_XQUEUE_LEVEL", args.level.map(|value| value.to_string())),
-        ("XSCHED_AUTO_XQUEUE_THRESHOLD", args.threshold.map(|value| value.to_string())),
-        ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", args.batch.map(|value| value.to_string())),
+    let mut options = args.words.variables();
+    let numbers = [
+        ("--level", "XSCHED_AUTO_XQUEUE_LEVEL", args.level.map(|level| level.to_string())),
+        ("--threshold", "XSCHED_AUTO_XQUEUE_THRESHOLD", args.threshold.map(|commands| commands.to_string())),
+        ("--batch", "XSCHED_AUTO_XQUEUE_BATCH_SIZE", args.batch.map(|commands| commands.to_string())),
     ];
     // What is not said here may stand in the environment already.
-    let said = options.into_iter().filter_map(|(name, value)| Some((name.into(), Some(value?.into()))));
-    set.extend(said);
+    options.extend(numbers.into_iter().filter(|(_, _, value)| value.is_some()));
+    set.extend(options.iter().map(|(_, name, value)| (name.into(), value.as_ref().map(Into::into))));
+    check(&options, &set)?;
     Ok(set)
+}
+
+/// Whether the library will take them. Some ranges are narrower than those of hints, and one depends on another variable.
+fn check(options: &[(&str, &str, Option<String>)], set: &Variables) -> anyhow::Result<()> {
+    let get = |name: &str| match set.iter().find(|(set, _)| set == name) {
+        Some((_, value)) => value.clone(),
+        None => std::env::var_os(name),
+    };
+    let (_, refused) = Config::read(get, &[]);
+    for (option, name, _) in options {
+        if let Some(error) = refused.iter().find(|error| error.var == *name) {
+            bail!("{option} {}: expected {}", error.value.display(), error.expected);
+        }
+    }
+    Ok(())
 }
 
 /// The library to preload, as an absolute path that the loader can be told.
@@ -271,9 +271,6 @@ mod tests {
 
     #[test]
     fn wrong_values_say_the_range() {
-        assert!(priority("256").unwrap_err().contains("-256 to 255"));
-        assert!(priority("x").unwrap_err().contains("-256 to 255"));
-        assert_eq!(priority("-256"), Ok(Priority::NO_EXECUTE));
         assert!(level("4").unwrap_err().contains("1 to 3"));
         assert!(policy("FIFO").unwrap_err().contains("HPF"));
         assert_eq!(policy("hpf"), Ok(PolicyKind::Hpf));

@@ -184,6 +184,17 @@ fn policies_are_chosen_in_both_spellings() {
         assert!(code == Some(0) && err.contains("no connected program uses device 7 yet"), "{err}");
         assert_eq!(asked()[0], Request::SetPolicy(own.clone()));
     }
+    for line in ["EDF --slack-ms 2.5 --device 7", "--device=7 --slack-ms=2.5 edf"] {
+        let (code, ..) = finish(place.xcli().args(["policy", "set"]).args(line.split(' ')));
+        let values = [("slack-ms".to_owned(), 2.5)].into();
+        let edf = Ruling { policy: "EDF".to_owned(), values, ..own.clone() };
+        assert_eq!((code, &asked()[0]), (Some(0), &Request::SetPolicy(edf)));
+    }
+    // The server may be named in between.
+    for line in ["set EDF --slack-ms 5 -p nobody-there", "-p nobody-there set EDF"] {
+        let (code, _, err) = finish(place.xcli().arg("policy").args(line.split(' ')));
+        assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
+    }
     let (code, ..) = finish(place.xcli().args(["policy", "reset", "--device", "7"]));
     assert_eq!((code, &asked()[0]), (Some(0), &Request::ResetPolicy { device: DeviceId(7) }));
     let (code, out, _) = finish(place.xcli().args(["policy", "-q"]));
@@ -195,8 +206,20 @@ fn policies_are_chosen_in_both_spellings() {
     }
     asked();
     is_usage(&place, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
-    is_usage(&place, &["policy", "set", "HPF", "--slack", "5"], "policy HPF: no parameter \"slack\"");
+    for (line, sentence) in [
+        ("HPF --slack-ms 5", "policy HPF: no parameter \"slack-ms\": this policy has none"),
+        ("EDF --slack 5", "unexpected argument '--slack'"),
+        ("EDF --slack-ms five", "invalid value 'five' for '--slack-ms <VALUE>'"),
+        ("EDF --slack-ms -1", "policy EDF: slack-ms \"-1\" is not a number in 0.."),
+        ("EDF --slack-ms nan", "policy EDF: slack-ms \"NaN\" is not a number in 0.."),
+        ("EDF --slack-ms 1 --slack-ms 2", "cannot be used multiple times"),
+        ("EDF slack-ms=5", "unexpected argument 'slack-ms=5'"),
+    ] {
+        let words: Vec<_> = ["policy", "set"].into_iter().chain(line.split(' ')).collect();
+        is_usage(&place, &words, sentence);
+    }
     is_usage(&place, &["policy", "-n", "HPF"], "--set");
+    is_usage(&place, &["policy", "-q", "set", "HPF"], "no other can follow");
     assert_eq!(asked(), [], "wrong usage asks for nothing");
 }
 
@@ -215,7 +238,7 @@ fn hints_say_something_of_somebody() {
     let place = Place::new();
     let requests = place.serve(|request| match request {
         Request::Hint { of: Target { queue: Some(QueueId(9)), .. }, .. } => {
-            Reply::Error("several programs have a queue 9".to_owned())
+            Reply::Error("there is no queue 9; `xcli list` shows which there are".to_owned())
         }
         _ => Reply::Done,
     });
@@ -240,9 +263,9 @@ fn hints_say_something_of_somebody() {
         (
             "-x 7 --laxity -1 --arrival 300 --preemptible off",
             queue(7),
-            vec![Said::Laxity(None), Said::Arrival(Some(300)), Said::Preemptible(false)],
+            vec![Said::Laxity(None), Said::Preemptible(false), Said::Arrival(Some(300))],
         ),
-        ("--pid 42 --window --job 3", process, vec![Said::Window, Said::Job(NonZeroU64::new(3))]),
+        ("--pid 42 --window --job 3", process, vec![Said::Job(NonZeroU64::new(3)), Said::Window]),
         ("--pid 42 --job 0", process, vec![Said::Job(None)]),
     ];
     for (line, of, said) in cases {
@@ -252,7 +275,12 @@ fn hints_say_something_of_somebody() {
         assert_eq!(requests.lock().unwrap().pop(), Some(Request::Hint { of, said }), "{line}");
     }
     let (code, out, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1"]));
-    assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", "xcli: several programs have a queue 9\n"));
+    let sentence = "xcli: there is no queue 9; `xcli list` shows which there are\n";
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", sentence));
+    // Another server's command is another one.
+    let socket = place.socket().display().to_string();
+    let (_, _, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1", "-a", &socket]));
+    assert!(err.contains(&format!("`xcli -a {socket} list` shows")), "{err}");
     requests.lock().unwrap().clear();
     for (line, sentence) in [
         ("-p 3", "of whom this is said is missing"),
@@ -260,7 +288,7 @@ fn hints_say_something_of_somebody() {
         ("-x 7 -p 256", "priority 256 is not in -256..255"),
         ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
         ("-t 99", "timeslice 99 is not in 100..10000000"),
-        ("-x 7 --deadline 0", "a deadline is at least 1 us"),
+        ("-x 7 --deadline 0", "0 is too small; -1 takes it back"),
         ("-x 7 --laxity 5", "microseconds and two priorities"),
         ("-x seven -p 1", "a queue is a number"),
     ] {

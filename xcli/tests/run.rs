@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Place, await_some, empty_list, finish, text};
+use protocol::config::Config;
 use protocol::control::{Reply, Request};
 use std::collections::BTreeMap;
 use std::fs;
@@ -121,6 +122,37 @@ fn a_program_finds_what_it_needs() {
     assert_eq!(scheduled(&out), want);
 }
 
+/// The words of `xcli hint`, and -1 for what stands in the environment.
+#[test]
+fn a_program_is_told_what_a_policy_goes_by() {
+    let installed = Installed::with_server();
+    let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 env";
+    let options: Vec<_> = line.split(' ').collect();
+    let (code, out, _) = finish(&mut installed.run(&options));
+    assert_eq!(code, Some(0));
+    let mut found = scheduled(&out);
+    found.retain(|name, _| name.starts_with("XSCHED_AUTO_XQUEUE_"));
+    let said = map([
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", "30"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "700"),
+        ("XSCHED_AUTO_XQUEUE_DEADLINE", "900"),
+        ("XSCHED_AUTO_XQUEUE_KDEADLINE", "2"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "5000,-10,10"),
+        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+        ("XSCHED_AUTO_XQUEUE_JOB", "3"),
+    ]);
+    assert_eq!(found, said);
+    let get = |name: &str| said.get(name).map(Into::into);
+    assert_eq!(Config::read(get, &[]).1, [], "the library takes them");
+
+    let options: Vec<_> = "--deadline -1 --kdeadline -1 --laxity -1 --job 0 env".split(' ').collect();
+    let (_, out, _) = finish(installed.run(&options).envs(&said));
+    let left = ["UTILIZATION", "TIMESLICE", "PREEMPTIBLE"].map(|name| format!("XSCHED_AUTO_XQUEUE_{name}"));
+    let found = scheduled(&out);
+    let found: Vec<_> = found.keys().filter(|name| name.starts_with("XSCHED_AUTO_XQUEUE_")).collect();
+    assert_eq!(found, [&left[2], &left[1], &left[0]]);
+}
+
 /// A program may take long until it meets HIP: its server waits for that.
 #[test]
 fn a_server_expects_the_program() {
@@ -176,12 +208,14 @@ fn the_end_is_the_programs_own() {
 #[test]
 fn wrong_values_say_the_range() {
     let installed = Installed::with_server();
-    let cases: [(&[&str], &str); 6] = [
-        (&["--priority", "256", "true"], "from -256 to 255"),
+    let cases: [(&[&str], &str); 8] = [
+        (&["--priority", "256", "true"], "priority 256 is not in -256..255"),
         (&["--level", "0", "true"], "from 1 to 3"),
         (&["--policy", "FIFO", "true"], "it contains HPF"),
         (&["--threshold", "0", "true"], "1.."),
-        (&["--batch", "9", "--threshold", "8", "true"], "--batch 9 is more than the threshold, 8"),
+        (&["--batch", "9", "--threshold", "8", "true"], "--batch 9: expected 1..8, the threshold"),
+        (&["--timeslice", "100001", "true"], "--timeslice 100001: expected 100..100000"),
+        (&["--laxity", "5000", "true"], "microseconds and two priorities"),
         (&["--priority", "1"], "CMD"),
     ];
     for (options, sentence) in cases {

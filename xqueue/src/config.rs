@@ -89,6 +89,10 @@ pub enum TestMode {
     Chaos(u64),
 }
 
+/// What the adaptive window admits at least where suspended work is taken off the hardware: then what is in flight does not
+/// hold up who waits for the device, and more of it keeps the device busy.
+pub(crate) const TAKEN_OFF: Duration = Duration::from_millis(1);
+
 /// Settings of a [`crate::Domain`].
 #[derive(Debug, Clone, Copy)]
 pub struct Config {

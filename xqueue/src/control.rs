@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::config::{QueueConfig, TestMode};
 use crate::error::HwResult;
 use crate::order::Ticket;
-use crate::permission::OwnWord;
+use crate::permission::{OwnWord, Window};
 use crate::queue::XQueue;
 use crate::sync::spin_hint;
 use crate::worker::Backoff;
@@ -110,11 +110,11 @@ impl XQueue {
         }
     }
 
-    /// The in-process policy's word on this queue: whether its window counts even where the gang's
-    /// permission has no limit.
-    pub fn set_policy_limit(&self, limit: bool) {
-        self.state.own.set(OwnWord::LIMIT, limit);
-        if !limit {
+    /// The in-process policy's word on this queue: the window that counts even where the gang's
+    /// permission has no limit, or a wider one.
+    pub fn set_policy_limit(&self, limit: Option<Window>) {
+        if self.state.own.set_limit(limit) {
+            // There may be more room than before.
             self.wake();
         }
     }

@@ -151,6 +151,11 @@ impl fmt::Debug for Device {
     }
 }
 
+/// A budget in nanoseconds; one that is as good as none leaves room for sums.
+pub(crate) fn nanos(budget: Duration) -> u64 {
+    u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 4)
+}
+
 /// What a process has on its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outstanding {
@@ -182,7 +187,7 @@ impl Domain {
             progress: Signal::new(),
             devices: RwLock::new(Arc::new([])),
             config,
-            budget: u64::try_from(config.budget.as_nanos()).unwrap_or(u64::MAX / 4),
+            budget: nanos(config.budget),
             mark_spacing: AtomicU32::new(SPARSE),
             observer,
             watcher: Watcher::new(config.watch),

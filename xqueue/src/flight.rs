@@ -14,6 +14,7 @@ use crate::config::LaunchConfig;
 use crate::error::HwError;
 use crate::estimate::Estimates;
 use crate::hw::{CostKey, HwQueue};
+use crate::lead::Lead;
 use crate::queue::Submit;
 use crate::span::{Expectation, Keys, Span, Spans};
 use crate::submit::Limit;
@@ -24,9 +25,6 @@ pub(crate) const DENSE: u32 = 64;
 /// The same where neither is so: the watcher asks for marks by time, this is a bound. A mark costs the submitting thread
 /// a system call inside the runtime, and each command in front of it probably its warm memory (ADR 0007).
 pub(crate) const SPARSE: u32 = 16 * 1024;
-/// If what is in flight will end so soon the next command may be launched (ADR 0009): about what it takes to see the end
-/// and to bring the next packet to the device.
-pub(crate) const LEAD: Duration = Duration::from_micros(50);
 /// Launches before a command that make up its place.
 const HISTORY: usize = 3;
 
@@ -75,6 +73,7 @@ pub(crate) struct Flight {
     uncosted_upto: AtomicU64,
     /// The keys of the last launches under the limit, the last one first.
     history: [AtomicU64; HISTORY],
+    lead: Lead,
     /// Launches outside submit, made inside user callbacks: begun, made, marked, and proved complete.
     strays: AtomicU64,
     strays_made: AtomicU64,
@@ -98,6 +97,7 @@ impl Flight {
             last_costed: AtomicU64::new(0),
             uncosted_upto: AtomicU64::new(0),
             history: std::array::from_fn(|_| AtomicU64::new(0)),
+            lead: Lead::new(),
             strays: AtomicU64::new(0),
             strays_made: AtomicU64::new(0),
             strays_marked: AtomicU64::new(0),
@@ -175,7 +175,8 @@ impl Flight {
     }
 
     /// Counts a launch under the limit. True: a mark is due.
-    pub(crate) fn count_limited(&self, submit: &Submit<'_>, limit: Limit, key: CostKey, budget: u64) -> bool {
+    pub(crate) fn count_limited(&self, submit: &Submit<'_>, limit: Limit, key: CostKey) -> bool {
+        self.lead.note_launch(self.launched.load(Ordering::Relaxed), self.completed());
         let due = self.count_free(submit) || self.since_mark.load(Ordering::Relaxed) >= DENSE;
         let cost = limit.cost;
         match limit.config {
@@ -190,7 +191,7 @@ impl Flight {
                 self.spans.lock().since_mark.add(key, limit.placed, limit.known);
                 self.remember(key);
                 // Half a window from mark to mark: one more of this kind would exceed it.
-                due || 2 * (since + cost) > budget
+                due || 2 * (since + cost) > limit.budget
             }
         }
     }
@@ -217,7 +218,7 @@ impl Flight {
     }
 
     /// Whether the window admits one more command of this cost.
-    pub(crate) fn has_room(&self, _: &Submit<'_>, limit: Limit, budget: u64) -> bool {
+    pub(crate) fn has_room(&self, _: &Submit<'_>, limit: Limit) -> bool {
         let completed = self.completed();
         let launched = self.launched.load(Ordering::Relaxed);
         let in_flight = launched.saturating_sub(completed);
@@ -236,7 +237,7 @@ impl Flight {
                 }
                 let done = self.cost_completed.load(Ordering::Acquire);
                 let total = self.cost_launched.load(Ordering::Relaxed);
-                total.saturating_sub(done) + limit.cost <= budget || self.ends_soon_before(limit)
+                total.saturating_sub(done) + limit.cost <= limit.budget || self.ends_soon_before(limit)
             }
         }
     }
@@ -245,7 +246,20 @@ impl Flight {
     /// until the end is seen.
     fn ends_soon_before(&self, limit: Limit) -> bool {
         let remaining = || self.expectation().and_then(|expected| expected.remaining());
-        limit.known.is_some() && remaining().is_some_and(|(_, all)| all <= LEAD)
+        limit.known.is_some() && remaining().is_some_and(|(_, all)| all <= self.lead())
+    }
+
+    /// How long before the end of what is in flight the next command may be launched.
+    pub(crate) fn lead(&self) -> Duration {
+        self.lead.time()
+    }
+
+    /// After a look at the marks, with a command that waits for room under this limit.
+    pub(crate) fn judge_lead(&self, _: &Submit<'_>, limit: Limit) {
+        // What is unknown is launched alone, and cannot be in time.
+        if limit.config == LaunchConfig::Adaptive && limit.known.is_some() {
+            self.lead.judge(self.launched.load(Ordering::Relaxed), self.completed());
+        }
     }
 
     /// Records a mark behind everything launched; the next one is due after `spacing` launches.

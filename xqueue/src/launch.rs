@@ -27,7 +27,8 @@ enum Next {
     NotMine,
     /// Edges that are not satisfied.
     Waits(Vec<Edge>),
-    Full,
+    /// The window has no room for a command under this limit.
+    Full(Limit),
 }
 
 /// Where [`XQueue::advance`] stopped.
@@ -55,24 +56,22 @@ pub(crate) enum Turned<'q> {
 impl XQueue {
     /// The limit under which the next command of this key would be launched.
     pub(crate) fn limit(&self, key: CostKey) -> Limited {
-        if !self.is_limited() {
-            return None;
-        }
+        let budget = self.budget()?;
         let config = self.launch_config();
         let (cost, placed, known) = match config {
             LaunchConfig::Fixed { .. } => (0, key, None),
             LaunchConfig::Adaptive => {
-                let (budget, estimates) = (self.core.budget, &self.device.estimates);
+                let estimates = &self.device.estimates;
                 let placed = self.hot.flight.placed(key);
                 let known = estimates.get(placed).or_else(|| estimates.get(key));
                 (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
             }
         };
-        Some(Limit { config, cost, placed, known })
+        Some(Limit { config, budget, cost, placed, known })
     }
 
     fn has_room(&self, submit: &Submit<'_>, limited: Limited) -> bool {
-        limited.is_none_or(|limit| self.hot.flight.has_room(submit, limit, self.core.budget))
+        limited.is_none_or(|limit| self.hot.flight.has_room(submit, limit))
     }
 
     /// Whether the window has room, having looked at the marks if it seemed full.
@@ -103,6 +102,13 @@ impl XQueue {
         self.look_at_marks(has_submit).progress
     }
 
+    /// The same for a command that waits for room.
+    fn poll_for(&self, submit: &Submit<'_>, limit: Limit) -> bool {
+        let progress = self.poll(true);
+        self.hot.flight.judge_lead(submit, limit);
+        progress
+    }
+
     fn look_at_marks(&self, has_submit: bool) -> Polled {
         let learn = self.is_limited().then_some(&self.device.estimates);
         let polled = self.hot.flight.poll(&*self.hw, learn, has_submit);
@@ -126,7 +132,7 @@ impl XQueue {
                 }
             }
             Some(limit) => {
-                let due = flight.count_limited(submit, limit, key, self.core.budget);
+                let due = flight.count_limited(submit, limit, key);
                 // A default queue among others cannot be marked later without serializing them.
                 if due || self.has_foreign_launches() {
                     self.record(submit);
@@ -220,8 +226,8 @@ impl XQueue {
                 return Next::Waits(item.edges.clone());
             }
             limited = self.limit(item.key);
-            if !force && !self.has_room(submit, limited) {
-                return Next::Full;
+            if let Some(limit) = limited.filter(|_| !force && !self.has_room(submit, limited)) {
+                return Next::Full(limit);
             }
         }
         match taken.pop_front() {
@@ -301,10 +307,10 @@ impl XQueue {
                         return Rest::Blocked;
                     }
                 }
-                Next::Full => {
+                Next::Full(limit) => {
                     if !self.ensure_mark(&submit) {
                         force = true;
-                    } else if !self.poll(true) {
+                    } else if !self.poll_for(&submit, limit) {
                         return Rest::Full;
                     }
                 }
@@ -363,10 +369,10 @@ impl XQueue {
                         return Turned::Blocked;
                     }
                 }
-                Next::Full => {
+                Next::Full(limit) => {
                     if !self.ensure_mark(&submit) {
                         force = true;
-                    } else if !self.poll(true) {
+                    } else if !self.poll_for(&submit, limit) {
                         return Turned::Full;
                     }
                 }

@@ -62,6 +62,7 @@ mod evidence;
 mod flight;
 mod hw;
 mod launch;
+mod lead;
 #[cfg(all(test, loom))]
 mod model;
 mod order;
@@ -83,6 +84,6 @@ pub use evidence::Evidence;
 pub use flight::Proof;
 pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Mark, Observer, Unobserved};
 pub use order::{After, DeviceId, OrderClass, QueueId, Scope, Ticket};
-pub use permission::Permission;
+pub use permission::{Permission, Window};
 pub use queue::{Stats, XQueue};
 pub use submit::{Direct, Spec};

@@ -3,10 +3,33 @@
 //! lock of a queue. Waking sleepers is not done here (see `control.rs`).
 
 use std::ptr;
+use std::time::Duration;
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// The value of a permission word: generation (bits 32–63), bystanders (bits 16–23), level (bits
+/// How much estimated time the adaptive window admits: a number of tenths of a millisecond that fits a permission word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Window(u8);
+
+impl Window {
+    /// What one unit of it is.
+    pub const UNIT: Duration = Duration::from_micros(100);
+
+    /// As much as the domain is configured for ([`crate::Config::budget`]).
+    pub const DEFAULT: Self = Self(0);
+
+    /// From the number in a word; 0 is the default.
+    pub fn from_units(units: u8) -> Self {
+        Self(units)
+    }
+
+    /// The time; nothing stands for the default.
+    pub fn time(self) -> Option<Duration> {
+        (self.0 != 0).then(|| Self::UNIT * u32::from(self.0))
+    }
+}
+
+/// The value of a permission word: generation (bits 32–63), window (bits 24–31), bystanders (bits 16–23), level (bits
 /// 8–15), run (bit 0) and limit (bit 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission(u64);
@@ -59,6 +82,16 @@ impl Permission {
     /// where the device cannot take off one queue alone.
     pub fn bystanders(self) -> u8 {
         (self.0 >> 16) as u8
+    }
+
+    /// What the window admits where it limits.
+    pub fn window(self) -> Window {
+        Window((self.0 >> 24) as u8)
+    }
+
+    /// The same with another window.
+    pub fn with_window(self, window: Window) -> Self {
+        Self(self.0 & !(0xff << 24) | u64::from(window.0) << 24)
     }
 
     /// Whether launches are permitted at all.
@@ -133,6 +166,9 @@ impl OwnWord {
     /// The gang's permission does not cover the queue.
     pub(crate) const FREE: u64 = 1 << 22;
 
+    /// The window of that policy, from this bit on.
+    const WINDOW: u32 = 24;
+
     const STOPS: u64 = Self::COUNT | Self::POLICY | Self::CHAOS;
 
     pub(crate) fn new(flags: u64) -> Self {
@@ -167,6 +203,21 @@ impl OwnWord {
         } else {
             self.0.fetch_and(!flag, Ordering::SeqCst);
         }
+    }
+
+    /// What the window of the process's policy admits.
+    pub(crate) fn window(word: u64) -> Window {
+        Window((word >> Self::WINDOW) as u8)
+    }
+
+    /// The process's policy limits the work in flight to this, or does not. Says whether it was otherwise.
+    pub(crate) fn set_limit(&self, window: Option<Window>) -> bool {
+        let bits = window.map_or(0, |window| Self::LIMIT | u64::from(window.0) << Self::WINDOW);
+        let changed = |word: u64| {
+            let next = word & !(Self::LIMIT | 0xff << Self::WINDOW) | bits;
+            (next != word).then_some(next)
+        };
+        self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, changed).is_ok()
     }
 
     /// The word of a queue that begins anew: of the flags only the test's stays.

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 
-use crate::config::{LaunchConfig, QueueConfig, TestMode};
-use crate::domain::{Core, Device};
+use crate::config::{LaunchConfig, QueueConfig, TAKEN_OFF, TestMode};
+use crate::domain::{Core, Device, nanos};
 use crate::error::HwError;
 use crate::evidence::Follow;
 use crate::flight::Flight;
 use crate::hw::HwQueue;
 use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
 use crate::pending::{Item, Pending};
-use crate::permission::{OwnWord, Permission};
+use crate::permission::{OwnWord, Permission, Window};
 use crate::ready::Books;
 use crate::submit::Spec;
 use crate::sync::{
@@ -271,6 +271,21 @@ impl XQueue {
     pub(crate) fn is_limited(&self) -> bool {
         let own = self.state.own.load();
         self.gate(own).limit() || own & OwnWord::LIMIT != 0
+    }
+
+    /// How much estimated time the window admits at present, in nanoseconds; nothing without a limit.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        let own = self.state.own.load();
+        let gate = self.gate(own);
+        let windows =
+            [gate.limit().then(|| gate.window()), (own & OwnWord::LIMIT != 0).then(|| OwnWord::window(own))];
+        let own_budget = self.core.budget;
+        let nanos = |window: Window| match window.time() {
+            Some(time) => nanos(time),
+            None if gate.level() > 1 => own_budget.max(nanos(TAKEN_OFF)),
+            None => own_budget,
+        };
+        windows.into_iter().flatten().map(nanos).min()
     }
 
     /// Whether a command with this ticket may be launched as far as permissions go.

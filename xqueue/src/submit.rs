@@ -67,7 +67,9 @@ pub enum Direct {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) config: LaunchConfig,
-    /// Its share of the budget in nanoseconds; what is unknown fills it.
+    /// How much estimated time may be in flight, in nanoseconds.
+    pub(crate) budget: u64,
+    /// Its share of that; what is unknown fills it.
     pub(crate) cost: u64,
     /// Its key at its place in the program.
     pub(crate) placed: CostKey,

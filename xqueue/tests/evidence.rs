@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sim::{Bed, unlimited, within};
 use xqueue::{
     Config, CostKey, Direct, Evidence, LaunchConfig, OrderClass, Permission, ResumeFlags, Spec, SuspendFlags,
+    Window,
 };
 
 const RECORD: CostKey = CostKey(2);
@@ -17,7 +18,7 @@ fn marked(classes: &[OrderClass]) -> Bed {
     let mut bed = Bed::new(Config { watch: false, permission: Permission::unlimited(), ..Config::default() });
     for class in classes {
         let q = bed.queue(0, *class, LaunchConfig::from_settings(Some(10_000), Some(1)));
-        bed.queues[q].set_policy_limit(true);
+        bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
         bed.world.set(q, |state| state.auto = false);
     }
     bed

@@ -5,7 +5,9 @@ mod sim;
 use std::time::Duration;
 
 use sim::{Bed, unlimited, until, within};
-use xqueue::{Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, Spec, SuspendFlags, Ticket};
+use xqueue::{
+    Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, Spec, SuspendFlags, Ticket, Window,
+};
 
 fn unwatched(permission: Permission) -> Config {
     Config { permission, watch: false, ..Config::default() }
@@ -65,6 +67,43 @@ fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
     assert_eq!(bed.direct(q, 10), Direct::NotNow);
     // A window that is full of what no mark covers gets a mark when somebody is kept back by it.
     bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&10)));
+}
+
+#[test]
+fn the_permission_says_how_much_time_the_window_admits() {
+    // Nothing fits the domain's own budget beside another command, and a few fit a millisecond.
+    let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let q = bed.plain();
+    bed.world.set(q, |state| state.auto = false);
+    let fill = |bed: &Bed| (0..).take_while(|id| matches!(bed.direct(q, *id), Direct::Launched(..))).count();
+    let empty = |bed: &Bed| {
+        let in_flight = bed.queues[q].stats().in_flight;
+        bed.world.complete(q, in_flight);
+    };
+    // What they take is learnt; they are launched alone until then, and what ends in 50 µs is launched ahead.
+    until("it is learnt that these take microseconds", || {
+        fill(&bed);
+        empty(&bed);
+        bed.domain.store_permission(Permission::limited().with_window(Window::from_units(255)));
+        let wide = fill(&bed);
+        empty(&bed);
+        bed.domain.store_permission(Permission::limited());
+        wide > 10
+    });
+    let narrow = fill(&bed);
+    empty(&bed);
+    bed.domain.store_permission(Permission::new(1, true, true, 3));
+    let taken_off = fill(&bed);
+    empty(&bed);
+    assert!(taken_off > 2 * narrow, "{taken_off} {narrow}");
+    // The narrower of two windows counts.
+    bed.domain.store_permission(Permission::limited().with_window(Window::from_units(255)));
+    bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
+    assert!(2 * fill(&bed) < taken_off);
+    empty(&bed);
+    bed.queues[q].set_policy_limit(Some(Window::from_units(255)));
+    assert!(fill(&bed) > taken_off);
 }
 
 #[test]
@@ -136,8 +175,8 @@ fn a_limit_that_comes_lets_what_is_in_flight_drain_first() {
         assert_eq!(bed.world.launched(q).len(), 41);
         // The policy's own limit does the same, and lifting it lets the queue run free again.
         bed.domain.store_permission(Permission::unlimited());
-        bed.queues[q].set_policy_limit(true);
-        bed.queues[q].set_policy_limit(false);
+        bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
+        bed.queues[q].set_policy_limit(None);
         for id in 41..80 {
             bed.direct_soon(q, id);
         }

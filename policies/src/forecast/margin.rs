@@ -14,14 +14,9 @@ impl Margin {
         Self { before: self.before.max(least), behind: self.behind.max(least) }
     }
 
-    /// Cut to the largest there may be before, and twice that behind.
-    pub(super) fn at_most(self, before: u64) -> Self {
-        Self { before: self.before.min(before), behind: self.behind.min(before.saturating_mul(2)) }
-    }
-
-    /// Whether that would leave it as it is.
+    /// Whether it is no more than this before, and twice that behind.
     pub(super) fn within(self, before: u64) -> bool {
-        self.at_most(before) == self
+        self.before <= before && self.behind <= before.saturating_mul(2)
     }
 }
 

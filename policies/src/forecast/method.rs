@@ -13,8 +13,7 @@ pub trait Forecaster: fmt::Debug + Send {
     fn arrived(&mut self, at: Time);
 
     /// The first expected arrival that is later than both the last one seen and `after`, by more than a microsecond;
-    /// nothing while too little is
-    /// known, or if the pattern does not reach that far.
+    /// nothing while too little is known, or if the pattern does not reach that far.
     ///
     /// With the last arrival as `after` it is the next one; with a time that has passed, the pattern goes on behind
     /// arrivals that did not come.
@@ -48,11 +47,6 @@ impl Method {
         }
     }
 
-    /// The method with this name, upper or lower case.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|method| method.name().eq_ignore_ascii_case(name))
-    }
-
     /// A forecaster of this kind that has seen nothing yet.
     pub fn forecaster(self) -> Box<dyn Forecaster> {
         match self {
@@ -66,19 +60,5 @@ impl Method {
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_lead_to_their_methods() {
-        for method in Method::ALL {
-            assert_eq!(Method::by_name(&method.to_string()), Some(*method));
-            assert_eq!(Method::by_name(&method.name().to_uppercase()), Some(*method));
-        }
-        assert_eq!(Method::by_name("oracle"), None);
     }
 }

@@ -1,5 +1,6 @@
 //! How long devices may be kept free in vain.
 
+use crate::times::nanos;
 use protocol::ids::DeviceId;
 use protocol::time::Time;
 use std::time::Duration;
@@ -110,11 +111,6 @@ impl Account {
     fn spent(&self) -> u64 {
         self.slices.iter().fold(0, |sum, slice| sum.saturating_add(*slice))
     }
-}
-
-/// Nanoseconds, cut to what 64 bits hold.
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Devices that are kept free for work of critical units that is on its way.
 
 use super::budget::Budgets;
-use crate::forecast::{Forecast, Method, Parameters};
+use crate::forecast::{Forecast, Method};
+use crate::times::nanos;
 use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
@@ -9,7 +10,7 @@ use protocol::time::Time;
 use std::time::Duration;
 
 /// What is set by the policy's parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Settings {
     /// Units of a higher priority are critical.
     pub above: i32,
@@ -88,7 +89,7 @@ struct Counts {
 }
 
 /// Looks after all windows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Keeper {
     settings: Settings,
     budgets: Budgets,
@@ -103,20 +104,6 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(settings: Settings) -> Self {
-        let mut keeper = Self {
-            settings,
-            budgets: Budgets::default(),
-            counts: Counts::default(),
-            open: Default::default(),
-            before: Default::default(),
-            seen: Default::default(),
-            last: Time::default(),
-        };
-        keeper.configure(settings);
-        keeper
-    }
-
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
         self.budgets.set_share(settings.waste);
@@ -231,9 +218,7 @@ impl Keeper {
         watch.answered = watch.answered.max(answered.unwrap_or_default());
         if let Some(method) = self.settings.method {
             let known = watch.forecast.take().filter(|forecast| forecast.method() == method);
-            // What it may cost is bounded here, for all units of a device together.
-            let parameters = Parameters { budget: 1.0, horizon: Budgets::HORIZON, ..Parameters::default() };
-            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method, parameters)));
+            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method)));
             forecast.set_lead(self.settings.lead);
             forecast.arrived(at);
             watch.forecast = Some(forecast);
@@ -319,9 +304,4 @@ fn same_devices(watch: &Watch, unit: &Unit, units: &Units) -> bool {
     let uses = units.uses(unit);
     uses.len() == watch.devices.len()
         && uses.iter().all(|used| watch.devices.contains(&units.devices()[used.device]))
-}
-
-/// Nanoseconds, cut to what 64 bits hold.
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

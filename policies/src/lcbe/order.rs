@@ -4,6 +4,7 @@
 
 use super::STRIDE;
 use crate::policy::{Input, Standing};
+use crate::times::earlier;
 use protocol::bounds::{Priority, Timeslice};
 use protocol::operation::Merit;
 use protocol::time::Time;
@@ -50,7 +51,7 @@ impl Turn {
 }
 
 /// Slices by class.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Slices {
     /// That of the highest class; none if all of a class run together.
     pub first: Duration,
@@ -186,7 +187,7 @@ impl Order {
                 if cell.rank.is_some_and(|rank| rank > standing.rank) {
                     blocked = true;
                     if cell.rank.is_some_and(|rank| rank.div_euclid(STRIDE) == class) {
-                        wake = [wake, cell.ends].into_iter().flatten().min();
+                        wake = earlier(wake, cell.ends);
                     }
                 }
                 if takes_turns && used.busy {

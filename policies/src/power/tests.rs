@@ -94,6 +94,16 @@ fn the_average_is_the_budget_and_no_more_is_withheld_than_that_takes() {
 }
 
 #[test]
+fn without_a_budget_it_is_hpf() {
+    let limits = |budget| {
+        let operations = engine(budget).decide(&status(Some(BEGIN), None), Time(BEGIN)).operations.to_vec();
+        operations.iter().map(|operation| operation.permit.limit).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(0.0), [false, true], "nobody could outrank the first one");
+    assert_eq!(limits(300.0), [true, true]);
+}
+
+#[test]
 fn critical_work_is_never_throttled() {
     let mut engine = engine(100.0);
     for number in 0..200 {

@@ -1,6 +1,7 @@
 //! How much of a device best effort gets.
 
 use super::window::rank;
+use crate::times::nanos;
 use protocol::ids::DeviceId;
 use protocol::time::Time;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(super) struct Controller {
 }
 
 /// What is set by the policy's parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Settings {
     /// How much is added for each request.
     pub step: f64,
@@ -127,7 +128,7 @@ impl Controller {
             return (false, Some(quiet));
         }
         // By the clock, so that it does not matter how often somebody asks.
-        let period = u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let period = nanos(settings.period);
         let (begin, phase) = (now.0 - now.0 % period, now.0 % period);
         let on = (period as f64 * self.output) as u64;
         let runs = phase < on;

@@ -1,5 +1,6 @@
 //! How long the last requests of a unit took.
 
+use crate::times::nanos;
 use std::time::Duration;
 
 /// The latencies of the last requests, and their 99th percentile.
@@ -19,7 +20,7 @@ impl Window {
     /// Enters a request, and forgets all but so many.
     pub fn note(&mut self, latency: Duration, size: usize) {
         let size = size.clamp(1, Self::LARGEST);
-        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(latency);
         if self.recent.len() > size {
             self.clear();
         }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each user takes its own part")]
 
-use policies::forecast::{Counts, Forecast, Method, Parameters};
+use policies::forecast::{Counts, Forecast, Method};
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -117,8 +117,6 @@ pub struct Outcome {
     /// Arrivals behind the first ones, and the time that they span.
     pub arrivals: usize,
     pub span: Duration,
-    /// Every span that was wasted, from the first arrival on.
-    pub wasted: Vec<(Time, Time)>,
 }
 
 impl Outcome {
@@ -141,15 +139,14 @@ impl Outcome {
 
 /// Lets a forecast follow the arrivals as a policy would: it asks when the queue has turned idle and whenever a window
 /// is over. The first `learning` arrivals are not counted.
-pub fn follow(method: Method, parameters: Parameters, sequence: &[Arrival], learning: usize) -> Outcome {
-    let mut forecast = Forecast::new(method, parameters);
+pub fn follow(method: Method, sequence: &[Arrival], learning: usize) -> Outcome {
+    let mut forecast = Forecast::new(method);
     forecast.set_lead(Duration::from_micros(300));
-    let mut wasted = Vec::new();
     let mut before = Counts::default();
     for (index, arrival) in sequence.iter().enumerate() {
         forecast.arrived(arrival.at);
         if index == learning {
-            before = forecast.learnt();
+            before = forecast.counts();
         }
         let Some(next) = sequence.get(index + 1) else { break };
         let mut now = arrival.idle;
@@ -158,23 +155,21 @@ pub fn follow(method: Method, parameters: Parameters, sequence: &[Arrival], lear
             if window.until >= next.at {
                 break;
             }
-            wasted.push((window.start, window.until));
             now = Time(window.until.0 + 1);
         }
     }
-    let after = forecast.learnt();
-    let counted = merged(&sequence[learning..], parameters.apart());
+    let after = forecast.counts();
+    let counted = merged(&sequence[learning..], Forecast::APART);
     let counts = Counts {
         announced: after.announced - before.announced,
         hit: after.hit - before.hit,
         early: after.early - before.early,
         missed: after.missed - before.missed,
-        withdrawn: after.withdrawn - before.withdrawn,
         wasted: after.wasted - before.wasted,
         waited: after.waited - before.waited,
     };
     let last = sequence[sequence.len() - 1].at;
-    Outcome { counts, arrivals: counted.len() - 1, span: last.since(sequence[learning].at), wasted }
+    Outcome { counts, arrivals: counted.len() - 1, span: last.since(sequence[learning].at) }
 }
 
 /// The arrivals that are farther than this from the one before.
@@ -189,7 +184,7 @@ pub fn merged(sequence: &[Arrival], apart: Duration) -> Vec<Time> {
 /// arrivals that are one to a forecast are one here.
 pub fn mean_error(method: Method, sequence: &[Arrival], learning: usize) -> f64 {
     let mut forecaster = method.forecaster();
-    let times = merged(sequence, Parameters::default().apart());
+    let times = merged(sequence, Forecast::APART);
     let span = times[times.len() - 1].since(times[learning]).as_nanos() as f64;
     let mean = span / (times.len() - 1 - learning) as f64;
     let mut sum = 0.0;
@@ -200,16 +195,4 @@ pub fn mean_error(method: Method, sequence: &[Arrival], learning: usize) -> f64 
         }
     }
     sum / span
-}
-
-/// The most that was wasted within any span of this length, nanoseconds.
-pub fn most_wasted(wasted: &[(Time, Time)], horizon: Duration) -> u64 {
-    // A sliding sum is largest where the span ends with an end, or begins with a beginning.
-    let within = |from: u64, until: u64| -> u64 {
-        wasted.iter().map(|(start, end)| end.0.min(until).saturating_sub(start.0.max(from))).sum()
-    };
-    let horizon = horizon.as_nanos() as u64;
-    let ends = wasted.iter().map(|(_, end)| within(end.0.saturating_sub(horizon), end.0));
-    let starts = wasted.iter().map(|(start, _)| within(start.0, start.0.saturating_add(horizon)));
-    ends.chain(starts).max().unwrap_or(0)
 }

@@ -1,19 +1,18 @@
 //! What the environment says of queues that are made without being asked for, as hints.
 
 use super::AutoXQueue;
-use crate::bounds::{Priority, Timeslice, Utilization};
-use crate::hint::{Laxity, ProcessHints, QueueHints};
+use crate::bounds::{Timeslice, Utilization};
+use crate::hint::{ProcessHints, QueueHints};
 use std::num::{NonZeroU32, NonZeroU64};
 
 impl AutoXQueue {
-    /// The hints of such a queue. With a laxity it ranks behind whoever has a priority until it turns critical, and has its
-    /// own priority from then on.
+    /// The hints of such a queue.
     pub fn queue_hints(&self) -> QueueHints {
-        let critical = Priority::try_from(i64::from(self.priority)).unwrap_or_default();
         QueueHints {
             utilization: self.share(),
             deadline_us: self.deadline_us.and_then(NonZeroU64::new),
-            laxity: self.laxity_us.map(|us| Laxity { us, lax: Priority::MIN, critical }),
+            laxity: self.laxity,
+            preemptible: self.preemptible,
             ..QueueHints::default()
         }
     }
@@ -26,6 +25,7 @@ impl AutoXQueue {
             timeslice: self.timeslice_us.and_then(slice),
             // More than there are queues is all of them.
             k_deadline: self.k_deadline.and_then(|k| NonZeroU32::new(u32::try_from(k).unwrap_or(u32::MAX))),
+            job: self.job,
             ..ProcessHints::default()
         }
     }
@@ -38,7 +38,9 @@ impl AutoXQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::Priority;
     use crate::config::Config;
+    use crate::hint::Laxity;
 
     #[test]
     fn what_is_not_said_is_no_hint() {
@@ -56,6 +58,8 @@ mod tests {
             ("XSCHED_AUTO_XQUEUE_DEADLINE", "900"),
             ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
             ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
+            ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+            ("XSCHED_AUTO_XQUEUE_JOB", "3"),
         ];
         let get = |name: &str| {
             said.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).into())
@@ -69,7 +73,7 @@ mod tests {
                 deadline_us: NonZeroU64::new(900),
                 laxity: Some(Laxity { us: 0, lax: Priority::MIN, critical: seven }),
                 arrival: None,
-                preemptible: true,
+                preemptible: false,
             }
         );
         assert_eq!(
@@ -78,6 +82,7 @@ mod tests {
                 utilization: share,
                 timeslice: Some(Timeslice::try_from(700).unwrap()),
                 k_deadline: NonZeroU32::new(u32::MAX),
+                job: NonZeroU64::new(3),
                 ..ProcessHints::default()
             }
         );

@@ -37,6 +37,8 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
         ("XSCHED_AUTO_XQUEUE_DEADLINE", "1"),
         ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
+        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+        ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
         ("XSCHED_STARVATION_MS", "500"),
         ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "ON"),
         ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "ON"),
@@ -95,6 +97,9 @@ fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
         ("XSCHED_AUTO_XQUEUE_DEADLINE", "-1", ">= 1"),
         ("XSCHED_AUTO_XQUEUE_KDEADLINE", "0", ">= 1"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "5000,-10,256", "or with two priorities"),
+        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "no", "ON, OFF, 1, 0"),
+        ("XSCHED_AUTO_XQUEUE_JOB", "train", ">= 0"),
         ("XSCHED_STARVATION_MS", "-1", ">= 0"),
         ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "yes", "ON, OFF, 1, 0"),
         ("XSCHED_LOG_LEVEL", "verbose", "error, warn, info, debug, trace"),
@@ -117,6 +122,16 @@ fn a_switch_can_be_asked_without_a_configuration() {
     {
         assert_eq!(is_on(OsStr::new(value)), on, "{value}");
     }
+}
+
+#[test]
+fn a_laxity_without_priorities_has_those_of_the_queue() {
+    let read = |value| {
+        let pairs = [("XSCHED_AUTO_XQUEUE_LAXITY", value), ("XSCHED_AUTO_XQUEUE_PRIORITY", "7")];
+        read(&pairs, &[]).0.auto.laxity.map(|laxity| laxity.to_string())
+    };
+    assert_eq!(read("5000").as_deref(), Some("5000,-255,7"));
+    assert_eq!(read("5000,-10,10").as_deref(), Some("5000,-10,10"));
 }
 
 #[test]

@@ -4,9 +4,11 @@ use super::parse::{count, kfd_mechanism, log_level, number, path, scheduler, swi
 use super::{AutoXQueue, Config};
 use crate::bounds::{Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
+use crate::hint::Laxity;
 use crate::policy::PolicyKind;
 use std::ffi::OsStr;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 
 /// What a value should have been.
@@ -147,11 +149,25 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_LAXITY",
-        values: "a whole number >= 0",
+        values: "a whole number >= 0, or with two priorities as 5000,-10,10",
         default: "not set",
-        meaning: "Microseconds from ready until a queue turns critical, for LAX: until then it has priority -255, from \
-                  then on its own.",
-        read: |config, value, _| set(count(value, 0), |us| config.auto.laxity_us = Some(us)),
+        meaning: "Microseconds from ready until a queue turns critical, for LAX, and its priorities until then and from \
+                  then on: -255 and its own if they are not named.",
+        read: laxity,
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_PREEMPTIBLE",
+        values: SWITCH,
+        default: "ON",
+        meaning: "Whether these queues may be suspended while they have work, for LCBE.",
+        read: |config, value, _| set(switch(value), |on| config.auto.preemptible = on),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_JOB",
+        values: "a whole number >= 0",
+        default: "0, none",
+        meaning: "Which job the process belongs to, for GANG: the processes of one job have one number.",
+        read: |config, value, _| set(count(value, 0), |job| config.auto.job = NonZeroU64::new(job)),
     },
     Variable {
         name: "XSCHED_STARVATION_MS",
@@ -251,6 +267,14 @@ fn policy(config: &mut Config, value: &OsStr, built: &[PolicyKind]) -> Result<()
             Err(Expected::Exactly(format!("a policy of this build: {}", names.join(", "))))
         }
     }
+}
+
+/// Read after the priority, which the queue has once it is critical. Until then it ranks behind whoever has one.
+fn laxity(config: &mut Config, value: &OsStr, _: &[PolicyKind]) -> Result<(), Expected> {
+    let critical = Priority::try_from(i64::from(config.auto.priority)).unwrap_or_default();
+    let alone = count(value, 0).map(|us| Laxity { us, lax: Priority::MIN, critical });
+    let whole = || value.to_str()?.parse().ok();
+    set(alone.or_else(whole), |laxity| config.auto.laxity = Some(laxity))
 }
 
 fn batch_size(config: &mut Config, value: &OsStr, _: &[PolicyKind]) -> Result<(), Expected> {

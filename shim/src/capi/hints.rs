@@ -25,14 +25,14 @@ fn micros(us: i64) -> Result<Option<u64>, XResult> {
 fn of_queue(xq: u64, change: impl FnOnce(&mut QueueHints)) -> Outcome {
     let (process, stream, _) = queue(xq)?;
     stream.hint(change);
-    process.scheduler.changed(process);
+    process.scheduler.changed();
     Ok(())
 }
 
 /// Changes what is said of the process.
 fn of_process(change: impl FnOnce(&mut ProcessHints)) -> Outcome {
     let process = process()?;
-    process.scheduler.hint(process, change);
+    process.scheduler.hint(change);
     Ok(())
 }
 
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn priority(xq: u64, priority: i32) -> c_int {
         let priority: Priority = checked(priority)?;
         let (process, _, queue) = queue(xq)?;
         queue.set_priority(priority.get());
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         Ok(())
     })
 }

@@ -26,7 +26,7 @@ use protocol::time::Time;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use xqueue::{Observer, Permission};
+use xqueue::{Observer, Permission, Window};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -207,13 +207,13 @@ impl Scheduler {
     }
 
     /// Changes what is said of this process.
-    pub(crate) fn hint(&self, process: &'static Process, change: impl FnOnce(&mut ProcessHints)) {
+    pub(crate) fn hint(&self, change: impl FnOnce(&mut ProcessHints)) {
         change(&mut self.board.hints.lock());
-        self.changed(process);
+        self.changed();
     }
 
     /// A queue came, went, or got another priority, level or hint, or the process got one.
-    pub(crate) fn changed(&self, _: &'static Process) {
+    pub(crate) fn changed(&self) {
         if self.board.told.load(Ordering::Acquire) != NOBODY {
             self.board.wake();
         }
@@ -228,7 +228,7 @@ fn release(process: &Process, server: bool) {
     }
     for stream in process.queued.lock().iter().filter(|stream| stream.handle() != 0) {
         if let Some(queue) = stream.queue() {
-            queue.set_policy_limit(true);
+            queue.set_policy_limit(Some(Window::DEFAULT));
             queue.set_policy_run(true);
         }
     }

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, XQueue};
+use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
 
 /// A stream. Never freed, because launching threads read it without a lock, but used again for another stream of its
 /// kind once it is gone: whoever still has it then, in a program that destroys what it uses, finds a stream.
@@ -88,13 +88,11 @@ impl Stream {
     fn has_queue(&'static self, process: &'static Process) {
         process.made.fetch_add(1, Ordering::AcqRel);
         process.queued.lock().push(self);
-        let auto = PreemptLevel::from_number(process.base.config.auto.level.into()).unwrap_or_default();
-        self.set_level(auto);
-        if process.base.config.auto.enabled {
-            self.set_hints(process.base.config.auto.queue_hints());
+        let auto = &process.base.config.auto;
+        self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
+        self.hint(|hints| *hints = if auto.enabled { auto.queue_hints() } else { QueueHints::default() });
+        if auto.enabled {
             self.give_handle(process);
-        } else {
-            self.set_hints(QueueHints::default());
         }
     }
 
@@ -126,10 +124,6 @@ impl Stream {
     /// Changes what is said of its queue.
     pub(crate) fn hint(&self, change: impl FnOnce(&mut QueueHints)) {
         change(&mut self.hints.lock());
-    }
-
-    fn set_hints(&self, hints: QueueHints) {
-        *self.hints.lock() = hints;
     }
 
     /// What a server is told of its queue.
@@ -165,9 +159,9 @@ impl Stream {
         let queue = self.queue_in(process)?;
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
-        queue.set_policy_limit(true);
+        queue.set_policy_limit(Some(Window::DEFAULT));
         queue.set_covered(true);
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         Some(handle)
     }
 
@@ -176,28 +170,28 @@ impl Stream {
         if self.handle.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
-        self.set_hints(QueueHints::default());
+        self.hint(|hints| *hints = QueueHints::default());
         let Some(queue) = self.queue() else { return };
         while queue.suspend_count() != 0 {
             queue.resume(xqueue::ResumeFlags::NONE);
         }
         queue.set_policy_run(true);
         queue.set_covered(false);
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         process.drain(xqueue::Scope::Queue(queue));
-        queue.set_policy_limit(false);
+        queue.set_policy_limit(None);
     }
 
     /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller
     /// has destroyed the stream and lets go of what this returns.
     pub(crate) fn end(&'static self, process: &'static Process) -> Option<Pause<'static>> {
         self.handle.store(0, Ordering::Release);
-        self.set_hints(QueueHints::default());
+        self.hint(|hints| *hints = QueueHints::default());
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
         let queue = self.queue()?;
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
-        process.scheduler.changed(process);
+        process.scheduler.changed();
         // What is waited for must not be off the hardware.
         let pause = process.scheduler.pause_holds(process);
         self.wait_for_handlers(process, queue);

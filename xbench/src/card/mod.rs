@@ -17,12 +17,12 @@ use protocol::report::Spread;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use crate::child::{end_with_us, forget_environment, this_program};
 use crate::stats::Samples;
 
 /// How long one worker may take, if there is so much time.
@@ -104,10 +104,7 @@ fn say(answer: &impl Serialize) -> Result<()> {
 fn shim(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => {
-            let this = std::env::current_exe().context("cannot find this program's own file")?;
-            this.with_file_name("libshimhip.so")
-        }
+        None => this_program()?.with_file_name("libshimhip.so"),
     };
     path.canonicalize().with_context(|| format!("the library is not there: {}", path.display()))
 }
@@ -187,32 +184,20 @@ impl Parent {
     }
 
     fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Child> {
-        let this = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(this);
+        let mut command = Command::new(this_program()?);
         let part = self.part.to_possible_value().context("every part has a name")?;
         command.arg("card").arg(part.get_name()).args(["--worker", work]);
         if self.short {
             command.arg("--short");
         }
-        for (name, _) in std::env::vars_os() {
-            if name == "LD_PRELOAD" || name.as_encoded_bytes().starts_with(b"XSCHED_") {
-                command.env_remove(name);
-            }
-        }
+        forget_environment(&mut command);
         if let Some(Preload { library, environment }) = preload {
             // At this level the library ends with its counts.
             command.env("LD_PRELOAD", library).env("XSCHED_LOG_LEVEL", "debug");
             command.envs(environment.iter().copied());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: the closure makes one system call and allocates nothing. A worker that outlived this process would keep
-        // the device busy.
-        unsafe {
-            command.pre_exec(|| {
-                let signal = Some(rustix::process::Signal::KILL);
-                rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
-            })
-        };
+        end_with_us(&mut command);
         command.spawn().context("cannot start a worker")
     }
 }

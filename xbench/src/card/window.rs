@@ -8,7 +8,8 @@
 use super::{Parent, Preload, hip, in_front, library, microseconds, spread};
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::replay::{SplitMix64, now_ns, wait_until};
+use crate::random::{Purpose, Random};
+use crate::replay::{now_ns, wait_until};
 use anyhow::{Context, Result, bail, ensure};
 use protocol::report::{Window, WindowRow};
 use serde::{Deserialize, Serialize};
@@ -89,7 +90,7 @@ pub(super) fn work(short: bool) -> Result<Measured> {
         word: hip.host_malloc(size_of::<u64>())?,
         launched: 0,
         kernel_us: 0,
-        random: SplitMix64(1),
+        random: Random::new(1, 0, Purpose::Arrivals),
         hip,
     };
     let library = library::Library::find();
@@ -134,7 +135,7 @@ struct Bench {
     word: HostBuffer,
     launched: u64,
     kernel_us: u64,
-    random: SplitMix64,
+    random: Random,
     hip: Hip,
 }
 

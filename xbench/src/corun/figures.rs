@@ -1,5 +1,6 @@
 //! From the runs of all modes and blocks to the figures: pure arithmetic, and the table.
 
+use super::Role;
 use super::levels::{self, Held, Level};
 use crate::compare::spread;
 use crate::replay::Record;
@@ -35,6 +36,15 @@ impl Mode {
             Self::LowAlone => "batch model alone".to_owned(),
             Self::Native => "both, without giveway".to_owned(),
             Self::Shim(level) => format!("with giveway at level {level}"),
+        }
+    }
+
+    /// Who runs.
+    pub(super) fn roles(self) -> &'static [Role] {
+        match self {
+            Self::HighAlone => &[Role::High],
+            Self::LowAlone => &[Role::Low],
+            Self::Native | Self::Shim(_) => &[Role::High, Role::Low],
         }
     }
 
@@ -143,8 +153,6 @@ pub struct Figures {
     pub arrivals_per_s: f64,
     /// Share of time that the urgent model needs the device: realised rate times summed scaled durations.
     pub high_busy_share: f64,
-    /// Whether every digest was the one that the host computed; a co-run with a wrong one fails before this.
-    pub digest_ok: bool,
     /// Largest p99 of the device's lateness in any block, microseconds.
     pub device_late_p99_us: f64,
     /// Whether the device kept up with its own time in all blocks; figures of one that did not say little.
@@ -164,7 +172,7 @@ fn outcomes(blocks: &Blocks, mode: Mode) -> &[Outcome] {
 
 impl Figures {
     /// `device_us` is what the device works for one request of the urgent model, scaled.
-    pub(super) fn new(setting: Setting, blocks: &Blocks, device_us: f64, digest_ok: bool) -> Result<Self> {
+    pub(super) fn new(setting: Setting, blocks: &Blocks, device_us: f64) -> Result<Self> {
         let [alone, native, low_alone] =
             [Mode::HighAlone, Mode::Native, Mode::LowAlone].map(|mode| outcomes(blocks, mode));
         let arrivals = |outcome: &Outcome| {
@@ -190,7 +198,6 @@ impl Figures {
             low_alone_per_s,
             arrivals_per_s,
             high_busy_share,
-            digest_ok,
             device_late_p99_us: all().map(|outcome| outcome.late_us).fold(0.0, f64::max),
             device_valid: all().all(|outcome| !outcome.late),
             checks: levels::checks(&setting.high, &levels),
@@ -347,7 +354,7 @@ pub(super) mod tests {
             (Mode::Shim(3), vec![Outcome { held: Some(held(3, 6)), ..level_3 }; 3]),
             (Mode::LowAlone, vec![low; 3]),
         ];
-        Figures::new(setting(), &blocks, 20_000.0, true).unwrap()
+        Figures::new(setting(), &blocks, 20_000.0).unwrap()
     }
 
     #[test]
@@ -394,7 +401,7 @@ pub(super) mod tests {
     fn json_has_the_names_that_others_read() {
         let json = serde_json::to_value(figures()).unwrap();
         let keys = ["high", "low", "scale", "cu_model", "threshold", "batch", "alone", "native", "shim"];
-        let more = ["low_alone_per_s", "high_busy_share", "digest_ok", "save_us", "levels", "figures"];
+        let more = ["low_alone_per_s", "high_busy_share", "save_us", "levels", "figures"];
         for key in keys.iter().chain(&more) {
             assert!(json.get(key).is_some(), "{key}");
         }
@@ -422,6 +429,6 @@ pub(super) mod tests {
     fn a_mode_without_requests_is_an_error() {
         let modes = Mode::of_block(&[1]).into_iter();
         let blocks = modes.map(|mode| (mode, vec![Outcome::default()])).collect();
-        assert!(Figures::new(setting(), &blocks, 1.0, true).is_err());
+        assert!(Figures::new(setting(), &blocks, 1.0).is_err());
     }
 }

@@ -5,7 +5,7 @@ use super::figures::ModeFigures;
 use crate::report::{Figure, Limit, Report};
 use crate::stats::Samples;
 use protocol::control::Preemption;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt::Write as _;
 
 /// Most that the urgent model's p99 may be at level 3, over its p99 alone, by the first word of the model's name. Others are
@@ -15,7 +15,7 @@ const P99_LIMITS: [(&str, f64); 2] = [("bert", 1.10), ("resnet18", 1.25)];
 const FREE_LIMIT: f64 = 0.85;
 
 /// What became of the batch model's suspensions while requests arrived, in one block.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Held {
     /// The level in force; the lower one if it changed.
     pub(super) in_force: i32,

@@ -149,7 +149,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Starts a worker, with the library in front of it if one is given.
     pub(super) fn start(runtime: &Runtime, shim: Option<Shim<'_>>) -> Result<Self> {
-        let this = std::env::current_exe().context("cannot find this program's own file")?;
+        let this = crate::child::this_program()?;
         let mut command = Command::new(this);
         command.args(["launch-path", "--worker"]).arg(runtime.argument());
         for (name, _) in std::env::vars_os() {

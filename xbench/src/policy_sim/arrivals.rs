@@ -1,7 +1,7 @@
 //! When requests come.
 
-use super::random::Random;
 use super::span::{MOST_US, Span, nanos};
+use crate::random::Random;
 use serde::Deserialize;
 
 /// How the requests of a client arrive. In a file a table with `kind` and the fields of that row, for example
@@ -184,8 +184,8 @@ impl Source<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::Purpose;
     use super::*;
+    use crate::random::Purpose;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -14,7 +14,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("two-models", include_str!("../../workloads/two-models.toml")),
     ("bursts", include_str!("../../workloads/bursts.toml")),
     ("three-priorities", include_str!("../../workloads/three-priorities.toml")),
-    ("shares-75-25", include_str!("../../workloads/shares-75-25.toml")),
+    ("shares", include_str!("../../workloads/shares.toml")),
     ("jobs", include_str!("../../workloads/jobs.toml")),
     ("many", include_str!("../../workloads/many.toml")),
 ];

@@ -49,7 +49,7 @@ impl Case {
             return Self::new(name.to_owned(), workload, Path::new(""));
         }
         let path = Path::new(name);
-        if !path.exists() && path.components().count() == 1 && path.extension().is_none() {
+        if !path.exists() && path.components().count() <= 1 && path.extension().is_none() {
             let names: Vec<_> = builtin::WORKLOADS.iter().map(|(name, _)| *name).collect();
             let names = names.join(", ");
             return Err(WrongInput(format!("no workload {name:?}, nor such a file (built in are {names})")));

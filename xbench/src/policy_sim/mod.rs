@@ -5,9 +5,10 @@
 //! It reads no clock and calls no mathematics of the machine, so that the same seed gives the same bytes everywhere.
 //!
 //! # Rooms
-//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `random`, `span`,
-//! `arrivals`, `request` what is drawn · `hints` what clients tell policies · `events` what happens when · `device` kernels on a device · `scheduler` the way to
-//! the policies · `simulation` all of it together · `figures`, `plot` what it comes to.
+//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `span`, `arrivals`,
+//! `request` what is drawn ([`crate::random`]) · `hints` what clients tell policies · `events` what happens when · `device`
+//! kernels on a device · `scheduler` the way to the policies · `simulation` all of it together · `figures`, `plot` what it
+//! comes to.
 
 mod arrivals;
 mod builtin;
@@ -17,7 +18,6 @@ mod events;
 mod figures;
 mod hints;
 mod plot;
-mod random;
 mod request;
 mod scheduler;
 mod simulation;
@@ -35,15 +35,16 @@ pub use case::{Case, Instance};
 pub use device::DeviceTimes;
 pub use figures::{ClientFigures, DeviceFigures, Figures, Latency, PolicyFigures};
 pub use hints::{Announce, Hints, Laxity, Process};
-pub use random::{Purpose, Random};
 pub use scheduler::{Policy, Scope};
 pub use simulation::{ClientRun, Run, Setting};
 pub use span::Span;
 pub use workload::{Client, Dispatch, MOST_SECONDS, Model, QueueOn, RequestKind, Workload};
 
 use crate::WrongInput;
+use crate::files::{ensure_writable, write};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,19 +63,19 @@ pub struct PolicySimArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// After how many milliseconds whoever has waited runs for a moment, under policies that go by priority; 0 is never
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     starvation_ms: u64,
     /// Which random numbers
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// How long to simulate; without it, as long as the workload says
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
     /// Who is decided about: each process with all its queues, or the queues of one process
     #[arg(long, value_name = "WHO", default_value = "global")]
     scheduler: Who,
     /// The preemption level
-    #[arg(long, value_name = "1|3", value_parser = value_parser!(u8))]
+    #[arg(long, value_name = "1|3", value_parser = value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: Option<u8>,
     /// For how long a queue that turned idle counts as ready still, microseconds
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
@@ -95,10 +96,10 @@ pub struct PolicySimArgs {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// List the built-in workloads
-    #[arg(long)]
+    #[arg(long, conflicts_with = "workload")]
     list: bool,
     /// Print the file of a built-in workload
-    #[arg(long, value_name = "WORKLOAD", conflicts_with = "list")]
+    #[arg(long, value_name = "WORKLOAD", conflicts_with_all = ["list", "workload"])]
     show: Option<String>,
 }
 
@@ -128,6 +129,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
         Who::Global => Scope::Global,
         Who::Local => Scope::Local,
     };
+    args.plot.as_deref().map_or(Ok(()), ensure_writable)?;
     let start = Instant::now();
     let alone = alone(&case, args.seed);
     eprintln!("xbench: each client alone: {:.2} s", start.elapsed().as_secs_f64());
@@ -162,7 +164,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
             let why = "a plot needs a critical client and another one that get something done";
             WrongInput(format!("{}: {why}", figures.workload))
         })?;
-        std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &picture)?;
     }
     match args.json {
         true => print(&(serde_json::to_string_pretty(&figures)? + "\n")),
@@ -229,14 +231,19 @@ impl PolicySimArgs {
         for setting in &self.set {
             let (name, value) =
                 scheduler::assignment(setting).map_err(|why| WrongInput(format!("--set: {why}")))?;
-            let tries: Vec<_> =
-                policies.iter_mut().map(|policy| (policy.has(name), policy.set(name, value))).collect();
-            // A name that nobody has is wrong, a value that one of those refuses who have it as well.
-            let nobody = tries.iter().all(|(has, _)| !has);
-            if let Some((_, Err(why))) =
-                tries.into_iter().find(|(has, tried)| (*has || nobody) && tried.is_err())
-            {
-                return Err(WrongInput(format!("--set: {why}")));
+            if !policies.iter().any(|policy| policy.has(name)) {
+                let known: BTreeSet<_> =
+                    policies.iter().flat_map(Policy::parameters).map(|(name, _)| name).collect();
+                let known = match known.is_empty() {
+                    true => "none at all".to_owned(),
+                    false => Vec::from_iter(known).join(", "),
+                };
+                return Err(WrongInput(format!(
+                    "--set: no policy here has a parameter {name:?} (there is {known})"
+                )));
+            }
+            for policy in policies.iter_mut().filter(|policy| policy.has(name)) {
+                policy.set(name, value).map_err(|why| WrongInput(format!("--set: {why}")))?;
             }
         }
         let starvation = (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms));

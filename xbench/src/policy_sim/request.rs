@@ -1,11 +1,11 @@
 //! What a request consists of: its kernels, and what the host does around them.
 
 use super::hints::Announce;
-use super::random::Random;
 use super::span::{Span, nanos};
 use super::workload::{Client, RequestKind};
 use crate::WrongInput;
 use crate::hip::Dims;
+use crate::random::Random;
 use crate::trace::{Command, GAP_FACTOR, Trace, Work};
 use std::path::Path;
 use std::rc::Rc;
@@ -183,9 +183,9 @@ fn trace(name: &str, folder: &Path) -> Result<Trace, WrongInput> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::Purpose;
     use super::super::workload::Workload;
     use super::*;
+    use crate::random::Purpose;
 
     fn recipe(requests: &str) -> Result<Recipe, WrongInput> {
         let text = format!(

@@ -1,6 +1,6 @@
 //! Lengths of time and the distributions that they come from, as a workload's file names them.
 
-use super::random::Random;
+use crate::random::Random;
 use serde::Deserialize;
 
 /// The longest time that a file can name, microseconds: a day.
@@ -148,8 +148,8 @@ pub(super) fn nanos(us: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::Purpose;
     use super::*;
+    use crate::random::Purpose;
 
     const MEAN: f64 = 800.0;
 

@@ -3,11 +3,11 @@
 //! Costs and delays are 0, so that what is left is the order in which requests are served.
 
 use super::case::Case;
-use super::random::Purpose;
 use super::scheduler::{Policy, Scope};
 use super::simulation::{Run, Setting};
 use super::span::Span;
 use super::workload::{QueueOn, Workload};
+use crate::random::Purpose;
 use std::path::Path;
 
 /// A class of requests: Poisson arrivals, one kernel each.

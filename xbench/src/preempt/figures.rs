@@ -192,7 +192,7 @@ fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
     let count = |of: fn(&Sample) -> bool| {
         runs.iter().flat_map(|run| &run.record.samples).filter(|sample| of(sample)).count()
     };
-    let devices = || runs.iter().filter_map(|run| run.device);
+    let devices = || runs.iter().filter_map(|run| run.device.as_ref());
     let least = runs.iter().map(|run| &run.record).min_by_key(|record| record.in_force)?;
     Some(Row {
         level: setting.level,
@@ -315,7 +315,7 @@ fn length(report: &mut Report, rows: Vec<&Row>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{DeviceStats, Late, Record};
+    use super::super::Record;
     use super::*;
 
     fn sample(started: f64, software: Option<f64>) -> Sample {
@@ -330,8 +330,7 @@ pub(super) mod tests {
 
     fn outcome(in_force: i32, how: &str, samples: &[Sample]) -> Outcome {
         let record = Record { in_force, how: how.to_owned(), samples: samples.to_vec() };
-        let device = DeviceStats { valid: true, late_us: Late { p99: 30.0 } };
-        Outcome { record, device: Some(device) }
+        Outcome { record, device: Some(crate::simulated::tests::stats(true, 30.0)) }
     }
 
     /// Levels 1 and 3, kernels of 100 µs and of 10 ms, save costs of 50 µs and 5 ms.

@@ -25,17 +25,19 @@ mod urgent;
 pub use figures::{Figures, Quantiles, Row};
 pub use session::{PartArgs, run as run_part};
 
+use crate::child;
 use crate::compare::interleave;
+use crate::files::{read_json, write, write_json};
 use crate::rtc::Scratch;
-use anyhow::{Context, Result, bail, ensure};
+use crate::simulated::{CuModel, DeviceStats, gpu_sim};
+use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use session::{Files, Part};
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 /// The level of a setting without a low program.
 const ALONE: u8 = 0;
@@ -128,32 +130,14 @@ pub(crate) struct Outcome {
     device: Option<DeviceStats>,
 }
 
-/// The part of gpu-sim's statistics that is needed here.
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub(crate) struct DeviceStats {
-    /// Whether the device kept up with its virtual time.
-    valid: bool,
-    late_us: Late,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Late {
-    /// 99th percentile, microseconds.
-    p99: f64,
-}
-
 /// Runs the command. The exit code is 1 if a level that is asked for was not in force; figures do not decide it.
 ///
 /// # Errors
 /// Something could not be measured.
 pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
-    let this = std::env::current_exe().context("cannot find this program's own file")?;
-    for name in ["xserver", "xcli", "libshimhip.so", "gpu-sim"] {
-        ensure!(
-            this.with_file_name(name).is_file() || (args.real && name == "gpu-sim"),
-            "xbench preempt needs {name} beside this program; build all of them: cargo build --release --workspace"
-        );
-    }
+    let this = child::this_program()?;
+    let gpu_sim = Some(&"gpu-sim").filter(|_| !args.real);
+    child::ensure_beside(&this, ["xserver", "xcli", "libshimhip.so"].iter().chain(gpu_sim))?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let settings = args.settings();
     let mut done = 0;
@@ -171,12 +155,11 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
     rows.sort_by_key(|(setting, _)| *setting);
     let figures = Figures::new(!args.real, args.samples, args.runs, &rows)?;
 
-    let text = serde_json::to_string_pretty(&figures)? + "\n";
-    write(&args.out.join("preempt.json"), &text)?;
+    write_json(&args.out.join("preempt.json"), &figures)?;
     write(&args.out.join("preempt.svg"), &plot::svg(&figures))?;
     write(&args.out.join("preempt.jsonl"), &raw(&rows)?)?;
     match args.json {
-        true => print!("{text}"),
+        true => println!("{}", serde_json::to_string_pretty(&figures)?),
         false => print!("{}", figures.table()),
     }
     let missing = figures.not_in_force();
@@ -185,10 +168,6 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
         eprintln!("xbench: level {level} is not in force, level {in_force} is: {why}");
     }
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Every arrival, a line each.
@@ -215,7 +194,8 @@ fn summary(outcome: &Outcome) -> String {
     let started = Quantiles::of(samples.iter().map(|sample| sample.to_started_us).collect());
     let held = samples.iter().filter(|sample| sample.held).count();
     let started = started.map(|q| format!("started p50 {:.0} µs, p99 {:.0} µs, ", q.p50, q.p99));
-    let late = outcome.device.map(|device| format!(", device late p99 {:.0} µs", device.late_us.p99));
+    let late =
+        outcome.device.as_ref().map(|device| format!(", device late p99 {:.0} µs", device.late_us.p99));
     format!("{}held {held} of {}{}", started.unwrap_or_default(), samples.len(), late.unwrap_or_default())
 }
 
@@ -250,7 +230,9 @@ impl PreemptArgs {
         let mut repeats = 0..REPEATS;
         loop {
             let outcome = self.measure_once(this, setting, run)?;
-            let Some(device) = outcome.device.filter(|device| !device.valid) else { return Ok(outcome) };
+            let Some(device) = outcome.device.as_ref().filter(|device| !device.valid) else {
+                return Ok(outcome);
+            };
             let again = repeats.next().is_some();
             eprintln!(
                 "xbench: {setting}: the simulated GPU was late (p99 {:.0} µs){}",
@@ -267,20 +249,14 @@ impl PreemptArgs {
         let scratch = Scratch::new().context("no scratch directory")?;
         let files = Files(&scratch.path);
         self.session(this, setting, run, &files)?;
-        let record = serde_json::from_str(&read(&files.record())?).context("the record makes no sense")?;
+        let record = read_json(&files.record())?;
         for (name, part) in [("low", Part::Low), ("urgent", Part::Urgent)] {
             let log = std::fs::read_to_string(files.log(part)).unwrap_or_default();
             for line in log.lines() {
                 eprintln!("xbench: {setting}: the library in the {name} program says: {line}");
             }
         }
-        let device = match self.real {
-            true => None,
-            false => {
-                let stats = serde_json::from_str(&read(&files.stats())?);
-                Some(stats.context("gpu-sim's statistics make no sense")?)
-            }
-        };
+        let device = if self.real { None } else { Some(read_json(&files.stats())?) };
         Ok(Outcome { record, device })
     }
 
@@ -297,33 +273,11 @@ impl PreemptArgs {
         };
         let mut command = match setting.save_us {
             None => Command::new(this),
-            Some(save_us) => {
-                let mut command = Command::new(this.with_file_name("gpu-sim"));
-                let save_us = save_us.to_string();
-                command.args(["run", "--save-us", &save_us, "--restore-us", &save_us, "--stats"]);
-                command.arg(files.stats()).arg("--").arg(this);
-                command
-            }
+            Some(save_us) => gpu_sim(this, CuModel::Shared, save_us, &files.stats()),
         };
-        // What the processes are preloaded with and told is the setting's choice, not that of the shell around us.
-        for (name, _) in std::env::vars_os() {
-            if name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") {
-                command.env_remove(name);
-            }
-        }
-        command.args(part.words(Part::Session)).stdin(Stdio::null());
-        let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let reason = text.trim().lines().last().unwrap_or("no reason given");
-            bail!("{}", reason.strip_prefix("xbench: ").unwrap_or(reason));
-        }
-        Ok(())
+        command.args(part.words(Part::Session));
+        child::run(command)
     }
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

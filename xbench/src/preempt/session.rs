@@ -3,8 +3,8 @@
 
 use super::board::Board;
 use super::{ALONE, low, urgent};
-use crate::child::{PATIENCE, Program};
-use anyhow::{Context, Result};
+use crate::child::{PATIENCE, Program, this_program};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ pub fn run(args: &PartArgs) -> Result<()> {
 
 fn session(args: &PartArgs) -> Result<()> {
     let files = Files(&args.dir);
-    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    let this = this_program()?;
     let board = Board::open(&files.board())?;
     let server = Program::server(
         &this.with_file_name("xserver"),

@@ -8,10 +8,12 @@ use super::board::Board;
 use super::session::{Files, PartArgs};
 use super::{ALONE, Record, Sample};
 use crate::ask::Server;
+use crate::files::write_json;
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::replay::{SplitMix64, now_ns, wait_until};
-use anyhow::{Context, Result, bail, ensure};
+use crate::random::{Purpose, Random};
+use crate::replay::{now_ns, wait_until};
+use anyhow::{Result, bail, ensure};
 use protocol::control::Preemption;
 
 /// Arrivals before the measured ones: code is mapped, and the library knows how long kernels take and what a hold costs here.
@@ -38,7 +40,7 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         filling,
         board: (args.level != ALONE).then_some(board),
         kernel_ns,
-        random: SplitMix64(args.seed),
+        random: Random::new(args.seed, 0, Purpose::Arrivals),
         arrivals: 0,
     };
     let mut server = Server::connect(&files.socket())?;
@@ -59,9 +61,7 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         before = after;
     }
     let record = Record { in_force: before.in_force.number(), how: before.how, samples };
-    let path = files.record();
-    std::fs::write(&path, serde_json::to_string(&record)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    write_json(&files.record(), &record)?;
     println!("done");
     Ok(())
 }
@@ -76,7 +76,7 @@ struct Urgent {
     /// What the low program has completed; nothing if there is no such program.
     board: Option<Board>,
     kernel_ns: u64,
-    random: SplitMix64,
+    random: Random,
     arrivals: u64,
 }
 

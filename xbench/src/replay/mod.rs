@@ -3,8 +3,8 @@
 //! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
 //! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
 //! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
-//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread, and a latency counts from the arrival;
-//! without it one inference follows the other.
+//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread,
+//! and a latency counts from the arrival; without it one inference follows the other.
 
 mod clock;
 pub mod digest;
@@ -13,8 +13,8 @@ mod player;
 pub mod schedule;
 
 pub(crate) use clock::{now_ns, wait_until};
-pub(crate) use schedule::SplitMix64;
 
+use crate::files::write;
 use crate::hip::Hip;
 use crate::stats::Samples;
 use crate::trace::Trace;
@@ -147,6 +147,11 @@ impl Record {
         self.requests.len() as f64 / (last.ended_us / 1e6).max(least)
     }
 
+    /// All inferences, those before the measured time included.
+    pub fn inferences(&self) -> u64 {
+        self.warm_up + self.requests.len() as u64
+    }
+
     /// Latencies in milliseconds, in the order of arrival.
     pub fn latencies_ms(&self) -> Vec<f64> {
         self.requests.iter().map(Request::latency_ms).collect()
@@ -197,7 +202,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     };
     if let Some(path) = &args.record {
         let text = serde_json::to_string(&record)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &text)?;
     }
     if args.gate {
         say("done")?;
@@ -255,7 +260,7 @@ fn table(record: &Record, open: bool) -> Result<String> {
         latencies.p99,
         latencies.max,
         record.digest,
-        record.warm_up + record.requests.len() as u64,
+        record.inferences(),
     ))
 }
 

@@ -1,6 +1,6 @@
-//! When requests arrive: by a generator of our own, so that a seed means the same arrivals in every mode, on every
-//! machine and in every release.
+//! When requests arrive. A seed means the same arrivals in every mode and on every machine.
 
+use crate::random::{Purpose, Random};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -17,65 +17,33 @@ pub enum Pattern {
 }
 
 /// Requests of a burst.
-const BURST: usize = 8;
+pub(crate) const BURST: usize = 8;
 
-/// Arrivals in `0..seconds`, as nanoseconds in ascending order: `rate * seconds` of them (rounded, at least one).
+/// Arrivals within `seconds`, as nanoseconds in ascending order: `rate * seconds` of them (rounded, at least one).
 pub fn moments(pattern: Pattern, rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
     let count = (rate * seconds).round().max(1.0) as usize;
+    let mut random = Random::new(seed, 0, Purpose::Arrivals);
+    let at = |share: f64| (share * seconds * 1e9) as u64;
+    if pattern == Pattern::Poisson {
+        // Given the number of arrivals of a Poisson process in an interval, they are independent and uniform there; drawing
+        // them so fixes the number, and every block has the same.
+        let mut moments: Vec<u64> = (0..count).map(|_| at(random.unit())).collect();
+        moments.sort_unstable();
+        return moments;
+    }
     // So that two programs with one rate do not arrive together.
-    let phase = SplitMix64(seed).unit();
-    let even = |number: usize, of: usize| ((number as f64 + phase) / of as f64 * seconds * 1e9) as u64;
-    match pattern {
-        Pattern::Poisson => arrivals(rate, seconds, seed),
-        Pattern::Periodic => (0..count).map(|number| even(number, count)).collect(),
-        Pattern::Bursts => {
-            let bursts = count.div_ceil(BURST);
-            (0..count).map(|number| even(number / BURST, bursts)).collect()
-        }
-    }
-}
-
-/// A Poisson process: arrivals in `0..seconds`, as nanoseconds in ascending order, `rate * seconds` of them (rounded, at
-/// least one).
-///
-/// Given the number of arrivals of a Poisson process in an interval, they are independent and uniform there; drawing
-/// them so fixes the number, and every block has the same.
-pub fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
-    let count = (rate * seconds).round().max(1.0) as usize;
-    let mut random = SplitMix64(seed);
-    let mut moments: Vec<u64> = (0..count).map(|_| (random.unit() * seconds * 1e9) as u64).collect();
-    moments.sort_unstable();
-    moments
-}
-
-/// Steele, Lea and Flood's generator ("Fast splittable pseudorandom number generators", 2014).
-#[derive(Debug)]
-pub(crate) struct SplitMix64(pub(crate) u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in `0..1`.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
+    let phase = random.unit();
+    let together = if pattern == Pattern::Bursts { BURST } else { 1 };
+    let times = count.div_ceil(together) as f64;
+    (0..count).map(|number| at(((number / together) as f64 + phase) / times)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_generator_is_the_published_one() {
-        // First values of the reference implementation for seed 1234567.
-        let mut random = SplitMix64(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
+        moments(Pattern::Poisson, rate, seconds, seed)
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! The scenarios: which programs, and what is asked of a policy that schedules them.
+//! The scenarios: which programs, and what is asked of a policy that schedules them. The programs are those of the built-in
+//! workloads of `xbench policy-sim`.
 
-use crate::replay::schedule::Pattern;
-use serde::{Deserialize, Serialize};
+use crate::WrongInput;
+use crate::policy_sim::{Arrivals, Case, Client};
+use crate::replay::schedule::{BURST, Pattern};
 
 /// A program of a scenario.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub name: String,
     /// A file of examples/traces, without its ending.
@@ -43,13 +45,13 @@ pub(crate) enum Check {
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub name: &'static str,
-    pub about: &'static str,
+    pub about: String,
     pub parts: Vec<Part>,
     /// The policies that it is for, with their parameters: `SLO target-ms=50`.
     pub policies: &'static [&'static str],
     /// How long requests arrive.
     pub seconds: f64,
-    pub checks: Vec<Check>,
+    pub checks: &'static [Check],
 }
 
 impl Part {
@@ -65,86 +67,62 @@ impl Part {
             prepare_us: 0,
         }
     }
+
+    /// A client of a workload; nothing if a replay cannot do what it does. Each request is prepared for as long as the mean.
+    fn of(client: &Client) -> Option<Self> {
+        let load = match client.arrivals {
+            Arrivals::Closed { think: None } => None,
+            Arrivals::Poisson { per_s } => Some((per_s, Pattern::Poisson)),
+            Arrivals::Bursty { every_us, size, spacing_us: 0.0 } if size as usize == BURST => {
+                Some((f64::from(size) * 1e6 / every_us, Pattern::Bursts))
+            }
+            _ => return None,
+        };
+        let [request] = &client.requests[..] else { return None };
+        let trace = request.trace.as_deref().filter(|_| request.scale == request.gap_scale)?;
+        let hints = &client.hints;
+        Some(Self {
+            scale: request.scale,
+            utilization: hints.utilization.unwrap_or_default().get().into(),
+            deadline_ms: hints.deadline_us.map(|us| us.get() as f64 / 1e3),
+            prepare_us: client.prepare.map_or(0, |span| span.mean_us().round() as u32),
+            ..Self::new(&client.name, trace, load, client.priority.get())
+        })
+    }
 }
 
 /// What compares policies that put one program before the others.
 const URGENT: &[&str] = &["HPF", "LCBE", "SLO target-ms=50"];
 
 /// Every scenario.
-pub(crate) fn scenes() -> Vec<Scene> {
-    let poisson = |rate| Some((rate, Pattern::Poisson));
-    let shares = |first: u32, second: u32| {
-        let one =
-            |name: &str, utilization| Part { utilization, ..Part::new(name, "resnet50_bs256", None, 0) };
-        vec![one("first", first), one("second", second)]
+///
+/// # Errors
+/// A workload makes no sense for a replay.
+pub(crate) fn scenes() -> Result<Vec<Scene>, WrongInput> {
+    let scene = |name, policies, checks| {
+        let workload = Case::load(name)?.workload;
+        let cannot = |client: &Client| WrongInput(format!("{name}: no replay is like {:?}", client.name));
+        let part = |client| Part::of(client).ok_or_else(|| cannot(client));
+        let parts = workload.client.iter().map(part).collect::<Result<_, _>>()?;
+        Ok(Scene { name, about: workload.about, parts, policies, seconds: workload.duration_s, checks })
     };
-    vec![
-        Scene {
-            name: "test3",
-            about: "BERT at batch 8, 10 requests a second, beside the same model back to back",
-            parts: vec![
-                Part { deadline_ms: Some(100.0), ..Part::new("urgent", "bert_bs8", poisson(10.0), 10) },
-                Part::new("batch", "bert_bs8", None, 0),
-            ],
-            policies: URGENT,
-            seconds: 30.0,
-            checks: vec![Check::P99OverAlone("urgent", 1.10), Check::Keeps("batch", 0.99)],
-        },
-        Scene {
-            name: "test4",
-            about: "ResNet-18 at batch 1, 20 requests a second, beside ResNet-50 at batch 1024 (the one of 256, four times \
-                    as long)",
-            parts: vec![
-                Part { deadline_ms: Some(50.0), ..Part::new("urgent", "resnet18_bs1", poisson(20.0), 10) },
-                Part { scale: 4.0, ..Part::new("batch", "resnet50_bs256", None, 0) },
-            ],
-            policies: URGENT,
-            seconds: 30.0,
-            checks: vec![Check::P99OverAlone("urgent", 1.10), Check::Keeps("batch", 0.99)],
-        },
-        Scene {
-            name: "two-models",
-            about: "ResNet-18, 20 requests a second, beside ResNet-50 at batch 256 back to back",
-            parts: vec![
-                Part { deadline_ms: Some(50.0), ..Part::new("urgent", "resnet18_bs1", poisson(20.0), 10) },
-                Part::new("batch", "resnet50_bs256", None, 0),
-            ],
-            policies: URGENT,
-            seconds: 60.0,
-            checks: vec![Check::P99("urgent", 50.0), Check::Keeps("batch", 0.99)],
-        },
-        Scene {
-            name: "shares",
-            about: "ResNet-50 at batch 256 twice, back to back, shares 75 and 25",
-            parts: shares(75, 25),
-            policies: &["UP timeslice-us=100000 +window=16/8", "FAIR slice-us=50000 +window=16/8"],
-            seconds: 20.0,
-            checks: vec![Check::Share("first", 0.75, 0.01), Check::Total(0.985)],
-        },
-        Scene {
-            name: "three-priorities",
-            about: "three programs at three priorities, the lowest back to back",
-            parts: vec![
-                Part::new("high", "resnet18_bs1", poisson(20.0), 10),
-                Part::new("middle", "resnet50_bs1", poisson(20.0), 5),
-                Part::new("low", "bert_bs8", None, 0),
-            ],
-            policies: &["HPF", "LCBE"],
-            seconds: 20.0,
-            checks: vec![Check::P99OverAlone("high", 1.25), Check::Before("high", "middle")],
-        },
-        Scene {
-            name: "bursts",
-            about: "ResNet-18, eight requests at a time and 16 a second, beside BERT at batch 8 back to back",
-            parts: vec![
-                Part::new("urgent", "resnet18_bs1", Some((16.0, Pattern::Bursts)), 10),
-                Part::new("batch", "bert_bs8", None, 0),
-            ],
-            policies: &["HPF", "LCBE"],
-            seconds: 20.0,
-            checks: vec![Check::P99OverAlone("urgent", 1.25)],
-        },
-    ]
+    const LIKE_ALONE: &[Check] = &[Check::P99OverAlone("urgent", 1.10), Check::Keeps("batch", 0.99)];
+    Ok(vec![
+        scene("test3", URGENT, LIKE_ALONE)?,
+        scene("test4", URGENT, LIKE_ALONE)?,
+        scene("two-models", URGENT, &[Check::P99("urgent", 50.0), Check::Keeps("batch", 0.99)])?,
+        scene(
+            "shares",
+            &["UP timeslice-us=100000 +window=16/8", "FAIR slice-us=50000 +window=16/8"],
+            &[Check::Share("first", 0.75, 0.01), Check::Total(0.985)],
+        )?,
+        scene(
+            "three-priorities",
+            &["HPF", "LCBE"],
+            &[Check::P99OverAlone("high", 1.25), Check::Before("high", "middle")],
+        )?,
+        scene("bursts", &["HPF", "LCBE"], &[Check::P99OverAlone("urgent", 1.25)])?,
+    ])
 }
 
 #[cfg(test)]
@@ -153,11 +131,11 @@ mod tests {
 
     #[test]
     fn scenes_name_what_there_is() {
-        let scenes = scenes();
+        let scenes = scenes().unwrap();
         for scene in &scenes {
             let part = |name: &str| scene.parts.iter().any(|part| part.name == name);
             assert_eq!(scenes.iter().filter(|other| other.name == scene.name).count(), 1);
-            for check in &scene.checks {
+            for check in scene.checks {
                 let known = match *check {
                     Check::P99OverAlone(name, _) | Check::P99(name, _) => {
                         scene.parts.iter().any(|part| part.name == name && part.load.is_some())
@@ -172,6 +150,29 @@ mod tests {
                 let path = format!("{}/../examples/traces/{}.json", env!("CARGO_MANIFEST_DIR"), part.trace);
                 assert!(std::path::Path::new(&path).is_file(), "{path}");
             }
+        }
+    }
+
+    #[test]
+    fn a_client_is_what_a_replay_can_do() {
+        let scenes = scenes().unwrap();
+        let part =
+            |name: &str, place: usize| &scenes.iter().find(|scene| scene.name == name).unwrap().parts[place];
+        let (urgent, batch) = (part("test4", 0), part("test4", 1));
+        assert_eq!(
+            (urgent.load, urgent.priority, urgent.deadline_ms),
+            (Some((20.0, Pattern::Poisson)), 10, Some(50.0))
+        );
+        assert_eq!((batch.load, batch.scale, batch.trace.as_str()), (None, 4.0, "resnet50_bs256"));
+        let (bursts, first) = (part("bursts", 0), part("shares", 0));
+        assert_eq!((bursts.load, bursts.prepare_us), (Some((16.0, Pattern::Bursts)), 300));
+        assert_eq!((first.utilization, first.deadline_ms), (75, None));
+        // Other times than those of the trace, or several kinds of request.
+        for other in ["mm1", "disb-c"] {
+            assert!(
+                Case::load(other).unwrap().workload.client.iter().any(|client| Part::of(client).is_none()),
+                "{other}"
+            );
         }
     }
 }

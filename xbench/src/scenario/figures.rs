@@ -27,6 +27,14 @@ impl Mode {
         }
     }
 
+    /// The policy, where one decides.
+    pub fn policy(&self) -> Option<&str> {
+        match self {
+            Self::Policy(policy) => Some(policy),
+            Self::Alone(_) | Self::Native => None,
+        }
+    }
+
     /// The places of the programs that run.
     pub fn parts(&self, scene: &Scene) -> std::ops::Range<usize> {
         match self {
@@ -157,7 +165,7 @@ impl Figures {
         }
         Ok(Self {
             scenario: scene.name.to_owned(),
-            about: scene.about.to_owned(),
+            about: scene.about.clone(),
             device: "simulated GPU",
             cu_model,
             level,
@@ -319,7 +327,7 @@ mod tests {
 
     #[test]
     fn shares_and_limits_are_of_what_ran() {
-        let scenes = scenes();
+        let scenes = scenes().unwrap();
         let scene = scenes.iter().find(|scene| scene.name == "shares").unwrap();
         // Back to back the last one ends at the end of the run.
         let run = |ran: &[usize]| {
@@ -347,7 +355,7 @@ mod tests {
 
     #[test]
     fn misses_are_counted_against_the_deadline() {
-        let scenes = scenes();
+        let scenes = scenes().unwrap();
         let scene = scenes.iter().find(|scene| scene.name == "two-models").unwrap();
         let run = |urgent: &[f64], batch: usize| Outcome {
             records: vec![

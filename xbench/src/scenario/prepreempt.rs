@@ -6,9 +6,12 @@
 
 use super::cast::{Part, Scene};
 use super::figures::{Figures, Judged, ModeFigures};
-use super::{Bench, Common, write_json};
+use super::{Bench, Common};
 use crate::WrongInput;
+use crate::child::{ensure_beside, this_program};
+use crate::files::{ensure_writable, write_json};
 use crate::replay::schedule::Pattern;
+use crate::session::NEEDED;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -29,12 +32,12 @@ const JUDGED_US: u32 = 300;
 #[derive(Debug, Clone, Args)]
 pub struct PrepreemptArgs {
     /// Lengths of the preparation in microseconds
-    #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = [0, 100, 200, 300, 400, 500], value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = [0, 100, 200, 300, 400, 500], value_parser = clap::value_parser!(u32).range(0..=100_000), allow_negative_numbers = true)]
     prepare_us: Vec<u32>,
     #[command(flatten)]
     common: Common,
     /// Preemption level
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: u8,
     /// Write the figures there as JSON
     #[arg(long, value_name = "FILE")]
@@ -68,7 +71,9 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     if lengths.is_empty() {
         return Err(WrongInput("no length of preparation".to_owned()).into());
     }
-    let this = super::programs()?;
+    let this = this_program()?;
+    ensure_beside(&this, NEEDED)?;
+    args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut points = Vec::new();
     for prepare_us in lengths {
         let scene = scene(prepare_us);
@@ -88,11 +93,11 @@ fn scene(prepare_us: u32) -> Scene {
     let urgent = Part::new("urgent", "resnet18_bs1", Some((RATE, Pattern::Periodic)), 10);
     Scene {
         name: "prepreempt",
-        about: "ResNet-18, evenly, each request prepared on the host first, beside ResNet-50 at batch 256 back to back",
+        about: "ResNet-18, evenly, each request prepared on the host first, beside ResNet-50 at batch 256 back to back".to_owned(),
         parts: vec![Part { prepare_us, ..urgent }, Part::new("batch", "resnet50_bs256", None, 0)],
         policies: &[HPF, LEARNT, HINTED],
         seconds: 20.0,
-        checks: Vec::new(),
+        checks: &[],
     }
 }
 

@@ -89,7 +89,7 @@ fn outside(args: &SimArgs) -> Result<ExitCode> {
     if args.no_spawn {
         bail!("{advice}");
     }
-    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    let this = crate::child::this_program()?;
     let gpu_sim = this.with_file_name("gpu-sim");
     if !gpu_sim.is_file() {
         bail!("{advice} (there is no gpu-sim beside this program to start it by)");

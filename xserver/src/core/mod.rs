@@ -33,7 +33,6 @@ use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
-use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use std::collections::BTreeMap;
@@ -292,7 +291,7 @@ impl<P: Peer> Core<P> {
 
     /// Whether a policy goes by the nice values of the clients' processes.
     pub fn reads_nice(&self) -> bool {
-        self.choices().any(|(_, choice)| choice.row.kind == PolicyKind::Chpf)
+        self.engine.reads_nice()
     }
 
     /// The nice value of a client's process. Counts from the next step on.

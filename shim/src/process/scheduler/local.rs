@@ -7,13 +7,12 @@ use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::UnitId;
-use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use xqueue::XQueue;
+use xqueue::{Window, XQueue};
 
 /// Decides whenever something changes, until it is another one's turn.
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
@@ -72,10 +71,8 @@ fn decide(
     }
     since.retain(|handle, _| queues.contains_key(handle));
     let Ok(list) = Queues::try_from(statuses) else { return None };
-    let mut hints = *board.hints.lock();
-    if engine.policy().kind == PolicyKind::Chpf {
-        hints.nice = nice();
-    }
+    // Without its nice value, which is the same for all queues of a process.
+    let hints = *board.hints.lock();
     let status = Status::Local { pid: Pid(std::process::id()), hints, queues: list };
     let decision = engine.decide(&status, now);
     board.in_turn(turn, || {
@@ -83,16 +80,9 @@ fn decide(
             let UnitId::Queue(id) = operation.unit else { continue };
             let Some(queue) = queues.get(&id.0) else { continue };
             // Running comes before the limit goes, and the limit before the hold: never unlimited in between.
-            queue.set_policy_limit(operation.permit.limit);
+            queue.set_policy_limit(operation.permit.limit.then_some(Window::DEFAULT));
             queue.set_policy_run(operation.permit.run);
         }
     });
     decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
-}
-
-/// The nice value of this process, which is its first thread's.
-fn nice() -> i8 {
-    // SAFETY: asks for a number of this process's own; it cannot fail.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
-    i8::try_from(nice).unwrap_or(0)
 }

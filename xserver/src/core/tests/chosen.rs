@@ -2,6 +2,7 @@
 
 use super::*;
 use protocol::hint::QueueHints;
+use protocol::policy::PolicyKind;
 use std::num::NonZeroU64;
 
 #[test]
@@ -53,6 +54,11 @@ fn a_nice_value_is_asked_for_only_where_it_counts() {
     stage.core.set_nice(stage.clients[1], -7);
     stage.step();
     assert_eq!(stage.core.clients().map(|client| client.hints.nice).collect::<Vec<_>>(), [0, -7]);
+    let chpf = Choice::new(registry::find(PolicyKind::Chpf).unwrap());
+    stage.core.set_policy(Some(DeviceId(7)), chpf).unwrap();
+    assert!(stage.core.reads_nice());
+    stage.core.reset_policy(DeviceId(7));
+    assert!(!stage.core.reads_nice());
 }
 
 #[test]
@@ -74,8 +80,13 @@ fn since_when_a_permission_holds_is_noted() {
 fn who_is_alone_is_asked_where_a_policy_may_withhold_the_device() {
     let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
     assert_eq!(stage.board(0).wants.get(), 0);
-    let power = Choice::new(registry::find(PolicyKind::Power).unwrap());
-    stage.core.set_policy(Some(DeviceId(7)), power).unwrap();
+    let power = registry::find(PolicyKind::Power).unwrap();
+    stage.core.set_policy(Some(DeviceId(7)), power.into()).unwrap();
+    stage.step();
+    assert_eq!(stage.board(0).wants.get(), 0, "without a budget it withholds nothing");
+    let mut limited = Choice::new(power);
+    limited.values.set("budget-w", 100.0).unwrap();
+    stage.core.set_policy(Some(DeviceId(7)), limited).unwrap();
     stage.step();
     assert_eq!(stage.board(0).wants.get(), WANTS_READY);
     stage.core.reset_policy(DeviceId(7));

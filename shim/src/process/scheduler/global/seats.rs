@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
-use xqueue::XQueue;
+use xqueue::{Window, XQueue};
 
 /// A queue with a slot.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Seats {
     /// because its permission is one for the whole process.
     pub(super) fn set_words(&self, with_server: bool) {
         for seat in self.seats.values() {
-            seat.queue.set_policy_limit(!with_server);
+            seat.queue.set_policy_limit((!with_server).then_some(Window::DEFAULT));
             seat.queue.set_policy_run(!with_server || seat.priority != Priority::NO_EXECUTE.get());
         }
     }

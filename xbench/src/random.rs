@@ -4,8 +4,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// What a client draws numbers for; each has a sequence of its own, so that a client's arrivals and its work are the same
-/// whatever the policy makes of them and whoever is beside it.
+/// What a program draws numbers for; each has a sequence of its own, so that a program's arrivals and its work are the same
+/// whatever becomes of them and whoever is beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// When requests arrive.
@@ -19,10 +19,10 @@ pub enum Purpose {
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The sequence of a client for a purpose.
-    pub fn new(seed: u64, client: usize, purpose: Purpose) -> Self {
+    /// The sequence of a program, by its number among those of this seed, for a purpose.
+    pub fn new(seed: u64, program: usize, purpose: Purpose) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
-        generator.set_stream(client as u64 * 2 + purpose as u64);
+        generator.set_stream(program as u64 * 2 + purpose as u64);
         Self(generator)
     }
 

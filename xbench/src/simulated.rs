@@ -1,0 +1,141 @@
+//! A simulated GPU for a measurement: how it is started, and what it says of a run.
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Options of measurements on a simulated GPU.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GpuArgs {
+    /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000), allow_negative_numbers = true)]
+    pub(crate) save_us: u32,
+    /// How the simulated GPU shares its compute units
+    #[arg(long, value_enum, default_value_t = CuModel::Shared)]
+    pub(crate) cu_model: CuModel,
+    /// Count runs in which the simulated GPU was late as well. For tests, which look at the work and never at times
+    #[arg(long, hide = true)]
+    pub(crate) allow_late: bool,
+}
+
+/// See `docs/gpu-model.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CuModel {
+    /// Work-groups of all programs are placed in turn
+    Shared,
+    /// One kernel at a time, in order of arrival
+    Fcfs,
+}
+
+impl CuModel {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Fcfs => "fcfs",
+        }
+    }
+}
+
+/// The gpu-sim beside `this` with what comes behind it on its command line: the program that runs on the device. Saving
+/// and bringing back cost so much, statistics go to a file.
+pub(crate) fn gpu_sim(this: &Path, cu_model: CuModel, save_us: u32, stats: &Path) -> Command {
+    let mut command = Command::new(this.with_file_name("gpu-sim"));
+    let save_us = save_us.to_string();
+    command.args(["run", "--cu-model", cu_model.name(), "--save-us", &save_us, "--restore-us", &save_us]);
+    command.arg("--stats").arg(stats).arg("--").arg(this);
+    command
+}
+
+/// Commands that a device retired, by kind.
+pub(crate) type Counts = BTreeMap<String, i64>;
+
+/// The part of gpu-sim's statistics that is needed here.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct DeviceStats {
+    /// Whether the device kept up with its virtual time.
+    pub(crate) valid: bool,
+    pub(crate) late_us: Late,
+    processes: Vec<Process>,
+    gpus: Vec<Gpu>,
+}
+
+/// How late completions became visible.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Late {
+    pub(crate) p99: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Gpu {
+    driver: Driver,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Driver {
+    /// Operations that took a queue off the hardware.
+    unmaps: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Process {
+    pid: u32,
+    commands: Counts,
+}
+
+impl DeviceStats {
+    /// How often the driver took queues off the hardware, whoever asked for that.
+    pub(crate) fn unmaps(&self) -> u64 {
+        self.gpus.iter().map(|gpu| gpu.driver.unmaps).sum()
+    }
+
+    /// What process `pid` had retired beyond `inferences` of `kernels` kernels each: its start-up.
+    ///
+    /// Barriers are left out. They order and do no work, the runtime inserts them where it finds a queue still busy, and
+    /// the library's marks are such packets: their number depends on timing and on the mode.
+    pub(crate) fn beyond(&self, pid: u32, inferences: u64, kernels: u64) -> Result<Counts> {
+        let mut of_pid = self.processes.iter().filter(|process| process.pid == pid);
+        let process = of_pid.next().with_context(|| format!("gpu-sim knows no process {pid}"))?;
+        ensure!(of_pid.next().is_none(), "gpu-sim knows process {pid} twice");
+        let mut counts = process.commands.clone();
+        counts.retain(|kind, _| !kind.starts_with("barrier"));
+        *counts.entry("kernel".to_owned()).or_insert(0) -= (inferences * kernels) as i64;
+        counts.retain(|_, count| *count != 0);
+        Ok(counts)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What a device says that was that late.
+    pub(crate) fn stats(valid: bool, p99: f64) -> DeviceStats {
+        DeviceStats { valid, late_us: Late { p99 }, processes: Vec::new(), gpus: Vec::new() }
+    }
+
+    const STATS: &str = r#"{
+        "commands": {"kernel": 310}, "gpus": [{"driver": {"unmaps": 40, "saves": 3}}], "ioctls": {"alloc": 3}, "valid": true,
+        "late_us": {"p50": 0.5, "p99": 38.0, "count": 310},
+        "processes": [
+            {"pid": 7, "name": "xbench", "commands": {"kernel": 202, "pm4": 2, "barrier_and": 90}, "queues": []},
+            {"pid": 8, "name": "xbench", "commands": {"kernel": 100}, "queues": []}
+        ]
+    }"#;
+
+    fn counts(pairs: &[(&str, i64)]) -> Counts {
+        pairs.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn what_is_left_is_start_up() {
+        let stats = serde_json::from_str::<DeviceStats>(STATS).unwrap();
+        assert!(stats.valid);
+        assert_eq!((stats.late_us.p99, stats.unmaps()), (38.0, 40));
+        assert_eq!(stats.beyond(7, 20, 10).unwrap(), counts(&[("kernel", 2), ("pm4", 2)]));
+        assert_eq!(stats.beyond(8, 10, 10).unwrap(), counts(&[]));
+        assert_eq!(stats.beyond(9, 1, 1).unwrap_err().to_string(), "gpu-sim knows no process 9");
+    }
+}
