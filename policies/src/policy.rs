@@ -119,8 +119,8 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
-    /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that. True as long as its parameters
-    /// let it withhold a device, if its row says that it conserves work.
+    /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that. If its row says that it
+    /// conserves work, this is true, or it reads power, as long as its parameters let it withhold a device.
     fn hears_idle(&self) -> bool {
         false
     }

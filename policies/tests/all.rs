@@ -188,7 +188,7 @@ proptest! {
         }
         walk(choice(row, parts.as_deref().unwrap_or_default()), &units, &steps, as_local, |status, _, operations, engine| {
             // Its parameters may let it withhold the device, if it says so by this.
-            if parts.is_some() && engine.hears_idle() {
+            if parts.is_some() && (engine.hears_idle() || engine.reads_power().is_some()) {
                 return Ok(());
             }
             let units = unit_queues(status);

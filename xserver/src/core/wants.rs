@@ -65,9 +65,9 @@ impl<'a> Rules<'a> {
         let units = engine.units();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
-        // Else a policy may keep a device with work unused, as one that hears of idle queues may by its parameters.
+        // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its parameters.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
-        let alone = rivals == 1 && conserves && !hears_idle;
+        let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
         Self { engine, contests, now, linger, hears_idle, alone }
     }
 
