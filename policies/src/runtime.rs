@@ -77,6 +77,9 @@ struct Cell {
     heaviest: u64,
     /// The farthest that somebody may be ahead of the smallest here.
     ahead: i64,
+    /// The shortest turn of those with work. What runs on at its end takes from the next one's: with one window for all each
+    /// takes as much as it gives.
+    shortest: i64,
     /// How many would be disturbed by each other here.
     rivals: u32,
     claimed: bool,
@@ -159,7 +162,7 @@ impl Runtimes {
                 account.key = account.start(units, unit, rules, &self.cells);
             }
         }
-        self.sort(input, standings, rules);
+        self.sort(input, standings);
         earlier(wake, self.walk(input, standings, rules))
     }
 
@@ -182,6 +185,7 @@ impl Runtimes {
                 let cell = &mut self.cells[used.device];
                 cell.rivals += u32::from(!account.barred);
                 if used.busy {
+                    cell.shortest = cell.shortest.min(slice);
                     cell.ahead = cell.ahead.max(ahead);
                 }
             }
@@ -209,7 +213,7 @@ impl Runtimes {
     }
 
     /// Brings the members into their order, and ranks them.
-    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing], rules: Rules) {
+    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing]) {
         let accounts = self.accounts.align(input.units.all());
         self.order.clear();
         self.order.extend(input.members().map(|(place, _)| {
@@ -226,8 +230,8 @@ impl Runtimes {
                 .min()
                 .unwrap_or(account.key);
             let merit = Merit::Runtime(account.key.saturating_sub(least).max(0) / 1_000);
-            let slice = account.slice(input.units, unit, rules, &self.cells);
-            let window = in_turn(Duration::from_nanos(slice.unsigned_abs()));
+            let shortest = busy(input.units, unit).map(|used| self.cells[used.device].shortest).min();
+            let window = in_turn(Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs()));
             standings[place] = Standing { window, ..Standing::new(-rank, merit) };
             if account.barred {
                 let percent = account.percent(input.units, unit, &self.cells);
@@ -274,8 +278,15 @@ impl Rules {
 }
 
 impl Cell {
-    const EMPTY: Self =
-        Self { least: [i64::MAX; 2], heaviest: 0, ahead: 0, rivals: 0, claimed: false, sum: 0 };
+    const EMPTY: Self = Self {
+        least: [i64::MAX; 2],
+        heaviest: 0,
+        ahead: 0,
+        shortest: i64::MAX,
+        rivals: 0,
+        claimed: false,
+        sum: 0,
+    };
 }
 
 impl Account {

@@ -28,7 +28,7 @@
 //! # What it can reach
 //! Not more than HPF with an idle device: if critical requests are too late although best effort is at 0 %, it stays there
 //! (or at `least-percent`), and `unreachable` counts how often that was found. Where 300 requests take long it follows
-//! slowly: the first steps towards more come after so many. Best effort beside critical work is a gain where the device
+//! slowly: after a cut the next step towards more comes after so many. Best effort beside critical work is a gain where the device
 //! gets more done with both than with one after the other, or where it has critical work nearly all the time; elsewhere
 //! `most-percent` of 100 keeps them apart.
 //!

@@ -216,7 +216,8 @@ impl Walk<'_> {
         }
         let line = turn.line.unwrap_or(*self.end);
         standings[place] = standing(line, turn.weight, merit);
-        standings[place].window = in_turn(Duration::from_nanos(self.slice(place).unsigned_abs()));
+        let shortest = uses.iter().map(|used| self.cells[used.device].shortest()).min();
+        standings[place].window = in_turn(Duration::from_nanos(shortest.unwrap_or_default()));
         if blocked && strict {
             standings[place].bar = Some(Bar::Share { percent: self.percent(place) });
         }
@@ -288,6 +289,12 @@ impl Cell {
         if weight > 0 && (self.lightest == 0 || weight < self.lightest) {
             self.lightest = weight;
         }
+    }
+
+    /// The shortest slice here of those with a weight, or of all without one, in nanoseconds. What runs on at the end of a turn
+    /// takes from the next one's: with one window for all each takes as much as it gives.
+    fn shortest(&self) -> u64 {
+        self.slice(self.lightest)
     }
 
     /// The slice of one with this weight here, in nanoseconds.

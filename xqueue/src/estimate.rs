@@ -5,8 +5,8 @@
 //! not started to the moment at which it was seen complete. The minimum of recent upper bounds comes
 //! close to the truth without ever being below it. A sample is *close* if the command was seen running
 //! shortly before; others count only where they are the best there is, because what they measure is
-//! the sleep of the one who looked. A span that is still running after twice its estimate proves its
-//! kernels changed, and they are forgotten.
+//! the sleep of the one who looked. A span that is still running after twice its estimate, and as long as
+//! others may have had the device in between, proves its kernels changed, and they are forgotten.
 
 use std::collections::HashMap;
 use std::time::Duration;

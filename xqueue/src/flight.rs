@@ -191,7 +191,7 @@ impl Flight {
                 self.spans.lock().since_mark.add(key, limit.placed, limit.known);
                 self.remember(key);
                 // Half a window from mark to mark: one more of this kind would exceed it.
-                due || 2 * (since + cost) > limit.budget
+                due || limit.is_studied() || 2 * (since + cost) > limit.budget
             }
         }
     }
@@ -334,8 +334,14 @@ impl Flight {
     }
 
     /// Looks which marks are behind; returns at once if another thread is looking.
-    /// `has_submit`: the caller holds submit, so that no launch is on its way.
-    pub(crate) fn poll(&self, hw: &dyn HwQueue, learn: Option<&Estimates>, has_submit: bool) -> Polled {
+    /// `has_submit`: the caller holds submit, so that no launch is on its way. `learn`: where what is seen of times goes, and
+    /// for how long the device may have done something else in between.
+    pub(crate) fn poll(
+        &self,
+        hw: &dyn HwQueue,
+        learn: Option<(&Estimates, Duration)>,
+        has_submit: bool,
+    ) -> Polled {
         let mut polled = Polled::default();
         if !self.poller.try_lock() {
             return polled;
@@ -358,15 +364,15 @@ impl Flight {
                     }
                 };
             if !behind {
-                if let (Some(estimates), Some(begun)) = (learn, begun) {
-                    let overdue = self.spans.lock().still_running(begun);
+                if let (Some((estimates, others)), Some(begun)) = (learn, begun) {
+                    let overdue = self.spans.lock().still_running(begun, others);
                     overdue.iter().flat_map(Keys::learnt).for_each(|key| estimates.forget(key));
                 }
                 break;
             }
             self.complete(proof);
             polled.progress |= !known;
-            let seen = if known { None } else { learn.map(|e| (e, now())) };
+            let seen = if known { None } else { learn.map(|(estimates, _)| (estimates, now())) };
             let mut spans = self.spans.lock();
             spans.queue.pop_front();
             let ended = spans.running_since.take().and_then(|since| span.end(since));

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::config::LaunchConfig;
 use crate::flight::{Polled, Proof};
@@ -110,12 +111,26 @@ impl XQueue {
     }
 
     fn look_at_marks(&self, has_submit: bool) -> Polled {
-        let learn = self.is_limited().then_some(&self.device.estimates);
+        // Others on the device have about as much in flight, which may come in between.
+        let learn = self.budget().map(|budget| (&self.device.estimates, Duration::from_nanos(budget)));
         let polled = self.hot.flight.poll(&*self.hw, learn, has_submit);
         if let Some(error) = polled.error {
             self.keep_error(error);
         }
         polled
+    }
+
+    /// Before a launch under this limit: ends the span of what was launched so far where the command is to have its own.
+    pub(crate) fn mark_before(&self, submit: &Submit<'_>, limited: Limited) {
+        let flight = &self.hot.flight;
+        // What is foreign has marks of its own, and may not be marked late.
+        if limited.is_some_and(|limit| limit.is_studied())
+            && flight.is_unmarked()
+            && flight.in_flight() != 0
+            && !self.has_foreign_launches()
+        {
+            self.record(submit);
+        }
     }
 
     /// Books a successful launch and records a mark where one is due.
@@ -325,6 +340,7 @@ impl XQueue {
         };
         #[cfg(feature = "broken-order")]
         crate::broken::count_unordered();
+        self.mark_before(submit, limited);
         match command.launch(&*self.hw) {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);

@@ -125,15 +125,16 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// The first span was seen running at this time. Its keys, if it takes far longer than they foretell.
-    pub(crate) fn still_running(&mut self, at: Instant) -> Option<Keys> {
+    /// The first span was seen running at this time. Its keys, if it takes far longer than they foretell, even if the device has
+    /// done something else for so long.
+    pub(crate) fn still_running(&mut self, at: Instant, others: Duration) -> Option<Keys> {
         let since = self.running_since;
         let front = self.queue.front_mut()?;
         front.seen_running = Some(at);
         let keys = front.keys;
         let known = keys.known == front.upto - front.start && !keys.overflow;
         let ran = at.saturating_duration_since(since.filter(|_| known)?);
-        (ran > 2 * Duration::from_nanos(keys.expected)).then_some(keys)
+        (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
     }
 
     /// The device stood for a while, or will: what was seen of times until now teaches and foretells nothing.
@@ -216,11 +217,12 @@ mod tests {
         spans.queue.push_back(span);
         let later = begun + Duration::from_secs(1);
         assert!(spans.expectation(0).is_some());
-        assert!(spans.still_running(later).is_some(), "far longer than foretold");
+        assert!(spans.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
+        assert!(spans.still_running(later, Duration::from_secs(2)).is_none(), "something else may have run");
         spans.forget_times();
         assert!(spans.expectation(0).is_none());
         assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it takes no longer than that");
-        assert!(spans.still_running(later).is_none());
+        assert!(spans.still_running(later, Duration::ZERO).is_none());
     }
 
     #[test]

@@ -77,6 +77,16 @@ pub(crate) struct Limit {
     pub(crate) known: Option<Estimate>,
 }
 
+impl Limit {
+    /// The command is worth a span of its own: it can be learnt, and little is known of it. In a span with others its time does
+    /// not show, and what was learnt of it first, probably too long a time, would stay.
+    pub(crate) fn is_studied(&self) -> bool {
+        self.config == LaunchConfig::Adaptive
+            && self.placed != CostKey::UNKNOWN
+            && self.known.is_none_or(|known| known.fresh)
+    }
+}
+
 /// No limit, or this one.
 pub(crate) type Limited = Option<Limit>;
 
@@ -183,7 +193,11 @@ impl XQueue {
             return None;
         }
         let limited = self.limit(spec.key);
-        self.make_room(submit, limited).then_some(limited)
+        let admitted = self.make_room(submit, limited);
+        if admitted {
+            self.mark_before(submit, limited);
+        }
+        admitted.then_some(limited)
     }
 
     /// The deferred path: appends the command; the worker launches it in order. Waits, holding

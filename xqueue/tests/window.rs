@@ -70,41 +70,59 @@ fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
 }
 
 #[test]
+fn a_command_of_which_little_is_known_has_a_span_of_its_own() {
+    let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let q = bed.plain();
+    let soon = |key: CostKey, id: u32| {
+        until("it is launched", || matches!(bed.direct_with(q, id, &Spec::new(key)), Direct::Launched(..)));
+    };
+    let marks = || bed.world.get(q, |state| state.marks.clone());
+    soon(CostKey(2), 0);
+    until("the first one is known well behind others of its kind", || {
+        (0..8).for_each(|_| soon(CostKey(1), 1));
+        let before = marks().len();
+        soon(CostKey(1), 1);
+        let known = marks().len() == before;
+        // Nothing is launched beside it, so the marks are looked at.
+        soon(CostKey::UNKNOWN, 2);
+        known
+    });
+    (0..8).for_each(|_| soon(CostKey(1), 1));
+    let (before, launched) = (marks().len(), bed.world.launched(q).len() as u64);
+    soon(CostKey(2), 0);
+    assert_eq!(marks()[before..], [launched, launched + 1], "one in front of it, one behind");
+}
+
+#[test]
 fn the_permission_says_how_much_time_the_window_admits() {
-    // Nothing fits the domain's own budget beside another command, and a few fit a millisecond.
+    // Nothing fits the domain's own budget beside another command; no command counts less than a microsecond, so what may be
+    // launched in the 50 µs before a foreseen end are fewer than a hundred.
+    const MANY: usize = 100;
     let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
     let q = bed.plain();
     bed.world.set(q, |state| state.auto = false);
-    let fill = |bed: &Bed| (0..).take_while(|id| matches!(bed.direct(q, *id), Direct::Launched(..))).count();
-    let empty = |bed: &Bed| {
-        let in_flight = bed.queues[q].stats().in_flight;
-        bed.world.complete(q, in_flight);
+    let is_wide = || {
+        let launched = (0..1_000).take_while(|id| matches!(bed.direct(q, *id), Direct::Launched(..))).count();
+        bed.world.complete(q, bed.queues[q].stats().in_flight);
+        launched > MANY
     };
-    // What they take is learnt; they are launched alone until then, and what ends in 50 µs is launched ahead.
-    until("it is learnt that these take microseconds", || {
-        fill(&bed);
-        empty(&bed);
-        bed.domain.store_permission(Permission::limited().with_window(Window::from_units(255)));
-        let wide = fill(&bed);
-        empty(&bed);
-        bed.domain.store_permission(Permission::limited());
-        wide > 10
-    });
-    let narrow = fill(&bed);
-    empty(&bed);
-    bed.domain.widen_windows(Duration::from_millis(1));
-    let widened = fill(&bed);
-    empty(&bed);
-    assert!(widened > 2 * narrow, "{widened} {narrow}");
+    let wide = Permission::limited().with_window(Window::from_units(255));
+    assert!(!is_wide());
+    bed.domain.store_permission(wide);
+    until("it is learnt that hundreds fit 25 ms", is_wide);
+    bed.domain.store_permission(Permission::limited());
+    assert!(!is_wide());
+    bed.domain.widen_windows(Duration::from_secs(3600));
+    until("an hour has room", is_wide);
     bed.domain.widen_windows(Duration::ZERO);
     // The narrower of two windows counts.
-    bed.domain.store_permission(Permission::limited().with_window(Window::from_units(255)));
+    bed.domain.store_permission(wide);
     bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
-    assert!(2 * fill(&bed) < widened);
-    empty(&bed);
+    assert!(!is_wide());
     bed.queues[q].set_policy_limit(Some(Window::from_units(255)));
-    assert!(fill(&bed) > widened);
+    until("both are wide", is_wide);
 }
 
 #[test]

@@ -74,7 +74,9 @@ impl Controller {
     const LEAST_IDLE: f64 = 0.05;
 
     pub fn new(device: DeviceId) -> Self {
-        Self { device, output: Self::NEUTRAL, since_cut: 0, cuts: 0, heard: None, blame: Default::default() }
+        // There was no cut that had to be made up for.
+        let since_cut = usize::MAX;
+        Self { device, output: Self::NEUTRAL, since_cut, cuts: 0, heard: None, blame: Default::default() }
     }
 
     /// What best effort gets, 0 to 2.
@@ -162,17 +164,18 @@ mod tests {
     #[test]
     fn it_rises_slowly_and_falls_fast() {
         use Finding::{Room, Tight, Violated};
-        assert_eq!(after(&[(Room, 300)], &SETTINGS), (1.0, Step::Kept));
-        let (output, step) = after(&[(Room, 400)], &SETTINGS);
+        let (output, step) = after(&[(Room, 100)], &SETTINGS);
         assert!((output - 1.2).abs() < 1e-9 && step == Step::Raised);
-        assert_eq!(after(&[(Room, 400), (Tight, 1_000)], &SETTINGS), (output, Step::Kept));
-        let (output, step) = after(&[(Room, 400), (Violated, 1), (Room, 300)], &SETTINGS);
-        assert!((output - 1.14).abs() < 1e-9 && step == Step::Kept);
+        assert_eq!(after(&[(Room, 100), (Tight, 1_000)], &SETTINGS), (output, Step::Kept));
+        let (output, step) = after(&[(Room, 100), (Violated, 1), (Room, 300)], &SETTINGS);
+        assert!((output - 1.14).abs() < 1e-9 && step == Step::Kept, "so long it waits after a cut");
+        let (output, step) = after(&[(Room, 100), (Violated, 1), (Room, 301)], &SETTINGS);
+        assert!((output - 1.142).abs() < 1e-9 && step == Step::Raised);
         assert_eq!(after(&[(Room, 10_000)], &SETTINGS), (2.0, Step::Kept));
         let most = Settings { most: 1.5, ..SETTINGS };
         assert_eq!(after(&[(Room, 10_000)], &most), (1.5, Step::Kept));
         // A small part beside critical work goes at once, then the idle time.
-        assert_eq!(after(&[(Room, 305), (Violated, 1)], &SETTINGS), (1.0, Step::Cut));
+        assert_eq!(after(&[(Room, 5), (Violated, 1)], &SETTINGS), (1.0, Step::Cut));
         assert_eq!(after(&[(Violated, 1)], &SETTINGS), (0.5, Step::Cut));
         assert_eq!(after(&[(Violated, 5)], &SETTINGS), (0.0, Step::Cut));
         assert_eq!(after(&[(Violated, 6)], &SETTINGS), (0.0, Step::Bottom));
