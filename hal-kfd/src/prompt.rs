@@ -34,6 +34,17 @@ pub fn be_prompt(who: Who) {
     set(libc::SCHED_OTHER, nice, 0, SLICE);
 }
 
+/// Asks for a short slice alone, for a thread that does work of the program's own: it may be busy for long, and no real-time
+/// priority is meant for that. As above, whom somebody else has given a policy keeps it.
+pub fn ask_short_slice() {
+    // SAFETY: asks for a number; 0 is the calling thread.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    // SAFETY: asks for a number.
+    if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER {
+        set(libc::SCHED_OTHER, nice, 0, SLICE);
+    }
+}
+
 fn set(policy: libc::c_int, nice: libc::c_int, priority: u32, runtime: u64) -> bool {
     let reset = if priority == 0 { 0 } else { libc::SCHED_FLAG_RESET_ON_FORK };
     let attributes = libc::sched_attr {

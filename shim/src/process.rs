@@ -27,6 +27,7 @@ use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::Real;
+use hal_kfd::prompt;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
 use parking_lot::{Mutex, RwLockWriteGuard};
@@ -333,7 +334,11 @@ impl Process {
         let scheduler = Scheduler::new();
         let domain = Domain::new(config, scheduler.observer());
         for device in 0..real.devices {
-            let hw = HipDevice::new(real, device, || Thread::current().adopt());
+            let hw = HipDevice::new(real, device, || {
+                Thread::current().adopt();
+                // It is late by as long as others have the processor, and the device stands idle meanwhile.
+                prompt::ask_short_slice();
+            });
             domain.add_device(DeviceId(device), Arc::new(hw));
         }
         let defaults = (0..real.devices).map(|device| Stream::default_of(real, device)).collect();

@@ -11,10 +11,10 @@ use crate::sync::{AtomicU64, Ordering};
 /// Nanoseconds. At least about what it takes to see an end and to bring the next packet to the device, at most what an urgent
 /// command may find the longer for it.
 const BOUNDS: RangeInclusive<u64> = 50_000..=500_000;
-/// Too late: longer by one part of so many. In time: back towards the least by one of so many. Where one launch in 65 is
+/// Too late: longer by one part of so many. In time: back towards the least by one of so many. Where one launch in 500 is
 /// late it stays as it is.
 const GROWTH: u64 = 4;
-const DECAY: u64 = 256;
+const DECAY: u64 = 2048;
 
 /// The lead of one queue.
 #[derive(Debug)]
