@@ -88,7 +88,7 @@ mod tests {
             launched += 1;
             lead.judge(launched, launched - 2);
         }
-        assert!(lead.time() < least * 101 / 100, "{:?}", lead.time());
+        assert!(lead.time() < least * 21 / 20, "{:?}", lead.time());
     }
 
     #[test]
