@@ -80,6 +80,7 @@ bench-policies: build ## Policies on the simulated GPU and in simulation, 25 min
 	mkdir -p target/bench
 	target/release/xbench scenario shares --cu-model fcfs --json target/bench/shares.json
 	target/release/xbench scenario test3 test4 two-models three-priorities bursts --json target/bench/policies.json
+	target/release/xbench scenario test3 test4 two-models --level 3 --policy HPF --json target/bench/policies-level3.json
 	target/release/xbench prepreempt --json target/bench/prepreempt.json
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 

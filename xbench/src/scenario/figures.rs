@@ -268,10 +268,8 @@ fn mode_figures(scene: &Scene, mode: &Mode, outcomes: &[Outcome], device_us: &[f
 /// Judges a mode; nothing if a program that is meant did not run.
 fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged> {
     let here = |name: &str| mode.parts.iter().find(|part| part.part == name);
-    let alone = |name: &str| {
-        let mode = all.iter().find(|mode| mode.mode == format!("{name} alone"))?;
-        mode.parts.first()
-    };
+    let mode_alone = |name: &str| all.iter().find(|mode| mode.mode == format!("{name} alone"));
+    let alone = |name: &str| mode_alone(name)?.parts.first();
     let over_alone = |name: &str| Some(here(name)?.p99_ms / alone(name)?.p99_ms);
     Some(match check {
         Check::P99OverAlone(name, most) => {
@@ -285,6 +283,20 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
         Check::Keeps(name, least) => {
             let value = here(name)?.per_s / alone(name)?.per_s;
             Judged { what: format!("{name} over alone >= {least}"), value, met: value >= least }
+        }
+        Check::KeepsOfRest(name, other, least) => {
+            let rest = 1.0 - mode_alone(other)?.busy;
+            let value = here(name)?.per_s / (alone(name)?.per_s * rest);
+            let what = format!("{name} over alone in the time that {other} leaves >= {least}");
+            Judged { what, value, met: value >= least }
+        }
+        Check::TotalOverAlone(name, least) => {
+            let value = mode.busy / mode_alone(name)?.busy;
+            Judged {
+                what: format!("work of all over that of {name} alone >= {least}"),
+                value,
+                met: value >= least,
+            }
         }
         Check::Share(name, share, within) => {
             let value = here(name)?.share;
@@ -343,8 +355,9 @@ mod tests {
         let figures = Figures::new(scene, "shared", 1, 10.0, vec![10_000.0, 10_000.0], results).unwrap();
         let up = &figures.modes[3];
         assert!((up.parts[0].share - 740.0 / 990.0).abs() < 1e-9);
-        assert_eq!(up.checks.iter().map(|check| check.met).collect::<Vec<_>>(), [true, true]);
+        assert_eq!(up.checks.iter().map(|check| check.met).collect::<Vec<_>>(), [true; 3]);
         assert!((up.checks[1].value - 0.99).abs() < 1e-9, "{:?}", up.checks);
+        assert!((up.checks[2].value - 0.99).abs() < 1e-9, "{:?}", up.checks);
         assert!(figures.modes[2].checks.is_empty());
         assert!(
             figures.table().contains("share of first is 0.75 within 0.01: 0.747, met"),
@@ -370,10 +383,12 @@ mod tests {
             (Mode::Native, vec![run(&[80.0, 90.0], 99)]),
             (Mode::Policy("HPF".into()), vec![run(&[3.0, 60.0], 98)]),
         ];
-        let figures = Figures::new(scene, "shared", 1, 1.0, vec![1.0, 1.0], results).unwrap();
+        // Alone the urgent one needs the device for a tenth of the time.
+        let figures = Figures::new(scene, "shared", 1, 1.0, vec![50_000.0, 1.0], results).unwrap();
         assert_eq!(figures.modes[2].parts[0].misses, Some(2));
         assert_eq!(figures.modes[3].parts[0].misses, Some(1));
-        let [p99, keeps] = &figures.modes[3].checks[..] else { panic!() };
+        let [p99, keeps, of_rest] = &figures.modes[3].checks[..] else { panic!() };
         assert!(!p99.met && !keeps.met && (keeps.value - 0.98).abs() < 1e-9);
+        assert!(of_rest.met && (of_rest.value - 0.98 / 0.9).abs() < 1e-9);
     }
 }
