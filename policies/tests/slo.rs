@@ -248,11 +248,10 @@ fn best_effort_runs_beside_the_begin_of_each_request() {
     let units = roomy(3_000 * MS);
     let shots = trace(&mut quick(20.0), &units, 3_000 * MS);
     let best = spans(&shots, &units, 0);
-    // 100 requests without a cut, then 1 % of 20 ms with each: the 105th has 1 ms, after 110 all 2 ms.
-    assert_eq!(during(&best, 1_000 * MS, 1_010 * MS), 8 * MS);
+    // 1 % of 20 ms more with each: the 6th has 1 ms, after 11 all 2 ms.
     let after = |number: u64| during(&best, number * 10 * MS, (number + 1) * 10 * MS) - 8 * MS;
-    assert_eq!([101, 102, 106, 112].map(after), [0, 200 * US, MS, 2 * MS]);
-    assert_eq!(during(&best, 1_200 * MS, 3_000 * MS), 1_800 * MS);
+    assert_eq!([1, 2, 6, 12].map(after), [0, 200 * US, MS, 2 * MS]);
+    assert_eq!(during(&best, 120 * MS, 3_000 * MS), 2_880 * MS);
     // The critical one never waits.
     assert_eq!(during(&spans(&shots, &units, 1), 0, 3_000 * MS), 299 * 2 * MS);
 }
