@@ -234,7 +234,7 @@ fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
         }
     }
     let checks = modes[3]["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 2);
+    assert_eq!(checks.len(), 3);
     for check in checks {
         let word = if check["met"] == true { "met" } else { "MISSED" };
         let line = table.lines().find(|line| line.contains(check["what"].as_str().unwrap())).unwrap();
