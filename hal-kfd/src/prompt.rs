@@ -21,6 +21,16 @@ pub enum Who {
 /// before one with a longer slice that is running, and gets no more of the processor than before. A thread for which somebody else
 /// has chosen a policy or a priority keeps both.
 pub fn be_prompt(who: Who) {
+    ask(Some(who));
+}
+
+/// Asks for a short slice alone, for a thread that does work of the program's own: it may be busy for long, and no real-time
+/// priority is meant for that. As above, whom somebody else has given a policy keeps it.
+pub fn ask_short_slice() {
+    ask(None);
+}
+
+fn ask(real_time: Option<Who>) {
     // SAFETY: asks for a number; 0 is the calling thread.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     // SAFETY: asks for a number.
@@ -28,19 +38,8 @@ pub fn be_prompt(who: Who) {
         return;
     }
     // Who has made the program nice wants others to come first.
-    if nice <= 0 && set(libc::SCHED_RR, 0, who as u32, 0) {
-        return;
-    }
-    set(libc::SCHED_OTHER, nice, 0, SLICE);
-}
-
-/// Asks for a short slice alone, for a thread that does work of the program's own: it may be busy for long, and no real-time
-/// priority is meant for that. As above, whom somebody else has given a policy keeps it.
-pub fn ask_short_slice() {
-    // SAFETY: asks for a number; 0 is the calling thread.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    // SAFETY: asks for a number.
-    if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER {
+    let who = real_time.filter(|_| nice <= 0);
+    if !who.is_some_and(|who| set(libc::SCHED_RR, 0, who as u32, 0)) {
         set(libc::SCHED_OTHER, nice, 0, SLICE);
     }
 }

@@ -216,7 +216,8 @@ impl Walk<'_> {
         }
         let line = turn.line.unwrap_or(*self.end);
         standings[place] = standing(line, turn.weight, merit);
-        let shortest = uses.iter().map(|used| self.cells[used.device].shortest()).min();
+        let wanted = uses.iter().filter(|used| is_wanted(unit, used, self.rules));
+        let shortest = wanted.map(|used| self.cells[used.device].shortest()).min();
         standings[place].window = in_turn(Duration::from_nanos(shortest.unwrap_or_default()));
         if blocked && strict {
             standings[place].bar = Some(Bar::Share { percent: self.percent(place) });

@@ -55,7 +55,10 @@ fn the_shortest_timeslice_that_somebody_with_work_asks_for_counts() {
 #[test]
 fn longer_slices_have_wider_windows() {
     let windows = |timeslice_us| {
-        let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, true)])]);
+        // That the second one could use another device as well, where nobody has work, changes nothing.
+        let elsewhere = queue(2, 2, 0, false);
+        let second = gang(2, vec![queue(1, 1, 0, true), elsewhere]);
+        let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), second]);
         let mut engine = engine(UP, &[("timeslice-us", timeslice_us)]);
         let operations = engine.decide(&status, Time(0)).operations;
         operations.iter().map(|operation| operation.permit.window).collect::<Vec<_>>()

@@ -41,7 +41,8 @@ pub const WANTS_PROGRESS: u32 = 4;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ServerPage {
-    /// The permission: generation in bits 32 to 63, in 24 to 31 the window ([`crate::operation::Window`]), in 16 to 23 how many others than the first run on the client's devices
+    /// The permission: generation in bits 32 to 63, in 24 to 31 the window ([`crate::operation::Window`]), in 16 to 23 how
+    /// many others than the first run on the client's devices
     /// (written with a change of another part only), level in 8 to 15, limit in bit 1, run in bit 0.
     pub word: AtomicU64,
     /// Until then it holds, in nanoseconds of the server's `CLOCK_MONOTONIC`.

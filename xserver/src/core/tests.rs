@@ -3,7 +3,7 @@
 mod chosen;
 
 use super::*;
-use policies::{Choice, registry};
+use policies::registry;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -238,18 +238,6 @@ fn a_word_counts_its_writes() {
     assert_eq!(words(&stage), [2 << 32 | 1 << 8 | 2, 1 << 32 | 1 << 8 | 1]);
     assert_eq!(stage.board(0).wakes.get(), 2, "its first permission, and this one");
     assert_eq!(stage.board(1).wakes.get(), 1);
-}
-
-#[test]
-fn the_word_has_the_window_that_the_policy_says() {
-    let mut stage = two();
-    let mut choice = Choice::new(registry::by_name("UP").unwrap());
-    choice.values.set("timeslice-us", 100_000.0).unwrap();
-    stage.core.set_policy(None, choice).unwrap();
-    (0..2).for_each(|client| stage.flip(client));
-    stage.step();
-    let windows = [0, 1].map(|client| stage.board(client).permission.get() >> 24 & 0xff);
-    assert_eq!(windows, [31, 31]);
 }
 
 #[test]

@@ -111,3 +111,15 @@ fn policies_of_devices_are_bounded() {
     stage.core.reset_policy(DeviceId(0));
     stage.core.set_policy(more, hpf()).unwrap();
 }
+
+#[test]
+fn the_word_has_the_window_that_the_policy_says() {
+    let mut stage = two();
+    let mut choice = Choice::new(registry::by_name("UP").unwrap());
+    choice.values.set("timeslice-us", 100_000.0).unwrap();
+    stage.core.set_policy(None, choice).unwrap();
+    (0..2).for_each(|client| stage.flip(client));
+    stage.step();
+    let windows = [0, 1].map(|client| stage.board(client).permission.get() >> 24 & 0xff);
+    assert_eq!(windows, [31, 31]);
+}
