@@ -101,10 +101,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For how long a queue that turned idle counts as ready still, if nobody says otherwise.
+    /// For how long a queue that turned idle counts as ready still, if no policy says longer ([`Standing::linger`]).
     pub const LINGER: Duration = Duration::from_micros(200);
 
-    /// Decides with a new policy of this kind.
+    /// Decides with a new policy of this kind. With a linger of zero nobody lingers, whatever policies say.
     pub fn new(choice: impl Into<Choice>, linger: Duration) -> Self {
         Self {
             seats: vec![Seat::new(None, choice.into())],
@@ -242,7 +242,12 @@ impl Engine {
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        self.tallies.note(all, &self.permits, now);
+        let linger = |place: usize| {
+            let uses = self.units.uses(&all[place]).iter();
+            let lingers = uses.map(|used| self.standings[self.rules[used.device].0][place].linger);
+            lingers.min().unwrap_or_default()
+        };
+        self.tallies.note(all, &self.permits, linger, now);
         self.operations.clear();
         let units = all.iter().zip(&self.permits);
         self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));

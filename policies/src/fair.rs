@@ -10,6 +10,7 @@
 //! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli hint --pid PID
 //! -u UTIL`). Utilization 0 means: only while nobody with another one has work there.
 //!
+//! A gap in somebody's work of up to a sixteenth of the shortest turn (or 200 µs, if that is longer) counts as work.
 //! With `conserve` 1 what somebody does not use goes to the others by their utilizations. With 0 nobody gets more than its
 //! part of all those that have a queue on the device, whether they have work or not; what was not used before may be
 //! used in one go up to two turns and 1 ms. Then the device is withheld until there is a turn's worth again.

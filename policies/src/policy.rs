@@ -44,6 +44,8 @@ pub struct Standing {
     pub range: Option<(i64, i64)>,
     /// What its window admits if it is limited.
     pub window: Window,
+    /// For how long it keeps its place, with no work, in the hope of more, if that is longer than for anybody.
+    pub linger: Duration,
     /// The device is withheld from it, whoever else wants it. Not together with a range.
     pub bar: Option<Bar>,
     /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
@@ -57,15 +59,23 @@ impl Standing {
     /// One that only ranks.
     pub fn new(rank: i64, merit: Merit) -> Self {
         let (lead, range, bar, job) = (None, None, None, None);
-        Self { rank, merit, lead, range, window: Window::OWN, bar, job, reserves: false }
+        let (window, linger) = (Window::OWN, Duration::ZERO);
+        Self { rank, merit, lead, range, window, linger, bar, job, reserves: false }
+    }
+
+    /// With the window and the linger of one who is given turns, of which the shortest on its devices is so long.
+    ///
+    /// What is in flight at the end of a turn is so small a part of it that it runs on for no time that matters, and as much as
+    /// keeps the device busy. The linger is as long: to pass the turn on over a gap between two batches costs about a window, which
+    /// the next one has in flight when the owner comes back.
+    pub fn in_turn(self, shortest: Duration) -> Self {
+        let part = shortest / TURN_PARTS;
+        Self { window: Window::at_most(part), linger: part, ..self }
     }
 }
 
-/// What is in flight at the end of a turn of this length: so small a part of it that it runs on for no time that matters,
-/// and as much as keeps the device busy.
-pub fn in_turn(turn: Duration) -> Window {
-    Window::at_most(turn / 16)
-}
+/// What part of a turn is in flight at its end, and may pass without work: one of so many.
+const TURN_PARTS: u32 = 16;
 
 /// Between which units there is a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +103,7 @@ pub enum Scope {
 /// ready or not, could outrank it. Policies whose order changes with time never say one.
 ///
 /// [`Standing::window`] says how much a unit with a limit has in flight when it is suspended: whoever runs next may wait for
-/// so long. Policies that give turns say [`in_turn`] of them.
+/// so long. Policies that give turns say it by [`Standing::in_turn`].
 pub trait Policy: fmt::Debug + Send {
     /// Takes its parameters: those of its row, in that order, within their ranges. Comes before anything else, and
     /// whenever they change.

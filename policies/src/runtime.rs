@@ -11,7 +11,7 @@
 //! devices than a few turns: what somebody had while others were held back elsewhere, or long ago, is forgotten.
 
 use crate::ledger::Ledger;
-use crate::policy::{Input, Standing, in_turn};
+use crate::policy::{Input, Standing};
 use crate::times::earlier;
 use crate::turns::{GRAIN, SHORTEST, nanos};
 use crate::unit::{DeviceUse, Unit, Units};
@@ -231,8 +231,8 @@ impl Runtimes {
                 .unwrap_or(account.key);
             let merit = Merit::Runtime(account.key.saturating_sub(least).max(0) / 1_000);
             let shortest = busy(input.units, unit).map(|used| self.cells[used.device].shortest).min();
-            let window = in_turn(Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs()));
-            standings[place] = Standing { window, ..Standing::new(-rank, merit) };
+            let shortest = Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs());
+            standings[place] = Standing::new(-rank, merit).in_turn(shortest);
             if account.barred {
                 let percent = account.percent(input.units, unit, &self.cells);
                 standings[place].bar = Some(Bar::Share { percent });

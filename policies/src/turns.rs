@@ -13,7 +13,7 @@
 //! devices.
 
 use crate::ledger::Ledger;
-use crate::policy::{Input, Standing, in_turn};
+use crate::policy::{Input, Standing};
 use crate::times::{self, earlier};
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::operation::{Bar, Merit};
@@ -215,10 +215,10 @@ impl Walk<'_> {
             self.wake = earlier(self.wake, end);
         }
         let line = turn.line.unwrap_or(*self.end);
-        standings[place] = standing(line, turn.weight, merit);
         let wanted = uses.iter().filter(|used| is_wanted(unit, used, self.rules));
         let shortest = wanted.map(|used| self.cells[used.device].shortest()).min();
-        standings[place].window = in_turn(Duration::from_nanos(shortest.unwrap_or_default()));
+        let shortest = Duration::from_nanos(shortest.unwrap_or_default());
+        standings[place] = standing(line, turn.weight, merit).in_turn(shortest);
         if blocked && strict {
             standings[place].bar = Some(Bar::Share { percent: self.percent(place) });
         }

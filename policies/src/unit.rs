@@ -40,6 +40,8 @@ pub struct Unit {
     pub ceiling: Priority,
     /// What is said of its process.
     pub process: ProcessHints,
+    /// For how long a queue of it that turned idle counts as ready still.
+    pub linger: Duration,
     /// Whether the last decision let it run, and it has had work since.
     pub running: bool,
     /// For how long it has had a device since the last decision: it was ready, and might run.
@@ -103,7 +105,7 @@ impl Units {
     /// Replaces the units by those of the status.
     ///
     /// A queue that turned idle less than `linger` ago counts as ready still, so that a program with small gaps between
-    /// its submissions does not let others in and out. Returns the first time after `now` at which that ends for a
+    /// its submissions does not let others in and out; or less than the last decision said, if that is longer. Returns the first time after `now` at which that ends for a
     /// queue, and the units may be others.
     pub(crate) fn gather(
         &mut self,
@@ -116,7 +118,7 @@ impl Units {
         self.uses.clear();
         self.queues.clear();
         self.devices.clear();
-        let mut gathering = Gathering { units: self, now, linger, settles: None };
+        let mut gathering = Gathering { units: self, now, linger, past, settles: None };
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
@@ -130,7 +132,7 @@ impl Units {
             }
         }
         let settles = gathering.settles;
-        past.tell(&mut self.all, now, linger);
+        past.tell(&mut self.all, now);
         settles
     }
 
@@ -148,19 +150,24 @@ struct Gathering<'a> {
     units: &'a mut Units,
     now: Time,
     linger: Duration,
+    past: &'a Tallies,
     settles: Option<Time>,
 }
 
 impl Gathering<'_> {
     fn push(&mut self, id: UnitId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
         let (first_use, first_queue) = (self.units.uses.len(), self.units.queues.len());
+        let linger = match self.linger {
+            Duration::ZERO => Duration::ZERO,
+            linger => linger.max(self.past.linger(self.units.all.len(), id)),
+        };
         let (mut ready, mut working) = (false, false);
         let mut since = self.now;
         let mut idle_since = None;
         let mut range: Option<(Priority, Priority)> = None;
         let (mut lead, mut idle_lead) = (None, None);
         for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
-            let ready_since = self.ready_since(queue.activity);
+            let ready_since = self.ready_since(queue.activity, linger);
             if let Some(start) = ready_since {
                 ready = true;
                 since = since.min(start);
@@ -197,6 +204,7 @@ impl Gathering<'_> {
             floor,
             ceiling,
             process,
+            linger,
             running: false,
             ran: Duration::ZERO,
             uses: first_use..self.units.uses.len(),
@@ -205,14 +213,14 @@ impl Gathering<'_> {
     }
 
     /// Since when the queue counts as ready, if it does.
-    fn ready_since(&mut self, activity: Activity) -> Option<Time> {
+    fn ready_since(&mut self, activity: Activity, linger: Duration) -> Option<Time> {
         match activity {
             Activity::Ready { since } => Some(since),
             Activity::Idle { since: None } => None,
             Activity::Idle { since: Some(since) } => {
                 // A time in the future is an other process's clock or its lie: no more than a full linger from now.
                 let since = since.min(self.now);
-                let end = since.after(self.linger);
+                let end = since.after(linger);
                 if end <= self.now {
                     return None;
                 }

@@ -13,8 +13,8 @@
 //! program with four streams is not to have four times as much. Utilization 0 means: only while nobody with another one
 //! has work there; several of those take turns in equal slices.
 //!
-//! A device with work is always used: when the owner of the turn is idle, the turn passes on, and what is left of its slice
-//! is lost. Whoever wakes up goes to the end of the line, so it waits for at most one slice of each of the others and takes
+//! A device with work is always used: when the owner of the turn is idle for a sixteenth of the shortest slice (and for more than
+//! 200 µs), the turn passes on, and what is left of its slice is lost. A shorter gap, as between two batches, counts as work. Whoever wakes up goes to the end of the line, so it waits for at most one slice of each of the others and takes
 //! nothing from those who had work all the time.
 //!
 //! # What is different

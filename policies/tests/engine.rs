@@ -357,6 +357,30 @@ proptest! {
 }
 
 #[test]
+fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
+    let lingers = |of: [u64; 2]| {
+        let millis = |count| Standing { linger: Duration::from_millis(count), ..rank(0) };
+        (0..).zip(of).for_each(|(policy, linger)| say(policy, move |_, _| millis(linger)));
+        let mut engine = Engine::new(&ONE, Engine::LINGER);
+        engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
+        let mut gangs = busy(&[&[1], &[1, 2]]);
+        engine.decide(&global(gangs.clone()), Time(0));
+        gangs[1].queues = busy(&[&[1, 2]])[0]
+            .queues
+            .iter()
+            .map(|queue| doing(*queue, idle(1_000)))
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        engine.decide(&global(gangs), Time(1_000));
+        engine.units().all().iter().map(|unit| unit.linger).collect::<Vec<_>>()
+    };
+    let millis = Duration::from_millis;
+    assert_eq!(lingers([3, 2]), [millis(3), millis(2)]);
+    assert_eq!(lingers([3, 0]), [millis(3), Engine::LINGER], "nobody less than all do");
+}
+
+#[test]
 fn the_narrowest_window_of_its_devices_counts_and_none_without_a_limit() {
     let millis = |count| Window::at_most(Duration::from_millis(count));
     let windows = |engine: &mut Engine| {

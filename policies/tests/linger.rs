@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::{gang, global, local, queue};
-use policies::{Engine, registry};
+use common::{gang, global, local, queue, who};
+use policies::{Choice, Engine, registry};
 use proptest::prelude::*;
-use protocol::status::{Activity, Status};
+use protocol::hint::QueueHints;
+use protocol::policy::PolicyKind;
+use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -40,6 +42,39 @@ fn a_gang_keeps_the_priority_of_the_queue_that_lingers() {
     let status = global(vec![gang(1, vec![queue(1, 1, 5, true)]), gang(2, vec![queue(1, 1, 0, true), high])]);
     assert_eq!(low_runs(&status, 1_100), (false, Some(1_200)));
     assert_eq!(low_runs(&status, 1_200), (true, None));
+}
+
+#[test]
+fn the_owner_of_a_long_turn_keeps_it_over_a_gap() {
+    const MS: u64 = 1_000_000;
+    // Slices of 75 and 25 ms: a sixteenth of the shorter one.
+    const GAP: u64 = 25 * MS / 16;
+    let mut choice = Choice::new(registry::find(PolicyKind::Up).unwrap());
+    choice.values.set("timeslice-us", 100_000.0).unwrap();
+    let status = |first: Activity| {
+        let shares = [(75, first), (25, Activity::Ready { since: Time(0) })];
+        let queues = shares.map(|(share, activity)| QueueStatus {
+            activity,
+            hints: QueueHints { utilization: share.try_into().unwrap(), ..QueueHints::default() },
+            ..queue(1, 1, 0, true)
+        });
+        global((1..).zip(queues).map(|(client, queue)| gang(client, vec![queue])).collect())
+    };
+    let ready = |since| status(Activity::Ready { since: Time(since) });
+    let idle = |since| status(Activity::Idle { since: Some(Time(since)) });
+    let mut engine = Engine::new(choice.clone(), Duration::from_micros(200));
+    assert_eq!(who(&mut engine, &ready(0), 0), ("1".to_owned(), Some(75 * MS)));
+    assert_eq!(who(&mut engine, &idle(10 * MS), 10 * MS), ("1".to_owned(), Some(10 * MS + GAP)));
+    assert_eq!(who(&mut engine, &ready(11 * MS), 11 * MS), ("1".to_owned(), Some(75 * MS)), "the gap counts");
+    assert_eq!(who(&mut engine, &idle(20 * MS), 20 * MS), ("1".to_owned(), Some(20 * MS + GAP)));
+    assert_eq!(who(&mut engine, &idle(20 * MS), 20 * MS + GAP).0, "2", "a longer one passes the turn on");
+    // Where nobody has turns a gap is short, and an engine without a linger knows none.
+    engine.set_policy(registry::DEFAULT);
+    assert_eq!(who(&mut engine, &ready(30 * MS), 30 * MS).0, "1 2");
+    assert_eq!(who(&mut engine, &idle(40 * MS), 40 * MS).1, Some(40 * MS + 200_000));
+    let mut engine = Engine::new(choice, Duration::ZERO);
+    assert_eq!(who(&mut engine, &ready(0), 0).0, "1");
+    assert_eq!(who(&mut engine, &idle(10 * MS), 10 * MS).0, "2");
 }
 
 proptest! {

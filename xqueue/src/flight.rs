@@ -25,6 +25,10 @@ pub(crate) const DENSE: u32 = 64;
 /// The same where neither is so: the watcher asks for marks by time, this is a bound. A mark costs the submitting thread
 /// a system call inside the runtime, and each command in front of it probably its warm memory (ADR 0007).
 pub(crate) const SPARSE: u32 = 16 * 1024;
+/// The least time from mark to mark, in nanoseconds, where all is known: ends are foreseen then, and marks keep to what is so.
+const SPAN: u64 = 400_000;
+/// One command in so many is studied anew, if it is a short one: in a span with others its time does not show.
+const AGAIN: u64 = 61;
 /// Launches before a command that make up its place.
 const HISTORY: usize = 3;
 
@@ -176,24 +180,41 @@ impl Flight {
 
     /// Counts a launch under the limit. True: a mark is due.
     pub(crate) fn count_limited(&self, submit: &Submit<'_>, limit: Limit, key: CostKey) -> bool {
-        self.lead.note_launch(self.launched.load(Ordering::Relaxed), self.completed());
+        let (before, completed) = (self.launched.load(Ordering::Relaxed), self.completed());
+        self.lead.note_launch(before, completed);
         let due = self.count_free(submit) || self.since_mark.load(Ordering::Relaxed) >= DENSE;
         let cost = limit.cost;
         match limit.config {
             LaunchConfig::Fixed { batch, .. } => due || self.since_mark.load(Ordering::Relaxed) >= batch,
             LaunchConfig::Adaptive => {
-                let launched = self.launched.load(Ordering::Relaxed);
-                self.last_costed.store(launched, Ordering::Relaxed);
+                self.last_costed.store(before + 1, Ordering::Relaxed);
                 let total = self.cost_launched.load(Ordering::Relaxed) + cost;
                 self.cost_launched.store(total, Ordering::Relaxed);
-                let since = self.cost_since_mark.load(Ordering::Relaxed) + cost;
+                let mut since = self.cost_since_mark.load(Ordering::Relaxed) + cost;
+                let settled = {
+                    let mut spans = self.spans.lock();
+                    if before <= completed {
+                        spans.begin(before, now());
+                        since = cost;
+                    }
+                    spans.since_mark.add(key, limit.placed, limit.known);
+                    spans.since_mark.settled().zip(limit.known)
+                };
                 self.cost_since_mark.store(since, Ordering::Relaxed);
-                self.spans.lock().since_mark.add(key, limit.placed, limit.known);
                 self.remember(key);
-                // Half a window from mark to mark: one more of this kind would exceed it.
-                due || limit.is_studied() || 2 * (since + cost) > limit.budget
+                // One more of this kind would exceed it.
+                let is_full = match settled {
+                    Some((takes, known)) => takes + known.nanos > SPAN.max(limit.budget / 2),
+                    None => 2 * (since + cost) > limit.budget,
+                };
+                due || limit.is_studied() || is_full
             }
         }
+    }
+
+    /// Whether the next command is to be studied anew, if it takes no longer than that.
+    pub(crate) fn is_restudied(&self, nanos: u64) -> bool {
+        2 * nanos <= SPAN && self.launched.load(Ordering::Relaxed) % AGAIN == AGAIN - 1
     }
 
     /// The key of a command at its place: after the launches before it. Programs repeat themselves, and the same function
@@ -217,7 +238,7 @@ impl Flight {
         }
     }
 
-    /// Whether the window admits one more command of this cost.
+    /// Whether the window admits one more command of this cost, by what is known to have completed.
     pub(crate) fn has_room(&self, _: &Submit<'_>, limit: Limit) -> bool {
         let completed = self.completed();
         let launched = self.launched.load(Ordering::Relaxed);
@@ -237,16 +258,25 @@ impl Flight {
                 }
                 let done = self.cost_completed.load(Ordering::Acquire);
                 let total = self.cost_launched.load(Ordering::Relaxed);
-                total.saturating_sub(done) + limit.cost <= limit.budget || self.ends_soon_before(limit)
+                total.saturating_sub(done) + limit.cost <= limit.budget
             }
         }
     }
 
-    /// Whether what is in flight will end so soon that the device would be idle if this command, of known length, waited
-    /// until the end is seen.
-    fn ends_soon_before(&self, limit: Limit) -> bool {
-        let remaining = || self.expectation().and_then(|expected| expected.remaining());
-        limit.known.is_some() && remaining().is_some_and(|(_, all)| all <= self.lead())
+    /// Whether the window admits one more command, by what is foreseen: so much has probably completed by now, or all will so soon
+    /// that the device would be idle if this command, of known length, waited until the end is seen. Nothing, if that cannot be foreseen.
+    pub(crate) fn foresees_room(&self, _: &Submit<'_>, limit: Limit) -> Option<bool> {
+        limit.known?;
+        let expected = self.expectation()?;
+        let (_, all) = expected.remaining()?;
+        Some(all <= self.room_below(limit, expected))
+    }
+
+    /// How much foreseen time may be left for this command to be launched.
+    pub(crate) fn room_below(&self, limit: Limit, expected: Expectation) -> Duration {
+        // If it takes longer than foreseen, somebody else has the device as well: only what is seen counts.
+        let window = if expected.is_overdue() { 0 } else { limit.budget.saturating_sub(limit.cost) };
+        self.lead().max(Duration::from_nanos(window))
     }
 
     /// How long before the end of what is in flight the next command may be launched.
@@ -258,7 +288,12 @@ impl Flight {
     pub(crate) fn judge_lead(&self, _: &Submit<'_>, limit: Limit) {
         // What is unknown is launched alone, and cannot be in time.
         if limit.config == LaunchConfig::Adaptive && limit.known.is_some() {
-            self.lead.judge(self.launched.load(Ordering::Relaxed), self.completed());
+            let launched = self.launched.load(Ordering::Relaxed);
+            let completed = self.completed();
+            // Where the marks are too far apart it does not show.
+            if completed == launched || self.marked.load(Ordering::Relaxed) + 1 >= launched {
+                self.lead.judge(launched, completed);
+            }
         }
     }
 
@@ -273,6 +308,8 @@ impl Flight {
         let start = self.marked.load(Ordering::Relaxed);
         let mut spans = self.spans.lock();
         let keys = std::mem::take(&mut spans.since_mark);
+        let start = start.max(spans.start);
+        spans.start = launched;
         let unstarted = spans.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
         match result {
             Ok(mark) => spans.queue.push_back(Span {
@@ -373,20 +410,14 @@ impl Flight {
             self.complete(proof);
             polled.progress |= !known;
             let seen = if known { None } else { learn.map(|(estimates, _)| (estimates, now())) };
-            let mut spans = self.spans.lock();
-            spans.queue.pop_front();
-            let ended = spans.running_since.take().and_then(|since| span.end(since));
-            if let Some((estimates, at)) = seen {
-                // Its successor was launched in front of `at`: with a mark it runs since then, or since the end that was
-                // foreseen, if nobody looked at it.
-                spans.running_since = spans.queue.front().map(|_| ended.map_or(at, |ended| ended.min(at)));
-                if let Some(since) = span.unstarted {
-                    let upper = at.saturating_duration_since(since);
-                    let gap = at.saturating_duration_since(span.seen_running.unwrap_or(since));
-                    span.learn(upper, gap, estimates);
-                }
+            self.spans.lock().end(&span, seen.map(|(_, at)| at), self.launched());
+            if let Some((estimates, at)) = seen
+                && let Some(since) = span.unstarted
+            {
+                let upper = at.saturating_duration_since(since);
+                let gap = at.saturating_duration_since(span.seen_running.unwrap_or(since));
+                span.learn(upper, gap, estimates);
             }
-            drop(spans);
             hw.release_mark(span.mark);
         }
         if let Some(begun) = begun {
@@ -406,10 +437,10 @@ impl Flight {
         polled
     }
 
-    /// What can be foreseen, if a mark is behind the first command.
+    /// What can be foreseen.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
         let unmarked = self.unmarked();
-        self.spans.lock().expectation(unmarked)
+        self.spans.lock().expectation(self.completed(), unmarked)
     }
 
     /// How long what is in flight goes on, as far as that is known.
@@ -456,8 +487,8 @@ impl Flight {
         self.cost_since_mark.store(0, Ordering::Relaxed);
         let mut spans = self.spans.lock();
         spans.since_mark = Keys::default();
-        spans.unstarted = None;
-        spans.running_since = None;
+        spans.start = self.launched();
+        spans.forget_times();
     }
 
     /// Gives back all marks of a queue that is going away. False: another thread is polling.

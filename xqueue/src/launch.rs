@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::LaunchConfig;
+use crate::estimate::Estimate;
 use crate::flight::{Polled, Proof};
 use crate::hw::CostKey;
 use crate::order::{Edge, OrderClass, Ticket};
@@ -65,6 +66,8 @@ impl XQueue {
                 let estimates = &self.device.estimates;
                 let placed = self.hot.flight.placed(key);
                 let known = estimates.get(placed).or_else(|| estimates.get(key));
+                let again = |known: Estimate| self.hot.flight.is_restudied(known.nanos);
+                let known = known.map(|known| Estimate { fresh: known.fresh || again(known), ..known });
                 (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
             }
         };
@@ -80,10 +83,6 @@ impl XQueue {
         if self.has_room(submit, limited) {
             return true;
         }
-        // What nobody can ever see complete must not keep the window full.
-        if !self.ensure_mark(submit) {
-            return true;
-        }
         // Another thread may be looking, and through in a moment. Bounded, so it is no waiting.
         for _ in 0..=RETRIES {
             let looked = self.look_at_marks(true).looked;
@@ -95,7 +94,14 @@ impl XQueue {
             }
             spin_hint();
         }
-        false
+        limited.is_some_and(|limit| self.finds_room(submit, limit))
+    }
+
+    /// Whether a command may be launched although the window is full by what is known to have completed. If that cannot be
+    /// foreseen, sees to it that the completion of what is in flight will be seen.
+    fn finds_room(&self, submit: &Submit<'_>, limit: Limit) -> bool {
+        // What nobody can ever see complete must not keep the window full.
+        self.hot.flight.foresees_room(submit, limit).unwrap_or_else(|| !self.ensure_mark(submit))
     }
 
     /// Looks at the marks. True: something completed.
@@ -323,15 +329,22 @@ impl XQueue {
                     }
                 }
                 Next::Full(limit) => {
-                    if !self.ensure_mark(&submit) {
-                        force = true;
-                    } else if !self.poll_for(&submit, limit) {
-                        return Rest::Full;
+                    if !self.poll_for(&submit, limit) {
+                        force = self.finds_room(&submit, limit);
+                        if !force {
+                            return Rest::Full;
+                        }
                     }
                 }
             }
         }
         Rest::More
+    }
+
+    /// The limit under which the first pending command waits for room.
+    pub(crate) fn awaits(&self) -> Limited {
+        let key = self.hot.taken.lock().front()?.key;
+        self.limit(key)
     }
 
     fn launch(&self, submit: &Submit<'_>, mut item: Item, limited: Limited) {
@@ -386,10 +399,11 @@ impl XQueue {
                     }
                 }
                 Next::Full(limit) => {
-                    if !self.ensure_mark(&submit) {
-                        force = true;
-                    } else if !self.poll_for(&submit, limit) {
-                        return Turned::Full;
+                    if !self.poll_for(&submit, limit) {
+                        force = self.finds_room(&submit, limit);
+                        if !force {
+                            return Turned::Full;
+                        }
                     }
                 }
             }

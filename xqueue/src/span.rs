@@ -82,10 +82,22 @@ pub(crate) struct Keys {
     placed: u64,
 }
 
+/// The command behind this index, and all that follows it closely, runs since this time.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    behind: u64,
+    since: Instant,
+}
+
 impl Keys {
     /// How long so many commands will probably take, if the keys stand for all of them and are known.
     pub(crate) fn takes(&self, commands: u64) -> Option<Duration> {
         (self.known == commands).then(|| Duration::from_nanos(self.expected))
+    }
+
+    /// How long all of them will probably take, if all are known and none needs a closer look.
+    pub(crate) fn settled(&self) -> Option<u64> {
+        (self.known == self.commands && !self.fresh).then_some(self.expected)
     }
 
     pub(crate) fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
@@ -116,19 +128,46 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     pub(crate) queue: VecDeque<Span>,
-    /// Keys since the last mark.
+    /// Keys since the last mark, or since nothing was in flight, if that is later; and the index of the last command before them.
     pub(crate) since_mark: Keys,
+    pub(crate) start: u64,
     /// At this time no command behind this index had started: the bound of spans yet to come.
     pub(crate) unstarted: Option<(Instant, u64)>,
-    /// Since this time the first span is certainly running.
-    pub(crate) running_since: Option<Instant>,
+    /// What is certainly running.
+    running: Option<Running>,
 }
 
 impl Spans {
+    /// A command is launched behind this index, and nothing was in flight.
+    pub(crate) fn begin(&mut self, behind: u64, since: Instant) {
+        self.since_mark = Keys::default();
+        self.start = behind;
+        self.running = Some(Running { behind, since });
+    }
+
+    /// Since when the command behind this index is certainly running.
+    fn running_since(&self, behind: u64) -> Option<Instant> {
+        self.running.filter(|running| running.behind == behind).map(|running| running.since)
+    }
+
+    /// The first span, which is this one, has completed: it was seen at this time, or is known from elsewhere. What is launched
+    /// by now, up to this index, follows it.
+    pub(crate) fn end(&mut self, span: &Span, seen: Option<Instant>, launched: u64) {
+        self.queue.pop_front();
+        let Some(at) = seen else {
+            self.running = self.running.filter(|running| running.behind >= span.upto);
+            return;
+        };
+        // Its successor was launched in front of `at`: it runs since then, or since the end that was foreseen, if nobody looked at it.
+        let ended = self.running_since(span.start).and_then(|since| span.end(since));
+        let since = ended.map_or(at, |ended| ended.min(at));
+        self.running = (launched > span.upto).then_some(Running { behind: span.upto, since });
+    }
+
     /// The first span was seen running at this time. Its keys, if it takes far longer than they foretell, even if the device has
     /// done something else for so long.
     pub(crate) fn still_running(&mut self, at: Instant, others: Duration) -> Option<Keys> {
-        let since = self.running_since;
+        let since = self.running_since(self.queue.front()?.start);
         let front = self.queue.front_mut()?;
         front.seen_running = Some(at);
         let keys = front.keys;
@@ -140,7 +179,7 @@ impl Spans {
     /// The device stood for a while, or will: what was seen of times until now teaches and foretells nothing.
     pub(crate) fn forget_times(&mut self) {
         self.unstarted = None;
-        self.running_since = None;
+        self.running = None;
         for span in &mut self.queue {
             span.recorded = None;
             span.unstarted = None;
@@ -161,18 +200,22 @@ impl Spans {
         self.queue.iter().map(Span::takes).fold(unmarked, |sum, takes| Some(sum? + takes?))
     }
 
-    /// What can be foreseen, if a mark is behind the first command; so many launches in flight are behind the last one.
-    pub(crate) fn expectation(&self, unmarked: u64) -> Option<Expectation> {
-        let first = self.queue.front()?;
-        let since = self.running_since.or(first.recorded)?;
-        let unmarked = self.unmarked(unmarked);
-        let behind = self.queue.iter().skip(1).map(Span::takes);
+    /// What can be foreseen; so many commands have completed, and so many launches in flight are behind the last mark.
+    pub(crate) fn expectation(&self, completed: u64, unmarked: u64) -> Option<Expectation> {
+        let mut spans = self.queue.iter().skip_while(|span| span.upto <= completed);
+        let first = spans.next();
+        let (start, recorded) = first.map_or((self.start, None), |first| (first.start, first.recorded));
+        let since = self.running_since(start).or(recorded)?;
+        let tail = self.unmarked(unmarked);
+        let behind = spans.clone().map(Span::takes).fold(tail, |sum, takes| Some(sum? + takes?));
+        // Without a mark all that is in flight is one span.
+        let (takes, behind) = first.map_or((tail, Some(Duration::ZERO)), |first| (first.takes(), behind));
         Some(Expectation {
             ran: now().saturating_duration_since(since),
-            takes: first.takes(),
-            behind: behind.fold(unmarked, |sum, takes| Some(sum? + takes?)),
-            fresh: first.is_fresh(),
-            next_fresh: self.queue.get(1).is_some_and(Span::is_fresh),
+            takes,
+            behind,
+            fresh: first.is_some_and(Span::is_fresh),
+            next_fresh: spans.next().is_some_and(Span::is_fresh),
         })
     }
 }
@@ -193,6 +236,11 @@ pub(crate) struct Expectation {
 }
 
 impl Expectation {
+    /// The first span should have ended some time ago.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.takes.is_some_and(|takes| self.ran > takes + CLOSE.max(takes / 32))
+    }
+
     /// How long the first span will probably go on, and all of it.
     pub(crate) fn remaining(&self) -> Option<(Duration, Duration)> {
         let first = self.takes?.saturating_sub(self.ran);
@@ -213,16 +261,72 @@ mod tests {
         let (mark, start, upto) = (Mark(1), 0, 1);
         let span =
             Span { mark, start, upto, strays_upto: 0, cost_upto: 0, recorded, unstarted, seen_running, keys };
-        let mut spans = Spans { running_since: Some(begun), ..Spans::default() };
+        let mut spans = Spans::default();
+        spans.begin(0, begun);
         spans.queue.push_back(span);
         let later = begun + Duration::from_secs(1);
-        assert!(spans.expectation(0).is_some());
+        assert!(spans.expectation(0, 0).is_some());
         assert!(spans.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
         assert!(spans.still_running(later, Duration::from_secs(2)).is_none(), "something else may have run");
         spans.forget_times();
-        assert!(spans.expectation(0).is_none());
+        assert!(spans.expectation(0, 0).is_none());
         assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it takes no longer than that");
         assert!(spans.still_running(later, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn the_end_of_what_has_no_mark_is_foreseen_from_its_beginning() {
+        let mut spans = Spans::default();
+        let known = |nanos| Some(Estimate { nanos, fresh: false });
+        spans.since_mark.add(CostKey(7), CostKey(8), known(1_000));
+        assert!(spans.expectation(0, 1).is_none(), "nobody saw it begin");
+        spans.begin(1, now());
+        assert_eq!(spans.since_mark.commands, 0, "what came before has ended");
+        spans.since_mark.add(CostKey(7), CostKey(8), known(3_000_000_000));
+        let all = |spans: &Spans| spans.expectation(1, 1).and_then(|expected| expected.remaining());
+        let (first, rest) = all(&spans).expect("it is known");
+        assert!(first == rest && first > Duration::from_secs(2));
+        spans.since_mark.add(CostKey(9), CostKey(9), None);
+        assert!(
+            spans.expectation(1, 2).and_then(|expected| expected.remaining()).is_none(),
+            "that may take for ever"
+        );
+    }
+
+    #[test]
+    fn what_follows_a_span_began_when_that_was_seen_to_end() {
+        let begun = now();
+        let mut keys = Keys::default();
+        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        let span = |start, upto| Span {
+            mark: Mark(upto),
+            start,
+            upto,
+            strays_upto: 0,
+            cost_upto: 0,
+            recorded: None,
+            unstarted: None,
+            seen_running: None,
+            keys,
+        };
+        let mut spans = Spans::default();
+        spans.queue.extend([span(0, 1), span(1, 2)]);
+        let seen = begun + Duration::from_secs(1);
+        spans.end(&span(0, 1), Some(seen), 3);
+        assert_eq!(spans.running_since(1), Some(seen), "nobody knows when the first one began");
+        // Behind the second one there is a launch without a mark.
+        spans.end(&span(1, 2), Some(seen + Duration::from_secs(1)), 3);
+        assert_eq!(spans.running_since(2), Some(seen + Duration::from_micros(1)), "the end was foreseen");
+        // What a synchronisation proved says nothing of times; what began since stays.
+        let mut spans = Spans::default();
+        spans.queue.extend([span(0, 1)]);
+        spans.begin(0, begun);
+        spans.end(&span(0, 1), None, 1);
+        assert_eq!(spans.running_since(0), None);
+        spans.queue.extend([span(0, 1)]);
+        spans.begin(1, begun);
+        spans.end(&span(0, 1), None, 2);
+        assert_eq!(spans.running_since(1), Some(begun));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! keep the device busy behind a small window: a command of which little is known is watched closely,
 //! up to 2 ms and a few times for each key, because sleeps would be learnt as its length; and
 //! where the end of what runs can be foreseen the worker sleeps until shortly before it, to launch the next command 50 to
-//! 500 µs ahead of it (ADR 0009): as long before as sleeps end late on this machine, which it learns. Where timers are late by
-//! more than commands take, it spins.
+//! 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty: as long before as sleeps end late on this
+//! machine, which it learns. Where timers are late by more than commands take, it spins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,16 +162,24 @@ impl Pause {
         let (Some(takes), Some((first, all))) = (expected.takes, expected.remaining()) else {
             return Self::BackOff;
         };
-        let lead = queue.hot.flight.lead();
-        // Room comes when the first span has ended, or when all of it will soon have.
-        let room = if expected.next_fresh { first } else { first.min(all.saturating_sub(lead)) };
-        let left = room.saturating_sub(late.most);
+        let Some(limit) = queue.awaits() else {
+            return Self::BackOff;
+        };
+        // In time for the next command before all has ended. There is room before that if commands are short; to come when half the
+        // window is empty brings in several at once.
+        let urgent = queue.hot.flight.lead() + late.most;
+        let half = Duration::from_nanos(limit.budget / 2).min(queue.hot.flight.room_below(limit, expected));
+        let left = if expected.next_fresh {
+            first.saturating_sub(late.most)
+        } else {
+            all.saturating_sub(urgent.max(half))
+        };
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
         // A device that would soon be idle, or a command whose beginning is to be seen, is worth a processor; for a while
         // only, because the estimate is the least of recent times.
-        let worth = expected.next_fresh || all <= lead + late.most + SHORT;
+        let worth = expected.next_fresh || all <= urgent + SHORT;
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }
 }

@@ -151,6 +151,48 @@ fn a_known_command_is_launched_a_little_ahead_of_a_foreseen_end() {
 }
 
 #[test]
+fn commands_that_are_known_share_marks_whatever_the_window() {
+    // Nothing fits this budget beside another command.
+    let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let q = bed.plain();
+    let marks = || bed.world.get(q, |state| state.marks.len());
+    until("what is known well takes microseconds, and marks are for hundreds of them", || {
+        let before = marks();
+        for id in 0..1_000 {
+            bed.direct_soon(q, id);
+        }
+        marks() - before < 200
+    });
+    // One in 61 is studied again, with a mark in front and one behind.
+    let before = marks();
+    for id in 0..1_000 {
+        bed.direct_soon(q, id);
+    }
+    let again = marks() - before;
+    assert!(again >= 1_000 / 61, "{again}");
+    let spaces =
+        bed.world.get(q, |state| state.marks.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>());
+    assert!(spaces.iter().rev().take(again - 1).any(|&space| space == 1));
+}
+
+#[test]
+fn what_never_ends_is_not_launched_behind_for_ever() {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.plain();
+    (0..1_000).for_each(|id| bed.direct_soon(q, id));
+    bed.world.set(q, |state| state.auto = false);
+    // However long ago all should have ended: what is between two marks, the window, and the lead, of commands that count a
+    // microsecond at least.
+    let begun = std::time::Instant::now();
+    let mut launched = 0;
+    while begun.elapsed() < Duration::from_millis(50) {
+        launched += usize::from(matches!(bed.direct(q, 0), Direct::Launched(..)));
+    }
+    assert!(launched <= 400 + 200 + 500 + 2, "{launched}");
+}
+
+#[test]
 fn without_a_limit_marks_are_dense_only_if_somebody_waits_for_progress() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let q = bed.plain();

@@ -198,7 +198,7 @@ impl Handshake {
         if let Some((device, row)) = setting.own {
             engine.set_device_policy(DeviceId(device), Some(Choice::new(row)));
         }
-        let (permits, wanted) = rules::decide(&mut engine, gangs, NOW, Engine::LINGER);
+        let (permits, wanted) = rules::decide(&mut engine, gangs, NOW);
         (permits.iter().map(|permit| permit.run).collect(), wanted)
     }
 

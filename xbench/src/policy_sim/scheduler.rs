@@ -211,6 +211,12 @@ impl Scheduler {
         self.engine.hears_idle()
     }
 
+    /// For how long a queue of this unit that turned idle counted as ready at the last decision.
+    pub(super) fn linger(&self, unit: usize) -> u64 {
+        let linger = self.engine.units().all().get(unit).map(|unit| unit.linger);
+        linger.map_or(0, |linger| linger.as_nanos().try_into().unwrap_or(u64::MAX))
+    }
+
     /// Decides. `tell` hears the permission of each unit; what comes back is when to decide anew.
     pub(super) fn decide(&mut self, now: u64, mut tell: impl FnMut(usize, Permission)) -> Option<u64> {
         let decision = self.engine.decide(&self.status, Time(now));

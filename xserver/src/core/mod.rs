@@ -122,7 +122,6 @@ impl std::error::Error for Fault {}
 #[derive(Debug)]
 pub struct Core<P> {
     engine: Engine,
-    linger: Duration,
     guard: Guard,
     on: bool,
     /// One gang for each member, in the same order: that of their coming, hence of their names.
@@ -146,7 +145,6 @@ impl<P: Peer> Core<P> {
         engine.set_starvation(settings.starvation);
         Self {
             engine,
-            linger: settings.linger,
             guard: Guard::new(settings.guard),
             on: true,
             status: Status::Global { gangs: Vec::new() },
@@ -470,7 +468,7 @@ impl<P: Peer> Core<P> {
     /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
     /// something was missed.
     fn publish_wants(&mut self, now: Time) -> bool {
-        let rules = wants::Rules::new(&self.engine, &self.contests, now, self.linger);
+        let rules = wants::Rules::new(&self.engine, &self.contests, now);
         let mut missed = false;
         let all = self.members.iter_mut().zip(gangs(&mut self.status));
         for (place, (member, gang)) in all.enumerate() {

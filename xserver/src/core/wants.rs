@@ -53,7 +53,6 @@ pub struct Rules<'a> {
     engine: &'a Engine,
     contests: &'a [Contest],
     now: Time,
-    linger: Duration,
     hears_idle: bool,
     /// One client is there whom nobody disturbs, and what it does matters to nobody.
     alone: bool,
@@ -61,14 +60,14 @@ pub struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     /// After this decision, of which everything is noted.
-    pub fn new(engine: &'a Engine, contests: &'a [Contest], now: Time, linger: Duration) -> Self {
+    pub fn new(engine: &'a Engine, contests: &'a [Contest], now: Time) -> Self {
         let units = engine.units();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
         // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its parameters.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
         let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
-        Self { engine, contests, now, linger, hears_idle, alone }
+        Self { engine, contests, now, hears_idle, alone }
     }
 
     /// The word for the page of the client at this place; whether it is watched says the guard.
@@ -92,7 +91,7 @@ impl<'a> Rules<'a> {
         let falls = may_fall(unit, queues) && uses.iter().any(beside_others);
         let idle =
             falls || self.hears_idle && unit.ready || runs_in.any(|contest| self.contests[contest].is_wanted);
-        word(ready(unit, uses, units.devices(), queues, self.now, self.linger), idle, watched)
+        word(ready(unit, uses, units.devices(), queues, self.now), idle, watched)
     }
 }
 
@@ -104,16 +103,9 @@ fn word(ready: bool, idle: bool, watched: bool) -> u32 {
 /// Whether a queue of the unit that was taken for idle would change what a policy goes by, if it turned ready: the unit
 /// has no other work, or the queue is more urgent than what it has, or the unit has no work on that device, or something
 /// is said of its queues, which may differ in that.
-fn ready(
-    unit: &Unit,
-    uses: &[DeviceUse],
-    devices: &[DeviceId],
-    queues: &[QueueStatus],
-    now: Time,
-    linger: Duration,
-) -> bool {
+fn ready(unit: &Unit, uses: &[DeviceUse], devices: &[DeviceId], queues: &[QueueStatus], now: Time) -> bool {
     let executes = queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE);
-    let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, linger));
+    let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, unit.linger));
     let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
     let differs = |queue: &QueueStatus| queue.priority > unit.priority || !busy(queue.device);
     idle.any(|queue| !unit.ready || hinted(queues) || differs(queue))

@@ -142,7 +142,7 @@ impl Decider {
                 let clients: Vec<usize> = (0..2).filter(|client| seen[*client] != Seen::Gone).collect();
                 let gang = |client: &usize| self.gang(*client, seen[*client], walk.hints[*client], walk.now);
                 let gangs = clients.iter().map(gang).collect();
-                let (permits, wants) = rules::decide(&mut walk.engine, gangs, walk.now, Duration::ZERO);
+                let (permits, wants) = rules::decide(&mut walk.engine, gangs, walk.now);
                 for ((client, permit), wants) in clients.into_iter().zip(permits).zip(wants) {
                     decision.run[client] = permit.run;
                     decision.limit[client] = permit.limit;

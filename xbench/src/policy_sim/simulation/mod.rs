@@ -152,7 +152,6 @@ struct Costs {
     save: u64,
     restore: u64,
     quiet: u64,
-    linger: u64,
     heartbeat: u64,
 }
 
@@ -167,7 +166,6 @@ impl Costs {
             save: nanos(model.save_us),
             restore: nanos(model.restore_us),
             quiet: nanos(model.quiet_us),
-            linger: nanos(model.linger_us),
             heartbeat: nanos(model.heartbeat_us),
         }
     }

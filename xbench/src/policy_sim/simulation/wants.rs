@@ -35,12 +35,12 @@ impl Simulation<'_> {
         self.queues[index].keep(self.decisions);
     }
 
-    /// Whether the last decision counted a queue as ready.
-    fn counted(&self, queue: &Queue) -> bool {
+    /// Whether the last decision counted a queue as ready, whose unit may linger for so long.
+    fn counted(&self, queue: &Queue, linger: u64) -> bool {
         let seen = if queue.seen.0 == self.decisions { queue.seen.1 } else { queue.state() };
         match seen {
             Seen::Ready => true,
-            Seen::Idle(since) => since.is_some_and(|since| since + self.costs.linger > self.decided_at),
+            Seen::Idle(since) => since.is_some_and(|since| since + linger > self.decided_at),
         }
     }
 
@@ -50,10 +50,10 @@ impl Simulation<'_> {
         if !self.told {
             return true;
         }
-        let queues = || self.executing(unit);
-        let most = queues().filter(|queue| self.counted(queue)).map(|queue| queue.priority).max();
-        let busy = |device| queues().any(|queue| queue.device == device && self.counted(queue));
-        let mut idle = queues().filter(|queue| !self.counted(queue));
+        let linger = self.scheduler.linger(unit);
+        let most = self.busy(unit).map(|queue| queue.priority).max();
+        let busy = |device| self.busy(unit).any(|queue| queue.device == device);
+        let mut idle = self.executing(unit).filter(|queue| !self.counted(queue, linger));
         self.rivals > 1
             && idle.any(|queue| most.is_none_or(|most| queue.priority > most) || !busy(queue.device))
     }
@@ -70,15 +70,19 @@ impl Simulation<'_> {
         if self.scheduler.hears_idle() {
             return true;
         }
-        let busy = || self.executing(unit).filter(|queue| self.counted(queue));
-        let Some(most) = busy().map(|queue| queue.priority).max() else { return false };
+        let Some(most) = self.busy(unit).map(|queue| queue.priority).max() else { return false };
         let falls = self.executing(unit).any(|queue| queue.priority < most);
-        let waits = |other: usize| {
-            !self.units[other].permission.run && self.executing(other).any(|queue| self.counted(queue))
+        let waits = |other: usize| !self.units[other].permission.run && self.busy(other).next().is_some();
+        let meets = |other: usize| {
+            self.executing(other).any(|queue| self.busy(unit).any(|own| own.device == queue.device))
         };
-        let meets =
-            |other: usize| self.executing(other).any(|queue| busy().any(|own| own.device == queue.device));
         falls || (0..self.units.len()).any(|other| other != unit && waits(other) && meets(other))
+    }
+
+    /// The queues of a unit that the last decision counted as ready.
+    fn busy(&self, unit: usize) -> impl Iterator<Item = &Queue> {
+        let linger = self.scheduler.linger(unit);
+        self.executing(unit).filter(move |queue| self.counted(queue, linger))
     }
 
     /// The queues of a unit that count.
