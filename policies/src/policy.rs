@@ -69,8 +69,8 @@ impl Standing {
     /// keeps the device busy. The linger is as long: to pass the turn on over a gap between two batches costs about a window, which
     /// the next one has in flight when the owner comes back.
     pub fn in_turn(self, shortest: Duration) -> Self {
-        let part = shortest / TURN_PARTS;
-        Self { window: Window::at_most(part), linger: part, ..self }
+        let window = Window::at_most(shortest / TURN_PARTS);
+        Self { window, linger: window.time().unwrap_or_default(), ..self }
     }
 }
 

@@ -162,7 +162,7 @@ impl Runtimes {
                 account.key = account.start(units, unit, rules, &self.cells);
             }
         }
-        self.sort(input, standings);
+        self.sort(input, standings, rules);
         earlier(wake, self.walk(input, standings, rules))
     }
 
@@ -213,7 +213,7 @@ impl Runtimes {
     }
 
     /// Brings the members into their order, and ranks them.
-    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing]) {
+    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing], rules: Rules) {
         let accounts = self.accounts.align(input.units.all());
         self.order.clear();
         self.order.extend(input.members().map(|(place, _)| {
@@ -233,6 +233,10 @@ impl Runtimes {
             let shortest = busy(input.units, unit).map(|used| self.cells[used.device].shortest).min();
             let shortest = Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs());
             standings[place] = Standing::new(-rank, merit).in_turn(shortest);
+            if rules.credit > Duration::ZERO {
+                // Who sleeps for a short while gets credit for that, and needs no place.
+                standings[place].linger = Duration::ZERO;
+            }
             if account.barred {
                 let percent = account.percent(input.units, unit, &self.cells);
                 standings[place].bar = Some(Bar::Share { percent });

@@ -14,7 +14,8 @@
 //! has work there; several of those take turns in equal slices.
 //!
 //! A device with work is always used: when the owner of the turn is idle for a sixteenth of the shortest slice (and for more than
-//! 200 µs), the turn passes on, and what is left of its slice is lost. A shorter gap, as between two batches, counts as work. Whoever wakes up goes to the end of the line, so it waits for at most one slice of each of the others and takes
+//! 200 µs), the turn passes on, and what is left of its slice is lost. A shorter gap, as between two batches, counts as work; where
+//! all work has such gaps, a shorter timeslice wastes less. Whoever wakes up goes to the end of the line, so it waits for at most one slice of each of the others and takes
 //! nothing from those who had work all the time.
 //!
 //! # What is different

@@ -47,8 +47,8 @@ fn a_gang_keeps_the_priority_of_the_queue_that_lingers() {
 #[test]
 fn the_owner_of_a_long_turn_keeps_it_over_a_gap() {
     const MS: u64 = 1_000_000;
-    // Slices of 75 and 25 ms: a sixteenth of the shorter one.
-    const GAP: u64 = 25 * MS / 16;
+    // Slices of 75 and 25 ms: a sixteenth of the shorter one, in tenths of a millisecond.
+    const GAP: u64 = 1_500_000;
     let mut choice = Choice::new(registry::find(PolicyKind::Up).unwrap());
     choice.values.set("timeslice-us", 100_000.0).unwrap();
     let status = |first: Activity| {
@@ -72,6 +72,12 @@ fn the_owner_of_a_long_turn_keeps_it_over_a_gap() {
     engine.set_policy(registry::DEFAULT);
     assert_eq!(who(&mut engine, &ready(30 * MS), 30 * MS).0, "1 2");
     assert_eq!(who(&mut engine, &idle(40 * MS), 40 * MS).1, Some(40 * MS + 200_000));
+    // Nor where who sleeps for a short while gets credit for it.
+    let mut cfs = Choice::new(registry::find(PolicyKind::Cfs).unwrap());
+    cfs.values.set("slice-us", 100_000.0).unwrap();
+    engine.set_policy(cfs);
+    assert_eq!(who(&mut engine, &ready(50 * MS), 50 * MS).0, "1");
+    assert_eq!(who(&mut engine, &idle(60 * MS), 60 * MS).1, Some(60 * MS + 200_000));
     let mut engine = Engine::new(choice, Duration::ZERO);
     assert_eq!(who(&mut engine, &ready(0), 0).0, "1");
     assert_eq!(who(&mut engine, &idle(10 * MS), 10 * MS).0, "2");

@@ -16,7 +16,7 @@ use crate::estimate::Estimates;
 use crate::hw::{CostKey, HwQueue};
 use crate::lead::Lead;
 use crate::queue::Submit;
-use crate::span::{Expectation, Keys, Span, Spans};
+use crate::span::{Expectation, Keys, Launches, Span, Spans};
 use crate::submit::Limit;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
 
@@ -193,9 +193,12 @@ impl Flight {
                 let mut since = self.cost_since_mark.load(Ordering::Relaxed) + cost;
                 let settled = {
                     let mut spans = self.spans.lock();
+                    let at = now();
                     if before <= completed {
-                        spans.begin(before, now());
+                        spans.begin(before, at);
                         since = cost;
+                    } else {
+                        spans.follow(at, completed);
                     }
                     spans.since_mark.add(key, limit.placed, limit.known);
                     spans.since_mark.settled().zip(limit.known)
@@ -214,7 +217,9 @@ impl Flight {
 
     /// Whether the next command is to be studied anew, if it takes no longer than that.
     pub(crate) fn is_restudied(&self, nanos: u64) -> bool {
-        2 * nanos <= SPAN && self.launched.load(Ordering::Relaxed) % AGAIN == AGAIN - 1
+        // Spread evenly over the places of a program, however long that is.
+        let spread = self.launched.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        2 * nanos <= SPAN && spread.is_multiple_of(AGAIN)
     }
 
     /// The key of a command at its place: after the launches before it. Programs repeat themselves, and the same function
@@ -266,7 +271,9 @@ impl Flight {
     /// Whether the window admits one more command, by what is foreseen: so much has probably completed by now, or all will so soon
     /// that the device would be idle if this command, of known length, waited until the end is seen. Nothing, if that cannot be foreseen.
     pub(crate) fn foresees_room(&self, _: &Submit<'_>, limit: Limit) -> Option<bool> {
-        limit.known?;
+        if limit.known.is_none() || self.completed() < self.uncosted_upto.load(Ordering::Relaxed) {
+            return None;
+        }
         let expected = self.expectation()?;
         let (_, all) = expected.remaining()?;
         Some(all <= self.room_below(limit, expected))
@@ -290,8 +297,12 @@ impl Flight {
         if limit.config == LaunchConfig::Adaptive && limit.known.is_some() {
             let launched = self.launched.load(Ordering::Relaxed);
             let completed = self.completed();
-            // Where the marks are too far apart it does not show.
-            if completed == launched || self.marked.load(Ordering::Relaxed) + 1 >= launched {
+            // Where there is no mark just in front of the last launch it does not show.
+            let shows = completed == launched || self.marked.load(Ordering::Relaxed) + 1 == launched || {
+                let spans = self.spans.lock();
+                spans.queue.back().is_some_and(|span| span.upto == launched && span.upto - span.start == 1)
+            };
+            if shows {
                 self.lead.judge(launched, completed);
             }
         }
@@ -439,8 +450,8 @@ impl Flight {
 
     /// What can be foreseen.
     pub(crate) fn expectation(&self) -> Option<Expectation> {
-        let unmarked = self.unmarked();
-        self.spans.lock().expectation(self.completed(), unmarked)
+        let launches = self.launches();
+        self.spans.lock().expectation(&launches)
     }
 
     /// How long what is in flight goes on, as far as that is known.
@@ -455,14 +466,19 @@ impl Flight {
 
     /// How long what is in flight takes at most by what is known of its commands, wherever in it the device is.
     fn takes(&self) -> Option<Duration> {
-        let unmarked = self.unmarked();
-        self.spans.lock().takes(unmarked)
+        let launches = self.launches();
+        self.spans.lock().takes(&launches)
+    }
+
+    fn launches(&self) -> Launches {
+        let (completed, marked) = (self.completed(), self.marked.load(Ordering::Acquire));
+        Launches { upto: self.launched(), marked, completed }
     }
 
     /// Launches in flight behind the last mark.
     fn unmarked(&self) -> u64 {
-        let marked = self.marked.load(Ordering::Acquire).max(self.completed());
-        self.launched().saturating_sub(marked)
+        let Launches { upto, marked, completed } = self.launches();
+        upto.saturating_sub(marked.max(completed))
     }
 
     /// See [`Spans::forget_times`].

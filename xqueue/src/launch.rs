@@ -320,6 +320,7 @@ impl XQueue {
                         self.count(&submit, item.ticket, item.key, None);
                     }
                     self.finish();
+                    force = false;
                 }
                 Next::Empty => return Rest::Empty,
                 Next::NotMine => return Rest::Blocked,

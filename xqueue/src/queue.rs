@@ -66,7 +66,7 @@ pub(crate) struct Hot {
     pub(crate) frontier: AtomicU64,
     /// Ticket of the last launch; written under submit.
     pub(crate) last_ticket: AtomicU64,
-    /// Taken from pending by the holder of submit, who alone locks it.
+    /// Taken from pending by the holder of submit; others lock it to look only.
     pub(crate) taken: Mutex<VecDeque<Item>>,
     /// Items taken and not launched.
     pub(crate) taken_left: AtomicUsize,

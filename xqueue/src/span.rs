@@ -82,11 +82,13 @@ pub(crate) struct Keys {
     placed: u64,
 }
 
-/// The command behind this index, and all that follows it closely, runs since this time.
+/// The command behind this index runs since this time, or will soon.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     behind: u64,
     since: Instant,
+    /// Its whole span had been launched by then: it runs without a gap.
+    whole: bool,
 }
 
 impl Keys {
@@ -133,7 +135,7 @@ pub(crate) struct Spans {
     pub(crate) start: u64,
     /// At this time no command behind this index had started: the bound of spans yet to come.
     pub(crate) unstarted: Option<(Instant, u64)>,
-    /// What is certainly running.
+    /// What is running.
     running: Option<Running>,
 }
 
@@ -142,10 +144,23 @@ impl Spans {
     pub(crate) fn begin(&mut self, behind: u64, since: Instant) {
         self.since_mark = Keys::default();
         self.start = behind;
-        self.running = Some(Running { behind, since });
+        self.running = Some(Running { behind, since, whole: false });
     }
 
-    /// Since when the command behind this index is certainly running.
+    /// A command is launched at this time, behind so many that have completed. If all in front of it has no mark and should have ended
+    /// long ago, it has not waited for that: a program that launches late is not a device that is slow.
+    pub(crate) fn follow(&mut self, at: Instant, completed: u64) {
+        let marked = self.queue.back().is_some_and(|span| span.upto > completed);
+        let takes = self.since_mark.takes(self.since_mark.commands);
+        if let Some(running) = self.running.as_mut().filter(|running| running.behind == self.start)
+            && let Some(began) = takes.and_then(|takes| at.checked_sub(takes))
+            && !marked
+        {
+            running.since = running.since.max(began);
+        }
+    }
+
+    /// Since when the command behind this index is running.
     fn running_since(&self, behind: u64) -> Option<Instant> {
         self.running.filter(|running| running.behind == behind).map(|running| running.since)
     }
@@ -158,17 +173,23 @@ impl Spans {
             self.running = self.running.filter(|running| running.behind >= span.upto);
             return;
         };
+        if self.running.is_some_and(|running| running.behind >= span.upto) {
+            // Somebody else knew of the end before, and has launched something since.
+            return;
+        }
         // Its successor was launched in front of `at`: it runs since then, or since the end that was foreseen, if nobody looked at it.
         let ended = self.running_since(span.start).and_then(|since| span.end(since));
         let since = ended.map_or(at, |ended| ended.min(at));
-        self.running = (launched > span.upto).then_some(Running { behind: span.upto, since });
+        let whole = !self.queue.is_empty();
+        self.running = (launched > span.upto).then_some(Running { behind: span.upto, since, whole });
     }
 
     /// The first span was seen running at this time. Its keys, if it takes far longer than they foretell, even if the device has
     /// done something else for so long.
     pub(crate) fn still_running(&mut self, at: Instant, others: Duration) -> Option<Keys> {
-        let since = self.running_since(self.queue.front()?.start);
+        let running = self.running.filter(|running| running.whole);
         let front = self.queue.front_mut()?;
+        let since = running.filter(|running| running.behind == front.start).map(|running| running.since);
         front.seen_running = Some(at);
         let keys = front.keys;
         let known = keys.known == front.upto - front.start && !keys.overflow;
@@ -187,26 +208,29 @@ impl Spans {
         }
     }
 
-    /// How long the launches behind the last mark take at most, of which so many are in flight, if all of them are known.
-    fn unmarked(&self, in_flight: u64) -> Option<Duration> {
-        let commands = self.since_mark.commands;
+    /// How long the launches behind the last mark take at most, up to the one of this index, if all of them are known.
+    fn unmarked(&self, launches: &Launches) -> Option<Duration> {
+        if launches.upto <= launches.marked.max(launches.completed) {
+            return Some(Duration::ZERO);
+        }
         // Without a limit, and under a fixed one, nothing is noted.
-        if in_flight > commands { None } else { self.since_mark.takes(commands) }
+        let commands = self.since_mark.commands;
+        if self.start + commands == launches.upto { self.since_mark.takes(commands) } else { None }
     }
 
-    /// How long everything here takes, if all of it is known; so many launches in flight are behind the last mark.
-    pub(crate) fn takes(&self, unmarked: u64) -> Option<Duration> {
-        let unmarked = self.unmarked(unmarked);
+    /// How long everything here takes, if all of it is known.
+    pub(crate) fn takes(&self, launches: &Launches) -> Option<Duration> {
+        let unmarked = self.unmarked(launches);
         self.queue.iter().map(Span::takes).fold(unmarked, |sum, takes| Some(sum? + takes?))
     }
 
-    /// What can be foreseen; so many commands have completed, and so many launches in flight are behind the last mark.
-    pub(crate) fn expectation(&self, completed: u64, unmarked: u64) -> Option<Expectation> {
-        let mut spans = self.queue.iter().skip_while(|span| span.upto <= completed);
+    /// What can be foreseen.
+    pub(crate) fn expectation(&self, launches: &Launches) -> Option<Expectation> {
+        let mut spans = self.queue.iter().skip_while(|span| span.upto <= launches.completed);
         let first = spans.next();
         let (start, recorded) = first.map_or((self.start, None), |first| (first.start, first.recorded));
         let since = self.running_since(start).or(recorded)?;
-        let tail = self.unmarked(unmarked);
+        let tail = self.unmarked(launches);
         let behind = spans.clone().map(Span::takes).fold(tail, |sum, takes| Some(sum? + takes?));
         // Without a mark all that is in flight is one span.
         let (takes, behind) = first.map_or((tail, Some(Duration::ZERO)), |first| (first.takes(), behind));
@@ -220,10 +244,18 @@ impl Spans {
     }
 }
 
+/// The last launch, the last one with a mark, and the last one that is known to have completed, by their indices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launches {
+    pub(crate) upto: u64,
+    pub(crate) marked: u64,
+    pub(crate) completed: u64,
+}
+
 /// What can be foreseen of what is in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expectation {
-    /// How long the first span has been running at most.
+    /// How long the first span has been running, or as much of it as was launched, had it run without a gap.
     pub(crate) ran: Duration,
     /// How long it will probably take.
     pub(crate) takes: Option<Duration>,
@@ -252,25 +284,37 @@ impl Expectation {
 mod tests {
     use super::*;
 
-    #[test]
-    fn after_the_device_stood_nothing_is_overdue() {
+    fn launches(upto: u64, marked: u64, completed: u64) -> Launches {
+        Launches { upto, marked, completed }
+    }
+
+    /// A span of one command that takes a microsecond.
+    fn span(start: u64, upto: u64) -> Span {
         let mut keys = Keys::default();
         keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        let (mark, strays_upto, cost_upto) = (Mark(upto), 0, 0);
+        let (recorded, unstarted, seen_running) = (None, None, None);
+        Span { mark, start, upto, strays_upto, cost_upto, recorded, unstarted, seen_running, keys }
+    }
+
+    #[test]
+    fn after_the_device_stood_nothing_is_overdue() {
         let begun = now();
-        let (recorded, unstarted, seen_running) = (Some(begun), Some(begun), None);
-        let (mark, start, upto) = (Mark(1), 0, 1);
-        let span =
-            Span { mark, start, upto, strays_upto: 0, cost_upto: 0, recorded, unstarted, seen_running, keys };
         let mut spans = Spans::default();
-        spans.begin(0, begun);
-        spans.queue.push_back(span);
+        spans.queue.extend([span(0, 1), span(1, 2)]);
+        spans.end(&span(0, 1), Some(begun), 2);
+        spans.queue[0].recorded = Some(begun);
         let later = begun + Duration::from_secs(1);
-        assert!(spans.expectation(0, 0).is_some());
+        assert!(spans.expectation(&launches(2, 2, 1)).is_some());
         assert!(spans.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
         assert!(spans.still_running(later, Duration::from_secs(2)).is_none(), "something else may have run");
         spans.forget_times();
-        assert!(spans.expectation(0, 0).is_none());
-        assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it takes no longer than that");
+        assert!(spans.expectation(&launches(2, 2, 1)).is_none());
+        assert_eq!(
+            spans.takes(&launches(2, 2, 1)),
+            Some(Duration::from_micros(1)),
+            "it takes no longer than that"
+        );
         assert!(spans.still_running(later, Duration::ZERO).is_none());
     }
 
@@ -279,36 +323,45 @@ mod tests {
         let mut spans = Spans::default();
         let known = |nanos| Some(Estimate { nanos, fresh: false });
         spans.since_mark.add(CostKey(7), CostKey(8), known(1_000));
-        assert!(spans.expectation(0, 1).is_none(), "nobody saw it begin");
+        assert!(spans.expectation(&launches(1, 0, 0)).is_none(), "nobody saw it begin");
         spans.begin(1, now());
         assert_eq!(spans.since_mark.commands, 0, "what came before has ended");
         spans.since_mark.add(CostKey(7), CostKey(8), known(3_000_000_000));
-        let all = |spans: &Spans| spans.expectation(1, 1).and_then(|expected| expected.remaining());
-        let (first, rest) = all(&spans).expect("it is known");
+        let foreseen = |spans: &Spans, upto| spans.expectation(&launches(upto, 0, 1))?.remaining();
+        let (first, rest) = foreseen(&spans, 2).expect("it is known");
         assert!(first == rest && first > Duration::from_secs(2));
         spans.since_mark.add(CostKey(9), CostKey(9), None);
-        assert!(
-            spans.expectation(1, 2).and_then(|expected| expected.remaining()).is_none(),
-            "that may take for ever"
-        );
+        assert_eq!(foreseen(&spans, 3), None, "one more, without a limit");
+        spans.since_mark.add(CostKey(9), CostKey(9), None);
+        assert_eq!(foreseen(&spans, 3), None, "that may take for ever");
+    }
+
+    #[test]
+    fn a_program_that_launches_late_is_no_device_that_is_slow() {
+        let known = Some(Estimate { nanos: 1_000_000, fresh: false });
+        let begun = now();
+        let mut spans = Spans::default();
+        spans.begin(0, begun);
+        spans.since_mark.add(CostKey(7), CostKey(8), known);
+        spans.follow(begun + Duration::from_micros(300), 0);
+        assert_eq!(spans.running_since(0), Some(begun), "the first one runs still");
+        spans.since_mark.add(CostKey(7), CostKey(8), known);
+        let later = begun + Duration::from_secs(9);
+        spans.follow(later, 0);
+        assert_eq!(spans.running_since(0), Some(later - Duration::from_millis(2)), "both have ended");
+        spans.since_mark.add(CostKey(7), CostKey(8), known);
+        // Nor does that prove that its kernels are slow.
+        let mark = Span { start: 0, upto: 3, keys: spans.since_mark, ..span(0, 3) };
+        spans.queue.push_back(mark);
+        assert!(spans.still_running(later + Duration::from_secs(9), Duration::ZERO).is_none());
+        // Behind what has a mark, whether it has ended is seen there.
+        spans.follow(later + Duration::from_secs(9), 0);
+        assert_eq!(spans.running_since(0), Some(later - Duration::from_millis(2)));
     }
 
     #[test]
     fn what_follows_a_span_began_when_that_was_seen_to_end() {
         let begun = now();
-        let mut keys = Keys::default();
-        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
-        let span = |start, upto| Span {
-            mark: Mark(upto),
-            start,
-            upto,
-            strays_upto: 0,
-            cost_upto: 0,
-            recorded: None,
-            unstarted: None,
-            seen_running: None,
-            keys,
-        };
         let mut spans = Spans::default();
         spans.queue.extend([span(0, 1), span(1, 2)]);
         let seen = begun + Duration::from_secs(1);
@@ -327,19 +380,25 @@ mod tests {
         spans.begin(1, begun);
         spans.end(&span(0, 1), None, 2);
         assert_eq!(spans.running_since(1), Some(begun));
+        // Who was slow to say that it has seen the end does not know better.
+        spans.queue.extend([span(0, 1)]);
+        spans.end(&span(0, 1), Some(begun - Duration::from_micros(1)), 2);
+        assert_eq!(spans.running_since(1), Some(begun));
     }
 
     #[test]
     fn of_launches_that_nobody_noted_it_is_not_known_how_long_they_take() {
         let mut spans = Spans::default();
-        assert_eq!(spans.takes(0), Some(Duration::ZERO));
-        assert_eq!(spans.takes(1), None, "a launch without a limit");
+        let takes = |spans: &Spans, upto, completed| spans.takes(&launches(upto, 0, completed));
+        assert_eq!(takes(&spans, 0, 0), Some(Duration::ZERO));
+        assert_eq!(takes(&spans, 1, 0), None, "a launch without a limit");
         spans.since_mark.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
-        assert_eq!(spans.takes(1), Some(Duration::from_micros(1)));
-        assert_eq!(spans.takes(2), None, "one more without");
-        assert_eq!(spans.takes(0), Some(Duration::from_micros(1)), "it has completed: that is the most");
+        assert_eq!(takes(&spans, 1, 0), Some(Duration::from_micros(1)));
+        assert_eq!(takes(&spans, 2, 0), None, "one more without");
+        assert_eq!(takes(&spans, 2, 1), None, "one more without, and the first one has completed");
+        assert_eq!(takes(&spans, 1, 1), Some(Duration::ZERO), "it has completed");
         spans.since_mark.add(CostKey(9), CostKey(9), None);
-        assert_eq!(spans.takes(2), None);
+        assert_eq!(takes(&spans, 2, 0), None);
     }
 
     #[test]
