@@ -152,11 +152,10 @@ impl Spans {
     pub(crate) fn follow(&mut self, at: Instant, completed: u64) {
         let marked = self.queue.back().is_some_and(|span| span.upto > completed);
         let takes = self.since_mark.takes(self.since_mark.commands);
-        if let Some(running) = self.running.as_mut().filter(|running| running.behind == self.start)
-            && let Some(began) = takes.and_then(|takes| at.checked_sub(takes))
-            && !marked
-        {
-            running.since = running.since.max(began);
+        let running = self.running.as_mut().filter(|running| running.behind == self.start && !marked);
+        if let (Some(running), Some(takes)) = (running, takes) {
+            let ran = at.saturating_duration_since(running.since);
+            running.since += ran.saturating_sub(takes);
         }
     }
 

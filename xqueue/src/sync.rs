@@ -135,6 +135,9 @@ mod imp {
             self
         }
     }
+    impl std::ops::AddAssign<Duration> for Instant {
+        fn add_assign(&mut self, _: Duration) {}
+    }
     pub(crate) fn now() -> Instant {
         Instant
     }
