@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt clean
 
@@ -20,6 +20,9 @@ build: deps ## Build everything, optimized
 test: deps ## Run all tests (root: the simulated GPU mounts its devices in a private namespace)
 	cargo build --workspace --all-targets
 	cargo test --workspace
+
+models: ## Run the loom models of the queue's threads (docs/adr/0005), two minutes
+	RUSTFLAGS="--cfg loom" cargo test --package xqueue --lib --release --target-dir $${CARGO_TARGET_DIR:-target}/loom
 
 # `make conformance ARGS="events --mode defer"`: a part of the programs and modes.
 conformance: deps ## Compare every test program natively and under the shim; last line "N passed, N failed"
