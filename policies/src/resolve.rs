@@ -46,7 +46,8 @@ use crate::jobs::Jobs;
 use crate::policy::Standing;
 use crate::unit::{DeviceUse, Unit, Units};
 use protocol::bounds::Priority;
-use protocol::operation::{Merit, Permit, Reason, Rival};
+use protocol::operation::{Merit, Permit, Reason, Rival, UnitId};
+use protocol::time::Time;
 use std::cmp::Reverse;
 
 /// How the policies have ranked the units.
@@ -63,12 +64,23 @@ pub(crate) struct Ranked<'a> {
     pub feeds: bool,
 }
 
+/// A unit that wants a device, with what it is sorted by: to look that up at each comparison would cost more than all the rest.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Item {
+    policy: usize,
+    rank: Reverse<i64>,
+    since: Time,
+    id: UnitId,
+    place: usize,
+}
+
 /// Memory of the resolution, kept for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     /// For each unit the rank with which it is taken.
     ranks: Vec<i64>,
-    /// Units that want a device, in the order in which they are taken.
+    /// Units that want a device, in the order in which they are taken; their places.
+    items: Vec<Item>,
     order: Vec<usize>,
     /// For each device the highest that runs and has work there, with its rank.
     claims: Vec<Option<(i64, usize)>>,
@@ -88,16 +100,19 @@ impl Resolver {
         self.note_ceilings(ranked);
         self.claims.clear();
         self.claims.resize(ranked.rules.len(), None);
-        let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend((0..all.len()).filter(|&place| ranked.wants(place)));
         let members = (0..all.len()).filter_map(|place| Some((ranked.job(place)?, place)));
         self.jobs.note(members, all.len());
         self.note_ranks(ranked);
-        order.sort_unstable_by_key(|&place| {
-            let unit = &all[place];
-            (ranked.policy(place), Reverse(self.ranks[place]), unit.since, unit.id)
-        });
+        self.items.clear();
+        let wanting = all.iter().enumerate().filter(|(place, _)| ranked.wants(*place));
+        self.items.extend(wanting.map(|(place, unit)| {
+            let (policy, rank) = (ranked.policy(place), Reverse(self.ranks[place]));
+            Item { policy, rank, since: unit.since, id: unit.id, place }
+        }));
+        self.items.sort_unstable();
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(self.items.iter().map(|item| item.place));
         for &place in order.iter().rev() {
             if let Some(job) = self.jobs.of(place) {
                 self.jobs.job(job).first = Some(place);

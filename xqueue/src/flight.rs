@@ -316,11 +316,9 @@ impl Flight {
         self.mark_after.store(spacing, Ordering::Relaxed);
         self.cost_since_mark.store(0, Ordering::Relaxed);
         let result = hw.record_mark();
-        let start = self.marked.load(Ordering::Relaxed);
         let mut spans = self.spans.lock();
         let keys = std::mem::take(&mut spans.since_mark);
-        let start = start.max(spans.start);
-        spans.start = launched;
+        let start = std::mem::replace(&mut spans.start, launched);
         let unstarted = spans.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
         match result {
             Ok(mark) => spans.queue.push_back(Span {
