@@ -189,8 +189,8 @@ impl Policy for Lcbe {
         for (place, unit) in input.members() {
             if takes_turns {
                 let slice = self.slices.of(classes.above(unit.priority.get()));
-                let firm = self.order.firm.binary_search(&place).is_ok();
-                entries[place].turn.note(unit.ready, firm, unit.ran, slice, now);
+                let Entry { turn, begun, .. } = &mut entries[place];
+                turn.note(unit.ready, *begun, unit.ran, slice, now);
             } else {
                 let may_rise = units.queues(unit).iter().any(|queue| !queue.hints.preemptible);
                 let ceiling = if may_rise { highest } else { unit.ceiling.into() };
@@ -198,7 +198,7 @@ impl Policy for Lcbe {
             }
         }
         if takes_turns || !self.order.firm.is_empty() {
-            let turn = |place: usize| entries[place].turn;
+            let turn = |place: usize| (entries[place].turn, entries[place].begun);
             wake = earlier(wake, self.order.arrange(&input, turn, takes_turns, standings));
         }
         wake

@@ -82,6 +82,8 @@ pub(crate) struct Resolver {
     /// Units that want a device, in the order in which they are taken; their places.
     items: Vec<Item>,
     order: Vec<usize>,
+    /// Whether a unit is among them.
+    taken: Vec<bool>,
     /// For each device the highest that runs and has work there, with its rank.
     claims: Vec<Option<(i64, usize)>>,
     /// For each device the highest rank that anybody could have there.
@@ -123,10 +125,10 @@ impl Resolver {
         } else {
             self.take(ranked, &order, |_| true, permits);
         }
-        for (place, unit) in all.iter().enumerate() {
-            if ranked.wants(place) {
-                continue;
-            }
+        self.taken.clear();
+        self.taken.resize(all.len(), false);
+        order.iter().for_each(|&place| self.taken[place] = true);
+        for (place, unit) in all.iter().enumerate().filter(|(place, _)| !self.taken[*place]) {
             let blocked = if executes(unit) {
                 ranked.bar(place).or_else(|| self.blocked(ranked, place))
             } else {

@@ -62,6 +62,9 @@ pub(super) struct Slices {
 impl Slices {
     /// The slice of a class with so many above it, at most as long as any slice may be.
     pub fn of(&self, above: u32) -> Duration {
+        if self.growth == 1.0 {
+            return self.first;
+        }
         let most = Duration::from_micros(Timeslice::MAX.get());
         let nanos = self.first.as_nanos() as f64 * self.growth.powi(above.min(1_000) as i32);
         Duration::from_nanos(nanos.min(most.as_nanos() as f64) as u64)
@@ -146,11 +149,12 @@ pub(super) struct Order {
 
 impl Order {
     /// Ranks those of a class one after the other if there are slices, and lets nobody rank above those who are not to
-    /// be interrupted; returns when the first turn ends for which somebody waits.
+    /// be interrupted; returns when the first turn ends for which somebody waits. `turn` says of a place which turn it has, and
+    /// whether it is not to be interrupted.
     pub fn arrange(
         &mut self,
         input: &Input<'_>,
-        turn: impl Fn(usize) -> Turn,
+        turn: impl Fn(usize) -> (Turn, bool),
         slices: bool,
         standings: &mut [Standing],
     ) -> Option<Time> {
@@ -158,8 +162,8 @@ impl Order {
         items.clear();
         let wants = input.members().filter(|(place, unit)| unit.ready || standings[*place].reserves);
         items.extend(wants.map(|(place, unit)| {
-            let interruptible = self.firm.binary_search(&place).is_err();
-            Item::new(unit.priority.get(), interruptible, !unit.ready, turn(place).since, place)
+            let (turn, firm) = turn(place);
+            Item::new(unit.priority.get(), !firm, !unit.ready, turn.since, place)
         }));
         items.sort_unstable();
         self.cells.clear();
@@ -194,8 +198,7 @@ impl Order {
                     cell.line.1 += 1;
                 }
             }
-            let turn = turn(place);
-            let left = turn.left(unit.running);
+            let left = turn(place).0.left(unit.running);
             if takes_turns {
                 standing.merit = match (interruptible, waits) {
                     (false, _) => Merit::Uninterrupted,
