@@ -212,11 +212,12 @@ impl Engine {
             let meter = self.meters.iter().find(|(known, ..)| known == device);
             meter.map(|&(_, milliwatts, at)| (milliwatts, at))
         };
-        self.power.clear();
-        self.power.extend(self.units.devices().iter().map(meter));
         let all = self.units.all();
         self.standings.resize_with(self.seats.len(), Vec::new);
-        for (seat, standings) in self.seats.iter_mut().zip(&mut self.standings) {
+        for (number, (seat, standings)) in self.seats.iter_mut().zip(&mut self.standings).enumerate() {
+            let ruled = self.units.devices().iter().zip(&self.rules);
+            self.power.clear();
+            self.power.extend(ruled.map(|(device, rule)| meter(device).filter(|_| rule.0 == number)));
             standings.clear();
             standings.resize(all.len(), Standing::new(0, Merit::Priority(Priority::DEFAULT)));
             let input = Input { units: &self.units, members: &seat.members, power: &self.power, now };

@@ -16,7 +16,7 @@ pub struct Input<'a> {
     /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
     pub members: &'a [usize],
     /// What each of [`Units::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
-    /// reads it.
+    /// reads it, or if another policy rules the device.
     pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,

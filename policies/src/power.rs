@@ -144,14 +144,12 @@ impl Policy for Power {
                 continue;
             }
             let own = units.uses(unit).iter().map(|used| units.devices()[used.device]);
-            let mut own =
-                own.filter_map(|id| self.devices.iter().position(|device| device.id == id)).peekable();
             let fresh = |device: &Device| device.read.filter(|(_, at)| now.since(*at) < STALE);
-            let known = |place: &usize| fresh(&self.devices[*place]).is_some();
-            let Some(least) = own
-                .clone()
-                .filter(known)
-                .min_by(|a, b| self.devices[*a].part.total_cmp(&self.devices[*b].part))
+            let known =
+                |id| self.devices.iter().position(|device| device.id == id && fresh(device).is_some());
+            let mut own = own.filter_map(known).peekable();
+            let Some(least) =
+                own.clone().min_by(|a, b| self.devices[*a].part.total_cmp(&self.devices[*b].part))
             else {
                 *grace = Grace::default();
                 continue;

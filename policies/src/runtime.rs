@@ -61,6 +61,11 @@ struct Account {
     known: bool,
     /// What it runs counts, because somebody else wants one of its devices.
     counts: bool,
+    /// The last decision gave it its devices.
+    owns: bool,
+    /// It has its turn, but somebody else's decision keeps it from running: meanwhile it keeps its devices from nobody, and
+    /// nobody is ahead of it.
+    held: bool,
     /// Where that is strict: how much device time it may have at once, whether that counts, and whether it has to wait for
     /// more.
     allowance: i64,
@@ -118,6 +123,7 @@ impl Runtimes {
             let weight = weigh(units, unit);
             (account.weight, account.last) = (weight.max(1), weight == 0);
             account.charge(unit);
+            account.held = (account.owns || account.held) && unit.ready && !unit.running;
             for used in units.uses(unit) {
                 let cell = &mut self.cells[used.device];
                 cell.sum += weight;
@@ -200,7 +206,10 @@ impl Runtimes {
                     let cell = &self.cells[used.device];
                     cell.least[group].saturating_add(cell.ahead)
                 });
-                let Some(most) = most.min().filter(|_| account.stays && !account.begun) else { continue };
+                let Some(most) = most.min().filter(|_| account.stays && !(account.begun && unit.running))
+                else {
+                    continue;
+                };
                 if account.key > most {
                     (account.virtual_time, account.key, changed) = (most, most, true);
                     note_least(units, unit, account, &mut self.cells);
@@ -254,9 +263,15 @@ impl Runtimes {
             let account = &mut accounts[place];
             let uses = units.uses(unit);
             account.counts = account.stays && uses.iter().any(|used| self.cells[used.device].rivals > 1);
+            account.owns = false;
             if !account.stays || account.barred || uses.iter().any(|used| self.cells[used.device].claimed) {
+                account.held = false;
                 continue;
             }
+            if account.held {
+                continue;
+            }
+            account.owns = true;
             if !account.begun {
                 account.begun = true;
                 account.left = account.slice(units, unit, rules, &self.cells);
@@ -317,7 +332,7 @@ impl Account {
         let units = input.units;
         let sum = units.uses(unit).iter().map(|used| cells[used.device].sum).max().unwrap_or(0);
         let weight = if self.last { 0 } else { self.weight };
-        self.rationed = weight < sum;
+        let before = std::mem::replace(&mut self.rationed, weight < sum);
         if !self.rationed {
             // Nobody else has a part of its devices.
             (self.allowance, self.barred) = (0, false);
@@ -330,7 +345,8 @@ impl Account {
         let slice = self.slice(units, unit, rules, cells);
         let most = slice.saturating_mul(2).saturating_add(SPARE);
         let income = part(elapsed, weight, sum);
-        self.allowance = match self.known {
+        // While nobody else had a part, what it ran was nobody's.
+        self.allowance = match self.known && before {
             true => self.allowance.saturating_add(income).clamp(-most, most),
             false => slice,
         };
@@ -406,7 +422,7 @@ pub(crate) fn busy<'a>(units: &'a Units, unit: &Unit) -> impl Iterator<Item = &'
 }
 
 fn note_least(units: &Units, unit: &Unit, account: &Account, cells: &mut [Cell]) {
-    for used in busy(units, unit) {
+    for used in busy(units, unit).filter(|_| !account.held) {
         let least = &mut cells[used.device].least[usize::from(account.last)];
         *least = account.key.min(*least);
     }

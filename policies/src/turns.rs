@@ -3,7 +3,7 @@
 //! Units with work stand in one line, whatever their devices. Whoever stands first on all its devices has its turn there,
 //! for its slice; then it goes to the end. One that wakes up or comes new goes to the end as well, so it waits for at most
 //! one slice of each of the others. On several devices a unit that cannot run because of one of them keeps its place,
-//! and whoever stands behind it on the others uses them meanwhile.
+//! and whoever stands behind it on the others uses them meanwhile, by turns. So it is where another policy rules one of them.
 //!
 //! # Accounts
 //! Each has an account in nanoseconds of device time: a slice is added when its turn begins, what it runs is taken off, and
@@ -54,6 +54,8 @@ struct Turn {
     begun: bool,
     /// The last decision gave it its devices.
     owns: bool,
+    /// It has its turn, but somebody else's decision keeps it from running: meanwhile it keeps its devices from nobody.
+    held: bool,
     /// What it runs too much is on its account, because somebody else wants one of its devices.
     counts: bool,
     /// Since when it has not stood in the line.
@@ -119,6 +121,7 @@ impl Turns {
             // Nobody was kept waiting by what it ran too much.
             let least = if turn.counts { i64::MIN } else { turn.left.min(0) };
             turn.left = turn.left.saturating_sub(nanos(ran)).max(least);
+            turn.held = (turn.owns || turn.held) && unit.ready && !unit.running;
             (turn.counts, turn.owns) = (false, false);
             turn.weight = weigh(units, unit);
             if takes_part(units, unit, rules) {
@@ -206,9 +209,10 @@ impl Walk<'_> {
             merit = Merit::Turn(turn.left / 1_000);
         }
         let turn = &mut self.turns[place];
-        turn.owns = !blocked;
+        let claims = !blocked && !turn.held;
+        turn.owns = claims;
         turn.counts = anybody && uses.iter().any(|used| self.cells[used.device].rivals > 1);
-        if !blocked && turn.counts {
+        if claims && turn.counts {
             // Somebody else's decision may keep it from running: then its account does not change.
             let least = if unit.running || strict { GRAIN } else { SHORTEST.min(self.rules.slices()) as i64 };
             let end = self.input.now.after(Duration::from_nanos(turn.left.max(least).unsigned_abs()));
@@ -220,11 +224,11 @@ impl Walk<'_> {
         let shortest = Duration::from_nanos(shortest.unwrap_or_default());
         standings[place] = standing(line, turn.weight, merit).in_turn(shortest);
         if blocked && strict {
-            standings[place].bar = Some(Bar::Share { percent: self.percent(place) });
+            standings[place].bar = Some(if shut { Bar::Share { percent: 0 } } else { Bar::Turn });
         }
         for used in uses.iter().filter(|used| is_wanted(unit, used, self.rules)) {
             let cell = &mut self.cells[used.device];
-            cell.claimed |= !blocked;
+            cell.claimed |= claims;
             cell.ahead += 1;
         }
         true
@@ -236,13 +240,6 @@ impl Walk<'_> {
         let uses = self.input.units.uses(unit).iter().filter(|used| is_wanted(unit, used, self.rules));
         let slice = uses.map(|used| self.cells[used.device].slice(self.turns[place].weight)).min();
         slice.unwrap_or(self.rules.slices()).try_into().unwrap_or(i64::MAX)
-    }
-
-    /// The part in percent that a unit has of its devices: the smallest.
-    fn percent(&self, place: usize) -> u32 {
-        let uses = self.input.units.uses(&self.input.units.all()[place]).iter();
-        let percent = uses.map(|used| self.turns[place].weight * 100 / self.cells[used.device].sum.max(1));
-        percent.min().unwrap_or(0) as u32
     }
 }
 

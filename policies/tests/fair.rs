@@ -67,6 +67,26 @@ fn without_a_share_one_runs_while_nobody_else_has_work() {
 }
 
 #[test]
+fn what_one_had_for_itself_is_not_counted_when_somebody_comes() {
+    let mut engine = engine(FAIR, &[("conserve", 0.0)]);
+    let one = gang(1, vec![queue(1, 1, 0, true)]);
+    engine.decide(&global(vec![one.clone()]), Time(MS));
+    let other = gang(2, vec![queue(1, 1, 0, false)]);
+    let beside = global(vec![one, other]);
+    let decision = engine.decide(&beside, Time(61 * MS));
+    assert!(decision.operations[0].permit.run, "{decision:?}");
+    // From now on it has its part.
+    let (mut now, mut ran) = (Time(61 * MS), 0);
+    while now < Time(161 * MS) {
+        let decision = engine.decide(&beside, now);
+        let (runs, until) = (decision.operations[0].permit.run, decision.wake.unwrap());
+        ran += if runs { until.0 - now.0 } else { 0 };
+        now = until;
+    }
+    assert!((48 * MS..=54 * MS).contains(&ran), "{ran}");
+}
+
+#[test]
 fn what_somebody_does_not_use_goes_to_the_others_by_their_shares() {
     let actors = [actor(60, Work::From(u64::MAX)), actor(30, Work::Always), actor(10, Work::Always)];
     let until = 2_000 * MS;

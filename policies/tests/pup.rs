@@ -82,14 +82,15 @@ fn only_processes_with_a_queue_on_the_device_have_a_turn_there() {
 }
 
 #[test]
-fn a_decision_says_what_share_is_used() {
+fn a_decision_says_that_another_has_its_turn() {
     let mut engine = engine(SPUP, &[]);
     let idle = gang(1, vec![queue(1, 1, 0, false)]);
     let ready = gang(2, vec![queue(1, 1, 0, true)]);
     let status = global(vec![idle, ready]);
     let decision = engine.decide(&status, Time(1_000_000));
     assert!(decision.operations[0].permit.run);
-    assert_eq!(decision.operations[1].permit.reason.to_string(), "it has used its share of 50 % for now");
+    let why = "another one has its turn, and keeps the device with work or without";
+    assert_eq!(decision.operations[1].permit.reason.to_string(), why);
     assert_eq!(decision.wake, Some(Time(3_500_000)));
     assert!(engine.decide(&status, Time(3_500_000)).operations[1].permit.run);
     // Nobody has work: nothing to wake up for, however long that is, and nobody owes anything after it.

@@ -197,6 +197,44 @@ fn a_rank_says_what_is_left_of_the_turn() {
     assert_eq!((by.merit, own), (Merit::Turn(1_500), Merit::Waits(0)));
 }
 
+#[test]
+fn those_behind_a_turn_that_another_policy_holds_up_take_turns() {
+    for kind in [UP, PolicyKind::Pup, PolicyKind::Cfs, PolicyKind::Fair, PolicyKind::Mlfq, PolicyKind::Credit]
+    {
+        let mut engine = engine(PolicyKind::Hpf, &[]);
+        let choice = policies::Choice::new(policies::registry::find(kind).unwrap());
+        engine.set_device_policy(protocol::ids::DeviceId(1), Some(choice));
+        let gangs = |urgent: bool| {
+            global(vec![
+                gang(1, vec![queue(1, 2, 10, urgent)]),
+                gang(2, vec![queue(1, 1, 0, true), queue(2, 2, 0, true)]),
+                gang(3, vec![queue(1, 1, 0, true)]),
+                gang(4, vec![queue(1, 1, 0, true)]),
+            ])
+        };
+        let mut ran = [0; 4];
+        let mut now = Time(MS);
+        while now < Time(1_000 * MS) {
+            let urgent = now < Time(500 * MS);
+            let decision = engine.decide(&gangs(urgent), now);
+            let until = decision.wake.map_or(u64::MAX, |wake| wake.0).min(now.0 + MS);
+            let runs = decision.operations.iter().map(|operation| operation.permit.run);
+            let runs: Vec<_> = runs.collect();
+            assert!(runs[1] || runs[2] || runs[3], "{kind}");
+            if urgent {
+                assert!(!runs[1] && runs[2] != runs[3], "{kind} {runs:?}");
+            }
+            runs.iter().zip(&mut ran).filter(|(runs, _)| **runs).for_each(|(_, ran)| *ran += until - now.0);
+            now = Time(until);
+        }
+        // About half of half a second each for two, and then a third of half a second for each of three.
+        for place in [2, 3] {
+            assert!(ran[place] > 300 * MS, "{kind} {ran:?}");
+        }
+        assert!(ran[1] > 140 * MS, "{kind} {ran:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

@@ -171,6 +171,8 @@ pub enum Bar {
         /// The share in percent.
         percent: u32,
     },
+    /// It is the turn of another unit, which keeps the device also while it has no work.
+    Turn,
     /// The device draws too much power.
     Power {
         /// What it draws, in milliwatts.
@@ -291,6 +293,7 @@ impl fmt::Display for Bar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Share { percent } => write!(f, "it has used its share of {percent} % for now"),
+            Self::Turn => f.write_str("another one has its turn, and keeps the device with work or without"),
             Self::Power { milliwatts, budget } => {
                 let watts = |milliwatts: u64| milliwatts as f64 / 1e3;
                 write!(f, "the device draws {:.1} W of {:.1} W", watts(milliwatts), watts(budget))

@@ -110,6 +110,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         any::<u32>().prop_map(|percent| Bar::Share { percent }),
         any::<[u64; 2]>().prop_map(|[milliwatts, budget]| Bar::Power { milliwatts, budget }),
         Just(Bar::NoExecute),
+        Just(Bar::Turn),
         any::<[u64; 2]>().prop_map(|[p99_us, target_us]| Bar::Latency { p99_us, target_us }),
     ];
     let reason = prop_oneof![

@@ -44,6 +44,30 @@ fn status(critical: Option<u64>, best: Option<u64>) -> Status {
     Status::Global { gangs: vec![gang(1, 5, critical), gang(2, 0, best)] }
 }
 
+#[test]
+fn a_device_that_another_policy_rules_has_no_budget() {
+    const OTHER: DeviceId = DeviceId(2);
+    let mut engine = Engine::new(registry::DEFAULT, Duration::ZERO);
+    let mut choice = Choice::new(registry::find(PolicyKind::Power).unwrap());
+    choice.values.set("budget-w", 200.0).unwrap();
+    engine.set_device_policy(GPU, Some(choice));
+    let Status::Global { mut gangs } = status(None, Some(BEGIN)) else { unreachable!("made so") };
+    let first = *gangs[1].queues.iter().next().unwrap();
+    let second = QueueStatus { queue: QueueId(2), device: OTHER, ..first };
+    gangs[1].queues = Queues::try_from(vec![first, second]).unwrap();
+    let status = Status::Global { gangs };
+    let runs = |engine: &mut Engine, device: DeviceId, begin: u64| {
+        let rounds = (0..40).map(|round| BEGIN + begin + round * 50 * MS);
+        let decide = |now| {
+            engine.set_power(device, 300_000, Time(now));
+            engine.decide(&status, Time(now)).operations[1].permit.run
+        };
+        rounds.map(decide).filter(|runs| *runs).count()
+    };
+    assert_eq!(runs(&mut engine, OTHER, 0), 40);
+    assert!(runs(&mut engine, GPU, 2_000 * MS) < 20);
+}
+
 /// A device that draws 100 W at rest and 400 W at work; returns the average of the last half in watts, and the part of the
 /// time in which best effort ran then.
 fn plant(budget: f64, seconds: u64) -> (f64, f64) {
