@@ -17,6 +17,7 @@ pub(crate) struct Books {
     held_since: Option<Instant>,
     suspended: Duration,
     suspensions: u64,
+    ready_since: Option<Instant>,
     idle_since: Option<Instant>,
 }
 
@@ -39,6 +40,13 @@ impl XQueue {
         (!self.is_ready()).then(|| now().saturating_duration_since(since))
     }
 
+    /// How long the queue has been ready; nothing while it is idle. However short the gap before was, and whether somebody looked
+    /// meanwhile or not.
+    pub fn ready_for(&self) -> Option<Duration> {
+        let since = self.books.lock().ready_since?;
+        self.is_ready().then(|| now().saturating_duration_since(since))
+    }
+
     /// For how much longer what runs at the moment will run, where that is foreseen: the times of all commands up to
     /// the next mark are known, and they are not overdue.
     pub fn busy_for(&self) -> Option<Duration> {
@@ -49,6 +57,8 @@ impl XQueue {
     /// Called under submit or under pending, with `ready` read as false.
     #[cold]
     pub(crate) fn turn_ready(&self) {
+        // First the time: who sees the queue ready sees since when.
+        self.books.lock().ready_since = Some(now());
         if !self.state.ready.swap(true, Ordering::SeqCst) {
             self.core.observer.turned_ready(self.id, self.tag);
             self.core.watcher.arm(&self.core);

@@ -22,11 +22,13 @@ use policies::registry::{self, Row};
 use protocol::codes::PreemptLevel;
 use protocol::config::{SchedulerKind, TestMode};
 use protocol::hint::{ProcessHints, QueueHints};
+use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use xqueue::{Observer, Permission, Window};
+use std::time::Duration;
+use xqueue::{Observer, Permission, Window, XQueue};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -234,6 +236,16 @@ fn release(process: &Process, server: bool) {
     }
     if !server {
         process.domain.store_permission(Permission::unlimited());
+    }
+}
+
+/// What a queue does, and since when: as exactly as it knows it, whoever looked meanwhile.
+fn activity(queue: &XQueue, now: Time) -> Activity {
+    let earlier =
+        |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+    match queue.ready_for() {
+        Some(span) => Activity::Ready { since: earlier(span) },
+        None => Activity::Idle { since: queue.idle_for().map(earlier) },
     }
 }
 

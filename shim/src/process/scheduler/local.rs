@@ -1,14 +1,13 @@
 //! A policy in this process: it is asked when a queue turns ready or idle, and when it has said that time matters.
 
-use super::{Board, members, now};
+use super::{Board, activity, members, now};
 use crate::process::Process;
 use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::{Permit, UnitId};
-use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
-use protocol::time::Time;
+use protocol::status::{Counts, QueueStatus, Queues, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use xqueue::{Window, XQueue};
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
     let mut engine = Engine::new(row, Engine::LINGER);
     engine.set_starvation(process.base.config.starvation());
-    let mut since = HashMap::new();
     loop {
         let state = board.state.lock();
         let seen = state.changes;
@@ -26,7 +24,7 @@ pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, t
             return;
         }
         drop(state);
-        let wake = decide(process, board, turn, &mut engine, &mut since);
+        let wake = decide(process, board, turn, &mut engine);
         let mut state = board.state.lock();
         if state.changes != seen {
             continue;
@@ -39,37 +37,23 @@ pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, t
 }
 
 /// Decides once and sets every queue's word; says after what time to decide anew.
-fn decide(
-    process: &'static Process,
-    board: &Board,
-    turn: u64,
-    engine: &mut Engine,
-    since: &mut HashMap<u64, Time>,
-) -> Option<Duration> {
+fn decide(process: &'static Process, board: &Board, turn: u64, engine: &mut Engine) -> Option<Duration> {
     let now = now();
     let mut queues: HashMap<u64, Arc<XQueue>> = HashMap::new();
     let mut statuses = Vec::new();
     for member in members(process) {
         let (handle, queue) = (member.handle, member.queue);
-        let activity = if queue.is_ready() {
-            Activity::Ready { since: *since.entry(handle).or_insert(now) }
-        } else {
-            since.remove(&handle);
-            let span = |idle: Duration| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
-            Activity::Idle { since: queue.idle_for().map(|idle| Time(now.0.saturating_sub(span(idle)))) }
-        };
         statuses.push(QueueStatus {
             queue: QueueId(handle),
             device: DeviceId(member.device),
             priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
             hints: member.hints,
             level: member.level,
-            activity,
+            activity: activity(&queue, now),
             counts: Counts::default(),
         });
         queues.insert(handle, queue);
     }
-    since.retain(|handle, _| queues.contains_key(handle));
     let Ok(list) = Queues::try_from(statuses) else { return None };
     // Without its nice value, which is the same for all queues of a process.
     let hints = *board.hints.lock();

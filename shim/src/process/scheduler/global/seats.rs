@@ -1,6 +1,6 @@
 //! Which queues the server knows, where their states are written, and the numbers that it is told of them.
 
-use super::super::{Line, Member};
+use super::super::{Line, Member, activity};
 use super::pages::Pages;
 use crate::process::scheduler::desk::Desk;
 use protocol::bounds::Priority;
@@ -9,12 +9,9 @@ use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::message::ToServer;
 use protocol::page::{SLOTS, Slot, activity_word};
-use protocol::status::Activity;
-use protocol::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
 use xqueue::{Window, XQueue};
 
 /// A queue with a slot.
@@ -181,19 +178,9 @@ impl Seat {
     fn write_activity(&self, slot: &Slot, line: &Line) {
         // With `turn_ready`, which changes `ready` and then looks for the slot: one of both sees the other's.
         fence(Ordering::SeqCst);
-        let activity = if self.queue.is_ready() {
-            Activity::Ready { since: line.now() }
-        } else {
-            let earlier = |idle: Duration| line.now().0.saturating_sub(nanos(idle));
-            Activity::Idle { since: self.queue.idle_for().map(|idle| Time(earlier(idle))) }
-        };
-        let word = activity_word(activity);
+        let word = activity_word(activity(&self.queue, line.now()));
         let _ = slot.activity.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn clear(slot: &Slot) {
