@@ -274,6 +274,8 @@ impl Runtimes {
             account.owns = true;
             if !account.begun {
                 account.begun = true;
+                // Behind equals that have begun before: their turns are not cut short by this one's.
+                account.line = take_line(&mut self.lines);
                 account.left = account.slice(units, unit, rules, &self.cells);
             }
             standings[place].merit = Merit::Turn(account.left / 1_000);

@@ -6,7 +6,7 @@ use common::play::{Actor, MS, Play, Stage, US, Work, play};
 use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
-use common::{engine, gang, global, queue};
+use common::{engine, gang, global, queue, who};
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
@@ -148,6 +148,29 @@ fn what_drains_into_the_next_turn_is_not_seen() {
     actors[1].drains = 500 * US;
     let play = play(&mut engine(FAIR, &[]), &actors, Stage::until(until));
     assert!((percents(&play, until)[0] - 50.0).abs() < 0.1);
+}
+
+#[test]
+fn a_turn_is_not_cut_short_by_one_that_began_later_beside_it() {
+    // Three processes: one on device 3, one on 1 and 2, one on 3 and 1; which of these queues are ready.
+    let status = |ready: [&[(u32, bool)]; 3]| {
+        let queues = |devices: &[(u32, bool)]| {
+            let named = (1..).zip(devices);
+            named.map(|(name, &(device, ready))| queue(name, device, 0, ready)).collect()
+        };
+        global((1..).zip(ready).map(|(client, devices)| gang(client, queues(devices))).collect())
+    };
+    let mut engine = engine(FAIR, &[]);
+    let alone = status([&[(3, false)], &[(1, true), (2, false)], &[(3, false), (1, false)]]);
+    assert_eq!(who(&mut engine, &alone, MS).0, "1 2");
+    // The second one's turn ends; it begins the next one behind the third, which is held back on device 3.
+    let all = status([&[(3, true)], &[(1, true), (2, false)], &[(3, true), (1, false)]]);
+    assert_eq!(who(&mut engine, &all, 3 * MS - 10 * US).0, "1 2");
+    // Both go on to other devices, where neither is in the other's way.
+    let moved = status([&[(3, false)], &[(1, false), (2, true)], &[(3, false), (1, true)]]);
+    for _ in 0..2 {
+        assert_eq!(who(&mut engine, &moved, 3 * MS - 10 * US).0, "1 2 3");
+    }
 }
 
 proptest! {
