@@ -3,16 +3,20 @@
 mod common;
 
 use common::play::{Actor, MS, Stage, Work, play};
-use common::{gang, global, local, queue, unit_queues};
+use common::shares::longest_wait;
+use common::{gang, global, local, pid, queue, unit_queues};
 use policies::registry::{POLICIES, Row};
 use policies::{Choice, Engine};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use protocol::bounds::{Priority, Utilization};
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
-use protocol::ids::DeviceId;
-use protocol::operation::{Operation, Reason, UnitId};
+use protocol::ids::{DeviceId, Pid};
+use protocol::operation::{Merit, Operation, Reason, Rival, UnitId};
+use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -70,6 +74,9 @@ fn process_hints() -> impl Strategy<Value = ProcessHints> {
 /// The time of the first decision.
 const BEGIN: u64 = 1_000_000;
 
+/// How many devices units are on.
+const DEVICES: u32 = 3;
+
 /// A unit: where its queues are, what is said of them and of it.
 type Made = (Vec<(u32, Priority, QueueHints)>, ProcessHints);
 
@@ -78,12 +85,23 @@ fn made(devices: u32) -> impl Strategy<Value = Made> {
     (vec(one, 0..4), process_hints())
 }
 
-/// One step: who is ready, and how long until the next step, in nanoseconds.
-type Step = (Vec<bool>, u64);
+/// The same with all its queues on one of the devices.
+fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
+    (1..=devices, made(1)).prop_map(|(device, (queues, hints))| {
+        let moved = queues.into_iter().map(|(_, priority, hints)| (device, priority, hints));
+        (moved.collect(), hints)
+    })
+}
+
+/// Something of each queue of a unit, of those that it can have.
+type Each<T> = [T; 3];
+
+/// One step: which queues of each unit are ready, and how long until the next step, in nanoseconds.
+type Step = (Vec<Each<bool>>, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let span = prop_oneof![Just(0u64), 1u64..200_000, 1u64..50_000_000];
-    vec((vec(any::<bool>(), 8), span), 1..24)
+    vec((vec(any::<Each<bool>>(), 8), span), 1..24)
 }
 
 /// Plays units step by step; calls `look` with each status and what is decided of it.
@@ -96,9 +114,9 @@ fn walk(
 ) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(policy, Duration::ZERO);
     let mut now = BEGIN;
-    let mut activity = vec![Activity::Idle { since: None }; units.len()];
+    let mut activity = vec![[Activity::Idle { since: None }; 3]; units.len()];
     for (ready, span) in steps {
-        for (activity, ready) in activity.iter_mut().zip(ready) {
+        for (activity, ready) in activity.iter_mut().flatten().zip(ready.iter().flatten()) {
             *activity = match (*activity, ready) {
                 (Activity::Idle { .. }, true) => Activity::Ready { since: Time(now) },
                 (Activity::Ready { .. }, false) => Activity::Idle { since: Some(Time(now)) },
@@ -115,27 +133,25 @@ fn walk(
     Ok(())
 }
 
-fn status(units: &[Made], activity: &[Activity], as_local: bool) -> Status {
+fn status(units: &[Made], activity: &[Each<Activity>], as_local: bool) -> Status {
     let mut name = 0;
-    let mut queues =
-        |(queues, _): &Made, activity: Activity, first: bool| -> Vec<QueueStatus> {
-            let one = |(number, &(device, priority, hints)): (u64, &(u32, Priority, QueueHints))| {
-                QueueStatus { priority, hints, activity, ..queue(number, device, 0, false) }
-            };
-            if first {
-                name = 0;
-            }
-            let list: Vec<_> = (name + 1..).zip(queues).map(one).collect();
-            name += list.len() as u64;
-            list
+    let mut queues = |(queues, _): &Made, activity: &Each<Activity>, first: bool| -> Vec<QueueStatus> {
+        if first {
+            name = 0;
+        }
+        let one = |(&(device, priority, hints), &activity)| {
+            name += 1;
+            QueueStatus { priority, hints, activity, ..queue(name, device, 0, false) }
         };
+        queues.iter().zip(activity).map(one).collect()
+    };
     let all = units.iter().zip(activity);
     if as_local {
-        return local(all.flat_map(|(unit, activity)| queues(unit, *activity, false)).collect());
+        return local(all.flat_map(|(unit, activity)| queues(unit, activity, false)).collect());
     }
     let gangs = (1..).zip(all).map(|(client, (unit, activity))| protocol::status::Gang {
         hints: unit.1,
-        ..gang(client, queues(unit, *activity, true))
+        ..gang(client, queues(unit, activity, true))
     });
     global(gangs.collect())
 }
@@ -149,7 +165,7 @@ proptest! {
 
     #[test]
     fn each_unit_has_one_true_permission(
-        row in row(), units in vec(made(3), 0..8), steps in steps(), as_local in any::<bool>(),
+        row in row(), units in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
         walk(row, &units, &steps, as_local, |status, now, operations, engine| {
             let units = unit_queues(status);
@@ -162,10 +178,9 @@ proptest! {
                 let never = !queues.is_empty() && queues.iter().all(|queue| queue.priority == Priority::NO_EXECUTE);
                 prop_assert_eq!(never, permit.reason == Reason::NoExecute);
                 if let Reason::Outranked { by, .. } = permit.reason {
-                    // Whoever stands in the way exists, runs, and is where it is said to be.
-                    let there = |queues: &[QueueStatus]| queues.iter().any(|queue| queue.device == by.device || row_is_wide(row));
-                    let found = operations.iter().zip(&units).any(|(other, (_, queues))| {
-                        other.permit.run && there(queues) && queues.iter().any(|queue| queue.queue == by.queue)
+                    prop_assert!(queues.iter().any(|queue| queue.device == by.device), "{}: {permit:?} elsewhere", row.kind);
+                    let found = operations.iter().zip(&units).any(|(other, (id, queues))| {
+                        other.permit.run && stands_in_the_way(row, &by, pid(*id), queues)
                     });
                     prop_assert!(found, "{}: {:?} of {:?}", row.kind, permit.reason, operations);
                 }
@@ -180,8 +195,8 @@ proptest! {
 
     #[test]
     fn a_device_with_work_is_used_by_those_that_conserve_it(
-        row in row(), parts in option::of(vec(0.0..=1.0, 8)), units in vec(made(1), 1..8), steps in steps(),
-        as_local in any::<bool>(),
+        row in row(), parts in option::of(vec(0.0..=1.0, 8)), steps in steps(), as_local in any::<bool>(),
+        units in vec(prop_oneof![made(1), made(DEVICES), on_one_of(DEVICES)], 1..8),
     ) {
         if !row.conserves_work {
             return Ok(());
@@ -192,23 +207,28 @@ proptest! {
                 return Ok(());
             }
             let units = unit_queues(status);
-            let ready = units.iter().filter(|(_, queues)| queues.iter().any(is_ready)).count();
-            let used = operations.iter().zip(&units).filter(|(operation, (_, queues))| {
-                operation.permit.run && queues.iter().any(is_ready)
-            });
-            // A device may be kept free for work that is expected; that is said.
-            let reserved = operations.iter().any(|operation| matches!(
-                operation.permit.reason,
-                Reason::Outranked { by, .. } if matches!(by.merit, protocol::operation::Merit::Expected(_))
-            ));
-            prop_assert!(ready == 0 || used.count() > 0 || reserved, "{}: {:?}", row.kind, operations);
+            for device in (1..=DEVICES).map(DeviceId) {
+                let works = |queues: &[QueueStatus]| queues.iter().any(|queue| is_ready(queue) && queue.device == device);
+                let working: Vec<_> = operations.iter().zip(&units).filter(|(_, (_, queues))| works(queues)).collect();
+                let used = working.iter().any(|(operation, _)| operation.permit.run);
+                // Somebody stands higher on another device that the unit uses; of one with a single device that cannot be.
+                let elsewhere = working.iter().all(|(operation, _)| {
+                    matches!(operation.permit.reason, Reason::Outranked { by, .. } if by.device != device)
+                });
+                // It may be kept free for work that is expected; that is said.
+                let reserved = operations.iter().any(|operation| matches!(
+                    operation.permit.reason,
+                    Reason::Outranked { by, .. } if by.device == device && matches!(by.merit, Merit::Expected(_))
+                ));
+                prop_assert!(used || elsewhere || reserved, "{}: {:?} of {:?}", row.kind, device, operations);
+            }
             Ok(())
         })?;
     }
 
     #[test]
     fn the_same_sequence_gives_the_same_decisions(
-        row in row(), units in vec(made(3), 0..8), steps in steps(), as_local in any::<bool>(),
+        row in row(), units in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
         let mut all = Vec::new();
         for _ in 0..2 {
@@ -225,7 +245,7 @@ proptest! {
     #[test]
     fn policies_and_parameters_change_while_they_decide(
         rows in vec((row(), option::of(1u32..4), any::<bool>()), 1..12),
-        units in vec(made(3), 0..6), steps in steps(),
+        units in vec(made(DEVICES), 0..6), steps in steps(),
     ) {
         let mut next = rows.iter().cycle();
         walk(rows[0].0, &units, &steps, false, |status, now, _, engine| {
@@ -245,22 +265,10 @@ proptest! {
     }
 
     #[test]
-    fn with_a_limit_nobody_waits_for_longer(
-        row in row(), priorities in vec(0i64..4, 2..6),
-    ) {
-        if !row.goes_by_priority {
-            return Ok(());
-        }
-        let mut engine = engine(row);
-        engine.set_starvation(Some(Duration::from_millis(50)));
-        let actors: Vec<_> = priorities.iter().map(|priority| Actor::new(*priority, Work::Always)).collect();
-        let play = play(&mut engine, &actors, Stage::until(1_000 * MS));
-        for spans in &play.spans {
-            let mut last = 0;
-            for (from, to) in spans.iter().copied().chain([(1_000 * MS, 1_000 * MS)]) {
-                prop_assert!(from - last <= 51 * MS, "{}: waited {} ms", row.kind, (from - last) / MS);
-                last = to;
-            }
+    fn with_a_limit_nobody_waits_for_longer(row in row(), actors in vec(ranked(), 2..6)) {
+        if row.goes_by_priority {
+            let waits = longest_waits(row, &actors, Some(LIMIT));
+            prop_assert!(waits.iter().all(|wait| *wait <= 51 * MS), "{}: waited {waits:?} ns", row.kind);
         }
     }
 
@@ -291,9 +299,61 @@ proptest! {
     }
 }
 
-/// Whether what stands in the way may be on another device.
-fn row_is_wide(row: &Row) -> bool {
-    row.kind == protocol::policy::PolicyKind::Hhpf
+/// Whether it is this unit that the reason names: its process has the queue, and work where it is said to be in the way.
+fn stands_in_the_way(row: &Row, by: &Rival, pid: Pid, queues: &[QueueStatus]) -> bool {
+    // The queue is the one that the rank comes from, which may be on another device than the one that is in the way.
+    let named = queues.iter().any(|queue| queue.queue == by.queue && queue.priority != Priority::NO_EXECUTE);
+    let works = |queue: &QueueStatus| match (row.kind, by.merit) {
+        // Priorities of all devices count on each.
+        (PolicyKind::Hhpf, _) => is_ready(queue),
+        // These keep their devices free for work that is to come.
+        (PolicyKind::Gang, _) | (_, Merit::Expected(_)) => queue.device == by.device,
+        _ => is_ready(queue) && queue.device == by.device,
+    };
+    by.pid == pid && named && queues.iter().any(works)
+}
+
+/// After how long whoever waits has its turn.
+const LIMIT: Duration = Duration::from_millis(50);
+
+/// One that always has work, with everything that policies rank by.
+fn ranked() -> impl Strategy<Value = Actor> {
+    let laxity = (0u64..200_000, -2i64..4, -2i64..4).prop_map(|(us, lax, critical)| {
+        let [lax, critical] = [lax, critical].map(|number| number.try_into().unwrap());
+        Laxity { us, lax, critical }
+    });
+    let deadline = option::of(1_000u64..200_000);
+    (0i64..4, -20i8..20, any::<bool>(), 0u64..3, deadline, option::of(laxity)).prop_map(
+        |(priority, nice, window, job, deadline, laxity)| {
+            let mut actor = Actor::new(priority, Work::Always);
+            (actor.process.nice, actor.process.window) = (nice, window);
+            actor.process.job = NonZeroU64::new(job);
+            actor.queues[0].hints.deadline_us = deadline.and_then(NonZeroU64::new);
+            actor.queues[0].hints.laxity = laxity;
+            actor
+        },
+    )
+}
+
+/// For how long each actor waits at most within a second, in nanoseconds.
+fn longest_waits(row: &'static Row, actors: &[Actor], limit: Option<Duration>) -> Vec<u64> {
+    let mut engine = engine(row);
+    engine.set_starvation(limit);
+    let play = play(&mut engine, actors, Stage::until(1_000 * MS));
+    (0..actors.len()).map(|actor| longest_wait(&play, actor, 1_000 * MS)).collect()
+}
+
+#[test]
+fn somebody_would_starve_without_the_limit() {
+    // Or else the property about the limit would say nothing of a policy.
+    let mut runner = TestRunner::deterministic();
+    let scenes: Vec<_> =
+        (0..20).map(|_| vec(ranked(), 2..6).new_tree(&mut runner).unwrap().current()).collect();
+    for row in POLICIES.iter().filter(|row| row.goes_by_priority) {
+        let starve = |actors: &&Vec<Actor>| longest_waits(row, actors, None).contains(&(1_000 * MS));
+        let starving = scenes.iter().filter(starve).count();
+        assert!(starving >= 5, "{}: in {starving} of {} scenes", row.kind, scenes.len());
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{gang, global, local, queue, status, unit_queues};
+use common::{gang, global, local, pid, queue, status, unit_queues};
 use policies::{Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -288,7 +288,8 @@ proptest! {
                     prop_assert!(!judged.permits[unit].run);
                     prop_assert_eq!(Some(own), judged.priority(unit).map(Merit::Priority));
                     let names = |&other: &usize| {
-                        judged.priority(other).map(Merit::Priority) == Some(by.merit)
+                        pid(judged.units[other].0) == by.pid
+                            && judged.priority(other).map(Merit::Priority) == Some(by.merit)
                             && judged.units[other].1.iter().any(|queue| queue.queue == by.queue && Merit::Priority(queue.priority) == by.merit)
                             && judged.works_on(other, by.device)
                             && judged.permits[other].run

@@ -33,18 +33,25 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
     }
 }
 
-pub fn local(queues: Vec<QueueStatus>) -> Status {
-    Status::Local {
-        pid: Pid(4242),
-        hints: ProcessHints::default(),
-        queues: Queues::try_from(queues).unwrap(),
+/// The process whose queues a local status has.
+const OWN: Pid = Pid(4242);
+
+/// The process of a unit, as the statuses have it.
+pub fn pid(unit: UnitId) -> Pid {
+    match unit {
+        UnitId::Gang(client) => Pid(1000 + client.0 as u32),
+        UnitId::Queue(_) => OWN,
     }
+}
+
+pub fn local(queues: Vec<QueueStatus>) -> Status {
+    Status::Local { pid: OWN, hints: ProcessHints::default(), queues: Queues::try_from(queues).unwrap() }
 }
 
 pub fn gang(client: u64, queues: Vec<QueueStatus>) -> Gang {
     Gang {
         client: ClientId(client),
-        pid: Pid(1000 + client as u32),
+        pid: pid(UnitId::Gang(ClientId(client))),
         hints: ProcessHints::default(),
         queues: Queues::try_from(queues).unwrap(),
     }
