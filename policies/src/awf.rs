@@ -8,7 +8,7 @@
 //! # What is different
 //! XSched suspends everybody else on every device. Here a device on which the window's program has no work stays free
 //! for the others, because holding them there would not make the window any faster. A program that uses several devices
-//! is suspended on all of them if it is in the way on one.
+//! is suspended on all of them if it is in the way on one. The window goes with the process, and is forgotten with it.
 //!
 //! # The limit
 //! Always set, also for the program that owns the window: the window changes at the user's whim, and the new one shall

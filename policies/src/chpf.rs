@@ -6,6 +6,10 @@
 //!
 //! Under the local scheduler all queues belong to one process, so all of them run.
 //!
+//! # What is different
+//! A process has one nice value, whatever its queues: that of its first thread as it is now. `xserver` looks it up when the
+//! process connects and every 100 ms. Real-time classes of the processor do not count.
+//!
 //! # The limit
 //! Always set: whoever owns a process may change its nice value at any time, without a word to anybody here.
 //!

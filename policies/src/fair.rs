@@ -1,11 +1,11 @@
-//! FAIR: weighted shares, exact within a second.
+//! FAIR: weighted shares in short turns.
 //!
 //! # The rule
 //! Units that have work on a device share it by their utilizations, one at a time in short turns: each has device time ÷
 //! utilization as its runtime, and whoever has the smallest is next. The unit with the highest utilization there has turns
 //! of `slice-us`, the others turns as much shorter as their utilization is smaller, but not below 0.5 ms (or `slice-us` if
-//! that is less). Over any second in which all have work each gets its part within one point, if the turns of all
-//! together take a few hundredths of that.
+//! that is less). Over any second in which all have work each has its part of the time within one point, if the turns of all
+//! together take a few hundredths of that. This is time in which it may run; see below for work in flight.
 //!
 //! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli hint --pid PID
 //! -u UTIL`). Utilization 0 means: only while nobody with another one has work there.

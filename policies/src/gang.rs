@@ -17,6 +17,7 @@
 //! jobs of equal priority run beside each other, as under HPF, and only the members of each stay together.
 //!
 //! The number of a job is what its processes say. A process that gives the number of another's job becomes a part of it.
+//! The number goes with the process, and is forgotten with it; of a turn nothing is left when the last of the job has gone.
 //!
 //! # Where devices have policies of their own
 //! Jobs hold together on the devices that this policy rules. A process that also uses a device of another policy has its

@@ -4,6 +4,11 @@
 //! On each device every unit runs whose priority equals the highest among those that run there and have work there; the
 //! rest are suspended. Units of equal priority share the device. [`Priority::NO_EXECUTE`] never runs.
 //!
+//! # What is different
+//! XSched compares single queues. Here a process under `xserver` has the highest priority of its queues with work, and runs
+//! on all its devices or on none; suspended because of one device, it leaves the others to lower work meanwhile. An idle
+//! unit is suspended as well where a higher one has work, so that what it gets next does not run until somebody decides.
+//!
 //! # The limit
 //! Cleared for a unit if no queue on its devices, its own included and idle or not, has a priority above the *lowest* of
 //! its own queues: deep work launched now still drains when the unit's priority has fallen to that.

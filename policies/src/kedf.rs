@@ -15,6 +15,7 @@
 //! # Parameters, wake-ups
 //! `k`. The order of those with work changes only when one comes or goes, so there are no wake-ups. A deadline that has
 //! passed stays the earliest: in an overload one miss leads to the next. EDF is the policy that gives up what is lost.
+//! Whoever has a later deadline, or none, can starve, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::deadline::{deadline, merit};
 use crate::parameter::{Parameter, Values};

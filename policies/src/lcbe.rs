@@ -42,7 +42,7 @@
 //! # Parameters, wake-ups
 //! It wakes up when a device has to be cleared or given back, and when a slice ends for which somebody waits. Hints of a
 //! slice are not looked at. At level 3, where taking a device away is fast, `lead-us` can be about 100; at level 1 it
-//! should be about as long as the longest kernel.
+//! should be about as long as the longest kernel. A lower class can starve, unless `XSCHED_STARVATION_MS` is set.
 
 mod budget;
 mod expectation;

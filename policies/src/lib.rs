@@ -18,7 +18,9 @@
 //! operations out.
 //!
 //! # Adding a policy
-//! One file that implements [`Policy`], and one row of [`registry::POLICIES`]. Parser, list and documentation follow.
+//! One file that implements [`Policy`], its `mod` line here, and one row of [`registry::POLICIES`]. Its name and number are a
+//! row in `protocol/src/policy.rs` and an enumerator in `include/xsched/types.h`, which a test compares; a scene in
+//! `tests/docs.rs` shows what is special about it. Parser, list and documentation follow.
 
 mod awf;
 mod cfs;

@@ -14,7 +14,8 @@
 //! # Parameters, wake-ups
 //! Power is read every 50 ms, from the amdgpu driver's hwmon (`power1_average`, or `power1_input` where there is only that)
 //! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
-//! With 0 as `budget-w` the policy is HPF.
+//! With 0 as `budget-w` the policy is HPF. A low unit can starve, unless `XSCHED_STARVATION_MS` is set; what is withheld for
+//! the budget stays withheld even then.
 
 use crate::hpf::Hpf;
 use crate::ledger::Ledger;

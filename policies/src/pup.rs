@@ -15,7 +15,7 @@
 //! # What is different
 //! What was not used decays with the time asleep as well, not only with each turn, so nobody saves up turns while away; and
 //! what was used too much is remembered as under UP. What work in flight runs on into the next turn is not seen, as
-//! there.
+//! there. Utilization and timeslice go with the process, and are forgotten with it, as is what was carried over.
 //!
 //! # Several devices
 //! As under UP: all stand in one line, and who is held back on one device lets others use its other ones.

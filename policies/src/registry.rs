@@ -223,7 +223,8 @@ pub const POLICIES: &[Row] = &[
     },
     Row {
         kind: PolicyKind::Fair,
-        description: "Weighted shares of the device in short turns, within one point over any second.",
+        description: "Weighted shares in short turns: within one point over any second of the time in which units may run; \
+                      work in flight at the end of a turn is not seen.",
         advice: "For programs, or queues of one program, that shall each have a known part of the device at any time, \
                  with short waits. Not where switching is dear (level 1 with long kernels): UP takes longer turns.",
         parameters: fair::PARAMETERS,

@@ -42,7 +42,8 @@
 //!
 //! # Parameters, wake-ups
 //! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and when it has been
-//! quiet, if best-effort work waits or runs. It is asked at each end of a request.
+//! quiet, if best-effort work waits or runs. It is asked at each end of a request. Where critical work leaves no time best
+//! effort can starve, unless `XSCHED_STARVATION_MS` is set; what the duty cycle withholds stays withheld even then.
 
 mod controller;
 mod window;

@@ -19,6 +19,10 @@
 //! on into the next one, and memory bandwidth, caches and clocks are shared by what is there. It wastes whatever is not
 //! used, and a lone short request waits for the turns of idle neighbours.
 //!
+//! # What is different
+//! Nothing that was not used is carried over, unlike under PUP: given later, it would tell the others that somebody was idle.
+//! Utilization and timeslice go with the process, and are forgotten with it, as is what it ran too much.
+//!
 //! # Several devices
 //! A process on several devices needs its turn on all of them at once. While another device holds it back, those behind it
 //! use its other ones, so next to it somebody may have more than its utilization says.

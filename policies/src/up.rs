@@ -22,7 +22,8 @@
 //! What a unit ran too much, because a decision came late, is taken off its next turns (up to 2 ms or four slices), so
 //! that the shares come out exact over many turns. What its work in flight runs on into the next one's turn is
 //! not seen here: each turn then gives about that much to its owner at the cost of the next, and the error of the share is
-//! that time ÷ the timeslice. Longer timeslices or higher preemption levels make it small.
+//! that time ÷ the timeslice. Longer timeslices or higher preemption levels make it small. A utilization goes with its queue,
+//! a timeslice with its process, and they are forgotten with them, as is what the unit ran too much.
 //!
 //! # Several devices
 //! All stand in one line, whatever their devices. A process on several devices has the shortest of its slices there

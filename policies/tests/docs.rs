@@ -4,23 +4,63 @@
 
 mod common;
 
+use common::engine;
 use common::play::{Actor, MS, Stage, Work, play};
 use policies::registry::{POLICIES, Row};
-use policies::{Choice, Engine};
 use protocol::hint::Laxity;
+use protocol::ids::DeviceId;
 use protocol::policy::PolicyKind;
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::time::Duration;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/policies.md");
+/// What stands before the policies; what holds for all of them is said here, once.
+const INTRODUCTION: &str = "\
+# Policies
+
+Written by `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs`; edit the heads of `policies/src/*.rs` and
+`policies/src/registry.rs` instead.
+
+A policy says where each program stands; who stands highest on a device runs there, all that are equal to it run
+beside it, and the rest is suspended. Under `xserver` (and in this page) what stands and runs is a *gang*, a process
+with all its queues on all its devices; with `XSCHED_POLICY` it is each queue of the one process. Choose one with
+`xserver NAME`, at run time with `xcli policy set NAME [--PARAMETER VALUE] [--device GPU_ID]`, in one process with
+`XSCHED_POLICY=NAME`. `xcli explain` says why a program runs or waits; `xcli policy list` and `xcli metrics` which policy
+decides where, and what it has counted.
+
+What is different from XSched under all policies:
+
+* Under `xserver` a process is suspended and resumed as a whole, so that none of its queues waits for another that is
+  suspended. XSched suspends single queues, and programs with several dependent streams can stand still. With
+  `XSCHED_POLICY` queues are suspended singly here as well, but a suspended one launches what a running one waits for.
+* A hint belongs to a queue or to a process and ends with it (a priority with the queue's stream), and so does what a
+  policy remembers of it: what comes later begins anew. XSched never forgets the hints of destroyed queues.
+* A process uses no handle twice, and to name one that has been destroyed is an error (`kXSchedErrorNotFound`).
+* Each unit that runs or waits has a reason, which `xcli explain` shows.
+
+In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching: `#` has
+the device (or its part of it), `+` for less than half of the column, `.` waits, nothing: no work. `urgent` has priority
+2 and 8 ms of work every 40 ms, `steady` priority 1 and 12 ms every 30 ms, `batch` priority 0 and always work. Where a
+policy's scene is another one, that stands above its picture.
+
+";
 /// Milliseconds of a picture, and of one of its columns.
 const LENGTH: u64 = 120;
 const COLUMN: u64 = 2;
 
-/// Three programs on one device; what a policy goes by is hinted.
-fn scene(kind: PolicyKind) -> Vec<(&'static str, Actor)> {
+/// Three programs, and what is told of them.
+struct Scene {
+    /// How it differs from the scene that the page describes at its top.
+    told: &'static str,
+    actors: [(&'static str, Actor); 3],
+    parameters: &'static [(&'static str, f64)],
+    /// What the device draws, in milliwatts.
+    draws: Option<u64>,
+}
+
+/// Each policy has one that shows what is special about it.
+fn scene(kind: PolicyKind) -> Scene {
     let every = |period: u64, length: u64, first: u64| {
         let arrivals = (0..).map(move |number| first + number * period).take_while(|at| *at < LENGTH);
         Work::Jobs(arrivals.map(|at| (at * MS, length * MS)).collect())
@@ -33,53 +73,99 @@ fn scene(kind: PolicyKind) -> Vec<(&'static str, Actor)> {
         actor.process.utilization = percent;
         actor.queues[0].hints.utilization = percent;
     };
-    match kind {
-        PolicyKind::Chpf => {
-            (urgent.process.nice, steady.process.nice) = (-10, 0);
-            batch.process.nice = 10;
+    let deadline = |actor: &mut Actor, ms: u64| {
+        actor.queues[0].hints.deadline_us = NonZeroU64::new(ms * 1_000);
+    };
+    let prioritize =
+        |actor: &mut Actor, priority: i64| actor.queues[0].priority = priority.try_into().unwrap();
+    let mut parameters: &[(&str, f64)] = &[];
+    let mut draws = None;
+    let told = match kind {
+        PolicyKind::Hpf => "",
+        PolicyKind::Hhpf => {
+            // On one device it is HPF; equals on two do not slow each other down.
+            batch.queues[0].device = DeviceId(2);
+            prioritize(&mut batch, 1);
+            "`batch` has a second device for itself, and the same priority as `steady`."
         }
-        PolicyKind::Up | PolicyKind::Pup | PolicyKind::Spup | PolicyKind::Credit | PolicyKind::Fair => {
-            (urgent.work, steady.work) = (Work::Always, every(40, 5, 0));
+        PolicyKind::Chpf => {
+            (urgent.process.nice, steady.process.nice, batch.process.nice) = (0, -10, 10);
+            "The nice value of `urgent` is 0, of `steady` -10, of `batch` 10."
+        }
+        PolicyKind::Up | PolicyKind::Pup | PolicyKind::Spup => {
+            // Each gap begins within a turn and ends before the next one.
+            urgent.work = Work::Jobs(vec![(0, 4 * MS), (8 * MS, 26 * MS), (64 * MS, 200 * MS)]);
+            steady.work = Work::Always;
             share(&mut urgent, 50);
             share(&mut steady, 25);
             share(&mut batch, 25);
+            parameters = &[("timeslice-us", 20_000.0)];
+            "Utilizations are 50, 25 and 25, `timeslice-us` is 20000. `steady` always has work, `urgent` pauses."
         }
-        PolicyKind::Cfs | PolicyKind::Mlfq => urgent.work = every(20, 4, 10),
-        PolicyKind::Kedf | PolicyKind::Edf => {
-            let deadline = |actor: &mut Actor, ms: u64| {
-                actor.queues[0].priority = 0.try_into().unwrap();
-                actor.queues[0].hints.deadline_us = NonZeroU64::new(ms * 1_000);
-            };
+        PolicyKind::Kedf => {
             deadline(&mut urgent, 12);
             deadline(&mut steady, 30);
-            if kind == PolicyKind::Edf {
-                // So that one sees when the slack is used up.
-                batch.queues[0].priority = 1.try_into().unwrap();
-            }
+            parameters = &[("k", 2.0)];
+            "Deadlines are 12 ms for `urgent` and 30 ms for `steady`, `batch` has none; `k` is 2."
         }
         PolicyKind::Lax => {
             let [lax, critical] = [-1, 5].map(|priority: i64| priority.try_into().unwrap());
             urgent.queues[0].hints.laxity = Some(Laxity { us: 10_000, lax, critical });
+            "`urgent` has priority -1 until it has been ready for 10 ms, and 5 from then on."
         }
-        PolicyKind::Awf => urgent.process.window = true,
+        PolicyKind::Awf => {
+            urgent.process.window = true;
+            "`urgent` owns the active window."
+        }
+        PolicyKind::Cfs | PolicyKind::Mlfq => {
+            urgent.work = every(20, 4, 10);
+            "`urgent` has 4 ms of work every 20 ms."
+        }
+        PolicyKind::Lcbe => {
+            urgent.announces = true;
+            parameters = &[("lead-us", 4_000.0)];
+            "`urgent` hints when its next work arrives; `lead-us` is 4000."
+        }
+        PolicyKind::Edf => {
+            prioritize(&mut urgent, 0);
+            prioritize(&mut steady, 0);
+            deadline(&mut urgent, 12);
+            deadline(&mut steady, 30);
+            // So that one sees when the slack is used up.
+            prioritize(&mut batch, 1);
+            "Deadlines are 12 ms for `urgent` and 30 ms for `steady`, both of priority 0; `batch` has none, and priority 1."
+        }
+        PolicyKind::Slo => "The target is 10 ms; both `urgent` and `steady` are critical.",
+        PolicyKind::Credit | PolicyKind::Fair => {
+            (urgent.work, steady.work) = (Work::Always, every(40, 5, 0));
+            share(&mut urgent, 50);
+            share(&mut steady, 25);
+            share(&mut batch, 25);
+            "Utilizations are 50, 25 and 25. `urgent` always has work, `steady` 5 ms every 40 ms."
+        }
         PolicyKind::Gang => {
-            for actor in [&mut urgent, &mut batch] {
-                actor.queues[0].priority = 0.try_into().unwrap();
-                actor.process.job = NonZeroU64::new(7);
+            for actor in [&mut urgent, &mut steady, &mut batch] {
+                prioritize(actor, 0);
             }
-            steady.queues[0].priority = 0.try_into().unwrap();
+            (urgent.process.job, batch.process.job) = (NonZeroU64::new(7), NonZeroU64::new(7));
+            "`urgent` and `batch` are one job, `steady` is another; all have the same priority."
         }
-        _ => {}
-    }
-    vec![("urgent", urgent), ("steady", steady), ("batch", batch)]
+        PolicyKind::Power => {
+            draws = Some(450_000);
+            parameters = &[("budget-w", 100.0)];
+            "`budget-w` is 100, and the device draws 450 W whatever runs; it is read at 0, 50 and 100 ms."
+        }
+    };
+    let actors = [("urgent", urgent), ("steady", steady), ("batch", batch)];
+    Scene { told, actors, parameters, draws }
 }
 
 /// A line a program, a sign a column: it runs for most of the column, for a part of it, waits, or has nothing to do.
 fn picture(row: &'static Row) -> String {
-    let actors = scene(row.kind);
-    let mut engine = Engine::new(Choice::new(row), Duration::ZERO);
+    let Scene { actors, parameters, draws, .. } = scene(row.kind);
+    let mut engine = engine(row.kind, parameters);
     let plain: Vec<_> = actors.iter().map(|(_, actor)| actor.clone()).collect();
-    let play = play(&mut engine, &plain, Stage::until(LENGTH * MS));
+    let play = play(&mut engine, &plain, Stage { draws, ..Stage::until(LENGTH * MS) });
     let mut text = String::new();
     let columns = LENGTH / COLUMN;
     let ruler: String = (0..columns).step_by(10).map(|column| format!("{:<10}", column * COLUMN)).collect();
@@ -149,19 +235,7 @@ fn without_gaps(text: &str) -> String {
 }
 
 fn page() -> String {
-    let mut text = String::from(
-        "# Policies\n\n\
-         Written by `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs`; edit the heads of `policies/src/*.rs` and\n\
-         `policies/src/registry.rs` instead.\n\n\
-         A policy says where each program stands; who stands highest on a device runs there, all that are equal to it run\n\
-         beside it, and the rest is suspended. Under `xserver` (and in this page) what stands and runs is a *gang*, a process\n\
-         with all its queues on all its devices; with `XSCHED_POLICY` it is each queue of the one process. Choose one with\n\
-         `xserver NAME`, at run time with `xcli policy set NAME [--PARAMETER VALUE] [--device GPU_ID]`, in one process with\n\
-         `XSCHED_POLICY=NAME`. `xcli explain` says why a program runs or waits; `xcli policy list` and `xcli metrics` which policy\n\
-         decides where, and what it has counted.\n\n\
-         In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching: `#` has\n\
-         the device (or its part of it), `+` for less than half of the column, `.` waits, nothing: no work.\n\n",
-    );
+    let mut text = String::from(INTRODUCTION);
     text.push_str(&policies::registry::markdown());
     for row in POLICIES {
         let _ = write!(text, "\n## {}\n\n", row.kind);
@@ -177,6 +251,10 @@ fn page() -> String {
                 );
             }
             text.push('\n');
+        }
+        let told = scene(row.kind).told;
+        if !told.is_empty() {
+            let _ = write!(text, "{told}\n\n");
         }
         let _ = write!(text, "```\n{}```\n\n{}\n", picture(row), row.advice);
     }
@@ -202,5 +280,14 @@ fn pictures_are_of_scenes_in_which_something_happens() {
         let picture = picture(row);
         assert!(picture.matches('#').count() >= 40, "{picture}");
         assert!(picture.contains('.'), "{}: somebody waits\n{picture}", row.kind);
+    }
+}
+
+#[test]
+fn no_two_policies_have_the_same_picture() {
+    for (number, row) in POLICIES.iter().enumerate() {
+        for other in &POLICIES[..number] {
+            assert_ne!(picture(row), picture(other), "{} and {}", row.kind, other.kind);
+        }
     }
 }

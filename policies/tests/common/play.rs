@@ -6,7 +6,7 @@
 use super::{gang, global, local, queue};
 use policies::Engine;
 use protocol::hint::ProcessHints;
-use protocol::ids::Pid;
+use protocol::ids::{DeviceId, QueueId};
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 
@@ -22,6 +22,8 @@ pub struct Actor {
     pub work: Work,
     /// For how long it keeps its devices for itself after it was suspended: what was in flight.
     pub drains: u64,
+    /// While it has nothing to do, it hints when its next job arrives.
+    pub announces: bool,
 }
 
 /// When there is something to do.
@@ -38,7 +40,8 @@ pub enum Work {
 impl Actor {
     /// One with a queue on device 1.
     pub fn new(priority: i64, work: Work) -> Self {
-        Self { queues: vec![queue(1, 1, priority, false)], process: ProcessHints::default(), work, drains: 0 }
+        let queues = vec![queue(1, 1, priority, false)];
+        Self { queues, process: ProcessHints::default(), work, drains: 0, announces: false }
     }
 }
 
@@ -51,11 +54,13 @@ pub struct Stage {
     pub until: u64,
     /// How long each decision takes to come into force.
     pub late: fn(u64) -> u64,
+    /// What the first device draws whenever the policy reads its power, in milliwatts; nothing if nobody can read it.
+    pub draws: Option<u64>,
 }
 
 impl Stage {
     pub fn until(until: u64) -> Self {
-        Self { local: false, until, late: |_| 0 }
+        Self { local: false, until, late: |_| 0, draws: None }
     }
 }
 
@@ -96,7 +101,13 @@ pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
     let (mut now, mut wake) = (0, None::<u64>);
     let mut pending: Option<(u64, Vec<bool>)> = None;
     let mut changed = true;
+    let (mut read, meter) = (0, stage.draws.zip(engine.reads_power()));
     loop {
+        if let Some((milliwatts, every)) = meter.filter(|_| read <= now) {
+            engine.set_power(DeviceId(1), milliwatts, Time(BEGIN + now));
+            read = now + every.as_nanos() as u64;
+            changed = true;
+        }
         for (actor, state) in actors.iter().zip(&mut states) {
             changed |= state.arrive(&actor.work, now);
         }
@@ -124,7 +135,9 @@ pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
         }
         let rates = rates(actors, &states, now);
         let mut next = stage.until;
-        next = [wake, pending.as_ref().map(|(at, _)| *at)].into_iter().flatten().fold(next, u64::min);
+        let reading = meter.map(|_| read);
+        next =
+            [wake, pending.as_ref().map(|(at, _)| *at), reading].into_iter().flatten().fold(next, u64::min);
         for ((actor, state), rate) in actors.iter().zip(&states).zip(&rates) {
             next = next.min(state.next_arrival(&actor.work).unwrap_or(u64::MAX));
             if state.drains_until > now {
@@ -199,10 +212,13 @@ fn status(actors: &[Actor], states: &[State], as_local: bool) -> Status {
             (Some(_), _) => Activity::Ready { since: Time(BEGIN + state.ready_since) },
             (None, idle) => Activity::Idle { since: idle.map(|idle| Time(BEGIN + idle)) },
         };
-        let named = (first..).zip(&actor.queues);
-        named
-            .map(|(name, queue)| QueueStatus { queue: protocol::ids::QueueId(name), activity, ..*queue })
-            .collect()
+        let arrival = actor.announces.then(|| state.next_arrival(&actor.work)).flatten();
+        let named = (first..).zip(&actor.queues).map(|(name, queue)| {
+            let mut queue = QueueStatus { queue: QueueId(name), activity, ..*queue };
+            queue.hints.arrival = arrival.map(|at| Time(BEGIN + at)).or(queue.hints.arrival);
+            queue
+        });
+        named.collect()
     };
     let all = (1..).zip(actors.iter().zip(states));
     if as_local {
@@ -210,7 +226,6 @@ fn status(actors: &[Actor], states: &[State], as_local: bool) -> Status {
     }
     let gangs = all.map(|(client, (actor, state))| protocol::status::Gang {
         hints: actor.process,
-        pid: Pid(1000 + client as u32),
         ..gang(client, queues(actor, state, 1))
     });
     global(gangs.collect())
