@@ -50,7 +50,7 @@ impl Policy {
     }
 
     /// The policy under which a client runs that is alone.
-    pub(super) fn for_one() -> Self {
+    pub(crate) fn for_one() -> Self {
         Self::new(registry::DEFAULT)
     }
 

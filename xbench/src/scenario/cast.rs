@@ -127,7 +127,11 @@ pub(crate) fn scenes() -> Result<Vec<Scene>, WrongInput> {
             &["HPF", "LCBE"],
             &[Check::P99OverAlone("high", 1.25), Check::Before("high", "middle")],
         )?,
-        scene("bursts", &["HPF", "LCBE"], &[Check::P99OverAlone("urgent", 1.25)])?,
+        scene(
+            "bursts",
+            &["HPF", "LCBE", "LCBE learn=0 +hint", "SLO target-ms=50"],
+            &[Check::P99OverAlone("urgent", 1.25)],
+        )?,
     ])
 }
 

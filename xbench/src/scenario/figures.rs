@@ -1,10 +1,12 @@
 //! From the runs of all modes to the figures: pure arithmetic, and the table.
 
+use super::agreement::Agreement;
 use super::cast::{Check, Scene};
 use crate::replay::Record;
 use crate::stats::Samples;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// What runs at the same time, and who decides.
@@ -53,6 +55,10 @@ pub(super) struct Outcome {
     pub suspensions: u64,
     /// How often the server decided.
     pub decisions: u64,
+    /// What the policy counted, by its names.
+    pub counted: BTreeMap<String, u64>,
+    /// For how long the server was watched, seconds.
+    pub server_s: f64,
 }
 
 impl Outcome {
@@ -108,6 +114,10 @@ pub struct ModeFigures {
     pub suspensions: u64,
     /// How often the server decided, all blocks; 0 where there is none.
     pub decisions: u64,
+    /// What the policy counted meanwhile, by its names (docs/policies.md), all blocks.
+    pub counted: BTreeMap<String, u64>,
+    /// For how long it decided, seconds, all blocks; 0 where nobody does.
+    pub server_s: f64,
     /// What the scenario asks of a policy; empty where none decides.
     pub checks: Vec<Judged>,
 }
@@ -140,6 +150,8 @@ pub struct Figures {
     pub seconds: f64,
     /// Of each mode.
     pub modes: Vec<ModeFigures>,
+    /// What simulation says; nothing where the scenario is no workload of `xbench policy-sim`.
+    pub agreement: Option<Agreement>,
 }
 
 impl Figures {
@@ -171,6 +183,7 @@ impl Figures {
             level,
             seconds,
             modes,
+            agreement: None,
         })
     }
 
@@ -222,6 +235,10 @@ impl Figures {
                 let _ = writeln!(text, "{:<36} {}: {:.3}, {word}", mode.mode, check.what, check.value);
             }
         }
+        if let Some(agreement) = &self.agreement {
+            text.push('\n');
+            text += &agreement.table();
+        }
         text
     }
 }
@@ -262,7 +279,13 @@ fn mode_figures(scene: &Scene, mode: &Mode, outcomes: &[Outcome], device_us: &[f
     }
     let suspensions = outcomes.iter().map(|outcome| outcome.suspensions).sum();
     let decisions = outcomes.iter().map(|outcome| outcome.decisions).sum();
-    Ok(ModeFigures { mode: mode.name(scene), parts, busy, suspensions, decisions, checks: Vec::new() })
+    let server_s = outcomes.iter().map(|outcome| outcome.server_s).sum();
+    let mut counted = BTreeMap::new();
+    for (name, count) in outcomes.iter().flat_map(|outcome| &outcome.counted) {
+        *counted.entry(name.clone()).or_default() += count;
+    }
+    let (mode, checks) = (mode.name(scene), Vec::new());
+    Ok(ModeFigures { mode, parts, busy, suspensions, decisions, counted, server_s, checks })
 }
 
 /// Judges a mode; nothing if a program that is meant did not run.
@@ -344,7 +367,7 @@ mod tests {
         // Back to back the last one ends at the end of the run.
         let run = |ran: &[usize]| {
             let records = ran.iter().map(|&count| record(&vec![10_000.0; count], 10.0).filter(|_| count > 0));
-            Outcome { records: records.collect(), suspensions: 5, decisions: 9 }
+            Outcome { records: records.collect(), suspensions: 5, decisions: 9, ..Outcome::default() }
         };
         let results = vec![
             (Mode::Alone(0), vec![run(&[1000, 0])]),

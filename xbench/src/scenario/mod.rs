@@ -7,10 +7,12 @@
 //! Each run is a [`crate::session`], whose work is checked. Figures do not decide the exit code; limits are told as met or
 //! missed.
 
+mod agreement;
 mod cast;
 mod figures;
 mod prepreempt;
 
+pub use agreement::{Agreement, Compared};
 pub use figures::Figures;
 pub use prepreempt::{PrepreemptArgs, run as run_prepreempt};
 
@@ -23,6 +25,7 @@ use crate::replay;
 use crate::session::{self, NEEDED, Session};
 use crate::simulated::GpuArgs;
 use crate::trace::Trace;
+use agreement::Terms;
 use anyhow::{Result, bail};
 use cast::{Part, Scene};
 use clap::Args;
@@ -111,7 +114,9 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut all = Vec::new();
     for scene in wanted {
-        let figures = Bench::new(&args.common, args.level, &args.policy, &this, scene)?.measure()?;
+        let bench = Bench::new(&args.common, args.level, &args.policy, &this, scene)?;
+        let mut figures = bench.measure()?;
+        figures.agreement = Some(Agreement::of(scene, &figures, bench.terms())?);
         println!("{}", figures.table());
         all.push(figures);
     }
@@ -171,6 +176,20 @@ impl<'a> Bench<'a> {
         )
     }
 
+    /// What simulation has to know of it.
+    fn terms(&self) -> Terms {
+        let Common { gpu, blocks, seed, .. } = self.args;
+        let (GpuArgs { cu_model, save_us, .. }, seconds) = (gpu, self.seconds);
+        Terms {
+            level: self.level,
+            cu_model: *cu_model,
+            save_us: *save_us,
+            seconds,
+            seed: *seed,
+            blocks: *blocks,
+        }
+    }
+
     /// One mode of one block.
     fn run(&self, mode: &Mode, block: usize) -> Result<Outcome> {
         let name = format!("{}, block {}, {}", self.scene.name, block + 1, mode.name(self.scene));
@@ -185,7 +204,9 @@ impl<'a> Bench<'a> {
         let done = session.run(self.this, &self.args.gpu, &name)?;
         let mut outcome = Outcome { records: vec![None; self.scene.parts.len()], ..Outcome::default() };
         if mode.policy().is_some() {
-            outcome.decisions = done.watched()?.decisions();
+            let watched = done.watched()?;
+            outcome.decisions = watched.decisions();
+            (outcome.counted, outcome.server_s) = (watched.counted(), watched.seconds);
         }
         for place in places {
             let part = &self.scene.parts[place];

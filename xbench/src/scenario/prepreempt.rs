@@ -111,6 +111,12 @@ fn of(point: &Point, mode: &str) -> Option<(f64, f64)> {
     Some((p99(here)? / p99(find(ALONE)?)?, batch))
 }
 
+/// For which part of the time the device was kept free for work that did not come, as the policy counted it.
+fn vain(point: &Point, mode: &str) -> Option<f64> {
+    let mode = point.figures.modes.iter().find(|known| known.mode == mode)?;
+    Some(*mode.counted.get("wasted-us")? as f64 / 1e6 / mode.server_s)
+}
+
 /// At the length that is judged, if it was measured; nothing if a mode is missing.
 fn checks(points: &[Point]) -> Option<Vec<Judged>> {
     let Some(point) = points.iter().find(|point| point.prepare_us == JUDGED_US) else {
@@ -119,11 +125,22 @@ fn checks(points: &[Point]) -> Option<Vec<Judged>> {
     let (hinted, batch) = of(point, HINTED)?;
     let (without, batch_without) = of(point, HPF)?;
     let (_, batch_learnt) = of(point, LEARNT)?;
+    let [vain_hinted, vain_learnt] = [vain(point, HINTED)?, vain(point, LEARNT)?];
     let lost = |batch: f64| 1.0 - batch / batch_without;
     let judged = |what: String, value: f64, met: bool| Judged { what, value, met };
     Some(vec![
         judged(format!("p99 over alone with a hint, {JUDGED_US} µs, <= 1.05"), hinted, hinted <= 1.05),
         judged("p99 over alone without is larger".to_owned(), without, without > hinted),
+        judged(
+            "kept free for work that did not come, hinted <= 0.02".to_owned(),
+            vain_hinted,
+            vain_hinted <= 0.02,
+        ),
+        judged(
+            "kept free for work that did not come, learnt <= 0.02".to_owned(),
+            vain_learnt,
+            vain_learnt <= 0.02,
+        ),
         judged("batch lost by hints <= 0.02".to_owned(), lost(batch), lost(batch) <= 0.02),
         judged(
             "batch lost by what is learnt <= 0.02".to_owned(),

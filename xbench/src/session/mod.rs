@@ -21,8 +21,9 @@ use crate::rtc::Scratch;
 use crate::simulated::{DeviceStats, GpuArgs, gpu_sim};
 use anyhow::{Context, Result, bail, ensure};
 use library::{ShimSummary, complaints};
-use protocol::control::{List, Preemption};
+use protocol::control::{InForce, List, Preemption};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// How often a session is repeated in which the device was late.
@@ -75,6 +76,18 @@ impl Watched {
     /// How often it decided.
     pub(crate) fn decisions(&self) -> u64 {
         self.after.server.decisions.saturating_sub(self.before.server.decisions)
+    }
+
+    /// What the policy of all devices counted, by its names.
+    pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
+        let [before, after] = [&self.before, &self.after].map(|list| list.server.policies.first());
+        let counted =
+            |policy: Option<&InForce>| policy.map(|policy| policy.counted.clone()).unwrap_or_default();
+        let (before, mut after) = (counted(before), counted(after));
+        for (name, count) in &mut after {
+            *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
+        }
+        after
     }
 
     /// What became of suspensions of process `pid`, before and after.

@@ -1,0 +1,274 @@
+//! The same scenario in simulation, and whether both say the same of a policy.
+//!
+//! The model has what was measured of the host: the recorded gaps between the launches of a program with a rate are stretched
+//! until it takes as long alone as it did on the simulated GPU. Everything else is the model's own; one for all policies.
+
+use super::cast::{Part, Scene};
+use super::figures::{Figures, ModeFigures};
+use super::{HINT, WINDOW};
+use crate::WrongInput;
+use crate::policy_sim::{Announce, Case, Instance, Policy, Run, Scope, Setting};
+use crate::simulated::CuModel;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// How far simulation may be off, as a part of what was measured.
+const WITHIN: f64 = 0.15;
+/// The gaps of a host are stretched by no more than this, and no less than its inverse.
+const MOST_SLOWER: f64 = 8.0;
+
+/// How the scenario was run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub level: u8,
+    pub cu_model: CuModel,
+    pub save_us: u32,
+    pub seconds: f64,
+    pub seed: u64,
+    pub blocks: u32,
+}
+
+/// What simulation says of the policies of a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Agreement {
+    /// How many kernels the modelled device runs at once.
+    pub share: u32,
+    /// Of each program with a rate, how many times as long as recorded its host takes between two launches.
+    pub hosts: Vec<(String, f64)>,
+    /// Each count under each policy.
+    pub counts: Vec<Compared>,
+}
+
+/// A count that both have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// The policy, with its parameters.
+    pub mode: String,
+    /// "suspensions", "decisions", or whose requests missed their deadline: "missed, urgent".
+    pub what: String,
+    /// On the simulated GPU.
+    pub measured: u64,
+    /// In simulation.
+    pub simulated: u64,
+    /// Whether they agree within 15 %; one more or less is no difference.
+    pub met: bool,
+}
+
+impl Compared {
+    fn new(mode: &str, what: String, measured: u64, simulated: u64) -> Self {
+        let apart = measured.abs_diff(simulated);
+        let met = apart <= 1 || apart as f64 <= WITHIN * measured as f64;
+        Self { mode: mode.to_owned(), what, measured, simulated, met }
+    }
+}
+
+impl Agreement {
+    /// Simulates what the figures are of, under each policy without a fixed window.
+    ///
+    /// # Errors
+    /// The scenario is no workload.
+    pub(super) fn of(scene: &Scene, figures: &Figures, terms: Terms) -> Result<Self, WrongInput> {
+        let model = Modelled { scene, terms, hosts: vec![1.0; scene.parts.len()] };
+        let model = model.with_hosts(figures)?;
+        let mut counts = Vec::new();
+        let judged = |mode: &&ModeFigures| !mode.checks.is_empty() && !mode.mode.contains(WINDOW);
+        for mode in figures.modes.iter().filter(judged) {
+            let runs = (0..terms.blocks).map(|block| model.run(&mode.mode, block.into()));
+            let runs = runs.collect::<Result<Vec<_>, _>>()?;
+            let sum = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
+            let suspensions = |run: &Run| run.clients.iter().map(|client| client.suspensions).sum();
+            let mut compare = |what: &str, measured: u64, simulated: u64| {
+                counts.push(Compared::new(&mode.mode, what.to_owned(), measured, simulated));
+            };
+            compare("suspensions", mode.suspensions, sum(&suspensions));
+            compare("decisions", mode.decisions, sum(&|run: &Run| run.decisions));
+            for (place, part) in scene.parts.iter().enumerate() {
+                let (Some(deadline), Some(measured)) = (part.deadline_ms, mode.parts[place].misses) else {
+                    continue;
+                };
+                let late = |run: &Run| {
+                    let client = &run.clients[place];
+                    let all = client.latencies.iter().chain(&client.unfinished);
+                    all.filter(|ns| **ns as f64 / 1e6 > deadline).count() as u64
+                };
+                compare(&format!("missed, {}", part.name), measured as u64, sum(&late));
+            }
+        }
+        let open = scene.parts.iter().zip(&model.hosts).filter(|(part, _)| part.load.is_some());
+        let hosts = open.map(|(part, slower)| (part.name.clone(), *slower)).collect();
+        Ok(Self { share: share(terms.cu_model), hosts, counts })
+    }
+
+    /// The lines for people.
+    pub(super) fn table(&self) -> String {
+        let hosts = self.hosts.iter().map(|(name, slower)| format!("{name} {slower:.2}")).collect::<Vec<_>>();
+        let hosts = if hosts.is_empty() { "no host stretched".to_owned() } else { hosts.join(", ") };
+        let mut text = format!(
+            "beside simulation, {} kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}\n",
+            self.share
+        );
+        for count in &self.counts {
+            let Compared { mode, what, measured, simulated, met } = count;
+            let word = if *met { "met" } else { "MISSED" };
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{mode:<36} {what} within 15 %: {measured} here, {simulated} in simulation, {word}"
+            );
+        }
+        text
+    }
+}
+
+fn share(model: CuModel) -> u32 {
+    match model {
+        CuModel::Shared => 2,
+        CuModel::Fcfs => 1,
+    }
+}
+
+/// The scenario as a workload.
+#[derive(Debug)]
+struct Modelled<'a> {
+    scene: &'a Scene,
+    terms: Terms,
+    /// How many times as long as recorded each host takes between two launches.
+    hosts: Vec<f64>,
+}
+
+impl Modelled<'_> {
+    /// Stretches the hosts of programs with a rate until their medians alone are those of the figures.
+    fn with_hosts(mut self, figures: &Figures) -> Result<Self, WrongInput> {
+        for (place, part) in self.scene.parts.iter().enumerate().filter(|(_, part)| part.load.is_some()) {
+            let alone = |mode: &&ModeFigures| mode.mode == format!("{} alone", part.name);
+            let Some(measured) = figures.modes.iter().find(alone).map(|mode| mode.parts[0].p50_ms) else {
+                continue;
+            };
+            let (mut least, mut most) = (1.0 / MOST_SLOWER, MOST_SLOWER);
+            for _ in 0..12 {
+                let middle = f64::sqrt(least * most);
+                self.hosts[place] = middle;
+                if self.alone_ms(place)? < measured { least = middle } else { most = middle }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The median of a program by itself, milliseconds.
+    fn alone_ms(&self, place: usize) -> Result<f64, WrongInput> {
+        /// As many seconds as are needed for a median.
+        const SECONDS: f64 = 5.0;
+        let case = self.case("", self.terms.seconds.min(SECONDS))?;
+        let instances: &[Instance] = &[case.instances()[place]];
+        let (policy, scope, seed) = (&Policy::for_one(), Scope::Global, self.terms.seed);
+        let mut latencies =
+            Setting { case: &case, instances, policy, scope, seed }.run().clients[0].latencies.clone();
+        latencies.sort_unstable();
+        Ok(latencies.get(latencies.len() / 2).map_or(0.0, |ns| *ns as f64 / 1e6))
+    }
+
+    fn run(&self, policy: &str, block: u64) -> Result<Run, WrongInput> {
+        let case = self.case(policy, self.terms.seconds)?;
+        let words: Vec<_> = policy.split_whitespace().filter(|word| !word.starts_with('+')).collect();
+        let policy = &Policy::by_name(&words.join(" ")).map_err(WrongInput)?;
+        let (instances, scope) = (&case.instances()[..], Scope::Global);
+        let seed = self.terms.seed.wrapping_add(1000 * block);
+        Ok(Setting { case: &case, instances, policy, scope, seed }.run())
+    }
+
+    fn case(&self, policy: &str, seconds: f64) -> Result<Case, WrongInput> {
+        let hints = policy.split_whitespace().any(|word| word == HINT);
+        Case::load_with(self.scene.name, |workload| {
+            workload.duration_s = seconds;
+            let model = &mut workload.model;
+            // Without a level of its own 2 is 3, and the library waits where that costs less.
+            model.level = if self.terms.level == 1 { 1 } else { 3 };
+            model.wait = model.level == 3;
+            model.share = share(self.terms.cu_model);
+            (model.save_us, model.restore_us) = (self.terms.save_us.into(), self.terms.save_us.into());
+            let clients = workload.client.iter_mut().zip(&self.scene.parts).zip(&self.hosts);
+            for ((client, Part { prepare_us, .. }), slower) in clients {
+                client.requests.iter_mut().for_each(|request| request.gap_scale *= slower);
+                client.announce =
+                    (hints && *prepare_us > 0).then_some(Announce { error_us: 0.0, missing: 0.0 });
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cast::scenes;
+    use super::super::figures::PartFigures;
+    use super::*;
+
+    #[test]
+    fn fifteen_percent_or_one_is_no_difference() {
+        let met = |measured, simulated| Compared::new("HPF", "decisions".into(), measured, simulated).met;
+        assert!(met(100, 115) && met(100, 85) && met(0, 1) && met(1, 0));
+        assert!(!met(100, 116) && !met(100, 84) && !met(0, 2) && !met(13, 16));
+    }
+
+    #[test]
+    fn a_host_is_stretched_until_it_takes_as_long_alone() {
+        let scenes = scenes().unwrap();
+        let scene = scenes.iter().find(|scene| scene.name == "two-models").unwrap();
+        let terms =
+            Terms { level: 1, cu_model: CuModel::Shared, save_us: 50, seconds: 10.0, seed: 1, blocks: 1 };
+        let part = |name: &str, p50_ms: f64, misses| PartFigures {
+            part: name.into(),
+            p50_ms,
+            p99_ms: 2.0,
+            per_s: 20.0,
+            misses,
+            requests: 200,
+            share: 0.5,
+        };
+        let mode = |mode: &str, parts: Vec<PartFigures>, suspensions, judged: bool| ModeFigures {
+            mode: mode.into(),
+            parts,
+            busy: 1.0,
+            suspensions,
+            decisions: 700,
+            counted: Default::default(),
+            server_s: 10.0,
+            checks: if judged {
+                vec![super::super::figures::Judged { what: "it".into(), value: 1.0, met: true }]
+            } else {
+                vec![]
+            },
+        };
+        let modes = vec![
+            mode("urgent alone", vec![part("urgent", 1.4, Some(0))], 0, false),
+            mode("batch alone", vec![part("batch", 34.0, None)], 0, false),
+            mode("HPF", vec![part("urgent", 1.5, Some(0)), part("batch", 36.0, None)], 190, true),
+            mode(
+                "HPF +window=16/8",
+                vec![part("urgent", 1.5, Some(0)), part("batch", 36.0, None)],
+                190,
+                true,
+            ),
+        ];
+        let figures = Figures {
+            scenario: "two-models".into(),
+            about: String::new(),
+            device: "simulated GPU",
+            cu_model: "shared",
+            level: 1,
+            seconds: 10.0,
+            modes,
+            agreement: None,
+        };
+        let agreement = Agreement::of(scene, &figures, terms).unwrap();
+        let [(name, slower)] = &agreement.hosts[..] else { panic!("{agreement:?}") };
+        assert!(name == "urgent" && (1.3..1.5).contains(slower), "{slower}");
+        let model = Modelled { scene, terms, hosts: vec![*slower, 1.0] };
+        assert!((model.alone_ms(0).unwrap() - 1.4).abs() < 0.01);
+        let [suspensions, decisions, missed] = &agreement.counts[..] else { panic!("{agreement:?}") };
+        // 20 a second, Poisson, each of which suspends the batch.
+        assert!((150..260).contains(&suspensions.simulated), "{suspensions:?}");
+        assert!(decisions.simulated > suspensions.simulated && missed.met, "{agreement:?}");
+        assert!(agreement.table().contains("missed, urgent within 15 %: 0 here, 0 in simulation, met"));
+    }
+}
