@@ -22,7 +22,7 @@ pub struct Target {
 #[serde(rename_all = "snake_case")]
 pub enum Said {
     /// How urgent a queue is. The process itself does not hear of it: a queue of several is not kept from launching by
-    /// [`Priority::NO_EXECUTE`], it only counts for nothing.
+    /// [`Priority::NO_EXECUTE`], it only counts for nothing; and one that it holds itself by that priority cannot be given another.
     Priority(Priority),
     /// A share: the queue's if one is named, else the process's.
     Utilization(Utilization),

@@ -1,6 +1,7 @@
 //! What a person says of clients, beside what they say of themselves: whoever speaks last of something counts.
 
 use super::{Core, Peer, gangs};
+use protocol::bounds::Priority;
 use protocol::control::{Said, Target};
 use protocol::event::Event;
 use protocol::hint::Hint;
@@ -29,6 +30,7 @@ impl<P: Peer> Core<P> {
         {
             return Err(format!("{of} has no queue of which that could be said"));
         }
+        self.refuse_to_wake(of, said, &places)?;
         for said in said {
             if let (true, Said::Timeslice(slice)) = (of_nobody, said) {
                 self.timeslice = Some(*slice);
@@ -65,6 +67,34 @@ impl<P: Peer> Core<P> {
             }
             _ => Ok(places),
         }
+    }
+
+    /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and others would wait for
+    /// that. Nothing is kept for later either: when the program changes the priority, it is the last that speaks of it.
+    fn refuse_to_wake(&self, of: Target, said: &[Said], places: &[usize]) -> Result<(), String> {
+        let wakes =
+            |said: &Said| matches!(said, Said::Priority(priority) if *priority != Priority::NO_EXECUTE);
+        if !said.iter().any(wakes) {
+            return Ok(());
+        }
+        for &place in places {
+            let slots = &self.members[place].slots;
+            let mut meant = slots.iter().filter(|slot| of.queue.is_none_or(|queue| queue == slot.queue));
+            if let Some(held) = meant.find(|slot| slot.is_held()) {
+                let others = if of.queue.is_none() && !slots.iter().all(|slot| slot.is_held()) {
+                    "; -x names one of the others"
+                } else {
+                    ""
+                };
+                return Err(format!(
+                    "queue {} of pid {} is held by its program, whose own priority for it is {}: only the program can change that{others}",
+                    held.queue,
+                    self.gangs()[place].pid,
+                    held.own_priority
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// A client for people.

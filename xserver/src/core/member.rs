@@ -2,6 +2,7 @@
 
 use super::Peer;
 use super::progress::{PATIENCE, Progress};
+use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
@@ -17,6 +18,8 @@ pub(super) struct Slot {
     /// Where its state stands on the client's page.
     pub index: u32,
     level: PreemptLevel,
+    /// The priority that the client has given it last. What counts may have been hinted from outside.
+    pub own_priority: Priority,
     /// What the client has said of it last.
     told: QueueHints,
     /// The state when it was last looked at; a queue that is new has none.
@@ -62,6 +65,14 @@ pub(super) struct Member<P> {
     pub looked_up: Time,
 }
 
+impl Slot {
+    /// Whether the client holds the queue by itself. It goes by its own priority and hears of no other, so that nothing that
+    /// the server permits lets the queue launch.
+    pub fn is_held(&self) -> bool {
+        self.own_priority == Priority::NO_EXECUTE
+    }
+}
+
 impl<P: Peer> Member<P> {
     pub fn new(client: ClientId, name: String, peer: P) -> Self {
         let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
@@ -92,11 +103,17 @@ impl<P: Peer> Member<P> {
         self.slots.iter().any(|slot| slot.index == index)
     }
 
-    pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel) {
+    pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel, own_priority: Priority) {
         let place = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
         let told = QueueHints::default();
-        self.slots.insert(place, Slot { queue, index, level, told, word: None, activity });
+        self.slots.insert(place, Slot { queue, index, level, own_priority, told, word: None, activity });
+    }
+
+    pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
+            slot.own_priority = priority;
+        }
     }
 
     pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) {

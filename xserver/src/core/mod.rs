@@ -204,7 +204,7 @@ impl<P: Peer> Core<P> {
                 let event = Event::QueueCreated { queue, device, priority, level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
                 *self.named.entry(device).or_default() += 1;
-                member.add(queue, slot, level);
+                member.add(queue, slot, level, priority);
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
@@ -219,7 +219,9 @@ impl<P: Peer> Core<P> {
             }
             ToServer::Priority { queue, priority } => {
                 let event = Event::Hint(Hint::Priority { queue, priority });
-                gang.queues.apply(&event).map_err(Fault::Queue)
+                gang.queues.apply(&event).map_err(Fault::Queue)?;
+                member.set_own_priority(queue, priority);
+                Ok(())
             }
             ToServer::Level { queue, level } => {
                 gang.queues.set_level(queue, level).map_err(Fault::Queue)?;

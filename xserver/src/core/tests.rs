@@ -161,7 +161,11 @@ impl Stage {
         for (number, queues) in clients.iter().enumerate() {
             let board = Rc::new(Board::default());
             world.boards.borrow_mut().push(board.clone());
-            let client = core.join(Pid(100), format!("c{number}"), Seen { world: world.clone(), board });
+            let client = core.join(
+                Pid(100 + number as u32),
+                format!("c{number}"),
+                Seen { world: world.clone(), board },
+            );
             for (place, &(device, priority)) in queues.iter().enumerate() {
                 core.apply(client, &created(place as u64 + 1, place as u32, device, priority)).unwrap();
             }

@@ -1,6 +1,7 @@
 //! What follows from policies that are chosen while clients are there, and from hints.
 
 use super::*;
+use protocol::control::{Said, Target};
 use protocol::hint::QueueHints;
 use protocol::policy::PolicyKind;
 use std::num::NonZeroU64;
@@ -45,6 +46,59 @@ fn hints_make_more_matter() {
     stage.core.apply(stage.clients[0], &ToServer::QueueHints { queue: QueueId(2), hints }).unwrap();
     stage.step();
     assert_eq!(wants(&stage), WANTS_READY, "its deadline may be the earlier one");
+}
+
+fn priority(number: i64) -> Priority {
+    Priority::try_from(number).unwrap()
+}
+
+/// What a person says of a client's priority.
+fn say_priority(stage: &mut Stage, client: u32, queue: Option<u64>, number: i64) -> Result<(), String> {
+    let of = Target { pid: Some(Pid(100 + client)), queue: queue.map(QueueId) };
+    let result = stage.core.hint(of, &[Said::Priority(priority(number))], stage.now());
+    stage.step();
+    result
+}
+
+#[test]
+fn nobody_wakes_what_its_program_holds() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, -256)], &[(1, -1)]]);
+    stage.flip(0);
+    stage.flip(1);
+    let why = "queue 1 of pid 100 is held by its program, whose own priority for it is -256: only the program can change that";
+    assert_eq!(say_priority(&mut stage, 0, None, 0).unwrap_err(), why);
+    assert_eq!(say_priority(&mut stage, 0, Some(1), 0).unwrap_err(), why);
+    assert_eq!(stage.runs(), [false, true], "it would launch nothing");
+    // That it never runs is so already.
+    say_priority(&mut stage, 0, None, -256).unwrap();
+    let own = |stage: &mut Stage, number| {
+        let said = ToServer::Priority { queue: QueueId(1), priority: priority(number) };
+        stage.core.apply(stage.clients[0], &said).unwrap();
+        stage.step();
+    };
+    own(&mut stage, -5);
+    assert_eq!(stage.runs(), [false, true]);
+    say_priority(&mut stage, 0, None, 0).unwrap();
+    assert_eq!(stage.runs(), [true, false]);
+    own(&mut stage, -256);
+    assert_eq!(stage.runs(), [false, true]);
+    assert_eq!(say_priority(&mut stage, 0, None, 0).unwrap_err(), why);
+}
+
+#[test]
+fn of_several_queues_the_one_is_named_that_its_program_holds() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, 0), (1, -256)], &[(1, 3)]]);
+    stage.flip(0);
+    stage.flip(1);
+    let why = say_priority(&mut stage, 0, None, 5).unwrap_err();
+    assert!(
+        why.starts_with("queue 2 of pid 100 is held") && why.ends_with("; -x names one of the others"),
+        "{why}"
+    );
+    assert_eq!(stage.runs(), [false, true], "all or nothing");
+    assert!(!say_priority(&mut stage, 0, Some(2), 5).unwrap_err().contains("-x"));
+    say_priority(&mut stage, 0, Some(1), 5).unwrap();
+    assert_eq!(stage.runs(), [true, false]);
 }
 
 #[test]
