@@ -132,6 +132,8 @@ pub struct Core<P> {
     timeslice: Option<Timeslice>,
     /// By the numbers of [`Engine::contest`], as of the last decision.
     contests: Vec<wants::Contest>,
+    /// Who keeps a device free with work elsewhere: the place of a client, and a contest. As of the last decision.
+    reserving: Vec<(usize, usize)>,
     /// How often there was a step.
     decisions: u64,
     /// The devices of all queues, each with how many there are.
@@ -152,6 +154,7 @@ impl<P: Peer> Core<P> {
             joined: 0,
             timeslice: None,
             contests: Vec::new(),
+            reserving: Vec::new(),
             decisions: 0,
             named: BTreeMap::new(),
         }
@@ -459,10 +462,11 @@ impl<P: Peer> Core<P> {
             (run, member.waits_since)
         });
         wants::note(&mut self.contests, engine, clients);
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
-            let busy = units.uses(unit).iter().filter(|used| used.busy && member.decided.run);
-            let since = busy.filter_map(|used| self.contests[engine.contest(used.device)].waits_since).min();
-            member.set_awaited(since, now);
+        self.note_reserving();
+        for (place, member) in self.members.iter_mut().enumerate() {
+            let contests = progress::contests_of(&self.engine, &self.reserving, place);
+            let since = contests.filter_map(|contest| self.contests[contest].waits_since).min();
+            member.set_awaited(since.filter(|_| member.decided.run), now);
         }
         wake
     }

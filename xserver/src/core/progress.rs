@@ -6,8 +6,15 @@
 //! client, everybody who does is stalled, and none of them runs a command of known length, all run together for
 //! [`TOGETHER`]. Whoever is suspended though nobody stands in the way, because the policy withholds the device, calls no
 //! guard.
+//!
+//! A device may be kept free by one who has no work there, because others of its job have work elsewhere (GANG). These
+//! stand in the way then, as if they ran on that device: it stays free until they are done, and they may wait for
+//! somebody. One that is kept free for work that is expected is given back in time, whoever completes what.
 
 use super::{Core, Peer, gangs};
+use policies::{Engine, Unit};
+use protocol::ids::DeviceId;
+use protocol::operation::{Merit, Reason};
 use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
@@ -56,7 +63,56 @@ impl Guard {
     }
 }
 
+/// The contests in which the client at this place stands in the way of others if it runs: where it has work, and where a
+/// device is kept free because of its work.
+pub(super) fn contests_of(
+    engine: &Engine,
+    reserving: &[(usize, usize)],
+    place: usize,
+) -> impl Iterator<Item = usize> {
+    let units = engine.units();
+    let busy = units.uses(&units.all()[place]).iter().filter(|used| used.busy);
+    let reserved = reserving.iter().filter(move |(client, _)| *client == place);
+    busy.map(|used| engine.contest(used.device)).chain(reserved.map(|(_, contest)| *contest))
+}
+
 impl<P: Peer> Core<P> {
+    /// Finds who keeps devices free on which somebody waits and nobody runs. A policy does not say why it reserves; it
+    /// follows from who is named as the rival: that one, or its job, has work elsewhere.
+    pub(super) fn note_reserving(&mut self) {
+        self.reserving.clear();
+        let (units, engine) = (self.engine.units(), &self.engine);
+        // A job is one policy's.
+        let ruling = |device: DeviceId| {
+            engine.choices().map(|(own, _)| own).find(|own| *own == Some(device)).flatten()
+        };
+        for waiting in self.members.iter().filter(|member| member.waits_since.is_some()) {
+            let Reason::Outranked { by, .. } = waiting.decided.reason else { continue };
+            let device = units.devices().iter().position(|device| *device == by.device);
+            let Some(contest) = device.map(|device| engine.contest(device)) else { continue };
+            let known = self.reserving.iter().any(|(_, other)| *other == contest);
+            if known || self.contests[contest].running > 0 || matches!(by.merit, Merit::Expected(_)) {
+                continue;
+            }
+            let is_rival = |unit: &Unit| {
+                unit.pid == by.pid
+                    && units.queues(unit).iter().any(|queue| queue.queue == by.queue)
+                    && units.uses(unit).iter().any(|used| engine.contest(used.device) == contest)
+            };
+            let job = units.all().iter().filter(|unit| is_rival(unit)).find_map(|unit| unit.process.job);
+            let belongs = |unit: &Unit| {
+                let ruled = |used| ruling(units.devices()[used]) == ruling(by.device);
+                job.is_some()
+                    && unit.process.job == job
+                    && units.uses(unit).iter().any(|used| ruled(used.device))
+            };
+            let all = self.members.iter().zip(units.all()).enumerate();
+            let works = all.filter(|(_, (member, unit))| unit.ready && member.decided.run);
+            let reserving = works.filter(|(_, (_, unit))| is_rival(unit) || belongs(unit));
+            self.reserving.extend(reserving.map(|(place, _)| (place, contest)));
+        }
+    }
+
     /// Looks up who makes no progress, and who has yielded. Returns whether somebody yields who did not, or the other
     /// way round: then the decision is out of date.
     pub(super) fn find_stopped(&mut self, now: Time) -> bool {
@@ -91,7 +147,7 @@ impl<P: Peer> Core<P> {
             self.guard.sampled = now;
         }
         let (units, engine) = (self.engine.units(), &self.engine);
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
+        for (place, member) in self.members.iter_mut().enumerate() {
             let Some(progress) = &mut member.progress else { continue };
             let busy_until = member.peer.busy_until();
             if due || ended {
@@ -102,8 +158,8 @@ impl<P: Peer> Core<P> {
             }
             let known = now < busy_until && now < progress.at.after(BELIEF);
             if known || !progress.is_stalled(now) {
-                for used in units.uses(unit).iter().filter(|used| used.busy) {
-                    self.contests[engine.contest(used.device)].moves = true;
+                for contest in contests_of(engine, &self.reserving, place) {
+                    self.contests[contest].moves = true;
                 }
             }
         }
@@ -112,8 +168,10 @@ impl<P: Peer> Core<P> {
         }
         let stuck = self.members.iter().zip(units.all()).any(|(member, unit)| {
             let long = member.waits_since.is_some_and(|since| now >= since.after(STALL));
-            let contests = || units.uses(unit).iter().map(|used| &self.contests[engine.contest(used.device)]);
-            long && contests().any(|contest| contest.running > 0) && !contests().any(|contest| contest.moves)
+            let contests = || units.uses(unit).iter().map(|used| engine.contest(used.device));
+            let is_reserved = |contest| self.reserving.iter().any(|(_, reserved)| *reserved == contest);
+            let is_taken = |contest: usize| self.contests[contest].running > 0 || is_reserved(contest);
+            long && contests().any(is_taken) && !contests().any(|contest| self.contests[contest].moves)
         });
         if stuck {
             self.guard.until = Some(now.after(TOGETHER));

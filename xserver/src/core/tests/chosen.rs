@@ -2,7 +2,7 @@
 
 use super::*;
 use protocol::control::{Said, Target};
-use protocol::hint::QueueHints;
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::policy::PolicyKind;
 use std::num::NonZeroU64;
 
@@ -33,6 +33,90 @@ fn what_a_policy_withholds_calls_no_guard() {
     }
     assert!(withheld > 100, "{withheld}");
     assert_eq!(stage.core.guard_runs(), 0);
+}
+
+/// Lets GANG decide about clients of which these are one job.
+fn gang(clients: &[Queues<'_>], job: &[usize]) -> Stage {
+    let mut stage = Stage::new(Settings::default(), clients);
+    stage.core.set_policy(None, registry::find(PolicyKind::Gang).unwrap().into()).unwrap();
+    for &client in job {
+        let hints = ProcessHints { job: NonZeroU64::new(7), ..ProcessHints::default() };
+        stage.core.apply(stage.clients[client], &ToServer::ProcessHints { hints }).unwrap();
+    }
+    stage.step();
+    stage
+}
+
+#[test]
+fn who_keeps_a_device_free_for_a_job_that_hangs_keeps_nobody_waiting_for_ever() {
+    let mut stage = gang(&[&[(1, 5)], &[(2, 5)], &[(2, 0)]], &[0, 1]);
+    // The other half of the collective never comes.
+    stage.board(1).stopped.set(true);
+    stage.flip(0);
+    stage.flip(2);
+    assert_eq!(stage.runs(), [true, true, false]);
+    let together = Cell::new(0);
+    stage.pass(Duration::from_millis(400), |stage| {
+        together.set(together.get() + usize::from(stage.runs() == [true; 3]));
+    });
+    // As where the job runs on the device itself.
+    assert!((2..=3).contains(&stage.core.guard_runs()), "{}", stage.core.guard_runs());
+    assert!((38..=63).contains(&together.get()), "{}", together.get());
+}
+
+#[test]
+fn one_process_keeps_its_own_devices_free_and_may_hang_as_well() {
+    let mut stage = gang(&[&[(1, 5), (2, 5)], &[(2, 0)]], &[]);
+    stage.flip(0);
+    stage.flip(1);
+    assert_eq!(stage.runs(), [true, false]);
+    stage.pass(Duration::from_millis(300), |_| {});
+    assert!(stage.core.guard_runs() > 0);
+}
+
+#[test]
+fn a_job_that_gets_on_keeps_its_devices_free() {
+    let clients: &[Queues<'_>] = &[&[(1, 5)], &[(2, 5)], &[(2, 0)]];
+    let mut stage = gang(clients, &[0, 1]);
+    stage.flip(0);
+    stage.flip(2);
+    stage.pass(Duration::from_secs(1), |stage| {
+        stage.board(0).completed.set(stage.now().0);
+        assert_eq!(stage.runs(), [true, true, false]);
+    });
+    assert_eq!(stage.core.guard_runs(), 0);
+    // Neither does one that is done in time.
+    let mut stage = gang(clients, &[0, 1]);
+    stage.flip(2);
+    for _ in 0..10 {
+        stage.flip(0);
+        stage.pass(Duration::from_millis(60), |stage| assert_eq!(stage.runs(), [true, true, false]));
+        stage.flip(0);
+        stage.pass(Duration::from_millis(2), |_| {});
+        assert_eq!(stage.runs(), [true; 3]);
+    }
+    assert_eq!(stage.core.guard_runs(), 0);
+}
+
+#[test]
+fn what_is_kept_free_for_expected_work_calls_no_guard() {
+    let mut stage = gang(&[&[(1, 5)], &[(2, 5)], &[(2, 0)]], &[0, 1]);
+    let mut clears = Choice::new(registry::by_name("LCBE").unwrap());
+    for (name, value) in [("lead-us", 1e5), ("grace-us", 1e5), ("waste-percent", 100.0)] {
+        clears.values.set(name, value).unwrap();
+    }
+    stage.core.set_policy(None, clears).unwrap();
+    // One of the same job has work elsewhere and completes nothing: that is not why the device is kept free.
+    stage.flip(0);
+    stage.flip(2);
+    stage.pass(Duration::from_secs(1), |_| {});
+    let of = Target { pid: Some(Pid(101)), queue: None };
+    stage.core.hint(of, &[Said::Arrival(Some(100_000))], stage.now()).unwrap();
+    stage.step();
+    assert_eq!(stage.runs(), [true, true, false]);
+    stage.pass(Duration::from_millis(199), |stage| assert_eq!(stage.runs(), [true, true, false]));
+    stage.pass(Duration::from_millis(5), |_| {});
+    assert_eq!((stage.runs(), stage.core.guard_runs()), (vec![true; 3], 0));
 }
 
 #[test]
