@@ -7,6 +7,7 @@ mod policies;
 pub use hints::{Said, Target};
 pub use policies::{InForce, Parameter, Policies, Policy, Ruling};
 
+use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
 use crate::hint::ProcessHints;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
@@ -191,6 +192,10 @@ pub struct Queue {
     pub in_force: PreemptLevel,
     /// What it does at the moment.
     pub state: QueueState,
+    /// The priority that its program has given it; the one that counts may have been hinted from outside. An older server does
+    /// not say.
+    #[serde(default)]
+    pub own_priority: Option<Priority>,
 }
 
 impl Queue {
@@ -202,6 +207,18 @@ impl Queue {
     /// Where its commands run.
     pub fn device(&self) -> DeviceId {
         self.status.device
+    }
+
+    /// Whether its program holds it by itself, whatever the process may do: it goes by the priority that it has given the queue
+    /// itself, and hears of no other.
+    pub fn is_held(&self) -> bool {
+        self.own_priority.unwrap_or(self.status.priority) == Priority::NO_EXECUTE
+    }
+
+    /// Whether a hint from outside says that it never runs, although its program does not hold it: it counts for nothing, and
+    /// launches whenever the process may run.
+    pub fn is_disregarded(&self) -> bool {
+        self.status.priority == Priority::NO_EXECUTE && !self.is_held()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why a queue runs or does not, in a sentence.
 
 use crate::hint::queue;
-use crate::list::span;
+use crate::list::{disregarded, span};
 use crate::place::Place;
 use crate::table::plain;
 use crate::{ask_list, say};
@@ -10,6 +10,7 @@ use policies::named;
 use protocol::control::{Client, List, Queue, QueueState};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
+use protocol::operation::Reason;
 use protocol::status::Activity;
 use protocol::time::Time;
 use serde::Serialize;
@@ -122,17 +123,19 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
         Activity::Idle { since } => since,
     };
     let since_us = since.map(|since| micros(list.server.now, since));
-    let why = if status.priority == protocol::bounds::Priority::NO_EXECUTE {
-        format!("priority {} never runs", status.priority)
-    } else {
-        plain(&client.reason)
+    // What its program holds does not go by the permission of the process.
+    let held = queue.is_held();
+    let why = if held { Reason::NoExecute.to_string() } else { plain(&client.reason) };
+    let would = match client.permit.run && !held {
+        true => format!("with work it would run: {why}"),
+        false => format!("with work it would be suspended: {why}"),
     };
     let spans = since_us.map_or(String::new(), |us| format!(" since {}", precise(Duration::from_micros(us))));
-    let sentence = match (queue.state, client.permit.run) {
-        (QueueState::Running, _) => format!("runs{spans}: {why}"),
-        (QueueState::Suspended, _) => format!("suspended{spans}: {why}"),
-        (QueueState::Idle, _) if since.is_none() => format!("idle, never used; {}", would(client, &why)),
-        (QueueState::Idle, _) => format!("idle{spans}; {}", would(client, &why)),
+    let sentence = match queue.state {
+        QueueState::Running => format!("runs{spans}: {why}"),
+        QueueState::Suspended => format!("suspended{spans}: {why}"),
+        QueueState::Idle if since.is_none() => format!("idle, never used; {would}"),
+        QueueState::Idle => format!("idle{spans}; {would}"),
     };
     Explanation {
         pid: client.pid,
@@ -152,18 +155,13 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
         pending: status.counts.pending,
         hints: status.hints,
         process_hints: client.hints,
-        remarks: remarks(list, client, command),
+        remarks: remarks(list, client, queue, command),
     }
 }
 
-/// What would become of work that comes to an idle queue.
-fn would(client: &Client, why: &str) -> String {
-    let would = if client.permit.run { "with work it would run" } else { "with work it would be suspended" };
-    format!("{would}: {why}")
-}
-
-fn remarks(list: &List, client: &Client, command: impl Fn(&str) -> String) -> Vec<String> {
+fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -> String) -> Vec<String> {
     let mut remarks = Vec::new();
+    remarks.extend(disregarded(client, queue).map(str::to_owned));
     if !list.server.on {
         remarks.push(format!("scheduling is switched off, until `{}`", command("on")));
     }
@@ -221,6 +219,7 @@ mod tests {
     use super::*;
     use crate::list::tests::example;
     use crate::list::tests::in_force;
+    use protocol::bounds::Priority;
 
     const NOW: Time = Time(7_500_000_000_000);
 
@@ -260,8 +259,37 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
             said(&list, None, Some(1)).unwrap().contains("suspended since 0.1 ms: "),
             "since it has work"
         );
-        list.clients[1].queues[0].status.priority = protocol::bounds::Priority::NO_EXECUTE;
-        assert!(said(&list, None, Some(1)).unwrap().contains(": priority -256 never runs"));
+    }
+
+    #[test]
+    fn what_never_runs_is_what_its_program_holds() {
+        const HINTED: &str = "priority -256 was hinted from outside";
+        let mut list = list();
+        let of_idle = |list: &List| said(list, None, Some(8)).unwrap();
+        let queues = &mut list.clients[0].queues;
+        queues[1].status.priority = Priority::NO_EXECUTE;
+        queues[1].own_priority = Some(Priority::NO_EXECUTE);
+        // Its process runs for another queue.
+        let want = "idle, never used; with work it would be suspended: priority -256 never runs\n";
+        assert!(of_idle(&list).contains(want), "{}", of_idle(&list));
+        assert!(!of_idle(&list).contains(HINTED));
+        // Hinted from outside it holds nothing.
+        list.clients[0].queues[1].own_priority = Some(Priority::DEFAULT);
+        assert!(of_idle(&list).contains("with work it would run: nobody stands"), "{}", of_idle(&list));
+        assert!(of_idle(&list).contains(HINTED));
+        let queue = &mut list.clients[0].queues[0];
+        queue.status.priority = Priority::NO_EXECUTE;
+        let of_running = said(&list, None, Some(7)).unwrap();
+        assert!(of_running.contains("runs since 3.1 ms: nobody stands"), "{of_running}");
+        assert!(of_running.contains(HINTED));
+        let waiting = &mut list.clients[1].queues[0];
+        waiting.status.priority = Priority::NO_EXECUTE;
+        let of_waiting = said(&list, None, Some(1)).unwrap();
+        assert!(of_waiting.contains("suspended since 3.1 ms: queue 7 of pid 4242"), "{of_waiting}");
+        list.clients[1].queues[0].own_priority = Some(Priority::NO_EXECUTE);
+        assert!(
+            said(&list, None, Some(1)).unwrap().contains("suspended since 3.1 ms: priority -256 never runs")
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::outside;
 use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
+use protocol::operation::Reason;
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
@@ -64,6 +65,10 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     if on && !client.permit.run {
         lines.push(Line::Remark(format!("suspended: {}", plain(&client.reason))));
     }
+    for queue in client.queues.iter().filter(|_| on) {
+        let remark = disregarded(client, queue);
+        lines.extend(remark.map(|remark| Line::Remark(format!("queue {}: {remark}", queue.id()))));
+    }
     lines.extend(preemption(client).map(Line::Remark));
     if client.yielded {
         lines.push(Line::Remark(
@@ -73,6 +78,15 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
     }
     lines
+}
+
+/// What to know of a queue that runs although its priority says never. Where that is so of all queues of a process, none
+/// does.
+pub fn disregarded(client: &Client, queue: &Queue) -> Option<&'static str> {
+    (queue.is_disregarded() && client.permit.reason != Reason::NoExecute).then_some(
+        "priority -256 was hinted from outside, and its program does not hear of it: \
+         the queue counts for nothing, and launches whenever the process may run",
+    )
 }
 
 /// How deep suspensions of the process reach, where that is more than level 1 or less than what is asked for.
@@ -157,7 +171,7 @@ pub(crate) mod tests {
     use protocol::control::Ruling;
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-    use protocol::operation::{Permit, Reason, Window};
+    use protocol::operation::{Permit, Window};
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
 
@@ -177,7 +191,7 @@ pub(crate) mod tests {
             activity: Activity::Idle { since: None },
             counts,
         };
-        Queue { status, in_force: PreemptLevel::Block, state }
+        Queue { status, in_force: PreemptLevel::Block, state, own_priority: Some(status.priority) }
     }
 
     fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
@@ -266,6 +280,19 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         assert!(!said.contains("suspended:"), "{said}");
         list.clients.clear();
         assert!(text(&list, None).ends_with("\nno program is connected\n"));
+    }
+
+    #[test]
+    fn a_queue_that_counts_for_nothing_and_runs_is_explained() {
+        let mut list = example();
+        let hinted = "\n  queue 7: priority -256 was hinted from outside";
+        list.clients[0].queues[0].status.priority = Priority::NO_EXECUTE;
+        assert!(text(&list, None).contains(hinted), "{}", text(&list, None));
+        list.clients[0].permit.reason = Reason::NoExecute;
+        assert!(!text(&list, None).contains(hinted), "all its queues have it, and none runs");
+        list.clients[0].permit.reason = Reason::Unrivalled;
+        list.clients[0].queues[0].own_priority = Some(Priority::NO_EXECUTE);
+        assert!(!text(&list, None).contains(hinted), "its program holds it");
     }
 
     #[test]

@@ -433,7 +433,7 @@ mod tests {
             yielded: false,
             fresh: true,
             preemption: Preemption { in_force, how, holds: 3, ..Preemption::default() },
-            queues: vec![Queue { status, in_force, state }],
+            queues: vec![Queue { status, in_force, state, own_priority: Some(status.priority) }],
         }
     }
 

@@ -405,7 +405,8 @@ impl<P: Peer> Core<P> {
                 .iter()
                 .zip(gang.queues.iter())
                 .map(|(slot, status)| {
-                    let runs = member.permit.run && status.priority != protocol::bounds::Priority::NO_EXECUTE;
+                    // The permission is one for the process, which hears of no priority from outside.
+                    let runs = member.permit.run && !slot.is_held();
                     let state = match (slot.activity, runs) {
                         (Activity::Idle { .. }, _) => QueueState::Idle,
                         (Activity::Ready { .. }, true) => QueueState::Running,
@@ -418,7 +419,7 @@ impl<P: Peer> Core<P> {
                         PreemptLevel::Block => PreemptLevel::Block,
                         _ => member.in_force,
                     };
-                    Queue { status, in_force, state }
+                    Queue { status, in_force, state, own_priority: Some(slot.own_priority) }
                 })
                 .collect(),
         })

@@ -186,6 +186,30 @@ fn of_several_queues_the_one_is_named_that_its_program_holds() {
 }
 
 #[test]
+fn a_queue_that_counts_for_nothing_runs_with_its_process_unless_its_program_holds_it() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, 0), (1, 0), (1, -256)], &[(2, 0)]]);
+    for slot in 0..3 {
+        stage.world.act(0, slot);
+        stage.world.act(0, slot);
+    }
+    stage.step();
+    say_priority(&mut stage, 0, Some(2), -256).unwrap();
+    let seen = |stage: &Stage| {
+        let client = stage.core.clients().next().unwrap();
+        let seen = |queue: &Queue| (queue.state, queue.is_held(), queue.is_disregarded());
+        client.queues.iter().map(seen).collect::<Vec<_>>()
+    };
+    let (running, suspended) = (QueueState::Running, QueueState::Suspended);
+    let held = (suspended, true, false);
+    assert_eq!(seen(&stage), [(running, false, false), (running, false, true), held]);
+    // When all that count are hinted so, the process is suspended.
+    say_priority(&mut stage, 0, Some(1), -256).unwrap();
+    assert_eq!(seen(&stage), [(suspended, false, true), (suspended, false, true), held]);
+    say_priority(&mut stage, 0, Some(2), 3).unwrap();
+    assert_eq!(seen(&stage), [(running, false, true), (running, false, false), held]);
+}
+
+#[test]
 fn a_nice_value_is_asked_for_only_where_it_counts() {
     let mut stage = two();
     assert!(!stage.core.reads_nice());
