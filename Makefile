@@ -86,6 +86,7 @@ bench-policies: build ## Policies on the simulated GPU and in simulation, 35 min
 	target/release/xbench scenario test3 test4 two-models --level 3 --policy HPF --json target/bench/policies-level3.json
 	target/release/xbench prepreempt --json target/bench/prepreempt.json
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
+	cargo bench -p policies --bench decide
 
 bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## All measurements; leave the machine alone meanwhile
 

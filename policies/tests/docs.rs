@@ -34,8 +34,8 @@ What is different from XSched under all policies:
 * Under `xserver` a process is suspended and resumed as a whole, so that none of its queues waits for another that is
   suspended. XSched suspends single queues, and programs with several dependent streams can stand still. With
   `XSCHED_POLICY` queues are suspended singly here as well, but a suspended one launches what a running one waits for.
-* A hint belongs to a queue or to a process and ends with it (a priority with the queue's stream), and so does what a
-  policy remembers of it: what comes later begins anew. XSched never forgets the hints of destroyed queues.
+* A hint belongs to a queue or to a process and ends with it, and so does what a policy remembers of it: what comes
+  later begins anew. XSched never forgets the hints of destroyed queues.
 * A process uses no handle twice, and to name one that has been destroyed is an error (`kXSchedErrorNotFound`).
 * Each unit that runs or waits has a reason, which `xcli explain` shows.
 

@@ -28,6 +28,11 @@ int main(int argc, char **argv) {
   HwQueueHandle hwq = 0;
   XQueueHandle xq = 0;
   FINE(HipQueueCreate(&hwq, stream));
+  /* What is said of one queue is nothing that the next one on its stream has heard. */
+  FINE(XQueueCreate(&xq, hwq, kPreemptLevelBlock, kQueueCreateFlagNone));
+  FINE(XHintPriority(xq, 9));
+  FINE(XHintDeadline(xq, 4000));
+  FINE(XQueueDestroy(xq));
   FINE(XQueueCreate(&xq, hwq, kPreemptLevelBlock, kQueueCreateFlagNone));
   FINE(XHintUtilization(xq, atoi(argv[1])));
   FINE(XHintTimeslice(2000));

@@ -51,7 +51,9 @@ fn hints_are_shown_and_policies_change_who_runs() {
             "utilization": share, "timeslice": 2000, "k_deadline": 2, "window": false, "job": 4, "nice": hints["nice"],
         });
         assert_eq!(hints, &expected);
-        let hints = &client["queues"][0]["hints"];
+        let queue = &client["queues"][0];
+        assert_eq!(queue["priority"], 0, "what was said of the queue before is forgotten");
+        let hints = &queue["hints"];
         let expected = json!({
             "utilization": share,
             "deadline_us": 9000,

@@ -180,6 +180,9 @@ impl Stream {
         process.scheduler.changed();
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(None);
+        // The next XQueue on this stream begins as every other does.
+        queue.set_priority(process.base.config.auto.priority);
+        queue.set_launch_config(process.launch_config());
     }
 
     /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller
