@@ -95,6 +95,14 @@ XResult XHintPreemptible(XQueueHandle xq, int preemptible);
  * job: a number that the processes of the job share; 0 for none. */
 XResult XHintJob(uint64_t job);
 
+/** Says how much this process gets of a device at most, whether others want it or not, for CREDIT. Its utilization says what it
+ * gets when others do. giveway's own.
+ *
+ * percent: 1 to 100; -1 takes the hint back.
+ *
+ * kXSchedErrorInvalidValue: percent is out of range. */
+XResult XHintCap(int percent);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,7 +130,8 @@ pub trait Policy: fmt::Debug + Send {
     }
 
     /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that. If its row says that it
-    /// conserves work, this is true, or it reads power, as long as its parameters let it withhold a device.
+    /// conserves work, this is true, or it reads power, as long as its parameters, or what was hinted by the last time that it
+    /// was asked to rank, let it withhold a device.
     fn hears_idle(&self) -> bool {
         false
     }

@@ -37,7 +37,7 @@ pub struct Row {
     /// Whether somebody may wait for ever under it, so that the guard against starvation makes sense.
     pub goes_by_priority: bool,
     /// Whether a device with work is always used, unless it is kept free for work that is expected, with the default of
-    /// each parameter.
+    /// each parameter and without caps.
     pub conserves_work: bool,
     /// A new one, which has decided nothing yet.
     pub new: fn() -> Box<dyn Policy>,
@@ -214,7 +214,7 @@ pub const POLICIES: &[Row] = &[
         description: "Weighted shares by credit that is handed out each period, with a boost for those who wake up, and \
                       caps.",
         advice: "For programs with known parts of which some answer requests: those are served at once as long as they \
-                 stay within their part. With cap 1 also where a part is a limit. Not where an urgent one may need all \
+                 stay within their part. With a cap (`xcli hint --cap`, cap 1 for all) also where a part is a limit. Not where an urgent one may need all \
                  of the device (HPF, SLO).",
         parameters: credit::PARAMETERS,
         goes_by_priority: false,

@@ -12,10 +12,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use protocol::bounds::{Priority, Utilization};
+use protocol::bounds::{Cap, Priority, Utilization};
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid};
-use protocol::operation::{Merit, Operation, Reason, Rival, UnitId};
+use protocol::operation::{Bar, Merit, Operation, Reason, Rival, UnitId};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
@@ -59,13 +59,15 @@ fn queue_hints() -> impl Strategy<Value = QueueHints> {
 }
 
 fn process_hints() -> impl Strategy<Value = ProcessHints> {
-    (0i64..=100, option::of(100i64..2_000), 0u32..3, any::<bool>(), 0u64..3, -20i8..20).prop_map(
-        |(share, slice, k, window, job, nice)| ProcessHints {
+    let cap = option::of(Cap::RANGE);
+    (0i64..=100, option::of(100i64..2_000), 0u32..3, any::<bool>(), 0u64..3, cap, -20i8..20).prop_map(
+        |(share, slice, k, window, job, cap, nice)| ProcessHints {
             utilization: Utilization::try_from(share).unwrap(),
             timeslice: slice.map(|us| us.try_into().unwrap()),
             k_deadline: NonZeroU32::new(k),
             window,
             job: NonZeroU64::new(job),
+            cap: cap.map(|percent| percent.try_into().unwrap()),
             nice,
         },
     )
@@ -220,7 +222,10 @@ proptest! {
                     operation.permit.reason,
                     Reason::Outranked { by, .. } if by.device == device && matches!(by.merit, Merit::Expected(_))
                 ));
-                prop_assert!(used || elsewhere || reserved, "{}: {:?} of {:?}", row.kind, device, operations);
+                // Or who wants it has used up what a cap allows; that is said as well.
+                let barred = |operation: &Operation| matches!(operation.permit.reason, Reason::Barred(Bar::Share { .. }));
+                let capped = engine.hears_idle() && working.iter().any(|(operation, _)| barred(operation));
+                prop_assert!(used || elsewhere || reserved || capped, "{}: {:?} of {:?}", row.kind, device, operations);
             }
             Ok(())
         })?;

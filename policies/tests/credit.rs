@@ -6,9 +6,12 @@ use common::play::{Actor, MS, Stage, US, Work, play};
 use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
-use common::{engine, gang, global, queue};
+use common::{engine, gang, global, local, queue};
+use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
+use protocol::status::Status;
 use protocol::time::Time;
 
 const CREDIT: PolicyKind = PolicyKind::Credit;
@@ -77,6 +80,95 @@ fn a_cap_holds_also_while_nobody_else_wants_the_device() {
     let both = play(&mut engine(CREDIT, &[("cap", 1.0)]), &saturating(&[30, 40]), Stage::until(until));
     let got = percents(&both, until);
     assert!((got[0] - 30.0).abs() < 0.5 && (got[1] - 40.0).abs() < 0.5, "{got:?}");
+}
+
+/// One with a cap of its own.
+fn capped(percent: u64, cap: u64) -> Actor {
+    let mut actor = actor(percent, Work::Always);
+    actor.process.cap = Some((cap as i64).try_into().unwrap());
+    actor
+}
+
+#[test]
+fn a_cap_of_its_own_holds_on_an_idle_device() {
+    let until = 10_000 * MS;
+    for cap in [1, 30, 99, 100] {
+        for late in [|_| 0, late] {
+            for parameters in [&[][..], &[("cap", 1.0)], &[("period-ms", 1.0)]] {
+                let stage = Stage { late, ..Stage::until(until) };
+                let got = percents(&play(&mut engine(CREDIT, parameters), &[capped(50, cap)], stage), until);
+                assert!((got[0] - cap as f64).abs() < 1.0, "{cap} {parameters:?}: {got:?}");
+                assert!(got[0] > 0.0, "nothing is for ever");
+            }
+        }
+    }
+}
+
+#[test]
+fn beside_others_a_cap_limits_and_weights_divide_the_rest() {
+    let until = 10_000 * MS;
+    let actors = [capped(100, 30), actor(50, Work::Always), actor(25, Work::Always)];
+    let got = percents(&play(&mut engine(CREDIT, &[]), &actors, Stage::until(until)), until);
+    for (got, want) in got.iter().zip([30.0, 70.0 * 2.0 / 3.0, 70.0 / 3.0]) {
+        assert!((got - want).abs() < 1.0, "{got} for {want}");
+    }
+    // A weight below the cap counts while the others want the device.
+    let actors = [capped(10, 30), actor(90, Work::Always)];
+    let got = percents(&play(&mut engine(CREDIT, &[]), &actors, Stage::until(until)), until);
+    assert!((got[0] - 10.0).abs() < 1.0 && (got[1] - 90.0).abs() < 1.0, "{got:?}");
+    // All together may have less than the device.
+    let actors = [capped(100, 20), capped(1, 40)];
+    let got = percents(&play(&mut engine(CREDIT, &[]), &actors, Stage::until(until)), until);
+    assert!((got[0] - 20.0).abs() < 1.0 && (got[1] - 40.0).abs() < 1.0, "{got:?}");
+}
+
+#[test]
+fn a_cap_of_its_own_counts_instead_of_the_weight() {
+    let until = 10_000 * MS;
+    let actors = [capped(20, 50), actor(20, Work::Always)];
+    let got = percents(&play(&mut engine(CREDIT, &[("cap", 1.0)]), &actors, Stage::until(until)), until);
+    assert!((got[0] - 50.0).abs() < 1.0 && (got[1] - 20.0).abs() < 1.0, "{got:?}");
+}
+
+#[test]
+fn under_the_local_scheduler_each_queue_has_the_cap() {
+    let mut engine = engine(CREDIT, &[]);
+    let mut status = local(vec![queue(1, 1, 0, true), queue(2, 1, 0, true)]);
+    let Status::Local { hints, .. } = &mut status else { unreachable!() };
+    hints.cap = Some(30.try_into().unwrap());
+    let (mut now, mut ran) = (1_000_000, [0; 2]);
+    while now < 10_001 * MS {
+        let decision = engine.decide(&status, Time(now));
+        let runs = [0, 1].map(|place| decision.operations[place].permit.run);
+        let next = decision.wake.unwrap().0;
+        ran = [0, 1].map(|place| ran[place] + if runs[place] { next - now } else { 0 });
+        now = next;
+    }
+    assert!(ran.iter().all(|ran| ran.abs_diff(3_000 * MS) < 100 * MS), "{ran:?}");
+}
+
+#[test]
+fn a_cap_is_told_and_taken_back_while_it_works() {
+    let mut engine = engine(CREDIT, &[]);
+    let one = |cap: Option<i64>| {
+        let mut one = gang(1, vec![queue(1, 1, 0, true)]);
+        one.hints.cap = cap.map(|cap| cap.try_into().unwrap());
+        global(vec![one])
+    };
+    assert!(engine.decide(&one(None), Time(1_000_000)).operations[0].permit.run);
+    assert!(!engine.hears_idle());
+    // It begins with what a period allows, however much it had before.
+    let decision = engine.decide(&one(Some(20)), Time(902 * MS));
+    assert!(decision.operations[0].permit.run);
+    let wake = decision.wake.unwrap();
+    assert_eq!(wake, Time(908 * MS), "a fifth of 30 ms");
+    assert!(engine.hears_idle());
+    let decision = engine.decide(&one(Some(20)), wake);
+    assert_eq!(decision.operations[0].permit.reason.to_string(), "it has used its share of 20 % for now");
+    // A larger one counts from the next period on, none at once.
+    assert!(!engine.decide(&one(Some(50)), Time(909 * MS)).operations[0].permit.run);
+    assert!(engine.decide(&one(None), Time(910 * MS)).operations[0].permit.run);
+    assert!(!engine.hears_idle());
 }
 
 #[test]
@@ -182,6 +274,30 @@ proptest! {
         let least = 100.0 * 50.0 / (50.0 + share as f64);
         prop_assert!(percents(&play, until)[0] >= least - 1.0, "{:?} of {least}", percents(&play, until));
         prop_assert!((play.used.iter().sum::<f64>() - until as f64).abs() < 1e3, "no time is lost");
+    }
+
+    #[test]
+    fn nobody_gets_more_than_a_cap_of_its_own(
+        made in vec((1u64..=100, option::of(1u64..=100), option::of((1u64..50, 1u64..50))), 1..6), by_weight in any::<bool>(),
+    ) {
+        let until = 10_000 * MS;
+        let made_one = |&(weight, cap, bursts): &(u64, Option<u64>, Option<(u64, u64)>)| {
+            let mut one = cap.map_or_else(|| actor(weight, Work::Always), |cap| capped(weight, cap));
+            if let Some((period, length)) = bursts {
+                one.work = every(period * MS, length * MS, 10_000 / period);
+            }
+            one
+        };
+        let actors: Vec<Actor> = made.iter().map(made_one).collect();
+        let parameters: &[_] = if by_weight { &[("cap", 1.0)] } else { &[] };
+        for late in [|_| 0, late] {
+            let stage = Stage { late, ..Stage::until(until) };
+            let got = percents(&play(&mut engine(CREDIT, parameters), &actors, stage), until);
+            for (got, (weight, cap, _)) in got.iter().zip(&made) {
+                let cap = cap.unwrap_or(if by_weight { *weight } else { 100 });
+                prop_assert!(*got <= cap as f64 + 1.0, "{got} > {cap}");
+            }
+        }
     }
 
     #[test]

@@ -82,6 +82,8 @@ bounded! {
     Priority(i32) "priority" = -256..=255, 0;
     /// A share of the device in percent, for the policies that partition it.
     Utilization(u8) "utilization" = 0..=100, 100;
+    /// The most of a device in percent, for the policies that heed it.
+    Cap(u8) "cap" = 1..=100, 100;
     /// A slice in microseconds, for the policies that take turns.
     Timeslice(u64) "timeslice" = 100..=10_000_000, 5000;
 }
@@ -133,6 +135,7 @@ mod tests {
             for value in [near, far, far / 1_000_000_000_000] {
                 prop_assert_eq!(Priority::try_from(value).ok().map(i64::from), Priority::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Utilization::try_from(value).ok().map(i64::from), Utilization::RANGE.contains(&value).then_some(value));
+                prop_assert_eq!(Cap::try_from(value).ok().map(i64::from), Cap::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Timeslice::try_from(value).ok().map(i64::from), Timeslice::RANGE.contains(&value).then_some(value));
                 // What comes over a wire is checked in the same way.
                 prop_assert_eq!(serde_json::from_str::<Priority>(&value.to_string()).is_ok(), Priority::RANGE.contains(&value));

@@ -88,6 +88,8 @@ pub struct AutoXQueue {
     pub preemptible: bool,
     /// Which job the process belongs to.
     pub job: Option<NonZeroU64>,
+    /// The most that the process gets of a device, in percent.
+    pub cap: Option<u8>,
 }
 
 impl AutoXQueue {
@@ -181,6 +183,7 @@ impl Default for Config {
                 laxity: None,
                 preemptible: true,
                 job: None,
+                cap: None,
             },
             starvation_ms: 0,
             suspend: SuspendFlags::default(),

@@ -4,7 +4,7 @@
 //! [`QueueHints`] replaces what stood there, so that telling it twice is telling it once, and no order of single hints
 //! matters.
 
-use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::ids::QueueId;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,8 @@ pub struct ProcessHints {
     pub window: bool,
     /// Which job it belongs to; processes of one job have one number.
     pub job: Option<NonZeroU64>,
+    /// The most that it gets of its devices, whether others want them or not.
+    pub cap: Option<Cap>,
     /// Its nice value on the processor, -20 (most urgent) to 19. Found out, not hinted.
     pub nice: i8,
 }
@@ -124,6 +126,7 @@ impl ProcessHints {
         follow(&mut self.k_deadline, &before.k_deadline, &after.k_deadline);
         follow(&mut self.window, &before.window, &after.window);
         follow(&mut self.job, &before.job, &after.job);
+        follow(&mut self.cap, &before.cap, &after.cap);
     }
 }
 
@@ -153,6 +156,7 @@ impl Default for ProcessHints {
             k_deadline: None,
             window: false,
             job: None,
+            cap: None,
             nice: 0,
         }
     }
@@ -189,5 +193,13 @@ mod tests {
         let mut hints = ProcessHints { window: true, nice: 5, ..before };
         hints.follow(&before, &after);
         assert_eq!(hints, ProcessHints { window: true, nice: 5, ..after });
+
+        let cap = Cap::try_from(30).ok();
+        let mut hints = after;
+        hints.follow(&after, &ProcessHints { cap, ..after });
+        assert_eq!(hints, ProcessHints { cap, ..after });
+        // The program takes something else back; the cap that somebody told stays.
+        hints.follow(&after, &before);
+        assert_eq!(hints, ProcessHints { cap, ..before });
     }
 }

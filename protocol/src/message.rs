@@ -10,7 +10,7 @@
 //! the server; or [`ToClient::Refused`], and closes. From then on only the client speaks, of its queues, until one of
 //! them closes.
 
-use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
 use crate::frame::Frame;
 use crate::hint::{Laxity, ProcessHints, QueueHints};
@@ -276,13 +276,15 @@ fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
     to.extend_from_slice(&arrival.unwrap_or_default().0.to_le_bytes());
 }
 
-/// The share, then with 0 for none: slice, k, whether it owns the window, job.
+/// The share, then with 0 for none: slice, k, whether it owns the window and the cap (two bytes each), job. Of a program that knows
+/// nothing of caps the bytes of the cap are 0.
 fn put_process_hints(to: &mut Vec<u8>, hints: &ProcessHints) {
-    let ProcessHints { utilization, timeslice, k_deadline, window, job, nice: _ } = *hints;
+    let ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: _ } = *hints;
     to.extend_from_slice(&u32::from(utilization.get()).to_le_bytes());
     to.extend_from_slice(&timeslice.map_or(0, Timeslice::get).to_le_bytes());
     to.extend_from_slice(&k_deadline.map_or(0, NonZeroU32::get).to_le_bytes());
-    to.extend_from_slice(&u32::from(window).to_le_bytes());
+    to.extend_from_slice(&u16::from(window).to_le_bytes());
+    to.extend_from_slice(&cap.map_or(0, |cap| u16::from(cap.get())).to_le_bytes());
     to.extend_from_slice(&job.map_or(0, NonZeroU64::get).to_le_bytes());
 }
 
@@ -309,6 +311,10 @@ impl Reader<'_> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*first)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -356,13 +362,17 @@ impl Reader<'_> {
             us => Some(i64::try_from(us).ok().and_then(|us| Timeslice::try_from(us).ok())?),
         };
         let k_deadline = NonZeroU32::new(self.u32()?);
-        let window = match self.u32()? {
+        let window = match self.u16()? {
             0 => false,
             1 => true,
             _ => return None,
         };
+        let cap = match self.u16()? {
+            0 => None,
+            percent => Some(Cap::try_from(i64::from(percent)).ok()?),
+        };
         let job = NonZeroU64::new(self.u64()?);
-        Some(ProcessHints { utilization, timeslice, k_deadline, window, job, nice: 0 })
+        Some(ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 })
     }
 
     fn level(&mut self) -> Option<PreemptLevel> {

@@ -48,6 +48,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XHintArrival", "XQueueHandle, int64_t"),
     ("XHintPreemptible", "XQueueHandle, int"),
     ("XHintJob", "uint64_t"),
+    ("XHintCap", "int"),
     ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
     ("XKfdOpen", "XKfdSession *, int32_t"),
     ("XKfdClose", "XKfdSession"),

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::codes::PreemptLevel;
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
@@ -43,11 +43,14 @@ fn queue_hints() -> impl Strategy<Value = QueueHints> {
 /// Without a nice value, which is not carried.
 fn process_hints() -> impl Strategy<Value = ProcessHints> {
     let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
-    let rest = (any::<u32>(), any::<bool>(), any::<u64>());
-    (utilization(), option::of(timeslice), rest).prop_map(|(utilization, timeslice, (k, window, job))| {
-        let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
-        ProcessHints { utilization, timeslice, k_deadline, window, job, nice: 0 }
-    })
+    let cap = Cap::RANGE.prop_map(|number| Cap::try_from(number).unwrap());
+    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), option::of(cap));
+    (utilization(), option::of(timeslice), rest).prop_map(
+        |(utilization, timeslice, (k, window, job, cap))| {
+            let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
+            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 }
+        },
+    )
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -139,6 +142,18 @@ fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
     let mut frame = one_frame(&said);
     frame.payload[4..12].copy_from_slice(&99_u64.to_le_bytes());
     assert!(ToServer::decode(&frame).is_err(), "a slice below the least");
+    // After the frame's share, slice and k: the window.
+    for (window, cap, fits) in [(1, 0, true), (1, 100, true), (0, 101, false), (2, 0, false)] {
+        let mut frame = one_frame(&said);
+        frame.payload[16..18].copy_from_slice(&u16::to_le_bytes(window));
+        frame.payload[18..20].copy_from_slice(&u16::to_le_bytes(cap));
+        let hints = ProcessHints {
+            window: window == 1,
+            cap: Cap::try_from(i64::from(cap)).ok(),
+            ..ProcessHints::default()
+        };
+        assert_eq!(ToServer::decode(&frame).ok(), fits.then_some(ToServer::ProcessHints { hints }));
+    }
 
     let hello = |name: &str| ToServer::Hello { pid: 1, name: name.to_owned() };
     let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::codes::PreemptLevel;
 use protocol::event::Event;
 use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
@@ -66,11 +66,12 @@ fn queue_hints() -> impl Strategy<Value = QueueHints> {
 
 fn process_hints() -> impl Strategy<Value = ProcessHints> {
     let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
-    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), any::<i8>());
+    let cap = Cap::RANGE.prop_map(|number| Cap::try_from(number).unwrap());
+    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), option::of(cap), any::<i8>());
     (utilization(), option::of(timeslice), rest).prop_map(
-        |(utilization, timeslice, (k, window, job, nice))| {
+        |(utilization, timeslice, (k, window, job, cap, nice))| {
             let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
-            ProcessHints { utilization, timeslice, k_deadline, window, job, nice }
+            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice }
         },
     )
 }

@@ -67,6 +67,7 @@ exported! {
     XHintArrival => hints::arrival;
     XHintPreemptible => hints::preemptible;
     XHintJob => hints::job;
+    XHintCap => hints::cap;
     XKfdOpen => kfd::open;
     XKfdClose => kfd::close;
     XKfdListQueues => kfd::list_queues;

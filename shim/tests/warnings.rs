@@ -5,7 +5,7 @@ mod support;
 use support::{Programs, run};
 
 /// Every variable with a value that cannot be used, and what the warning must contain besides both.
-const BAD: [(&str, &str, &str); 20] = [
+const BAD: [(&str, &str, &str); 21] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
     ("XSCHED_POLICY", "FIFO", "a policy of this build: HPF"),
@@ -21,6 +21,7 @@ const BAD: [(&str, &str, &str); 20] = [
     ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
     ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "x", "ON, OFF"),
     ("XSCHED_AUTO_XQUEUE_JOB", "x", ">= 0"),
+    ("XSCHED_AUTO_XQUEUE_CAP", "0", "1..100"),
     ("XSCHED_STARVATION_MS", "1s", ">= 0"),
     ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),

@@ -90,6 +90,8 @@ static void hints(XQueueHandle xq) {
   for (int preemptible : {0, 1, -1}) FINE(XHintPreemptible(xq, preemptible));
   FINE(XHintJob(7));
   FINE(XHintJob(0));
+  for (int percent : {1, 100, -1}) FINE(XHintCap(percent));
+  for (int percent : {0, 101, -2}) GIVES(XHintCap(percent), kXSchedErrorInvalidValue);
 }
 
 static void arguments(hipStream_t stream) {

@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
   FINE(XHintArrival(xq, 3600 * 1000000ll));
   FINE(XHintPreemptible(xq, 0));
   FINE(XHintJob(4));
+  FINE(XHintCap(30));
   FINE(XHintSetScheduler(kSchedulerGlobal, kPolicyHighestPriorityFirst));
   printf("ready\n");
   fflush(stdout);

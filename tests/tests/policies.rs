@@ -48,7 +48,8 @@ fn hints_are_shown_and_policies_change_who_runs() {
     for (client, share) in clients.iter().zip([75, 25]) {
         let hints = &client["hints"];
         let expected = json!({
-            "utilization": share, "timeslice": 2000, "k_deadline": 2, "window": false, "job": 4, "nice": hints["nice"],
+            "utilization": share, "timeslice": 2000, "k_deadline": 2, "window": false, "job": 4, "cap": 30,
+            "nice": hints["nice"],
         });
         assert_eq!(hints, &expected);
         let queue = &client["queues"][0];

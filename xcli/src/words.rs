@@ -1,6 +1,6 @@
 //! What can be said of a program that runs (`xcli hint`) and of one that is started (`xcli run`), in the same words.
 
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::control::Said;
 use protocol::hint::Laxity;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -35,6 +35,9 @@ pub struct Words {
     /// The job that it belongs to, a number that the processes of one job share; 0 for none
     #[arg(long, value_name = "N")]
     job: Option<u64>,
+    /// The most that it gets of a device in percent, also while nobody else wants it; -1 takes it back
+    #[arg(long, value_name = "PERCENT", value_parser = cap, allow_hyphen_values = true)]
+    cap: Option<OrNone<Cap>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -76,6 +79,16 @@ pub fn or_none<T: TryFrom<u64>>(word: &str) -> Result<OrNone<T>, String> {
     }
 }
 
+fn cap(word: &str) -> Result<OrNone<Cap>, String> {
+    match number(word)? {
+        -1 => Ok(OrNone(None)),
+        number => match Cap::try_from(number) {
+            Ok(cap) => Ok(OrNone(Some(cap))),
+            Err(error) => Err(format!("{error}; -1 takes it back")),
+        },
+    }
+}
+
 fn laxity(word: &str) -> Result<OrNone<Laxity>, String> {
     match word {
         "-1" => Ok(OrNone(None)),
@@ -97,6 +110,7 @@ impl Words {
             self.laxity.map(|OrNone(laxity)| Said::Laxity(laxity)),
             self.preemptible.map(|switch| Said::Preemptible(switch == Switch::On)),
             self.job.map(|job| Said::Job(NonZeroU64::new(job))),
+            self.cap.map(|OrNone(cap)| Said::Cap(cap)),
         ];
         said.into_iter().flatten().collect()
     }
@@ -118,6 +132,7 @@ impl Words {
                     ("--preemptible", "XSCHED_AUTO_XQUEUE_PREEMPTIBLE", text(if may { "ON" } else { "OFF" }))
                 }
                 Said::Job(job) => ("--job", "XSCHED_AUTO_XQUEUE_JOB", job.and_then(text)),
+                Said::Cap(cap) => ("--cap", "XSCHED_AUTO_XQUEUE_CAP", cap.and_then(text)),
                 // Said only of what runs.
                 Said::Arrival(_) | Said::Window => return None,
             })

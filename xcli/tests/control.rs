@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Place, empty_list, finish};
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::control::{InForce, List, Policies, Reply, Request, Ruling, Said, Target};
 use protocol::frame::Frame;
 use protocol::hint::Laxity;
@@ -245,7 +245,7 @@ fn hints_say_something_of_somebody() {
     let priority = |number| Priority::try_from(number).unwrap();
     let queue = |queue| Target { pid: None, queue: Some(QueueId(queue)) };
     let process = Target { pid: Some(Pid(42)), queue: None };
-    let cases: [(&str, Target, Vec<Said>); 9] = [
+    let cases: [(&str, Target, Vec<Said>); 11] = [
         ("-x 7 -p -10", queue(7), vec![Said::Priority(priority(-10))]),
         ("-x 0x10 -p 255", queue(16), vec![Said::Priority(Priority::MAX)]),
         ("--pid 42 -u 30", process, vec![Said::Utilization(Utilization::try_from(30).unwrap())]),
@@ -267,6 +267,12 @@ fn hints_say_something_of_somebody() {
         ),
         ("--pid 42 --window --job 3", process, vec![Said::Job(NonZeroU64::new(3)), Said::Window]),
         ("--pid 42 --job 0", process, vec![Said::Job(None)]),
+        (
+            "--pid 42 -u 80 --cap 30",
+            process,
+            vec![Said::Utilization(Utilization::try_from(80).unwrap()), Said::Cap(Cap::try_from(30).ok())],
+        ),
+        ("--pid 42 --cap -1", process, vec![Said::Cap(None)]),
     ];
     for (line, of, said) in cases {
         let (code, out, err) = finish(place.xcli().arg("hint").args(line.split(' ')));
@@ -287,6 +293,10 @@ fn hints_say_something_of_somebody() {
         ("-x 7", "required"),
         ("-x 7 -p 256", "priority 256 is not in -256..255"),
         ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
+        ("--pid 4 --cap 0", "cap 0 is not in 1..100; -1 takes it back"),
+        ("--pid 4 --cap 101", "cap 101 is not in 1..100"),
+        ("--pid 4 --cap half", "\"half\" is not a whole number"),
+        ("--cap 30", "of whom this is said is missing"),
         ("-t 99", "timeslice 99 is not in 100..10000000"),
         ("-x 7 --deadline 0", "0 is too small; -1 takes it back"),
         ("-x 7 --laxity 5", "microseconds and two priorities"),

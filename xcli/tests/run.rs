@@ -126,7 +126,7 @@ fn a_program_finds_what_it_needs() {
 #[test]
 fn a_program_is_told_what_a_policy_goes_by() {
     let installed = Installed::with_server();
-    let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 env";
+    let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 --cap 40 env";
     let options: Vec<_> = line.split(' ').collect();
     let (code, out, _) = finish(&mut installed.run(&options));
     assert_eq!(code, Some(0));
@@ -140,12 +140,14 @@ fn a_program_is_told_what_a_policy_goes_by() {
         ("XSCHED_AUTO_XQUEUE_LAXITY", "5000,-10,10"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
         ("XSCHED_AUTO_XQUEUE_JOB", "3"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "40"),
     ]);
     assert_eq!(found, said);
     let get = |name: &str| said.get(name).map(Into::into);
     assert_eq!(Config::read(get, &[]).1, [], "the library takes them");
 
-    let options: Vec<_> = "--deadline -1 --kdeadline -1 --laxity -1 --job 0 env".split(' ').collect();
+    let options: Vec<_> =
+        "--deadline -1 --kdeadline -1 --laxity -1 --job 0 --cap -1 env".split(' ').collect();
     let (_, out, _) = finish(installed.run(&options).envs(&said));
     let left = ["UTILIZATION", "TIMESLICE", "PREEMPTIBLE"].map(|name| format!("XSCHED_AUTO_XQUEUE_{name}"));
     let found = scheduled(&out);

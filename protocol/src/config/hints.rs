@@ -1,7 +1,7 @@
 //! What the environment says of queues that are made without being asked for, as hints.
 
 use super::AutoXQueue;
-use crate::bounds::{Timeslice, Utilization};
+use crate::bounds::{Cap, Timeslice, Utilization};
 use crate::hint::{ProcessHints, QueueHints};
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -26,6 +26,7 @@ impl AutoXQueue {
             // More than there are queues is all of them.
             k_deadline: self.k_deadline.and_then(|k| NonZeroU32::new(u32::try_from(k).unwrap_or(u32::MAX))),
             job: self.job,
+            cap: self.cap.and_then(|percent| Cap::try_from(i64::from(percent)).ok()),
             ..ProcessHints::default()
         }
     }
@@ -60,6 +61,7 @@ mod tests {
             ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
             ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
             ("XSCHED_AUTO_XQUEUE_JOB", "3"),
+            ("XSCHED_AUTO_XQUEUE_CAP", "40"),
         ];
         let get = |name: &str| {
             said.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).into())
@@ -83,6 +85,7 @@ mod tests {
                 timeslice: Some(Timeslice::try_from(700).unwrap()),
                 k_deadline: NonZeroU32::new(u32::MAX),
                 job: NonZeroU64::new(3),
+                cap: Cap::try_from(40).ok(),
                 ..ProcessHints::default()
             }
         );

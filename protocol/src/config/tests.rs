@@ -39,6 +39,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
         ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
         ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "1"),
         ("XSCHED_STARVATION_MS", "500"),
         ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "ON"),
         ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "ON"),
@@ -61,7 +62,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
 
 #[test]
 fn the_table_names_the_ranges_that_are_in_force() {
-    use crate::bounds::{Priority, Timeslice, Utilization};
+    use crate::bounds::{Cap, Priority, Timeslice, Utilization};
     let ranges = [
         ("XSCHED_AUTO_XQUEUE_LEVEL", crate::codes::PreemptLevel::RANGE, 1),
         ("XSCHED_AUTO_XQUEUE_PRIORITY", Priority::RANGE, Priority::DEFAULT.into()),
@@ -73,6 +74,8 @@ fn the_table_names_the_ranges_that_are_in_force() {
         assert_eq!(row.values, format!("{}..{}", range.start(), range.end()), "{name}");
         assert_eq!(row.default, i64::to_string(&default), "{name}");
     }
+    let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_AUTO_XQUEUE_CAP").unwrap();
+    assert_eq!(row.values, format!("{}..{}", Cap::RANGE.start(), Cap::RANGE.end()));
     let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_POLICY").unwrap();
     let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
     assert_eq!(row.values, names.join(", "));
@@ -100,6 +103,9 @@ fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
         ("XSCHED_AUTO_XQUEUE_LAXITY", "5000,-10,256", "or with two priorities"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "no", "ON, OFF, 1, 0"),
         ("XSCHED_AUTO_XQUEUE_JOB", "train", ">= 0"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "0", "1..100"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "101", "1..100"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "half", "1..100"),
         ("XSCHED_STARVATION_MS", "-1", ">= 0"),
         ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "yes", "ON, OFF, 1, 0"),
         ("XSCHED_LOG_LEVEL", "verbose", "error, warn, info, debug, trace"),

@@ -2,7 +2,7 @@
 
 use super::parse::{count, kfd_mechanism, log_level, number, path, scheduler, switch, test_mode};
 use super::{AutoXQueue, Config};
-use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
 use crate::hint::Laxity;
 use crate::policy::PolicyKind;
@@ -168,6 +168,14 @@ pub const VARIABLES: &[Variable] = &[
         default: "0, none",
         meaning: "Which job the process belongs to, for GANG: the processes of one job have one number.",
         read: |config, value, _| set(count(value, 0), |job| config.auto.job = NonZeroU64::new(job)),
+    },
+    Variable {
+        name: "XSCHED_AUTO_XQUEUE_CAP",
+        values: "1..100",
+        default: "not set",
+        meaning: "The most in percent that the process gets of a device, whether others want it or not, for CREDIT. Where the \
+                  library decides itself: that each of its queues gets.",
+        read: |config, value, _| set(number(value, Cap::RANGE), |percent| config.auto.cap = Some(percent)),
     },
     Variable {
         name: "XSCHED_STARVATION_MS",

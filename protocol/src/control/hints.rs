@@ -1,6 +1,6 @@
 //! What a person tells the policy about a program that runs.
 
-use crate::bounds::{Priority, Timeslice, Utilization};
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::hint::Laxity;
 use crate::ids::{Pid, QueueId};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub enum Said {
     Window,
     /// Which job the process belongs to; nothing for none.
     Job(Option<NonZeroU64>),
+    /// The most that the process gets of its devices; nothing takes it back.
+    Cap(Option<Cap>),
 }
 
 impl fmt::Display for Target {

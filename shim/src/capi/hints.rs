@@ -2,14 +2,14 @@
 
 use super::{Outcome, process, queue, run};
 use crate::process::scheduler::now;
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::codes::XResult;
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use std::ffi::c_int;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-/// What takes a number of microseconds back (`NO_LAXITY`, `NO_DEADLINE`).
+/// What takes a number back (`NO_LAXITY`, `NO_DEADLINE`).
 const NONE: i64 = -1;
 
 fn checked<T: TryFrom<i64>>(number: impl Into<i64>) -> Result<T, XResult> {
@@ -99,4 +99,11 @@ pub(super) unsafe extern "C" fn preemptible(xq: u64, preemptible: c_int) -> c_in
 
 pub(super) unsafe extern "C" fn job(job: u64) -> c_int {
     run(|| of_process(|hints| hints.job = NonZeroU64::new(job)))
+}
+
+pub(super) unsafe extern "C" fn cap(percent: c_int) -> c_int {
+    run(|| {
+        let cap = if i64::from(percent) == NONE { None } else { Some(checked::<Cap>(percent)?) };
+        of_process(|hints| hints.cap = cap)
+    })
 }

@@ -1,6 +1,6 @@
 //! What clients tell the policies, as a workload's file says it.
 
-use protocol::bounds::{Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use serde::Deserialize;
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -44,6 +44,8 @@ pub struct Process {
     pub window: bool,
     /// Which job it belongs to.
     pub job: Option<NonZeroU64>,
+    /// The most that it gets of its devices, percent.
+    pub cap: Option<Cap>,
     /// Its nice value on the processor, -20 (most urgent) to 19.
     pub nice: i8,
 }

@@ -244,13 +244,14 @@ fn of_queue(hints: &Hints) -> QueueHints {
 }
 
 fn of_process(process: &Process) -> ProcessHints {
-    let Process { utilization, timeslice_us, k_deadline, window, job, nice } = *process;
+    let Process { utilization, timeslice_us, k_deadline, window, job, cap, nice } = *process;
     ProcessHints {
         utilization: utilization.unwrap_or_default(),
         timeslice: timeslice_us,
         k_deadline,
         window,
         job,
+        cap,
         nice,
     }
 }
@@ -267,7 +268,7 @@ mod tests {
         priority = 7
         queues = [{ device = 1 }, { device = 0, priority = 9 }]
         hints = { utilization = 75, deadline_us = 5, laxity = { us = 3, lax = 0, critical = 4 }, preemptible = false }
-        process = { utilization = 60, timeslice_us = 200, k_deadline = 2, window = true, job = 3, nice = -5 }
+        process = { utilization = 60, timeslice_us = 200, k_deadline = 2, window = true, job = 3, cap = 30, nice = -5 }
         arrivals = { kind = "closed" }
         requests = [{ duration = { dist = "constant", us = 1 } }]
         [[client]]
@@ -298,6 +299,7 @@ mod tests {
                 k_deadline: 2.try_into().ok(),
                 window: true,
                 job: 3.try_into().ok(),
+                cap: 30.try_into().ok(),
                 nice: -5,
             }
         );

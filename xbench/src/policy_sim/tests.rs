@@ -119,6 +119,24 @@ fn urgent_work_alone_takes_its_own_time() {
 }
 
 #[test]
+fn one_with_a_cap_gets_no_more_alone() {
+    let text = r#"
+        duration_s = 10
+        [[client]]
+        name = "a"
+        process = { cap = 30 }
+        arrivals = { kind = "closed" }
+        requests = [{ kernels = 5, duration = { dist = "constant", us = 100 } }]
+    "#;
+    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    for scope in [Scope::Global, Scope::Local] {
+        let run = run(&case, &Policy::by_name("CREDIT").unwrap(), scope, 1);
+        let busy = run.clients[0].latencies.len() as f64 * 500e-6;
+        assert!((2.9..3.1).contains(&busy), "{scope:?}: {busy} of 10 s");
+    }
+}
+
+#[test]
 fn clients_in_lockstep_begin_together() {
     let text = r#"
         duration_s = 0.1

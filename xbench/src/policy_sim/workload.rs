@@ -471,6 +471,7 @@ mod tests {
             ("duration = { dist = \"constant\", us = 100 }", "", "client \"a\": requests: one needs a trace"),
             ("[[client]]", "[[client]", "line 5: "),
             ("slo_ms = 2.5", "process = { nice = 20 }", "client \"a\": process: nice = 20 is not in -20..19"),
+            ("slo_ms = 2.5", "process = { cap = 0 }", "line 8: cap 0 is not in 1..100"),
             ("slo_ms = 2.5", "process = { timeslice_us = 5 }", "line 8: timeslice 5 is not in 100..10000000"),
             ("slo_ms = 2.5", "hints = { utilization = 101 }", "line 8: utilization 101 is not in 0..100"),
             ("slo_ms = 2.5", "hints = { deadline = 7 }", "line 8: unknown field `deadline`"),

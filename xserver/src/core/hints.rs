@@ -116,7 +116,7 @@ fn names(gangs: &[Gang], pid: Pid) -> String {
 fn concerns_queues(said: Said, of: Target) -> bool {
     match said {
         Said::Utilization(_) => of.queue.is_some(),
-        Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) => false,
+        Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) | Said::Cap(_) => false,
         Said::Priority(_) | Said::Deadline(_) | Said::Laxity(_) | Said::Arrival(_) | Said::Preemptible(_) => {
             true
         }
@@ -132,6 +132,7 @@ fn say(gang: &mut Gang, queue: Option<QueueId>, said: Said, now: Time) {
         Said::KDeadline(k) => hints.k_deadline = k,
         Said::Window => hints.window = true,
         Said::Job(job) => hints.job = job,
+        Said::Cap(cap) => hints.cap = cap,
         _ => {
             let meant = |id: &QueueId| queue.is_none_or(|queue| queue == *id);
             let queues: Vec<_> = gang.queues.iter().map(|status| (status.queue, status.hints)).collect();
@@ -147,7 +148,7 @@ fn say(gang: &mut Gang, queue: Option<QueueId>, said: Said, now: Time) {
                     Said::Laxity(laxity) => hints.laxity = laxity,
                     Said::Arrival(us) => hints.arrival = us.map(|us| now.after(Duration::from_micros(us))),
                     Said::Preemptible(preemptible) => hints.preemptible = preemptible,
-                    Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) => {}
+                    Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) | Said::Cap(_) => {}
                 }
                 let _ = gang.queues.apply(&Event::Hint(Hint::Queue { queue, hints }));
             }

@@ -64,7 +64,8 @@ impl<'a> Rules<'a> {
         let units = engine.units();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
-        // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its parameters.
+        // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its
+        // parameters or by hints.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
         let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
         Self { engine, contests, now, hears_idle, alone }

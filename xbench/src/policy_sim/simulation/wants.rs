@@ -54,7 +54,7 @@ impl Simulation<'_> {
         let most = self.busy(unit).map(|queue| queue.priority).max();
         let busy = |device| self.busy(unit).any(|queue| queue.device == device);
         let mut idle = self.executing(unit).filter(|queue| !self.counted(queue, linger));
-        self.rivals > 1
+        !self.is_alone()
             && idle.any(|queue| most.is_none_or(|most| queue.priority > most) || !busy(queue.device))
     }
 
@@ -64,7 +64,7 @@ impl Simulation<'_> {
         if !self.told {
             return true;
         }
-        if self.rivals < 2 || !self.units[unit].permission.run {
+        if self.is_alone() || !self.units[unit].permission.run {
             return false;
         }
         if self.scheduler.hears_idle() {
@@ -77,6 +77,11 @@ impl Simulation<'_> {
             self.executing(other).any(|queue| self.busy(unit).any(|own| own.device == queue.device))
         };
         falls || (0..self.units.len()).any(|other| other != unit && waits(other) && meets(other))
+    }
+
+    /// Whether nothing matters, because one unit is there whom nobody disturbs, and nothing may be withheld from it.
+    fn is_alone(&self) -> bool {
+        self.rivals < 2 && !self.scheduler.hears_idle()
     }
 
     /// The queues of a unit that the last decision counted as ready.

@@ -257,6 +257,39 @@ fn who_is_alone_is_asked_where_a_policy_may_withhold_the_device() {
 }
 
 #[test]
+fn who_is_alone_and_has_a_cap_is_suspended_for_the_rest_of_the_time() {
+    let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
+    stage.core.set_policy(None, registry::find(PolicyKind::Credit).unwrap().into()).unwrap();
+    stage.step();
+    assert_eq!(stage.board(0).wants.get(), 0, "without a cap nothing is withheld");
+    let cap = |stage: &mut Stage, percent: Option<i64>| {
+        let of = Target { pid: Some(Pid(100)), queue: None };
+        let cap = percent.map(|percent| percent.try_into().unwrap());
+        stage.core.hint(of, &[Said::Cap(cap)], stage.now()).unwrap();
+        stage.step();
+    };
+    cap(&mut stage, Some(30));
+    assert_eq!(stage.board(0).wants.get(), WANTS_READY);
+    let suspended = |stage: &mut Stage| {
+        let (all, waits) = (Cell::new(0), Cell::new(0));
+        stage.pass(Duration::from_secs(10), |stage| {
+            let span = stage.now().0 - all.replace(stage.now().0);
+            waits.set(waits.get() + if stage.runs() == [true] { 0 } else { span.min(1_000_000) });
+        });
+        waits.get() / 1_000_000
+    };
+    stage.flip(0);
+    assert_eq!(stage.board(0).wants.get() & WANTS_IDLE, WANTS_IDLE);
+    let waited = suspended(&mut stage);
+    assert!((6_900..=7_100).contains(&waited), "{waited} ms");
+    assert_eq!(stage.core.guard_runs(), 0);
+    // Taken back, it is alone again.
+    cap(&mut stage, None);
+    assert_eq!((stage.runs(), stage.board(0).wants.get()), (vec![true], 0));
+    assert_eq!(suspended(&mut stage), 0);
+}
+
+#[test]
 fn policies_of_devices_are_bounded() {
     let mut stage = Stage::new(Settings::default(), &[]);
     let hpf = || Choice::new(registry::DEFAULT);
