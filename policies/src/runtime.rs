@@ -118,12 +118,14 @@ impl Runtimes {
         self.cells.clear();
         self.cells.resize(units.devices().len(), Cell::EMPTY);
         let accounts = self.accounts.align(units.all());
+        let mut released = false;
         for (place, unit) in input.members() {
             let account = &mut accounts[place];
             let weight = weigh(units, unit);
             (account.weight, account.last) = (weight.max(1), weight == 0);
             account.charge(unit);
-            account.held = (account.owns || account.held) && unit.ready && !unit.running;
+            let held = (account.owns || account.held) && unit.ready && !unit.running;
+            released |= std::mem::replace(&mut account.held, held) && unit.running;
             for used in units.uses(unit) {
                 let cell = &mut self.cells[used.device];
                 cell.sum += weight;
@@ -159,7 +161,7 @@ impl Runtimes {
             account.stays = unit.ready;
             account.begun &= unit.ready;
         }
-        self.limit(input, rules);
+        self.limit(input, rules, released);
         let accounts = self.accounts.align(units.all());
         for (place, unit) in input.members() {
             // Where it would begin with work.
@@ -172,8 +174,9 @@ impl Runtimes {
         earlier(wake, self.walk(input, standings, rules))
     }
 
-    /// Takes back those that are too far ahead.
-    fn limit(&mut self, input: Input<'_>, rules: Rules) {
+    /// Takes back those that are too far ahead. A turn keeps its place, but for those that were interrupted because somebody is
+    /// held up no longer, of whom they knew nothing when they began.
+    fn limit(&mut self, input: Input<'_>, rules: Rules, released: bool) {
         let units = input.units;
         let accounts = self.accounts.align(units.all());
         for (place, unit) in input.members() {
@@ -206,10 +209,8 @@ impl Runtimes {
                     let cell = &self.cells[used.device];
                     cell.least[group].saturating_add(cell.ahead)
                 });
-                let Some(most) = most.min().filter(|_| account.stays && !(account.begun && unit.running))
-                else {
-                    continue;
-                };
+                let may = account.stays && (!account.begun || released && !unit.running);
+                let Some(most) = most.min().filter(|_| may) else { continue };
                 if account.key > most {
                     (account.virtual_time, account.key, changed) = (most, most, true);
                     note_least(units, unit, account, &mut self.cells);

@@ -220,6 +220,8 @@ fn those_behind_a_turn_that_another_policy_holds_up_take_turns() {
             let until = decision.wake.map_or(u64::MAX, |wake| wake.0).min(now.0 + MS);
             let runs = decision.operations.iter().map(|operation| operation.permit.run);
             let runs: Vec<_> = runs.collect();
+            let again = engine.decide(&gangs(urgent), now).operations.iter();
+            assert!(again.map(|operation| operation.permit.run).eq(runs.iter().copied()), "{kind} {now:?}");
             assert!(runs[1] || runs[2] || runs[3], "{kind}");
             if urgent {
                 assert!(!runs[1] && runs[2] != runs[3], "{kind} {runs:?}");
