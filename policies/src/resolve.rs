@@ -79,8 +79,9 @@ struct Item {
 pub(crate) struct Resolver {
     /// For each unit the rank with which it is taken.
     ranks: Vec<i64>,
-    /// Units that want a device, in the order in which they are taken; their places.
+    /// Units that want a device, in the order in which they are taken.
     items: Vec<Item>,
+    /// Their places.
     order: Vec<usize>,
     /// Whether a unit is among them.
     taken: Vec<bool>,

@@ -34,17 +34,15 @@ impl XQueue {
         self.state.ready.load(Ordering::Acquire)
     }
 
-    /// How long the queue has been idle; nothing while it is ready or was never used.
-    pub fn idle_for(&self) -> Option<Duration> {
-        let since = self.books.lock().idle_since?;
-        (!self.is_ready()).then(|| now().saturating_duration_since(since))
+    /// Since when the queue has been idle; nothing while it is ready or was never used.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.books.lock().idle_since.filter(|_| !self.is_ready())
     }
 
-    /// How long the queue has been ready; nothing while it is idle. However short the gap before was, and whether somebody looked
+    /// Since when the queue has been ready; nothing while it is idle. However short the gap before was, and whether somebody looked
     /// meanwhile or not.
-    pub fn ready_for(&self) -> Option<Duration> {
-        let since = self.books.lock().ready_since?;
-        self.is_ready().then(|| now().saturating_duration_since(since))
+    pub fn ready_since(&self) -> Option<Instant> {
+        self.books.lock().ready_since.filter(|_| self.is_ready())
     }
 
     /// For how much longer what runs at the moment will run, where that is foreseen: the times of all commands up to

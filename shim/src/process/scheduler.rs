@@ -25,9 +25,9 @@ use protocol::hint::{ProcessHints, QueueHints};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 use xqueue::{Observer, Permission, Window, XQueue};
 
 /// Who decides.
@@ -239,14 +239,29 @@ fn release(process: &Process, server: bool) {
     }
 }
 
-/// What a queue does, and since when: as exactly as it knows it, whoever looked meanwhile.
-fn activity(queue: &XQueue, now: Time) -> Activity {
-    let earlier =
-        |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
-    match queue.ready_for() {
-        Some(span) => Activity::Ready { since: earlier(span) },
-        None => Activity::Idle { since: queue.idle_for().map(earlier) },
+/// What a queue does, and since when: the same time whenever somebody looks, so that no order by it changes meanwhile.
+fn activity(queue: &XQueue) -> Activity {
+    match queue.ready_since() {
+        Some(since) => Activity::Ready { since: time_of(since) },
+        None => Activity::Idle { since: queue.idle_since().map(time_of) },
     }
+}
+
+/// A moment of the past as [`now`] has it.
+fn time_of(moment: Instant) -> Time {
+    /// One moment on both clocks, of several the one for which they were read the fastest.
+    static BOTH: LazyLock<(Duration, Instant, Time)> = LazyLock::new(|| {
+        let look = || {
+            let (instant, time) = (Instant::now(), now());
+            (instant.elapsed(), instant, time)
+        };
+        (0..8).map(|_| look()).min().unwrap_or_else(look)
+    });
+    let (_, instant, time) = *BOTH;
+    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    let after = nanos(moment.saturating_duration_since(instant));
+    let before = nanos(instant.saturating_duration_since(moment));
+    Time(time.0.saturating_add(after).saturating_sub(before))
 }
 
 /// `CLOCK_MONOTONIC`.
@@ -318,4 +333,19 @@ fn block_signals() {
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: the set was filled above; only this thread's mask changes.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_one_time() {
+        let moment = Instant::now();
+        let time = time_of(moment);
+        let span = Duration::from_millis(5);
+        assert_eq!(time_of(moment), time);
+        assert_eq!(time_of(moment + span), time.after(span));
+        assert_eq!(time_of(moment - span).after(span), time);
+    }
 }

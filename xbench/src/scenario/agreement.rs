@@ -104,7 +104,7 @@ impl Agreement {
         let hosts = self.hosts.iter().map(|(name, slower)| format!("{name} {slower:.2}")).collect::<Vec<_>>();
         let hosts = if hosts.is_empty() { "no host stretched".to_owned() } else { hosts.join(", ") };
         let mut text = format!(
-            "beside simulation, {} kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}\n",
+            "beside simulation, up to {} of the kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}\n",
             self.share
         );
         for count in &self.counts {

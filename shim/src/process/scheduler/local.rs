@@ -49,7 +49,7 @@ fn decide(process: &'static Process, board: &Board, turn: u64, engine: &mut Engi
             priority: Priority::try_from(i64::from(queue.priority())).unwrap_or_default(),
             hints: member.hints,
             level: member.level,
-            activity: activity(&queue, now),
+            activity: activity(&queue),
             counts: Counts::default(),
         });
         queues.insert(handle, queue);

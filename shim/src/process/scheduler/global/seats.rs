@@ -99,7 +99,7 @@ impl Seats {
                 seat.told = QueueHints::default();
                 seat.priority = current;
                 // Before the server hears of it: it finds what it would have been rung for.
-                seat.write_activity(pages.slot(seat.slot), line);
+                seat.write_activity(pages.slot(seat.slot));
                 tell(&ToServer::QueueCreated {
                     queue: QueueId(handle),
                     slot: u32::try_from(seat.slot).unwrap_or(u32::MAX),
@@ -175,10 +175,10 @@ impl Seats {
 impl Seat {
     /// Writes what a queue does, unless a launching thread has done that already. The slot is new, so its word is 0,
     /// which launching threads never write.
-    fn write_activity(&self, slot: &Slot, line: &Line) {
+    fn write_activity(&self, slot: &Slot) {
         // With `turn_ready`, which changes `ready` and then looks for the slot: one of both sees the other's.
         fence(Ordering::SeqCst);
-        let word = activity_word(activity(&self.queue, line.now()));
+        let word = activity_word(activity(&self.queue));
         let _ = slot.activity.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
