@@ -183,10 +183,10 @@ unsafe extern "C" fn hw_queue_destroy(hwq: u64) -> c_int {
 unsafe extern "C" fn hw_queue_synchronize(hwq: u64) -> c_int {
     run(|| {
         let (_, stream) = hardware_queue(hwq)?;
-        let proof = stream.queue().map(|queue| queue.begin_sync());
+        let wait = stream.queue().map(|queue| queue.begin_wait());
         xqueue::HwQueue::synchronize(&*stream.hw).map_err(|_| XResult::ErrorHardware)?;
-        if let (Some(queue), Some(proof)) = (stream.queue(), proof) {
-            queue.synced(proof);
+        if let Some(wait) = wait {
+            wait.succeeded();
         }
         Ok(())
     })

@@ -23,6 +23,12 @@ fn what_can_be_deferred_waits_for_nothing() {
     run("tests/interface", "deferral", |run| run.env("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")).expect_success();
 }
 
+/// Who waits inside the runtime keeps nobody else's idleness from being seen.
+#[test]
+fn idleness_is_seen_beside_a_wait_for_another_stream() {
+    run("tests/interface", "idle_beside_wait", |run| run).expect_success();
+}
+
 /// The smallest window; everything deferred.
 #[test]
 fn the_environment_does_not_change_that() {

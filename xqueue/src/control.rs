@@ -164,7 +164,9 @@ impl XQueue {
             self.look();
             if self.hot.flight.is_unmarked() {
                 // No mark may show it. A synchronisation may: it queues nothing behind the others.
+                let wait = self.begin_wait();
                 let result = self.hw.synchronize();
+                drop(wait);
                 self.synced(launched);
                 if let Err(error) = result {
                     self.keep_error(error);
@@ -179,9 +181,9 @@ impl XQueue {
     /// resumption. Returns the error of the synchronisation, else the sticky error of the queue.
     pub fn wait_all(&self) -> HwResult {
         self.wait_launched(self.core.tickets.bound());
-        let proof = self.begin_sync();
+        let wait = self.begin_wait();
         self.hw.synchronize()?;
-        self.synced(proof);
+        wait.succeeded();
         self.take_error().map_or(Ok(()), Err)
     }
 
@@ -277,10 +279,11 @@ impl XQueue {
         }
     }
 
-    /// One look for completion and idleness: a mark behind the tail if there is none, a poll.
+    /// One look for completion and idleness: a mark behind the tail if there is none and nobody waits inside the runtime, a poll.
     pub(crate) fn look(&self) {
         let flight = &self.hot.flight;
         if flight.is_unmarked()
+            && self.waits.load(Ordering::Acquire) == 0
             && let Some(submit) = self.try_submit()
             // Again: between the two everything may have completed, and somebody rely on it ([`XQueue::rest`]).
             && flight.is_unmarked()

@@ -258,8 +258,26 @@ impl XQueue {
         }
     }
 
-    /// The item that `next` took is launched or discarded: the frontier moves.
+    /// The item that `next` took is launched or discarded: the frontier moves. Whoever waits for that is woken.
     pub(crate) fn finish(&self) {
+        if self.move_frontier() {
+            self.core.wake_all();
+        }
+    }
+
+    /// The same for the worker, which gives submit up where nothing is left: whoever waited for the last command may take this
+    /// thread's processor, wait for the device, and then find submit taken that nobody uses.
+    fn finish_and_free<'s>(&self, submit: Submit<'s>) -> Option<Submit<'s>> {
+        if !self.move_frontier() {
+            return Some(submit);
+        }
+        let submit = Some(submit).filter(|_| self.frontier() != Ticket::NONE);
+        self.core.wake_all();
+        submit
+    }
+
+    /// Returns whether somebody waits for the new frontier.
+    fn move_frontier(&self) -> bool {
         let mut taken = self.hot.taken.lock();
         let frontier = match taken.front() {
             Some(item) => {
@@ -273,11 +291,8 @@ impl XQueue {
         drop(taken);
         // With `want_launched`: each side stores its word and reads the other's, one sees the other.
         store_load_barrier();
-        if frontier.0 >= self.wanted.load(Ordering::SeqCst)
+        frontier.0 >= self.wanted.load(Ordering::SeqCst)
             && self.wanted.swap(Ticket::NONE.0, Ordering::SeqCst) != Ticket::NONE.0
-        {
-            self.core.wake_all();
-        }
     }
 
     /// Takes more items and returns the frontier; what was taken before is launched.
@@ -301,7 +316,7 @@ impl XQueue {
 
     /// Launches up to `most` pending commands.
     pub(crate) fn advance(&self, most: usize) -> Rest {
-        let Some(submit) = self.submit_or_wish() else {
+        let Some(mut submit) = self.submit_or_wish() else {
             return Rest::Blocked;
         };
         let mut force = false;
@@ -309,7 +324,10 @@ impl XQueue {
             match self.next(&submit, None, force) {
                 Next::Launch(item, limited) => {
                     self.launch(&submit, item, limited);
-                    self.finish();
+                    match self.finish_and_free(submit) {
+                        Some(kept) => submit = kept,
+                        None => return Rest::More,
+                    }
                     force = false;
                 }
                 Next::Discard(mut item) => {

@@ -86,4 +86,5 @@ pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Mark, Observer, U
 pub use order::{After, DeviceId, OrderClass, QueueId, Scope, Ticket};
 pub use permission::{Permission, Window};
 pub use queue::{Stats, XQueue};
+pub use ready::Wait;
 pub use submit::{Direct, Spec};

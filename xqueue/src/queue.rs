@@ -48,6 +48,8 @@ pub struct XQueue {
     pub(crate) sticky: AtomicU32,
     pub(crate) books: Mutex<Books>,
     pub(crate) direct_failed: AtomicU64,
+    /// Callers that wait for the queue inside the runtime ([`crate::Wait`]).
+    pub(crate) waits: AtomicU32,
     pub(crate) chaos: AtomicU64,
     /// The watcher's memory: what had been launched at its last look.
     pub(crate) seen: AtomicU64,
@@ -133,6 +135,7 @@ impl XQueue {
             sticky: AtomicU32::new(0),
             books: Mutex::new(Books::default()),
             direct_failed: AtomicU64::new(0),
+            waits: AtomicU32::new(0),
             chaos: AtomicU64::new(seed),
             seen: AtomicU64::new(0),
             follows: Mutex::new(Vec::new()),

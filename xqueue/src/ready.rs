@@ -21,6 +21,31 @@ pub(crate) struct Books {
     idle_since: Option<Instant>,
 }
 
+/// A call that waits inside the runtime for everything that has been launched on a queue. As long as there is one, no mark is
+/// recorded behind the tail: the runtime would let the recording thread wait as long (`hipEventRecord` beside
+/// `hipStreamSynchronize`, seen with ROCm 5.2.3), and what the call proves by its return is all that a mark could show.
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct Wait<'q> {
+    queue: &'q XQueue,
+    proof: Proof,
+}
+
+impl Wait<'_> {
+    /// The call has returned with success. Turns the queue idle if nothing else is unfinished.
+    pub fn succeeded(self) {
+        let (queue, proof) = (self.queue, self.proof);
+        drop(self);
+        queue.synced(proof);
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.queue.waits.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Books {
     pub(crate) fn suspended(&self) -> (u64, Duration) {
         let open = self.held_since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since));
@@ -67,6 +92,12 @@ impl XQueue {
     #[inline]
     pub fn begin_sync(&self) -> Proof {
         self.hot.flight.snapshot()
+    }
+
+    /// The caller is about to wait inside the runtime for everything that has been launched.
+    pub fn begin_wait(&self) -> Wait<'_> {
+        self.waits.fetch_add(1, Ordering::AcqRel);
+        Wait { queue: self, proof: self.begin_sync() }
     }
 
     /// The synchronisation has returned with success: what the proof covers has completed. Turns the

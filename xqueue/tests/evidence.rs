@@ -178,6 +178,31 @@ fn a_launch_in_a_callback_is_marked_and_seen() {
 }
 
 #[test]
+fn no_mark_comes_behind_a_tail_that_somebody_waits_for_inside_the_runtime() {
+    let mut bed = Bed::new(Config { watch: true, ..unlimited() });
+    let (awaited, other) = (bed.plain(), bed.plain());
+    bed.world.set(awaited, |state| state.auto = false);
+    let wait = bed.queues[awaited].begin_wait();
+    bed.direct_soon(awaited, 1);
+    // The watcher looks at both each time; the other one needs some looks.
+    for command in 2..5 {
+        bed.direct_soon(other, command);
+        sim::until("the watcher proves the other one idle", || !bed.queues[other].is_ready());
+    }
+    bed.world.get(awaited, |state| assert!(state.marks.is_empty(), "it would have waited as well"));
+    assert!(bed.queues[awaited].is_ready());
+    // It failed: then nothing is proved, and a mark has to show it.
+    drop(wait);
+    sim::until("a mark is made", || bed.world.get(awaited, |state| !state.marks.is_empty()));
+    bed.world.complete(awaited, 1);
+    sim::until("the mark shows it", || !bed.queues[awaited].is_ready());
+    // And where it succeeds it proves what had been launched before it began.
+    bed.direct_soon(awaited, 6);
+    bed.queues[awaited].begin_wait().succeeded();
+    assert!(bed.queues[awaited].is_complete());
+}
+
+#[test]
 fn a_launch_in_a_callback_is_not_proved_while_it_is_made() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();

@@ -68,9 +68,9 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
         if code == hipSuccess && waited && !Thread::current().is_in_callback() {
             // Their streams were waited for. Whether that was all of it only the runtime can tell now.
             for queue in queues {
-                let proof = queue.begin_sync();
+                let wait = queue.begin_wait();
                 if queue.hw().synchronize().is_ok() {
-                    queue.synced(proof);
+                    wait.succeeded();
                 }
             }
         }

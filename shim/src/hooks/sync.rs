@@ -47,8 +47,13 @@ fn synchronized(
     for queue in queues {
         process.drain_queue(queue);
     }
+    // Of several that work, one may be done long before the others, and only a mark would show it.
+    let mut busy = queues.iter().filter(|queue| !queue.is_known_complete());
+    let only = busy.next().filter(|_| busy.next().is_none());
     let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
+    let wait = only.map(|queue| queue.begin_wait());
     let code = call();
+    drop(wait);
     if code == hipSuccess {
         for (queue, proof) in queues.iter().zip(proofs) {
             queue.synced(proof);
@@ -114,7 +119,9 @@ pub(crate) unsafe fn stream(
             (queue, queue.begin_sync())
         };
         let (default, (_, proof)) = (awaited_default(found).map(begin), begin(found.queue));
+        let wait = found.queue.begin_wait();
         let code = invoke();
+        drop(wait);
         if code == hipSuccess {
             if let Some((queue, proof)) = default {
                 queue.synced(proof);

@@ -1,0 +1,76 @@
+/* A thread waits for one stream inside the runtime, which lets whoever records an event there wait as well. That another stream
+ * has nothing left is seen all the same: the first one goes on only when that was seen some times. */
+#include "check.h"
+
+#include <atomic>
+#include <thread>
+
+#include "xsched/hip/hal.h"
+#include "xsched/xsched.h"
+
+static void fine_at(XResult got, int line, const char *what) {
+  if (got != kXSchedSuccess) fail_at(__FILE_NAME__, line, what, "result %d", (int)got);
+}
+#define FINE(call) fine_at((call), __LINE__, #call)
+
+static XQueueHandle queue_of(hipStream_t stream) {
+  HwQueueHandle hwq = 0;
+  XQueueHandle xq = 0;
+  FINE(HipQueueCreate(&hwq, stream));
+  FINE(XQueueCreate(&xq, hwq, kPreemptLevelBlock, kQueueCreateFlagNone));
+  return xq;
+}
+
+static XQueueState state_of(XQueueHandle xq) {
+  XQueueState state;
+  FINE(XQueueQuery(xq, &state));
+  return state;
+}
+
+static void launch_mixes(hipStream_t stream, gw_u64 *data, Words &want, gw_u64 count) {
+  for (gw_u64 value = 0; value < count; value++) {
+    launch_mix(stream, data, data, want.size(), value);
+    cpu_mix(want, want, value);
+  }
+}
+
+int main() {
+  hipStream_t awaited, other;
+  CHECK(hipStreamCreateWithFlags(&awaited, hipStreamNonBlocking));
+  CHECK(hipStreamCreateWithFlags(&other, hipStreamNonBlocking));
+  const XQueueHandle long_one = queue_of(awaited), short_one = queue_of(other);
+  const size_t n = 256;
+  Words want = pattern_words(n, 5);
+  gw_u64 *data = device_words(want);
+  void *memory = nullptr;
+  CHECK(hipExtMallocWithFlags(&memory, 8, hipMallocSignalMemory));
+  volatile uint64_t *flag = (volatile uint64_t *)memory;
+  *flag = 0;
+  Words beside_want = pattern_words(n, 6);
+  gw_u64 *beside = device_words(beside_want);
+  /* No mark comes with its commands: whoever watches it would record one. */
+  FINE(XQueueSetLaunchConfig(long_one, 64, 64));
+  for (gw_u64 round = 1; round <= 10; round++) {
+    std::atomic<bool> launched(false), returned(false);
+    std::thread waiting([&] {
+      CHECK(hipStreamWaitValue64(awaited, memory, round, hipStreamWaitValueEq, ~0ull));
+      launch_mixes(awaited, beside, beside_want, 3);
+      launched = true;
+      CHECK(hipStreamSynchronize(awaited));
+      returned = true;
+    });
+    while (!launched) std::this_thread::yield();
+    for (gw_u64 kernel = 0; kernel < 5; kernel++) {
+      launch_mix(other, data, data, n, kernel);
+      cpu_mix(want, want, kernel);
+      while (state_of(short_one) != kQueueStateIdle) std::this_thread::yield();
+    }
+    REQUIRE(!returned && state_of(long_one) == kQueueStateReady, "it waits for the host");
+    *flag = round;
+    waiting.join();
+  }
+  SAME_WORDS(data, want, "the other stream's kernels");
+  SAME_WORDS(beside, beside_want, "those behind the wait");
+  while (state_of(long_one) != kQueueStateIdle) std::this_thread::yield();
+  return passed();
+}
