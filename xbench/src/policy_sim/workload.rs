@@ -60,6 +60,8 @@ pub struct Model {
     pub quiet_us: f64,
     /// How many kernels a device runs at once, each from another queue; they share it.
     pub share: u32,
+    /// How many times as long a host needs between two launches while another client works: they share the processors.
+    pub beside: f64,
     /// How many waves a device holds: then the width of a recorded kernel follows from its grid. With 0 it is what is
     /// said of the request.
     pub slots: u32,
@@ -76,9 +78,10 @@ impl Default for Model {
             restore_us: 50.0,
             wait: false,
             linger_us: 200.0,
-            quiet_us: 100.0,
+            quiet_us: 300.0,
             heartbeat_us: 100_000.0,
             share: 1,
+            beside: 1.0,
             slots: 0,
         }
     }
@@ -128,6 +131,9 @@ impl Model {
         }
         if !(1..=1024).contains(&self.share) {
             return Err(format!("share = {} is not in 1..1024", self.share));
+        }
+        if !(0.01..=100.0).contains(&self.beside) {
+            return Err(format!("beside = {} is not in 0.01..100", self.beside));
         }
         if self.slots > 1_000_000 {
             return Err(format!("slots = {} is not in 0..1000000", self.slots));
@@ -446,6 +452,7 @@ mod tests {
             ("decision", "35", "the model has no \"decision\""),
             ("decision_us", "-1", "decision_us = -1 is not in 0..1000000"),
             ("decision_us", "x", "decision_us = x: no number"),
+            ("beside", "0", "beside = 0 is not in 0.01..100"),
             ("share", "true", "share = true: invalid type: boolean `true`, expected u32"),
         ] {
             assert_eq!(model.set(name, value).unwrap_err(), words);

@@ -1,14 +1,18 @@
 //! The same scenario in simulation, and whether both say the same of a policy.
 //!
-//! The model has what was measured of the host: the recorded gaps between the launches of a program with a rate are stretched
-//! until it takes as long alone as it did on the simulated GPU. Everything else is the model's own; one for all policies.
+//! Requests arrive at the moments at which they arrived in the run. The model has what was measured of the host: the recorded
+//! gaps between the launches of a program with a rate are stretched until it takes as long alone as it did on the simulated
+//! GPU; and while others work all gaps are longer still, so that the first such program takes as long as it did beside the others without
+//! giveway. Everything else is the model's own; one for all policies.
 
 use super::cast::{Part, Scene};
 use super::figures::{Figures, ModeFigures};
-use super::{HINT, WINDOW};
+use super::{HINT, WINDOW, WITHOUT};
 use crate::WrongInput;
-use crate::policy_sim::{Announce, Case, Instance, Policy, Run, Scope, Setting};
+use crate::policy_sim::{Announce, Arrivals, Case, Instance, Policy, Run, Scope, Setting, Span, Workload};
+use crate::replay::schedule;
 use crate::simulated::CuModel;
+use protocol::bounds::Priority;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -16,6 +20,8 @@ use std::fmt::Write as _;
 const WITHIN: f64 = 0.15;
 /// The gaps of a host are stretched by no more than this, and no less than its inverse.
 const MOST_SLOWER: f64 = 8.0;
+/// Waves that gpu-sim's `gfx90a` holds: 104 compute units of 32. Where kernels share them that says how.
+const WAVE_SLOTS: u32 = 104 * 32;
 
 /// How the scenario was run.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +34,13 @@ pub(super) struct Terms {
     pub blocks: u32,
 }
 
+impl Terms {
+    /// The seed of the arrivals of the program at this place, which are the same in all modes of a block.
+    pub fn arrivals(&self, block: u64, place: usize) -> u64 {
+        self.seed.wrapping_add(1000 * block + place as u64)
+    }
+}
+
 /// What simulation says of the policies of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Agreement {
@@ -35,6 +48,8 @@ pub struct Agreement {
     pub share: u32,
     /// Of each program with a rate, how many times as long as recorded its host takes between two launches.
     pub hosts: Vec<(String, f64)>,
+    /// How many times as long again, while others work.
+    pub beside: f64,
     /// Each count under each policy.
     pub counts: Vec<Compared>,
 }
@@ -68,8 +83,8 @@ impl Agreement {
     /// # Errors
     /// The scenario is no workload.
     pub(super) fn of(scene: &Scene, figures: &Figures, terms: Terms) -> Result<Self, WrongInput> {
-        let model = Modelled { scene, terms, hosts: vec![1.0; scene.parts.len()] };
-        let model = model.with_hosts(figures)?;
+        let model = Modelled { scene, terms, hosts: vec![1.0; scene.parts.len()], beside: 1.0 };
+        let model = model.with_hosts(figures)?.with_beside(figures)?;
         let mut counts = Vec::new();
         let judged = |mode: &&ModeFigures| !mode.checks.is_empty() && !mode.mode.contains(WINDOW);
         for mode in figures.modes.iter().filter(judged) {
@@ -96,7 +111,7 @@ impl Agreement {
         }
         let open = scene.parts.iter().zip(&model.hosts).filter(|(part, _)| part.load.is_some());
         let hosts = open.map(|(part, slower)| (part.name.clone(), *slower)).collect();
-        Ok(Self { share: share(terms.cu_model), hosts, counts })
+        Ok(Self { share: share(terms.cu_model), hosts, beside: model.beside, counts })
     }
 
     /// The lines for people.
@@ -104,8 +119,9 @@ impl Agreement {
         let hosts = self.hosts.iter().map(|(name, slower)| format!("{name} {slower:.2}")).collect::<Vec<_>>();
         let hosts = if hosts.is_empty() { "no host stretched".to_owned() } else { hosts.join(", ") };
         let mut text = format!(
-            "beside simulation, up to {} of the kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}\n",
-            self.share
+            "beside simulation, up to {} of the kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}; \
+             while others work {:.2} times that, so that it takes as long without giveway\n",
+            self.share, self.beside
         );
         for count in &self.counts {
             let Compared { mode, what, measured, simulated, met } = count;
@@ -118,6 +134,15 @@ impl Agreement {
         }
         text
     }
+}
+
+/// As many seconds as are needed for a median.
+const SECONDS: f64 = 5.0;
+
+fn median_ms(run: &Run, place: usize) -> f64 {
+    let mut latencies = run.clients[place].latencies.clone();
+    latencies.sort_unstable();
+    latencies.get(latencies.len() / 2).map_or(0.0, |ns| *ns as f64 / 1e6)
 }
 
 fn share(model: CuModel) -> u32 {
@@ -134,6 +159,8 @@ struct Modelled<'a> {
     terms: Terms,
     /// How many times as long as recorded each host takes between two launches.
     hosts: Vec<f64>,
+    /// How many times as long again while others work.
+    beside: f64,
 }
 
 impl Modelled<'_> {
@@ -154,21 +181,51 @@ impl Modelled<'_> {
         Ok(self)
     }
 
+    /// The same while others work, by the median of the first of them beside the others without giveway.
+    fn with_beside(mut self, figures: &Figures) -> Result<Self, WrongInput> {
+        let native = figures.modes.iter().find(|mode| mode.mode == WITHOUT);
+        let first = self.scene.parts.iter().position(|part| part.load.is_some());
+        let Some((place, measured)) = first.and_then(|place| Some((place, native?.parts.get(place)?.p50_ms)))
+        else {
+            return Ok(self);
+        };
+        // Never faster than alone.
+        let (mut least, mut most) = (1.0, MOST_SLOWER);
+        for _ in 0..10 {
+            self.beside = f64::sqrt(least * most);
+            if self.native_ms(place)? < measured { least = self.beside } else { most = self.beside }
+        }
+        self.beside = least;
+        Ok(self)
+    }
+
+    /// The median of a program beside all others where nobody decides, milliseconds.
+    fn native_ms(&self, place: usize) -> Result<f64, WrongInput> {
+        /// No window limits anything.
+        const WHOLE: f64 = 1e6;
+        let equal = |workload: &mut Workload| {
+            workload.model.window_us = WHOLE;
+            for client in &mut workload.client {
+                client.priority = Priority::DEFAULT;
+                client.queues.iter_mut().for_each(|queue| queue.priority = None);
+            }
+        };
+        let case = self.case_with("", self.terms.seconds.min(SECONDS), 0, equal)?;
+        let (instances, policy) = (&case.instances()[..], &Policy::for_one());
+        let (scope, seed) = (Scope::Global, self.terms.seed);
+        Ok(median_ms(&Setting { case: &case, instances, policy, scope, seed }.run(), place))
+    }
+
     /// The median of a program by itself, milliseconds.
     fn alone_ms(&self, place: usize) -> Result<f64, WrongInput> {
-        /// As many seconds as are needed for a median.
-        const SECONDS: f64 = 5.0;
-        let case = self.case("", self.terms.seconds.min(SECONDS))?;
+        let case = self.case("", self.terms.seconds.min(SECONDS), 0)?;
         let instances: &[Instance] = &[case.instances()[place]];
         let (policy, scope, seed) = (&Policy::for_one(), Scope::Global, self.terms.seed);
-        let mut latencies =
-            Setting { case: &case, instances, policy, scope, seed }.run().clients[0].latencies.clone();
-        latencies.sort_unstable();
-        Ok(latencies.get(latencies.len() / 2).map_or(0.0, |ns| *ns as f64 / 1e6))
+        Ok(median_ms(&Setting { case: &case, instances, policy, scope, seed }.run(), 0))
     }
 
     fn run(&self, policy: &str, block: u64) -> Result<Run, WrongInput> {
-        let case = self.case(policy, self.terms.seconds)?;
+        let case = self.case(policy, self.terms.seconds, block)?;
         let words: Vec<_> = policy.split_whitespace().filter(|word| !word.starts_with('+')).collect();
         let policy = &Policy::by_name(&words.join(" ")).map_err(WrongInput)?;
         let (instances, scope) = (&case.instances()[..], Scope::Global);
@@ -176,7 +233,17 @@ impl Modelled<'_> {
         Ok(Setting { case: &case, instances, policy, scope, seed }.run())
     }
 
-    fn case(&self, policy: &str, seconds: f64) -> Result<Case, WrongInput> {
+    fn case(&self, policy: &str, seconds: f64, block: u64) -> Result<Case, WrongInput> {
+        self.case_with(policy, seconds, block, |_| ())
+    }
+
+    fn case_with(
+        &self,
+        policy: &str,
+        seconds: f64,
+        block: u64,
+        change: impl FnOnce(&mut Workload),
+    ) -> Result<Case, WrongInput> {
         let hints = policy.split_whitespace().any(|word| word == HINT);
         Case::load_with(self.scene.name, |workload| {
             workload.duration_s = seconds;
@@ -185,13 +252,23 @@ impl Modelled<'_> {
             model.level = if self.terms.level == 1 { 1 } else { 3 };
             model.wait = model.level == 3;
             model.share = share(self.terms.cu_model);
+            model.slots = if model.share > 1 { WAVE_SLOTS } else { 0 };
+            model.beside = self.beside;
             (model.save_us, model.restore_us) = (self.terms.save_us.into(), self.terms.save_us.into());
             let clients = workload.client.iter_mut().zip(&self.scene.parts).zip(&self.hosts);
-            for ((client, Part { prepare_us, .. }), slower) in clients {
+            for (place, ((client, Part { prepare_us, load, .. }), slower)) in clients.enumerate() {
                 client.requests.iter_mut().for_each(|request| request.gap_scale *= slower);
+                client.prepare = client.prepare.map(|_| Span::Constant { us: f64::from(*prepare_us) });
+                if let Some((rate, pattern)) = *load {
+                    let moments =
+                        schedule::moments(pattern, rate, seconds, self.terms.arrivals(block, place));
+                    let at_ms = moments.into_iter().map(|ns| ns as f64 / 1e6).collect();
+                    client.arrivals = Arrivals::Recorded { at_ms, repeat_ms: None };
+                }
                 client.announce =
                     (hints && *prepare_us > 0).then_some(Announce { error_us: 0.0, missing: 0.0 });
             }
+            change(workload);
             Ok(())
         })
     }
@@ -242,6 +319,7 @@ mod tests {
         let modes = vec![
             mode("urgent alone", vec![part("urgent", 1.4, Some(0))], 0, false),
             mode("batch alone", vec![part("batch", 34.0, None)], 0, false),
+            mode(WITHOUT, vec![part("urgent", 2.2, Some(0)), part("batch", 35.0, None)], 0, false),
             mode("HPF", vec![part("urgent", 1.5, Some(0)), part("batch", 36.0, None)], 190, true),
             mode(
                 "HPF +window=16/8",
@@ -263,10 +341,12 @@ mod tests {
         let agreement = Agreement::of(scene, &figures, terms).unwrap();
         let [(name, slower)] = &agreement.hosts[..] else { panic!("{agreement:?}") };
         assert!(name == "urgent" && (1.3..1.5).contains(slower), "{slower}");
-        let model = Modelled { scene, terms, hosts: vec![*slower, 1.0] };
+        assert!((1.4..1.7).contains(&agreement.beside), "{}", agreement.beside);
+        let model = Modelled { scene, terms, hosts: vec![*slower, 1.0], beside: agreement.beside };
         assert!((model.alone_ms(0).unwrap() - 1.4).abs() < 0.01);
+        assert!((model.native_ms(0).unwrap() - 2.2).abs() < 0.02);
         let [suspensions, decisions, missed] = &agreement.counts[..] else { panic!("{agreement:?}") };
-        // 20 a second, Poisson, each of which suspends the batch.
+        // 20 a second, each of which suspends the batch unless it follows another one closely.
         assert!((150..260).contains(&suspensions.simulated), "{suspensions:?}");
         assert!(decisions.simulated > suspensions.simulated && missed.met, "{agreement:?}");
         assert!(agreement.table().contains("missed, urgent within 15 %: 0 here, 0 in simulation, met"));

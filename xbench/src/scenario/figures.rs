@@ -1,5 +1,6 @@
 //! From the runs of all modes to the figures: pure arithmetic, and the table.
 
+use super::WITHOUT;
 use super::agreement::Agreement;
 use super::cast::{Check, Scene};
 use crate::replay::Record;
@@ -24,7 +25,7 @@ impl Mode {
     pub fn name(&self, scene: &Scene) -> String {
         match self {
             Self::Alone(place) => format!("{} alone", scene.parts[*place].name),
-            Self::Native => "without giveway".to_owned(),
+            Self::Native => WITHOUT.to_owned(),
             Self::Policy(policy) => policy.clone(),
         }
     }
@@ -327,7 +328,7 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
             Judged { what, value, met: (value - share).abs() <= within }
         }
         Check::Total(least) => {
-            let native = all.iter().find(|mode| mode.mode == "without giveway")?;
+            let native = all.iter().find(|mode| mode.mode == WITHOUT)?;
             let value = mode.busy / native.busy;
             Judged {
                 what: format!("work of all over that without giveway >= {least}"),

@@ -34,6 +34,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The name of the mode in which all run and nobody decides.
+const WITHOUT: &str = "without giveway";
 /// A word behind a policy: programs with preparations tell of each request when it arrives.
 const HINT: &str = "+hint";
 /// A word behind a policy, followed by T/B: all programs have at most T commands in flight, and synchronize every B.
@@ -238,7 +240,7 @@ impl<'a> Bench<'a> {
             trace: std::path::absolute(self.args.trace(part))?,
             scale: part.scale,
             // Each program has the arrivals that it has beside the others.
-            seed: self.args.seed.wrapping_add(1000 * block as u64 + place as u64),
+            seed: self.terms().arrivals(block as u64, place),
             load: part.load,
             prepare_us: part.prepare_us,
             hint: part.prepare_us > 0 && policy.split_whitespace().any(|word| word == HINT),

@@ -6,31 +6,36 @@ use crate::policy_sim::events::Happening;
 use crate::policy_sim::scheduler::Permission;
 
 impl Simulation<'_> {
-    pub(super) fn turn_ready(&mut self, index: usize) {
+    /// Returns for how long that takes who turns it ready.
+    pub(super) fn turn_ready(&mut self, index: usize) -> u64 {
         if self.queues[index].ready {
-            return;
+            return 0;
         }
         self.keep_seen(index);
         let told = self.hears_ready(self.queues[index].unit);
         self.queues[index].ready = true;
         self.scheduler.ready(index, self.now);
-        if told {
-            self.ask();
-        }
+        if told { self.report() } else { 0 }
     }
 
-    pub(super) fn turn_idle(&mut self, index: usize) {
+    /// Returns for how long that takes who sees that it is idle.
+    pub(super) fn turn_idle(&mut self, index: usize) -> u64 {
         if !self.queues[index].ready {
-            return;
+            return 0;
         }
         self.keep_seen(index);
         let told = self.hears_idle(self.queues[index].unit);
         let queue = &mut self.queues[index];
         queue.ready = false;
-        self.scheduler.idle(index, queue.empty_since);
-        if told {
-            self.ask();
-        }
+        queue.idle_since = self.now;
+        self.scheduler.idle(index, self.now);
+        if told { self.report() } else { 0 }
+    }
+
+    /// Tells the scheduler that there is something to decide.
+    fn report(&mut self) -> u64 {
+        self.ask();
+        self.costs.report
     }
 
     /// Lets the scheduler decide, if it does not already.

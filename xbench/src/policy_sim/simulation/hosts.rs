@@ -1,6 +1,6 @@
 //! What programs do: requests arrive, are prepared, launched and done.
 
-use super::Simulation;
+use super::{Simulation, Unit};
 use crate::policy_sim::device::Head;
 use crate::policy_sim::events::Happening;
 use crate::policy_sim::request::Step;
@@ -41,12 +41,13 @@ impl Simulation<'_> {
     fn start_on(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
-        let before = request.prepare + request.steps[0].gap;
-        let announced = request.announced.map(|after| self.now + after);
+        let busy = lane.busy_until.saturating_sub(self.now);
+        let (prepare, gap, client) = (request.prepare, request.steps[0].gap, lane.client);
+        let announced = request.announced.map(|after| self.now + busy + after);
         (lane.request, lane.next) = (Some(request), 0);
-        match before {
+        match busy + prepare + self.gap(client, gap) {
             0 => self.submit(index),
-            _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
+            before => self.events.push(self.now + before, Happening::Submit(index as u32)),
         }
         if let Some(at) = announced {
             for queue in self.lanes[index].queues.clone() {
@@ -60,7 +61,9 @@ impl Simulation<'_> {
     pub(super) fn submit(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let Some(request) = &lane.request else { return };
-        let wait_each = self.clients[lane.client].wait_each;
+        let client = lane.client;
+        let wait_each = self.clients[client].wait_each;
+        let mut gap = None;
         loop {
             let step = request.steps[lane.next];
             lane.next += 1;
@@ -73,15 +76,41 @@ impl Simulation<'_> {
                 Some(_) if wait_each => break,
                 Some(Step { gap: 0, .. }) => {}
                 Some(next) => {
-                    self.events.push(self.now + next.gap, Happening::Submit(index as u32));
+                    gap = Some(next.gap);
                     break;
                 }
             }
         }
+        if let Some(gap) = gap {
+            let gap = self.gap(client, gap);
+            self.events.push(self.now + gap, Happening::Submit(index as u32));
+        }
+        let lane = &self.lanes[index];
         for queue in lane.queues.clone() {
-            self.turn_ready(queue);
+            let report = self.turn_ready(queue);
+            self.keep_busy(index, report);
             self.launch(queue);
         }
+    }
+
+    /// How long a host needs before a launch, in front of which there was this gap, nanoseconds.
+    fn gap(&self, client: usize, gap: u64) -> u64 {
+        if self.costs.beside == 1.0 {
+            return gap;
+        }
+        let works = |unit: &Unit| {
+            unit.permission.run && self.queues[unit.queues.clone()].iter().any(|queue| queue.ready)
+        };
+        match self.units.iter().any(|unit| unit.client != client && works(unit)) {
+            true => (gap as f64 * self.costs.beside) as u64,
+            false => gap,
+        }
+    }
+
+    /// A host thread tells the scheduler something, which takes so long.
+    fn keep_busy(&mut self, index: usize, report: u64) {
+        let lane = &mut self.lanes[index];
+        lane.busy_until = lane.busy_until.max(self.now + report);
     }
 
     /// Launches what may be launched of a queue.
@@ -93,13 +122,14 @@ impl Simulation<'_> {
         }
         let said = permission.window.time().map(|time| time.as_nanos() as u64);
         let window = said.unwrap_or(self.costs.window);
+        let from = self.now.max(self.lanes[queue.lane].busy_until) + self.costs.launch;
         while let Some(step) = queue.pending.front() {
             let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= window;
             if permission.limit && !room {
                 break;
             }
             queue.launched_ns += step.duration;
-            queue.launched.push_back((*step, self.now + self.costs.launch));
+            queue.launched.push_back((*step, from));
             queue.pending.pop_front();
         }
         self.show(index);
@@ -150,7 +180,7 @@ impl Simulation<'_> {
             self.note_empty(index, goes_on);
         }
         if goes_on {
-            let gap = self.lanes[index_of_lane].next_gap();
+            let gap = self.gap(self.lanes[index_of_lane].client, self.lanes[index_of_lane].next_gap());
             self.events.push(self.now + gap, Happening::Submit(index_of_lane as u32));
         }
     }
@@ -163,12 +193,14 @@ impl Simulation<'_> {
         client.run.latencies.push(self.now - request.arrived);
         let think = client.source.think();
         let owner = lane.client as u32;
-        self.queues[last].note_empty(self.now);
+        self.queues[last].note_empty();
         for queue in lane.queues.clone() {
-            self.turn_idle(queue);
+            let report = self.turn_idle(queue);
+            self.keep_busy(index, report);
         }
         if let Some(think) = think {
-            self.events.push(self.now + think, Happening::Arrival(owner));
+            let free = self.lanes[index].busy_until.max(self.now);
+            self.events.push(free + think, Happening::Arrival(owner));
         }
         self.begin(index);
     }
@@ -176,7 +208,7 @@ impl Simulation<'_> {
     /// A queue has nothing more to do, though its request goes on. Whoever waits for kernels sees it at once.
     fn note_empty(&mut self, index: usize, seen: bool) {
         let queue = &mut self.queues[index];
-        queue.note_empty(self.now);
+        queue.note_empty();
         if seen || self.costs.quiet == 0 {
             self.turn_idle(index);
         } else {

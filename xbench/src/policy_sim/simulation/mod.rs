@@ -89,9 +89,9 @@ struct Queue {
     on_device: bool,
     /// Whether the scheduler counts it as ready.
     ready: bool,
-    /// Since when it has had nothing to do.
-    empty_since: u64,
-    /// Counts those times.
+    /// Since when it has been seen to be idle.
+    idle_since: u64,
+    /// Counts how often it has had nothing to do.
     emptied: u32,
     /// What the decision of this number saw, if the queue has changed since.
     seen: (u64, Seen),
@@ -107,6 +107,8 @@ struct Lane {
     next: usize,
     /// Launched, on all queues, and not ended.
     outstanding: usize,
+    /// Until then the thread tells the scheduler something.
+    busy_until: u64,
 }
 
 #[derive(Debug)]
@@ -148,25 +150,34 @@ struct Costs {
     waits: bool,
     window: u64,
     decision: u64,
+    /// What it takes a host thread to tell a server something. The server's thread comes first where processors are few, and
+    /// elsewhere has looked before the other one is back from waking it.
+    report: u64,
     launch: u64,
     save: u64,
     restore: u64,
     quiet: u64,
     heartbeat: u64,
+    /// How many times as long hosts take beside others.
+    beside: f64,
 }
 
 impl Costs {
-    fn new(model: &Model) -> Self {
+    fn new(model: &Model, scope: Scope) -> Self {
+        let decision = nanos(model.decision_us);
         Self {
             interrupts: model.level == 3,
             waits: model.wait,
             window: nanos(model.window_us),
-            decision: nanos(model.decision_us),
+            decision,
+            // Whatever takes no time stays so.
+            report: if scope == Scope::Global && decision > 0 { decision + 1 } else { 0 },
             launch: nanos(model.launch_us),
             save: nanos(model.save_us),
             restore: nanos(model.restore_us),
             quiet: nanos(model.quiet_us),
             heartbeat: nanos(model.heartbeat_us),
+            beside: model.beside,
         }
     }
 }
@@ -230,7 +241,14 @@ impl<'a> Simulation<'a> {
             for (place, on) in client.queues.iter().enumerate() {
                 if place == 0 || client.dispatch == Dispatch::Turns {
                     let queues = queues.len()..queues.len();
-                    lanes.push(Lane { client: index, queues, request: None, next: 0, outstanding: 0 });
+                    lanes.push(Lane {
+                        client: index,
+                        queues,
+                        request: None,
+                        next: 0,
+                        outstanding: 0,
+                        busy_until: 0,
+                    });
                 }
                 if scope == Scope::Local || place == 0 {
                     units.push(Unit {
@@ -273,7 +291,7 @@ impl<'a> Simulation<'a> {
         let rivals = units.iter().filter(executes).count();
         let device = |_| DeviceState { device: Device::new(model.share), foreseen: None, changed: false };
         Self {
-            costs: Costs::new(model),
+            costs: Costs::new(model, scope),
             now: 0,
             events: Events::default(),
             happened: 0,
@@ -423,7 +441,7 @@ impl Queue {
             head: None,
             on_device: false,
             ready: false,
-            empty_since: 0,
+            idle_since: 0,
             emptied: 0,
             seen: (0, Seen::Idle(None)),
         }
@@ -433,8 +451,7 @@ impl Queue {
         self.pending.is_empty() && self.launched.is_empty()
     }
 
-    fn note_empty(&mut self, now: u64) {
-        self.empty_since = now;
+    fn note_empty(&mut self) {
         self.emptied = self.emptied.wrapping_add(1);
     }
 }

@@ -17,7 +17,7 @@ impl Queue {
     fn state(&self) -> Seen {
         match self.ready {
             true => Seen::Ready,
-            false => Seen::Idle((self.emptied > 0).then_some(self.empty_since)),
+            false => Seen::Idle((self.emptied > 0).then_some(self.idle_since)),
         }
     }
 
