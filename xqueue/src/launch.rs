@@ -180,7 +180,7 @@ impl XQueue {
     /// Sees to it that the completion of what is in flight will be seen. False: it cannot be.
     fn ensure_mark(&self, submit: &Submit<'_>) -> bool {
         let flight = &self.hot.flight;
-        !flight.is_unmarked() || !flight.has_no_mark() || self.mark_tail(submit)
+        !flight.is_unmarked() || !flight.has_no_mark() || self.is_awaited_inside() || self.mark_tail(submit)
     }
 
     /// Records a mark behind the last launch, if that disturbs nobody.
@@ -268,11 +268,11 @@ impl XQueue {
     /// The same for the worker, which gives submit up where nothing is left: whoever waited for the last command may take this
     /// thread's processor, wait for the device, and then find submit taken that nobody uses.
     fn finish_and_free<'s>(&self, submit: Submit<'s>) -> Option<Submit<'s>> {
-        if !self.move_frontier() {
-            return Some(submit);
-        }
+        let wakes = self.move_frontier();
         let submit = Some(submit).filter(|_| self.frontier() != Ticket::NONE);
-        self.core.wake_all();
+        if wakes {
+            self.core.wake_all();
+        }
         submit
     }
 

@@ -21,9 +21,9 @@ pub(crate) struct Books {
     idle_since: Option<Instant>,
 }
 
-/// A call that waits inside the runtime for everything that has been launched on a queue. As long as there is one, no mark is
-/// recorded behind the tail: the runtime would let the recording thread wait as long (`hipEventRecord` beside
-/// `hipStreamSynchronize`, seen with ROCm 5.2.3), and what the call proves by its return is all that a mark could show.
+/// A call that waits inside the runtime for everything that has been launched on a queue. As long as there is one, nobody records
+/// a mark only to see the tail complete: the runtime would let the recording thread wait as long (`hipEventRecord` beside
+/// `hipStreamSynchronize`, seen with ROCm 5.2.3), and the return of the call proves as much.
 #[derive(Debug)]
 #[must_use = "it ends when it is dropped"]
 pub struct Wait<'q> {
@@ -34,9 +34,8 @@ pub struct Wait<'q> {
 impl Wait<'_> {
     /// The call has returned with success. Turns the queue idle if nothing else is unfinished.
     pub fn succeeded(self) {
-        let (queue, proof) = (self.queue, self.proof);
-        drop(self);
-        queue.synced(proof);
+        // First this: until then nobody else records a mark, holding submit.
+        self.queue.synced(self.proof);
     }
 }
 

@@ -53,13 +53,13 @@ fn synchronized(
     let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
     let wait = only.map(|queue| queue.begin_wait());
     let code = call();
-    drop(wait);
     if code == hipSuccess {
         for (queue, proof) in queues.iter().zip(proofs) {
             queue.synced(proof);
         }
         process.graphs.sweep();
     }
+    drop(wait);
     with_error(process, code, queues.iter().map(|queue| &**queue))
 }
 
@@ -121,7 +121,6 @@ pub(crate) unsafe fn stream(
         let (default, (_, proof)) = (awaited_default(found).map(begin), begin(found.queue));
         let wait = found.queue.begin_wait();
         let code = invoke();
-        drop(wait);
         if code == hipSuccess {
             if let Some((queue, proof)) = default {
                 queue.synced(proof);
@@ -129,6 +128,7 @@ pub(crate) unsafe fn stream(
             found.queue.synced(proof);
             found.process.graphs.sweep();
         }
+        drop(wait);
         with_error(found.process, code, std::iter::once(&**found.queue))
     };
     // SAFETY: the call's type is that of its function.

@@ -201,10 +201,10 @@ impl Modelled<'_> {
 
     /// The median of a program beside all others where nobody decides, milliseconds.
     fn native_ms(&self, place: usize) -> Result<f64, WrongInput> {
-        /// No window limits anything.
+        /// No window limits anything, and nobody is told.
         const WHOLE: f64 = 1e6;
         let equal = |workload: &mut Workload| {
-            workload.model.window_us = WHOLE;
+            (workload.model.window_us, workload.model.decision_us) = (WHOLE, 0.0);
             for client in &mut workload.client {
                 client.priority = Priority::DEFAULT;
                 client.queues.iter_mut().for_each(|queue| queue.priority = None);
@@ -260,8 +260,8 @@ impl Modelled<'_> {
                 client.requests.iter_mut().for_each(|request| request.gap_scale *= slower);
                 client.prepare = client.prepare.map(|_| Span::Constant { us: f64::from(*prepare_us) });
                 if let Some((rate, pattern)) = *load {
-                    let moments =
-                        schedule::moments(pattern, rate, seconds, self.terms.arrivals(block, place));
+                    let arrivals = self.terms.arrivals(block, place);
+                    let moments = schedule::moments(pattern, rate, self.terms.seconds, arrivals);
                     let at_ms = moments.into_iter().map(|ns| ns as f64 / 1e6).collect();
                     client.arrivals = Arrivals::Recorded { at_ms, repeat_ms: None };
                 }

@@ -1,6 +1,6 @@
 //! What programs do: requests arrive, are prepared, launched and done.
 
-use super::{Simulation, Unit};
+use super::{Lane, Simulation, Unit};
 use crate::policy_sim::device::Head;
 use crate::policy_sim::events::Happening;
 use crate::policy_sim::request::Step;
@@ -81,15 +81,16 @@ impl Simulation<'_> {
                 }
             }
         }
-        if let Some(gap) = gap {
-            let gap = self.gap(client, gap);
-            self.events.push(self.now + gap, Happening::Submit(index as u32));
-        }
         let lane = &self.lanes[index];
         for queue in lane.queues.clone() {
             let report = self.turn_ready(queue);
             self.keep_busy(index, report);
             self.launch(queue);
+        }
+        if let Some(gap) = gap {
+            // A gap begins with the call in front of it, as it was recorded.
+            let at = (self.now + self.gap(client, gap)).max(self.lanes[index].busy_until);
+            self.events.push(at, Happening::Submit(index as u32));
         }
     }
 
@@ -180,8 +181,9 @@ impl Simulation<'_> {
             self.note_empty(index, goes_on);
         }
         if goes_on {
-            let gap = self.gap(self.lanes[index_of_lane].client, self.lanes[index_of_lane].next_gap());
-            self.events.push(self.now + gap, Happening::Submit(index_of_lane as u32));
+            let Lane { client, busy_until, .. } = self.lanes[index_of_lane];
+            let gap = self.gap(client, self.lanes[index_of_lane].next_gap());
+            self.events.push(self.now.max(busy_until) + gap, Happening::Submit(index_of_lane as u32));
         }
     }
 
@@ -210,7 +212,9 @@ impl Simulation<'_> {
         let queue = &mut self.queues[index];
         queue.note_empty();
         if seen || self.costs.quiet == 0 {
-            self.turn_idle(index);
+            let (lane, report) = (queue.lane, self.turn_idle(index));
+            // Else it is no host thread that sees it.
+            self.keep_busy(lane, if seen { report } else { 0 });
         } else {
             let at = self.now + self.costs.quiet;
             self.events.push(at, Happening::Quiet(index as u32, queue.emptied));
