@@ -79,7 +79,7 @@ bench-preempt: build ## How long an urgent launch waits at each preemption level
 
 # Shares are measured where one program fills the device: with compute units that are shared two of them gain by overlapping, which
 # no policy that gives them turns can keep.
-bench-policies: build ## Policies on the simulated GPU and in simulation, 35 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
+bench-policies: build ## Policies on the simulated GPU and in simulation, 40 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
 	mkdir -p target/bench
 	target/release/xbench scenario shares --cu-model fcfs --json target/bench/shares.json
 	target/release/xbench scenario test3 test4 two-models three-priorities bursts --json target/bench/policies.json

@@ -226,14 +226,16 @@ fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
     };
     assert_eq!(names(&all, "scenario"), ["two-models", "three-priorities"]);
     let modes = &all[0]["modes"];
-    assert_eq!(names(modes, "mode"), ["urgent alone", "batch alone", "without giveway", "HPF"]);
-    assert_eq!(names(&modes[3]["parts"], "part"), ["urgent", "batch"]);
+    let expected = ["urgent alone", "batch alone", "without giveway", "all at one priority", "HPF"];
+    assert_eq!(names(modes, "mode"), expected);
+    assert_eq!(names(&modes[4]["parts"], "part"), ["urgent", "batch"]);
+    assert_eq!(modes[3]["suspensions"], 0, "nobody comes before others");
     for mode in modes.as_array().unwrap() {
         for part in mode["parts"].as_array().unwrap() {
             assert!(part["requests"].as_u64().unwrap() > 0, "{mode}");
         }
     }
-    let checks = modes[3]["checks"].as_array().unwrap();
+    let checks = modes[4]["checks"].as_array().unwrap();
     assert_eq!(checks.len(), 3);
     for check in checks {
         let word = if check["met"] == true { "met" } else { "MISSED" };

@@ -2,12 +2,12 @@
 //!
 //! Requests arrive at the moments at which they arrived in the run. The model has what was measured of the host: the recorded
 //! gaps between the launches of a program with a rate are stretched until it takes as long alone as it did on the simulated
-//! GPU; and while others work all gaps are longer still, so that the first such program takes as long as it did beside the others without
-//! giveway. Everything else is the model's own; one for all policies.
+//! GPU; and while others work all gaps are longer still, so that the first such program takes as long as it did beside the others where
+//! all had one priority. Everything else is the model's own; one for all policies.
 
 use super::cast::{Part, Scene};
 use super::figures::{Figures, ModeFigures};
-use super::{HINT, WINDOW, WITHOUT};
+use super::{EQUAL, HINT, WINDOW};
 use crate::WrongInput;
 use crate::policy_sim::{Announce, Arrivals, Case, Instance, Policy, Run, Scope, Setting, Span, Workload};
 use crate::replay::schedule;
@@ -120,7 +120,7 @@ impl Agreement {
         let hosts = if hosts.is_empty() { "no host stretched".to_owned() } else { hosts.join(", ") };
         let mut text = format!(
             "beside simulation, up to {} of the kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}; \
-             while others work {:.2} times that, so that it takes as long without giveway\n",
+             while others work {:.2} times that, so that it takes as long at one priority\n",
             self.share, self.beside
         );
         for count in &self.counts {
@@ -181,11 +181,11 @@ impl Modelled<'_> {
         Ok(self)
     }
 
-    /// The same while others work, by the median of the first of them beside the others without giveway.
+    /// The same while others work, by the median of the first of them beside the others where all have one priority.
     fn with_beside(mut self, figures: &Figures) -> Result<Self, WrongInput> {
-        let native = figures.modes.iter().find(|mode| mode.mode == WITHOUT);
+        let equal = figures.modes.iter().find(|mode| mode.mode == EQUAL);
         let first = self.scene.parts.iter().position(|part| part.load.is_some());
-        let Some((place, measured)) = first.and_then(|place| Some((place, native?.parts.get(place)?.p50_ms)))
+        let Some((place, measured)) = first.and_then(|place| Some((place, equal?.parts.get(place)?.p50_ms)))
         else {
             return Ok(self);
         };
@@ -193,18 +193,15 @@ impl Modelled<'_> {
         let (mut least, mut most) = (1.0, MOST_SLOWER);
         for _ in 0..10 {
             self.beside = f64::sqrt(least * most);
-            if self.native_ms(place)? < measured { least = self.beside } else { most = self.beside }
+            if self.equal_ms(place)? < measured { least = self.beside } else { most = self.beside }
         }
         self.beside = least;
         Ok(self)
     }
 
-    /// The median of a program beside all others where nobody decides, milliseconds.
-    fn native_ms(&self, place: usize) -> Result<f64, WrongInput> {
-        /// No window limits anything, and nobody is told.
-        const WHOLE: f64 = 1e6;
+    /// The median of a program beside all others where all have one priority, milliseconds.
+    fn equal_ms(&self, place: usize) -> Result<f64, WrongInput> {
         let equal = |workload: &mut Workload| {
-            (workload.model.window_us, workload.model.decision_us) = (WHOLE, 0.0);
             for client in &mut workload.client {
                 client.priority = Priority::DEFAULT;
                 client.queues.iter_mut().for_each(|queue| queue.priority = None);
@@ -319,7 +316,7 @@ mod tests {
         let modes = vec![
             mode("urgent alone", vec![part("urgent", 1.4, Some(0))], 0, false),
             mode("batch alone", vec![part("batch", 34.0, None)], 0, false),
-            mode(WITHOUT, vec![part("urgent", 2.2, Some(0)), part("batch", 35.0, None)], 0, false),
+            mode(EQUAL, vec![part("urgent", 2.2, Some(0)), part("batch", 35.0, None)], 0, false),
             mode("HPF", vec![part("urgent", 1.5, Some(0)), part("batch", 36.0, None)], 190, true),
             mode(
                 "HPF +window=16/8",
@@ -344,7 +341,7 @@ mod tests {
         assert!((1.4..1.7).contains(&agreement.beside), "{}", agreement.beside);
         let model = Modelled { scene, terms, hosts: vec![*slower, 1.0], beside: agreement.beside };
         assert!((model.alone_ms(0).unwrap() - 1.4).abs() < 0.01);
-        assert!((model.native_ms(0).unwrap() - 2.2).abs() < 0.02);
+        assert!((model.equal_ms(0).unwrap() - 2.2).abs() < 0.02);
         let [suspensions, decisions, missed] = &agreement.counts[..] else { panic!("{agreement:?}") };
         // 20 a second, each of which suspends the batch unless it follows another one closely.
         assert!((150..260).contains(&suspensions.simulated), "{suspensions:?}");

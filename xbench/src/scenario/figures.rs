@@ -1,8 +1,8 @@
 //! From the runs of all modes to the figures: pure arithmetic, and the table.
 
-use super::WITHOUT;
 use super::agreement::Agreement;
 use super::cast::{Check, Scene};
+use super::{EQUAL, WITHOUT};
 use crate::replay::Record;
 use crate::stats::Samples;
 use anyhow::{Context, Result};
@@ -17,6 +17,8 @@ pub(super) enum Mode {
     Alone(usize),
     /// All, without the library.
     Native,
+    /// All, with the library under `xserver`, at one priority: nobody is suspended.
+    Equal,
     /// All, with the library under `xserver` with this policy.
     Policy(String),
 }
@@ -26,6 +28,7 @@ impl Mode {
         match self {
             Self::Alone(place) => format!("{} alone", scene.parts[*place].name),
             Self::Native => WITHOUT.to_owned(),
+            Self::Equal => EQUAL.to_owned(),
             Self::Policy(policy) => policy.clone(),
         }
     }
@@ -34,6 +37,7 @@ impl Mode {
     pub fn policy(&self) -> Option<&str> {
         match self {
             Self::Policy(policy) => Some(policy),
+            Self::Equal => Some("HPF"),
             Self::Alone(_) | Self::Native => None,
         }
     }
@@ -105,7 +109,7 @@ pub struct PartFigures {
 /// The figures of one mode.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModeFigures {
-    /// Which mode: "urgent alone", "without giveway", or a policy with its parameters.
+    /// Which mode: "urgent alone", "without giveway", "all at one priority", or a policy with its parameters.
     pub mode: String,
     /// Of each program that ran.
     pub parts: Vec<PartFigures>,

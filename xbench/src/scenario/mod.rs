@@ -1,7 +1,7 @@
 //! `xbench scenario`: several programs on one simulated GPU, under one policy after the other.
 //!
-//! Modes in interleaved blocks: each program alone, all together as they are, and all together with the preloaded library
-//! under `xserver` with each policy. Requests of a block arrive at the same moments in all modes; every request is served,
+//! Modes in interleaved blocks: each program alone, all together as they are, all together with the preloaded library under
+//! `xserver` at one priority, where requests arrive, and with each policy. Requests of a block arrive at the same moments in all modes; every request is served,
 //! and its latency counts from its arrival. Programs without a rate run back to back until the last request is served.
 //!
 //! Each run is a [`crate::session`], whose work is checked. Figures do not decide the exit code; limits are told as met or
@@ -36,6 +36,8 @@ use std::process::ExitCode;
 
 /// The name of the mode in which all run and nobody decides.
 const WITHOUT: &str = "without giveway";
+/// And where all run with the library, and nobody comes before others.
+const EQUAL: &str = "all at one priority";
 /// A word behind a policy: programs with preparations tell of each request when it arrives.
 const HINT: &str = "+hint";
 /// A word behind a policy, followed by T/B: all programs have at most T commands in flight, and synchronize every B.
@@ -165,6 +167,9 @@ impl<'a> Bench<'a> {
         let parts = &self.scene.parts;
         let mut modes: Vec<Mode> = (0..parts.len()).map(Mode::Alone).collect();
         modes.push(Mode::Native);
+        if parts.iter().any(|part| part.load.is_some()) {
+            modes.push(Mode::Equal);
+        }
         modes.extend(self.policies.iter().cloned().map(Mode::Policy));
         let results = interleave(&modes, self.args.blocks as usize, |block, mode| self.run(mode, block))?;
         let device_us = parts.iter().map(|part| self.traces[&part.trace].device_us() * part.scale).collect();
@@ -224,8 +229,9 @@ impl<'a> Bench<'a> {
     fn part(&self, place: usize, mode: &Mode, block: usize) -> Result<session::Part> {
         let part = &self.scene.parts[place];
         let policy = mode.policy().unwrap_or_default();
+        let priority = if *mode == Mode::Equal { 0 } else { part.priority };
         let mut variables = vec![
-            ("AUTO_XQUEUE_PRIORITY", part.priority.to_string()),
+            ("AUTO_XQUEUE_PRIORITY", priority.to_string()),
             ("AUTO_XQUEUE_UTILIZATION", part.utilization.to_string()),
         ];
         if let Some((most, batch)) = window(policy)? {
