@@ -60,7 +60,7 @@ pub struct Model {
     pub quiet_us: f64,
     /// How many kernels a device runs at once, each from another queue; they share it.
     pub share: u32,
-    /// How many times as long a host needs between two launches while another client works: they share the processors.
+    /// How many times as long a launch takes a host while another client works: they share the processors.
     pub beside: f64,
     /// How many waves a device holds: then the width of a recorded kernel follows from its grid. With 0 it is what is
     /// said of the request.
@@ -169,6 +169,9 @@ pub struct Client {
     pub priority: Priority,
     /// Whether it is latency-critical; if nothing is said, it is if it has an `slo_ms`.
     pub critical: Option<bool>,
+    /// What a launch takes its host, microseconds: no two of a request are closer to each other.
+    #[serde(default)]
+    pub call_us: f64,
     /// Within how many milliseconds its requests should be done.
     pub slo_ms: Option<f64>,
     /// Its queues; one on device 0 if nothing is said.
@@ -347,6 +350,9 @@ impl Client {
         if self.slo_ms.is_some_and(|slo| !(1e-3..=MOST_SECONDS * 1e3).contains(&slo)) {
             return Err(format!("slo_ms = {} makes no sense", self.slo_ms.unwrap_or_default()));
         }
+        if !(0.0..=1e6).contains(&self.call_us) {
+            return Err(format!("call_us = {} is not in 0..1000000", self.call_us));
+        }
         if !(1..=MOST_QUEUES).contains(&self.queues.len()) {
             return Err(format!("{} queues, not 1 to {MOST_QUEUES}", self.queues.len()));
         }
@@ -469,6 +475,7 @@ mod tests {
             ("level = 3", "save_us = -1", "save_us = -1 is not in 0..1000000"),
             ("priority = 7", "priority = 300", "line 7: priority 300 is not in -256..255"),
             ("slo_ms = 2.5", "slo_ms = 0", "client \"a\": slo_ms = 0 makes no sense"),
+            ("slo_ms = 2.5", "call_us = -1", "client \"a\": call_us = -1 is not in 0..1000000"),
             ("slo_ms = 2.5", "queues = []", "client \"a\": 0 queues, not 1 to 64"),
             ("slo_ms = 2.5", "queues = [{ device = 64 }]", "client \"a\": device 64 is not below 64"),
             ("per_s = 10", "per_s = 0", "client \"a\": arrivals: per_s = 0 is not in 0.001..1000000"),

@@ -1,9 +1,9 @@
 //! The same scenario in simulation, and whether both say the same of a policy.
 //!
-//! Requests arrive at the moments at which they arrived in the run. The model has what was measured of the host: the recorded
-//! gaps between the launches of a program with a rate are stretched until it takes as long alone as it did on the simulated
-//! GPU; and while others work all gaps are longer still, so that the first such program takes as long as it did beside the others where
-//! all had one priority. Everything else is the model's own; one for all policies.
+//! Requests arrive at the moments at which they arrived in the run. The model has what was measured of the host: a launch takes
+//! a program with a rate so long that its requests take as long alone as they did on the simulated GPU; and so much longer while
+//! others work that those of the first such program take as long as they did beside the others where all had one
+//! priority. Everything else is the model's own; one for all policies.
 
 use super::cast::{Part, Scene};
 use super::figures::{Figures, ModeFigures};
@@ -18,7 +18,8 @@ use std::fmt::Write as _;
 
 /// How far simulation may be off, as a part of what was measured.
 const WITHIN: f64 = 0.15;
-/// The gaps of a host are stretched by no more than this, and no less than its inverse.
+/// The longest launch, microseconds; and how many times as long it is beside others at most.
+const LONGEST_CALL_US: f64 = 500.0;
 const MOST_SLOWER: f64 = 8.0;
 /// Waves that gpu-sim's `gfx90a` holds: 104 compute units of 32. Where kernels share them that says how.
 const WAVE_SLOTS: u32 = 104 * 32;
@@ -46,9 +47,9 @@ impl Terms {
 pub struct Agreement {
     /// How many kernels the modelled device runs at once.
     pub share: u32,
-    /// Of each program with a rate, how many times as long as recorded its host takes between two launches.
+    /// Of each program with a rate, how many microseconds a launch takes its host.
     pub hosts: Vec<(String, f64)>,
-    /// How many times as long again, while others work.
+    /// How many times as long, while others work.
     pub beside: f64,
     /// Each count under each policy.
     pub counts: Vec<Compared>,
@@ -83,7 +84,7 @@ impl Agreement {
     /// # Errors
     /// The scenario is no workload.
     pub(super) fn of(scene: &Scene, figures: &Figures, terms: Terms) -> Result<Self, WrongInput> {
-        let model = Modelled { scene, terms, hosts: vec![1.0; scene.parts.len()], beside: 1.0 };
+        let model = Modelled { scene, terms, hosts: vec![0.0; scene.parts.len()], beside: 1.0 };
         let model = model.with_hosts(figures)?.with_beside(figures)?;
         let mut counts = Vec::new();
         let judged = |mode: &&ModeFigures| !mode.checks.is_empty() && !mode.mode.contains(WINDOW);
@@ -110,17 +111,17 @@ impl Agreement {
             }
         }
         let open = scene.parts.iter().zip(&model.hosts).filter(|(part, _)| part.load.is_some());
-        let hosts = open.map(|(part, slower)| (part.name.clone(), *slower)).collect();
+        let hosts = open.map(|(part, call)| (part.name.clone(), *call)).collect();
         Ok(Self { share: share(terms.cu_model), hosts, beside: model.beside, counts })
     }
 
     /// The lines for people.
     pub(super) fn table(&self) -> String {
-        let hosts = self.hosts.iter().map(|(name, slower)| format!("{name} {slower:.2}")).collect::<Vec<_>>();
-        let hosts = if hosts.is_empty() { "no host stretched".to_owned() } else { hosts.join(", ") };
+        let hosts = self.hosts.iter().map(|(name, call)| format!("{name} {call:.1}")).collect::<Vec<_>>();
+        let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
         let mut text = format!(
-            "beside simulation, up to {} of the kernels at once; gaps of the host over recorded, so that it takes as long alone: {hosts}; \
-             while others work {:.2} times that, so that it takes as long at one priority\n",
+            "beside simulation, up to {} of the kernels at once; a launch takes the host, in µs, so that a request takes as long alone: {hosts}; \
+             {:.2} times that while others work, so that it takes as long at one priority\n",
             self.share, self.beside
         );
         for count in &self.counts {
@@ -157,23 +158,23 @@ fn share(model: CuModel) -> u32 {
 struct Modelled<'a> {
     scene: &'a Scene,
     terms: Terms,
-    /// How many times as long as recorded each host takes between two launches.
+    /// How many microseconds a launch takes each host.
     hosts: Vec<f64>,
-    /// How many times as long again while others work.
+    /// How many times as long while others work.
     beside: f64,
 }
 
 impl Modelled<'_> {
-    /// Stretches the hosts of programs with a rate until their medians alone are those of the figures.
+    /// What launches take the hosts of programs with a rate, by their medians alone.
     fn with_hosts(mut self, figures: &Figures) -> Result<Self, WrongInput> {
         for (place, part) in self.scene.parts.iter().enumerate().filter(|(_, part)| part.load.is_some()) {
             let alone = |mode: &&ModeFigures| mode.mode == format!("{} alone", part.name);
             let Some(measured) = figures.modes.iter().find(alone).map(|mode| mode.parts[0].p50_ms) else {
                 continue;
             };
-            let (mut least, mut most) = (1.0 / MOST_SLOWER, MOST_SLOWER);
-            for _ in 0..12 {
-                let middle = f64::sqrt(least * most);
+            let (mut least, mut most) = (0.0, LONGEST_CALL_US);
+            for _ in 0..14 {
+                let middle = (least + most) / 2.0;
                 self.hosts[place] = middle;
                 if self.alone_ms(place)? < measured { least = middle } else { most = middle }
             }
@@ -253,8 +254,8 @@ impl Modelled<'_> {
             model.beside = self.beside;
             (model.save_us, model.restore_us) = (self.terms.save_us.into(), self.terms.save_us.into());
             let clients = workload.client.iter_mut().zip(&self.scene.parts).zip(&self.hosts);
-            for (place, ((client, Part { prepare_us, load, .. }), slower)) in clients.enumerate() {
-                client.requests.iter_mut().for_each(|request| request.gap_scale *= slower);
+            for (place, ((client, Part { prepare_us, load, .. }), call)) in clients.enumerate() {
+                client.call_us = *call;
                 client.prepare = client.prepare.map(|_| Span::Constant { us: f64::from(*prepare_us) });
                 if let Some((rate, pattern)) = *load {
                     let arrivals = self.terms.arrivals(block, place);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_stretched_until_it_takes_as_long_alone() {
+    fn launches_take_so_long_that_requests_take_as_long_as_measured() {
         let scenes = scenes().unwrap();
         let scene = scenes.iter().find(|scene| scene.name == "two-models").unwrap();
         let terms =
@@ -336,10 +337,10 @@ mod tests {
             agreement: None,
         };
         let agreement = Agreement::of(scene, &figures, terms).unwrap();
-        let [(name, slower)] = &agreement.hosts[..] else { panic!("{agreement:?}") };
-        assert!(name == "urgent" && (1.3..1.5).contains(slower), "{slower}");
-        assert!((1.4..1.7).contains(&agreement.beside), "{}", agreement.beside);
-        let model = Modelled { scene, terms, hosts: vec![*slower, 1.0], beside: agreement.beside };
+        let [(name, call)] = &agreement.hosts[..] else { panic!("{agreement:?}") };
+        assert!(name == "urgent" && (5.0..60.0).contains(call), "{call}");
+        assert!((1.7..2.0).contains(&agreement.beside), "{}", agreement.beside);
+        let model = Modelled { scene, terms, hosts: vec![*call, 0.0], beside: agreement.beside };
         assert!((model.alone_ms(0).unwrap() - 1.4).abs() < 0.01);
         assert!((model.equal_ms(0).unwrap() - 2.2).abs() < 0.02);
         let [suspensions, decisions, missed] = &agreement.counts[..] else { panic!("{agreement:?}") };

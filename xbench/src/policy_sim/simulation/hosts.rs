@@ -3,7 +3,6 @@
 use super::{Lane, Simulation, Unit};
 use crate::policy_sim::device::Head;
 use crate::policy_sim::events::Happening;
-use crate::policy_sim::request::Step;
 
 impl Simulation<'_> {
     /// A request arrives.
@@ -42,12 +41,12 @@ impl Simulation<'_> {
         let lane = &mut self.lanes[index];
         let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
         let busy = lane.busy_until.saturating_sub(self.now);
-        let (prepare, gap, client) = (request.prepare, request.steps[0].gap, lane.client);
+        let before = busy + request.prepare + request.steps[0].gap;
         let announced = request.announced.map(|after| self.now + busy + after);
         (lane.request, lane.next) = (Some(request), 0);
-        match busy + prepare + self.gap(client, gap) {
+        match before {
             0 => self.submit(index),
-            before => self.events.push(self.now + before, Happening::Submit(index as u32)),
+            _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
         }
         if let Some(at) = announced {
             for queue in self.lanes[index].queues.clone() {
@@ -59,10 +58,10 @@ impl Simulation<'_> {
 
     /// A host thread launches the next kernels, up to where the host has something to do or waits.
     pub(super) fn submit(&mut self, index: usize) {
+        let call = self.call(self.lanes[index].client);
         let lane = &mut self.lanes[index];
         let Some(request) = &lane.request else { return };
-        let client = lane.client;
-        let wait_each = self.clients[client].wait_each;
+        let wait_each = self.clients[lane.client].wait_each;
         let mut gap = None;
         loop {
             let step = request.steps[lane.next];
@@ -74,10 +73,12 @@ impl Simulation<'_> {
             match request.steps.get(lane.next) {
                 None => break,
                 Some(_) if wait_each => break,
-                Some(Step { gap: 0, .. }) => {}
                 Some(next) => {
-                    gap = Some(next.gap);
-                    break;
+                    // It begins with the call in front of it, as it was recorded.
+                    gap = Some(next.gap.max(call)).filter(|gap| *gap > 0);
+                    if gap.is_some() {
+                        break;
+                    }
                 }
             }
         }
@@ -88,23 +89,23 @@ impl Simulation<'_> {
             self.launch(queue);
         }
         if let Some(gap) = gap {
-            // A gap begins with the call in front of it, as it was recorded.
-            let at = (self.now + self.gap(client, gap)).max(self.lanes[index].busy_until);
+            let at = (self.now + gap).max(self.lanes[index].busy_until);
             self.events.push(at, Happening::Submit(index as u32));
         }
     }
 
-    /// How long a host needs before a launch, in front of which there was this gap, nanoseconds.
-    fn gap(&self, client: usize, gap: u64) -> u64 {
-        if self.costs.beside == 1.0 {
-            return gap;
+    /// What a launch takes the host of a client now, nanoseconds.
+    fn call(&self, client: usize) -> u64 {
+        let call = self.clients[client].call;
+        if call == 0 || self.costs.beside == 1.0 {
+            return call;
         }
         let works = |unit: &Unit| {
             unit.permission.run && self.queues[unit.queues.clone()].iter().any(|queue| queue.ready)
         };
         match self.units.iter().any(|unit| unit.client != client && works(unit)) {
-            true => (gap as f64 * self.costs.beside) as u64,
-            false => gap,
+            true => (call as f64 * self.costs.beside) as u64,
+            false => call,
         }
     }
 
@@ -182,7 +183,7 @@ impl Simulation<'_> {
         }
         if goes_on {
             let Lane { client, busy_until, .. } = self.lanes[index_of_lane];
-            let gap = self.gap(client, self.lanes[index_of_lane].next_gap());
+            let gap = self.lanes[index_of_lane].next_gap().max(self.call(client));
             self.events.push(self.now.max(busy_until) + gap, Happening::Submit(index_of_lane as u32));
         }
     }

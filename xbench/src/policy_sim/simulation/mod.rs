@@ -121,6 +121,8 @@ struct ClientState<'a> {
     /// With whom it begins each request, if with anybody.
     lockstep: Option<usize>,
     wait_each: bool,
+    /// What a launch takes its host, nanoseconds.
+    call: u64,
     run: ClientRun,
 }
 
@@ -158,7 +160,7 @@ struct Costs {
     restore: u64,
     quiet: u64,
     heartbeat: u64,
-    /// How many times as long hosts take beside others.
+    /// How many times as long launches take hosts beside others.
     beside: f64,
 }
 
@@ -282,6 +284,7 @@ impl<'a> Simulation<'a> {
                 lanes: first_lane..lanes.len(),
                 lockstep,
                 wait_each: client.wait_each,
+                call: nanos(client.call_us),
                 run: ClientRun::default(),
             });
         }
