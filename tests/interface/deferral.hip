@@ -1,25 +1,19 @@
 /* What can be deferred returns while its queue is suspended, and happens in order afterwards: the same calls are made on
  * a stream that is suspended and, one by one, on a stream that is not. At the end both have the same memory. A call that
  * waits where it must not never returns, and the last line names it. Other streams go on all the time. */
-#include "check.h"
+#include "results.h"
 
 #include <atomic>
 #include <functional>
 #include <thread>
 
 #include "xsched/hip/hal.h"
-#include "xsched/xsched.h"
 
 static const size_t N = 2048, PITCH = 256, ROWS = 32, WIDTH = 200;
 static_assert(N * 8 >= PITCH * ROWS * 2, "the rows fit");
 
 static const size_t TABLE = 64;
 __device__ gw_u64 table[TABLE];
-
-static void result_at(XResult got, int line, const char *what) {
-  if (got != kXSchedSuccess) fail_at(__FILE_NAME__, line, what, "result %d", (int)got);
-}
-#define FINE(call) result_at((call), __LINE__, #call)
 
 /* A stream and the memory that the calls work on. */
 struct Side {

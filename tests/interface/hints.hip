@@ -1,17 +1,11 @@
 /* A program that says of itself and of its queue what policies go by, and works until its input ends: `hints SHARE`. What its
  * kernels leave in memory shows that each ran once, in order, whoever decided meanwhile. */
-#include "check.h"
+#include "results.h"
 #include "processes.h"
 
 #include <poll.h>
 
 #include "xsched/hip/hal.h"
-#include "xsched/xsched.h"
-
-static void fine_at(XResult got, int line, const char *what) {
-  if (got != kXSchedSuccess) fail_at(__FILE_NAME__, line, what, "result %d", (int)got);
-}
-#define FINE(call) fine_at((call), __LINE__, #call)
 
 static bool input_has_ended() {
   struct pollfd input = {0, POLLIN, 0};

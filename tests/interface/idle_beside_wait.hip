@@ -1,18 +1,12 @@
 /* A thread waits for one stream inside the runtime, which lets whoever records an event there wait as well. That another stream
  * has nothing left is seen all the same: the first one goes on only when that was seen some times. */
-#include "check.h"
+#include "results.h"
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "xsched/hip/hal.h"
-#include "xsched/xsched.h"
-
-static void fine_at(XResult got, int line, const char *what) {
-  if (got != kXSchedSuccess) fail_at(__FILE_NAME__, line, what, "result %d", (int)got);
-}
-#define FINE(call) fine_at((call), __LINE__, #call)
 
 static XQueueHandle queue_of(hipStream_t stream) {
   HwQueueHandle hwq = 0;

@@ -125,6 +125,7 @@ const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
 const HEADERS: &[&str] = &[
     "examples/kernels",
     FOLDER,
+    "tests/interface",
     "tests/random",
     "include/xsched",
     "include/xsched/hip",

@@ -38,7 +38,7 @@ enum Next {
 pub(crate) enum Rest {
     /// Nothing is pending.
     Empty,
-    /// It launched as many as it was asked to.
+    /// It launched as many as it was asked to, or all that was pending.
     More,
     /// Somebody else will wake the worker.
     Blocked,
@@ -322,14 +322,7 @@ impl XQueue {
         let mut force = false;
         for _ in 0..most {
             match self.next(&submit, None, force) {
-                Next::Launch(item, limited) => {
-                    self.launch(&submit, item, limited);
-                    match self.finish_and_free(submit) {
-                        Some(kept) => submit = kept,
-                        None => return Rest::More,
-                    }
-                    force = false;
-                }
+                Next::Launch(item, limited) => self.launch(&submit, item, limited),
                 Next::Discard(mut item) => {
                     if let Work::Command(command) = &mut item.work
                         && command.discard(&*self.hw)
@@ -337,8 +330,6 @@ impl XQueue {
                         self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                         self.count(&submit, item.ticket, item.key, None);
                     }
-                    self.finish();
-                    force = false;
                 }
                 Next::Empty => return Rest::Empty,
                 Next::NotMine => return Rest::Blocked,
@@ -346,6 +337,7 @@ impl XQueue {
                     if self.await_edges(&edges) {
                         return Rest::Blocked;
                     }
+                    continue;
                 }
                 Next::Full(limit) => {
                     if !self.poll_for(&submit, limit) {
@@ -354,7 +346,13 @@ impl XQueue {
                             return Rest::Full;
                         }
                     }
+                    continue;
                 }
+            }
+            force = false;
+            match self.finish_and_free(submit) {
+                Some(kept) => submit = kept,
+                None => return Rest::More,
             }
         }
         Rest::More

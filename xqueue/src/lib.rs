@@ -10,8 +10,8 @@
 //! [`XQueue::try_direct`] first, then [`XQueue::submit`] with copies of what it needs, or
 //! [`XQueue::submit_in_turn`] where nothing can be copied. What needs a quiet queue waits with
 //! [`Domain::wait_launched`]. What has synchronized says so: [`XQueue::begin_sync`] before the call,
-//! [`XQueue::synced`] after its success; what shows completion in another way is [`Evidence`]. Whoever
-//! decides writes permissions and suspends.
+//! [`XQueue::synced`] after its success, and [`XQueue::begin_wait`] if the call waits inside the runtime; what shows
+//! completion in another way is [`Evidence`]. Whoever decides writes permissions and suspends.
 //!
 //! # Rooms
 //! `domain` what a process shares · `queue` the XQueue's parts · `submit` the way in · `pending` what

@@ -1,5 +1,6 @@
 //! The watcher: one thread a process that proves idleness where the program does not ask for it. It
-//! records a mark behind the tail of a queue that has been quiet, polls it, and turns the queue idle.
+//! records a mark behind the tail of a queue that has been quiet, unless somebody waits for that inside the runtime, polls
+//! it, and turns the queue idle.
 //! It also ends the suspensions of the chaos test.
 //!
 //! It sleeps while nothing is ready. Turning ready wakes it only if it sleeps, and it goes to sleep

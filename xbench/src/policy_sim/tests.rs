@@ -38,6 +38,11 @@ fn check(case: &Case, run: &Run) {
     }
 }
 
+/// What a file of this text says.
+fn case(text: &str) -> Case {
+    Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap()
+}
+
 fn run(case: &Case, policy: &Policy, scope: Scope, seed: u64) -> Run {
     Setting { case, instances: &case.instances(), policy, scope, seed }.run()
 }
@@ -99,8 +104,6 @@ fn urgent_work_alone_takes_its_own_time() {
         prepare = { dist = "constant", us = 300 }
         requests = [{ kernels = 10, duration = { dist = "constant", us = 100 }, gap = { dist = "constant", us = 20 } }]
     "#;
-    let case =
-        |text: &str| Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
     let only = |text: &str| {
         let run = run(&case(text), &Policy::for_one(), Scope::Global, 1);
         let mut latencies = run.clients[0].latencies.clone();
@@ -128,7 +131,7 @@ fn one_with_a_cap_gets_no_more_alone() {
         arrivals = { kind = "closed" }
         requests = [{ kernels = 5, duration = { dist = "constant", us = 100 } }]
     "#;
-    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    let case = case(text);
     for scope in [Scope::Global, Scope::Local] {
         let run = run(&case, &Policy::by_name("CREDIT").unwrap(), scope, 1);
         let busy = run.clients[0].latencies.len() as f64 * 500e-6;
@@ -151,7 +154,7 @@ fn who_reports_to_a_server_goes_on_after_the_decision() {
         arrivals = { kind = "recorded", at_ms = [] }
         requests = [{ duration = { dist = "constant", us = 1 } }]
     "#;
-    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    let case = case(text);
     let done = |policy: &str, scope: Scope| {
         let run = run(&case, &Policy::by_name(policy).unwrap(), scope, 1);
         (run.clients[0].latencies.len(), run.decisions)
@@ -179,7 +182,7 @@ fn launches_take_hosts_longer_beside_others() {
         arrivals = { kind = "closed" }
         requests = [{ duration = { dist = "constant", us = 2000000 }, width = 0.5 }]
     "#;
-    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    let case = case(text);
     let only = |instances: &[Instance]| {
         let setting =
             Setting { case: &case, instances, policy: &Policy::for_one(), scope: Scope::Global, seed: 1 };
@@ -212,7 +215,7 @@ fn clients_in_lockstep_begin_together() {
         arrivals = { kind = "closed" }
         requests = [{ duration = { dist = "constant", us = 1000 } }]
     "#;
-    let case = Case::new("a".to_owned(), Workload::from_toml(text).unwrap(), Path::new("")).unwrap();
+    let case = case(text);
     let run = run(&case, &Policy::for_one(), Scope::Global, 1);
     check(&case, &run);
     // A hundred steps of the longer one; the short one waits for it.
@@ -239,7 +242,7 @@ fn a_suspension_waits_where_that_costs_less() {
             requests = [{{ duration = {{ dist = "constant", us = 10 }} }}]
             "#
         );
-        let case = Case::new("a".to_owned(), Workload::from_toml(&text).unwrap(), Path::new("")).unwrap();
+        let case = case(&text);
         let run = run(&case, &Policy::for_one(), Scope::Global, 1);
         check(&case, &run);
         (run.clients[1].latencies[0], run.devices[0].saves)
@@ -269,7 +272,7 @@ fn a_limited_queue_has_no_more_launched_than_its_window() {
             requests = [{{ kernels = 10, duration = {{ dist = "constant", us = 10 }} }}]
             "#
         );
-        let case = Case::new("a".to_owned(), Workload::from_toml(&text).unwrap(), Path::new("")).unwrap();
+        let case = case(&text);
         run(&case, &Policy::for_one(), Scope::Global, 1).clients[1].latencies.clone()
     };
     // A kernel of the low queue has run since 10 ms. The two queues take turns with what is launched.

@@ -48,7 +48,7 @@ pub struct Agreement {
     /// How many kernels the modelled device runs at once.
     pub share: u32,
     /// Of each program with a rate, how many microseconds a launch takes its host.
-    pub hosts: Vec<(String, f64)>,
+    pub call_us: Vec<(String, f64)>,
     /// How many times as long, while others work.
     pub beside: f64,
     /// Each count under each policy.
@@ -84,7 +84,7 @@ impl Agreement {
     /// # Errors
     /// The scenario is no workload.
     pub(super) fn of(scene: &Scene, figures: &Figures, terms: Terms) -> Result<Self, WrongInput> {
-        let model = Modelled { scene, terms, hosts: vec![0.0; scene.parts.len()], beside: 1.0 };
+        let model = Modelled { scene, terms, call_us: vec![0.0; scene.parts.len()], beside: 1.0 };
         let model = model.with_hosts(figures)?.with_beside(figures)?;
         let mut counts = Vec::new();
         let judged = |mode: &&ModeFigures| !mode.checks.is_empty() && !mode.mode.contains(WINDOW);
@@ -110,17 +110,17 @@ impl Agreement {
                 compare(&format!("missed, {}", part.name), measured as u64, sum(&late));
             }
         }
-        let open = scene.parts.iter().zip(&model.hosts).filter(|(part, _)| part.load.is_some());
-        let hosts = open.map(|(part, call)| (part.name.clone(), *call)).collect();
-        Ok(Self { share: share(terms.cu_model), hosts, beside: model.beside, counts })
+        let open = scene.parts.iter().zip(&model.call_us).filter(|(part, _)| part.load.is_some());
+        let call_us = open.map(|(part, call)| (part.name.clone(), *call)).collect();
+        Ok(Self { share: share(terms.cu_model), call_us, beside: model.beside, counts })
     }
 
     /// The lines for people.
     pub(super) fn table(&self) -> String {
-        let hosts = self.hosts.iter().map(|(name, call)| format!("{name} {call:.1}")).collect::<Vec<_>>();
-        let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
+        let calls = self.call_us.iter().map(|(name, call)| format!("{name} {call:.1}")).collect::<Vec<_>>();
+        let calls = if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") };
         let mut text = format!(
-            "beside simulation, up to {} of the kernels at once; a launch takes the host, in µs, so that a request takes as long alone: {hosts}; \
+            "beside simulation, up to {} of the kernels at once; a launch takes the host, in µs, so that a request takes as long alone: {calls}; \
              {:.2} times that while others work, so that it takes as long at one priority\n",
             self.share, self.beside
         );
@@ -159,7 +159,7 @@ struct Modelled<'a> {
     scene: &'a Scene,
     terms: Terms,
     /// How many microseconds a launch takes each host.
-    hosts: Vec<f64>,
+    call_us: Vec<f64>,
     /// How many times as long while others work.
     beside: f64,
 }
@@ -175,7 +175,7 @@ impl Modelled<'_> {
             let (mut least, mut most) = (0.0, LONGEST_CALL_US);
             for _ in 0..14 {
                 let middle = (least + most) / 2.0;
-                self.hosts[place] = middle;
+                self.call_us[place] = middle;
                 if self.alone_ms(place)? < measured { least = middle } else { most = middle }
             }
         }
@@ -253,7 +253,7 @@ impl Modelled<'_> {
             model.slots = if model.share > 1 { WAVE_SLOTS } else { 0 };
             model.beside = self.beside;
             (model.save_us, model.restore_us) = (self.terms.save_us.into(), self.terms.save_us.into());
-            let clients = workload.client.iter_mut().zip(&self.scene.parts).zip(&self.hosts);
+            let clients = workload.client.iter_mut().zip(&self.scene.parts).zip(&self.call_us);
             for (place, ((client, Part { prepare_us, load, .. }), call)) in clients.enumerate() {
                 client.call_us = *call;
                 client.prepare = client.prepare.map(|_| Span::Constant { us: f64::from(*prepare_us) });
@@ -337,10 +337,10 @@ mod tests {
             agreement: None,
         };
         let agreement = Agreement::of(scene, &figures, terms).unwrap();
-        let [(name, call)] = &agreement.hosts[..] else { panic!("{agreement:?}") };
+        let [(name, call)] = &agreement.call_us[..] else { panic!("{agreement:?}") };
         assert!(name == "urgent" && (5.0..60.0).contains(call), "{call}");
         assert!((1.7..2.0).contains(&agreement.beside), "{}", agreement.beside);
-        let model = Modelled { scene, terms, hosts: vec![*call, 0.0], beside: agreement.beside };
+        let model = Modelled { scene, terms, call_us: vec![*call, 0.0], beside: agreement.beside };
         assert!((model.alone_ms(0).unwrap() - 1.4).abs() < 0.01);
         assert!((model.equal_ms(0).unwrap() - 2.2).abs() < 0.02);
         let [suspensions, decisions, missed] = &agreement.counts[..] else { panic!("{agreement:?}") };

@@ -1,8 +1,8 @@
 //! `xbench scenario`: several programs on one simulated GPU, under one policy after the other.
 //!
 //! Modes in interleaved blocks: each program alone, all together as they are, all together with the preloaded library under
-//! `xserver` at one priority, where requests arrive, and with each policy. Requests of a block arrive at the same moments in all modes; every request is served,
-//! and its latency counts from its arrival. Programs without a rate run back to back until the last request is served.
+//! `xserver` at one priority, where requests arrive, and with each policy. Requests of a block arrive at the same moments in
+//! all modes; every request is served, and its latency counts from its arrival. Programs without a rate run back to back until the last request is served.
 //!
 //! Each run is a [`crate::session`], whose work is checked. Figures do not decide the exit code; limits are told as met or
 //! missed.
@@ -119,7 +119,9 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     let mut all = Vec::new();
     for scene in wanted {
         let bench = Bench::new(&args.common, args.level, &args.policy, &this, scene)?;
-        let mut figures = bench.measure()?;
+        // Only simulation looks at it, for programs to which requests come.
+        let equal = scene.parts.iter().any(|part| part.load.is_some()).then_some(Mode::Equal);
+        let mut figures = bench.measure(equal)?;
         figures.agreement = Some(Agreement::of(scene, &figures, bench.terms())?);
         println!("{}", figures.table());
         all.push(figures);
@@ -163,13 +165,12 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn measure(&self) -> Result<Figures> {
+    /// All modes that every measurement has, and perhaps another one.
+    fn measure(&self, besides: Option<Mode>) -> Result<Figures> {
         let parts = &self.scene.parts;
         let mut modes: Vec<Mode> = (0..parts.len()).map(Mode::Alone).collect();
         modes.push(Mode::Native);
-        if parts.iter().any(|part| part.load.is_some()) {
-            modes.push(Mode::Equal);
-        }
+        modes.extend(besides);
         modes.extend(self.policies.iter().cloned().map(Mode::Policy));
         let results = interleave(&modes, self.args.blocks as usize, |block, mode| self.run(mode, block))?;
         let device_us = parts.iter().map(|part| self.traces[&part.trace].device_us() * part.scale).collect();

@@ -77,7 +77,7 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     let mut points = Vec::new();
     for prepare_us in lengths {
         let scene = scene(prepare_us);
-        let figures = Bench::new(&args.common, args.level, &[], &this, &scene)?.measure()?;
+        let figures = Bench::new(&args.common, args.level, &[], &this, &scene)?.measure(None)?;
         points.push(Point { prepare_us, figures });
     }
     let checks = checks(&points).context("a mode is missing")?;
