@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-races lint fmt docs \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-races lint fmt docs \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt clean
 
@@ -44,6 +44,11 @@ random-programs-broken: deps ## See that they find each of five broken orders wi
 # `make test-rocm ROCM=7 ARGS="events --mode defer"`, likewise. See docs/newer-runtimes.md.
 test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
 	@scripts/test-rocm "$(ROCM)" $(ARGS)
+
+# `make test-field ARGS=b1`: the cases with this in their names.
+test-field: deps ## Run one case for each finding of the field; last line "N passed, N failed"
+	cargo build --workspace --all-targets
+	@scripts/test-field $(ARGS)
 
 test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
