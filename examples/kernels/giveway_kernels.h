@@ -40,6 +40,19 @@ GW_BOTH static inline gw_u64 gw_mix_step(gw_u64 dst, gw_u64 src, gw_u32 i, gw_u6
   return x ^ (x >> 31);
 }
 
+/* The longest time between two looks at the clock that counts as running, in ticks of the constant clock (10 us). The loop below looks
+ * every microsecond or so. The clock goes on while a wave is off the hardware, so a longer step is a hold or a time slice of another
+ * process: `busy` is a fixed amount of work, and counts only a step's usual length of it. */
+#define GW_LONGEST_STEP 1000ull
+#define GW_USUAL_STEP 100ull
+
+/* What is left of `left` ticks of work when the clock went from `last` to `now`. */
+GW_BOTH static inline gw_u64 gw_left(gw_u64 left, gw_u64 last, gw_u64 now) {
+  gw_u64 step = now - last;
+  if (step > GW_LONGEST_STEP) step = GW_USUAL_STEP;
+  return step < left ? left - step : 0;
+}
+
 #if defined(__HIPCC_RTC__) || defined(__HIP__)
 /* The bytes of one value, behind the digest of those before it. */
 template <typename T>
@@ -88,15 +101,20 @@ static __device__ inline gw_u64 gw_constant_clock() {
 
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
 static __device__ inline void gw_spin(gw_u64 duration_ns, gw_u32 rounds) {
-  gw_u64 ticks = duration_ns / 10 / (rounds ? rounds : 1);
-  gw_u64 start = gw_constant_clock();
-  while (gw_constant_clock() - start < ticks) __builtin_amdgcn_s_sleep(8);
+  gw_u64 left = duration_ns / 10 / (rounds ? rounds : 1);
+  gw_u64 last = gw_constant_clock();
+  while (left) {
+    __builtin_amdgcn_s_sleep(8);
+    gw_u64 now = gw_constant_clock();
+    left = gw_left(left, last, now);
+    last = now;
+  }
 }
 #else
 GW_BOTH static inline void gw_spin(gw_u64, gw_u32) {}
 #endif
 
-/* Occupies its grid for `duration_ns` when alone on the device, and touches no memory.
+/* Occupies its grid for `duration_ns` when alone on the device, and touches no memory. Time off the hardware does not count.
  * `rounds` is how many times the device must be filled to place the whole grid (1 if it fits at once): on a
  * real GPU each work-group spins duration_ns / rounds; gpu-sim divides by the rounds of its own model. */
 extern "C" __global__ void busy(gw_u64 duration_ns, gw_u32 rounds) { gw_spin(duration_ns, rounds); }
