@@ -40,10 +40,11 @@ pub(crate) fn note(kernels: Vec<Value>) -> Vec<u8> {
     bytes
 }
 
-/// A note in its frame, behind an unrelated one.
-fn framed(note: &[u8]) -> Vec<u8> {
+/// Notes in their frames, each behind an unrelated one.
+fn framed(notes: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (kind, name, content) in [(1_u32, b"GNU\0\0\0\0\0", &b"other"[..]), (32, b"AMDGPU\0\0", note)] {
+    let both = |&note| [(1_u32, b"GNU\0\0\0\0\0", &b"other"[..]), (32, b"AMDGPU\0\0", note)];
+    for (kind, name, content) in notes.iter().flat_map(both) {
         let name_size = name.iter().position(|&byte| byte == 0).unwrap_or(8) as u32 + 1;
         for number in [name_size, content.len() as u32, kind] {
             bytes.extend(number.to_le_bytes());
@@ -71,7 +72,12 @@ fn header(segments: (u64, u16), sections: (u64, u16)) -> Vec<u8> {
 
 /// A code object with this note in a segment. The note is the last thing in it, behind segments of other types.
 pub(crate) fn elf(note: &[u8]) -> Vec<u8> {
-    let note = framed(note);
+    elf_of(&[note])
+}
+
+/// The same of several that were linked together: their notes stand one behind the other.
+pub(crate) fn elf_of(notes: &[&[u8]]) -> Vec<u8> {
+    let note = framed(notes);
     let mut elf = header((64, 3), (0, 0));
     for (kind, offset, size) in [(6_u32, 64_u64, 168_u64), (1, 0, 232), (4, 232, note.len() as u64)] {
         let mut segment = [0; 56];
@@ -87,7 +93,7 @@ pub(crate) fn elf(note: &[u8]) -> Vec<u8> {
 
 /// The same without segments: the note is in a section, and the section headers are the last thing.
 pub(crate) fn unlinked(note: &[u8]) -> Vec<u8> {
-    let note = framed(note);
+    let note = framed(&[note]);
     let mut elf = header((0, 0), (64 + note.len() as u64, 2));
     elf.extend(&note);
     let mut section = [0; 64];

@@ -1,4 +1,4 @@
-//! The metadata note of an AMDGPU code object (ELF). What the note says is read in [`super::metadata`].
+//! The metadata notes of an AMDGPU code object (ELF). What they say is read in [`super::metadata`].
 
 use crate::layout::Unknown;
 use object::LittleEndian;
@@ -12,14 +12,23 @@ type Header = FileHeader64<LittleEndian>;
 /// no supported runtime loads.)
 const NT_AMDGPU_METADATA: NoteType = NoteType(32);
 
-/// The metadata of a large library's code object has some megabytes.
-const MAX_NOTE: usize = 64 << 20;
+/// The metadata of a large library's code object has some megabytes, all notes together.
+const MAX_NOTES: usize = 64 << 20;
 
 /// A header count of this value means that the true one stands elsewhere; no code object has so many.
 const COUNT_ELSEWHERE: u16 = 0xffff;
 
-/// The bytes of the metadata note.
-pub(crate) fn metadata_note<'a, R: ReadRef<'a>>(data: R) -> Result<&'a [u8], Unknown> {
+/// What was found so far.
+#[derive(Default)]
+struct Found<'a> {
+    notes: Vec<&'a [u8]>,
+    /// Of all together, in bytes.
+    length: usize,
+}
+
+/// The bytes of each metadata note. A code object that was linked of several (rocBLAS's and Tensile's are, `ld -r` and `lld`
+/// concatenate their note sections) has one note for each of them.
+pub(crate) fn metadata_notes<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<&'a [u8]>, Unknown> {
     if data.read_bytes_at(0, 4) != Ok(b"\x7fELF") {
         return Err(Unknown::UnknownFormat);
     }
@@ -31,30 +40,50 @@ pub(crate) fn metadata_note<'a, R: ReadRef<'a>>(data: R) -> Result<&'a [u8], Unk
     if header.e_phnum(endian) == COUNT_ELSEWHERE {
         return Err(Unknown::Malformed);
     }
+    let mut found = Found::default();
     let segments = header.program_headers(endian, data).map_err(|_| Unknown::Malformed)?;
     for segment in segments {
-        if let Some(notes) = segment.notes(endian, data).map_err(|_| Unknown::Malformed)?
-            && let Some(note) = find(notes, endian)?
-        {
-            return Ok(note);
+        if let Some(notes) = segment.notes(endian, data).map_err(|_| Unknown::Malformed)? {
+            collect(notes, endian, &mut found)?;
         }
     }
     // A code object that was not linked has no segments.
-    for section in header.section_headers(endian, data).map_err(|_| Unknown::Malformed)? {
-        if let Some(notes) = section.notes(endian, data).map_err(|_| Unknown::Malformed)?
-            && let Some(note) = find(notes, endian)?
-        {
-            return Ok(note);
+    if found.notes.is_empty() {
+        for section in header.section_headers(endian, data).map_err(|_| Unknown::Malformed)? {
+            if let Some(notes) = section.notes(endian, data).map_err(|_| Unknown::Malformed)? {
+                collect(notes, endian, &mut found)?;
+            }
         }
     }
-    Err(Unknown::NoMetadata)
+    if found.notes.is_empty() { Err(Unknown::NoMetadata) } else { Ok(found.notes) }
 }
 
-fn find<'a>(mut notes: NoteIterator<'a, Header>, endian: LittleEndian) -> Result<Option<&'a [u8]>, Unknown> {
+fn collect<'a>(
+    mut notes: NoteIterator<'a, Header>,
+    endian: LittleEndian,
+    found: &mut Found<'a>,
+) -> Result<(), Unknown> {
     while let Some(note) = notes.next().map_err(|_| Unknown::Malformed)? {
         if note.n_type(endian) == NT_AMDGPU_METADATA && note.name() == b"AMDGPU" {
-            return if note.desc().len() > MAX_NOTE { Err(Unknown::TooLarge) } else { Ok(Some(note.desc())) };
+            found.length += note.desc().len();
+            if found.length > MAX_NOTES {
+                return Err(Unknown::TooLarge);
+            }
+            found.notes.push(note.desc());
         }
     }
-    Ok(None)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::elf_of;
+
+    #[test]
+    fn the_notes_of_all_that_was_linked_are_found() {
+        let notes: [&[u8]; 3] = [b"one", b"the second", b"3"];
+        assert_eq!(metadata_notes(&elf_of(&notes)[..]), Ok(notes.to_vec()));
+        assert_eq!(metadata_notes(&elf_of(&[])[..]), Err(Unknown::NoMetadata));
+    }
 }

@@ -22,28 +22,38 @@ impl NameKey {
     }
 }
 
-/// Where the kernels stand in the note.
+/// Where the kernels stand in the notes.
 pub(crate) type Index = HashMap<NameKey, Place, Mix>;
 
 /// Where one kernel stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    At(usize),
+    /// In which note, and from which byte of it on.
+    At(u32, u32),
     /// Several kernels have this name.
     Several,
 }
 
-/// Finds all kernels of a note.
-pub(crate) fn index(note: &[u8]) -> Result<Index, Unknown> {
-    let mut reader = Reader::new(note);
+/// Finds all kernels of a code object's notes.
+pub(crate) fn index<N: AsRef<[u8]>>(notes: &[N]) -> Result<Index, Unknown> {
     let mut index = Index::default();
+    for (number, note) in notes.iter().enumerate() {
+        let number = u32::try_from(number).map_err(|_| Unknown::TooLarge)?;
+        add(&mut index, number, note.as_ref())?;
+    }
+    Ok(index)
+}
+
+/// Finds all kernels of a note. What stands behind its document is padding.
+fn add(index: &mut Index, number: u32, note: &[u8]) -> Result<(), Unknown> {
+    let mut reader = Reader::new(note);
     for _ in 0..reader.map()? {
         if reader.string()? != b"amdhsa.kernels" {
             reader.skip()?;
             continue;
         }
         for _ in 0..reader.array()? {
-            let at = reader.position();
+            let at = u32::try_from(reader.position()).map_err(|_| Unknown::TooLarge)?;
             let mut name = None;
             for _ in 0..reader.map()? {
                 if reader.string()? == b".name" {
@@ -53,19 +63,19 @@ pub(crate) fn index(note: &[u8]) -> Result<Index, Unknown> {
                 }
             }
             match index.entry(NameKey::new(name.ok_or(Unknown::Malformed)?)) {
-                Entry::Vacant(entry) => drop(entry.insert(Place::At(at))),
+                Entry::Vacant(entry) => drop(entry.insert(Place::At(number, at))),
                 Entry::Occupied(mut entry) => drop(entry.insert(Place::Several)),
             }
         }
     }
-    Ok(index)
+    Ok(())
 }
 
-/// Reads the kernel at a place that [`index`] has found in the same note.
-pub(crate) fn kernel(note: &[u8], place: Place) -> Result<Kernel, Unknown> {
-    let Place::At(at) = place else { return Err(Unknown::Ambiguous) };
-    let mut reader = Reader::new(note);
-    reader.advance(at)?;
+/// Reads the kernel at a place that [`index`] has found in the same notes.
+pub(crate) fn kernel<N: AsRef<[u8]>>(notes: &[N], place: Place) -> Result<Kernel, Unknown> {
+    let Place::At(number, at) = place else { return Err(Unknown::Ambiguous) };
+    let mut reader = Reader::new(notes.get(number as usize).ok_or(Unknown::Malformed)?.as_ref());
+    reader.advance(at as usize)?;
     let (mut name, mut size, mut args, mut threads) = (None, None, None, u32::MAX);
     for _ in 0..reader.map()? {
         match reader.string()? {
@@ -215,8 +225,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn find(note: &[u8], name: &str) -> Result<Kernel, Unknown> {
-        let place = *index(note)?.get(&NameKey::new(name.as_bytes())).ok_or(Unknown::NoSuchKernel)?;
-        kernel(note, place)
+        find_in(&[note], name)
+    }
+
+    fn find_in(notes: &[&[u8]], name: &str) -> Result<Kernel, Unknown> {
+        let place = *index(notes)?.get(&NameKey::new(name.as_bytes())).ok_or(Unknown::NoSuchKernel)?;
+        kernel(notes, place)
     }
 
     #[test]
@@ -236,6 +250,20 @@ mod tests {
         assert_eq!((kernel.layout.bytes(), kernel.layout.kernarg_size(), kernel.threads), (16, 32, 256));
         assert_eq!(find(&note, "other").unwrap().layout.args(), []);
         assert_eq!(find(&note, "min"), Err(Unknown::NoSuchKernel));
+    }
+
+    #[test]
+    fn every_note_of_a_code_object_is_read() {
+        let first = note(vec![kernel_value("first", 0, None), kernel_value("both", 0, None)]);
+        let mut padded = note(vec![kernel_value("second", 8, Some(vec![arg(0, 8, "by_value")]))]);
+        padded.extend([0xc1; 3]);
+        let third = note(vec![kernel_value("third", 0, None), kernel_value("both", 0, None)]);
+        let notes = [&first[..], &padded, &third];
+        assert_eq!(find_in(&notes, "first").unwrap().layout.args(), []);
+        assert_eq!(find_in(&notes, "second").unwrap().layout.bytes(), 8);
+        assert_eq!(&*find_in(&notes, "third").unwrap().name, "third");
+        assert_eq!(find_in(&notes, "both"), Err(Unknown::Ambiguous));
+        assert_eq!(find_in(&notes, "fourth"), Err(Unknown::NoSuchKernel));
     }
 
     #[test]
@@ -277,20 +305,20 @@ mod tests {
         // A million arrays, each in the one before.
         let mut deep = vec![0x81, 0xa1, b'x'];
         deep.extend(std::iter::repeat_n(0x91, 1_000_000));
-        assert_eq!(index(&deep), Err(Unknown::Malformed));
+        assert_eq!(index(&[&deep]), Err(Unknown::Malformed));
         deep.push(0xc0);
-        assert_eq!(index(&deep).unwrap().len(), 0);
+        assert_eq!(index(&[&deep]).unwrap().len(), 0);
         // Four billion kernels, none there.
         let mut claims = vec![0x81, 0xae];
         claims.extend(b"amdhsa.kernels");
         claims.extend([0xdd, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(index(&claims), Err(Unknown::Malformed));
+        assert_eq!(index(&[&claims]), Err(Unknown::Malformed));
     }
 
     fn all(note: &[u8]) {
-        if let Ok(index) = index(note) {
+        if let Ok(index) = index(&[note]) {
             for place in index.into_values() {
-                let _ = kernel(note, place);
+                let _ = kernel(&[note], place);
             }
         }
     }

@@ -48,7 +48,8 @@ pub struct Image {
 
 #[derive(Debug)]
 struct Entry {
-    note: Result<Box<[u8]>, Unknown>,
+    /// Its metadata, copied.
+    notes: Result<Box<[Box<[u8]>]>, Unknown>,
     /// Made when the first kernel is looked for.
     index: Option<Result<Index, Unknown>>,
 }
@@ -176,8 +177,10 @@ impl Image {
             {
                 codes.retain(wanted);
             }
-            let note = |code: bundle::Code<R>| elf::metadata_note(code.data).map(Into::into);
-            codes.into_iter().map(|code| Entry { note: note(code), index: None }).collect()
+            let notes = |code: bundle::Code<R>| {
+                elf::metadata_notes(code.data).map(|notes| notes.into_iter().map(Into::into).collect())
+            };
+            codes.into_iter().map(|code| Entry { notes: notes(code), index: None }).collect()
         });
         Self { entries, file: None }
     }
@@ -205,10 +208,10 @@ impl Image {
 
 impl Entry {
     fn kernel(&mut self, key: NameKey) -> Result<Option<Kernel>, Unknown> {
-        let note = self.note.as_deref().map_err(|reason| *reason)?;
-        let index = self.index.get_or_insert_with(|| metadata::index(note));
+        let notes = self.notes.as_deref().map_err(|reason| *reason)?;
+        let index = self.index.get_or_insert_with(|| metadata::index(notes));
         let index = index.as_ref().map_err(|reason| *reason)?;
-        index.get(&key).map(|&place| metadata::kernel(note, place)).transpose()
+        index.get(&key).map(|&place| metadata::kernel(notes, place)).transpose()
     }
 }
 
