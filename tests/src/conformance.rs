@@ -6,6 +6,7 @@
 
 mod compare;
 mod modes;
+mod rival;
 
 pub use modes::{MODES, Mode};
 
@@ -13,7 +14,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::program::{End, Kind, Program};
+use rival::Rival;
+
+use crate::program::{Directions, End, Kind, Program};
 use crate::{Finished, Gpu, Run, Runtime};
 
 /// A difference between native and shimmed that is known and has its reason outside of this project.
@@ -37,17 +40,25 @@ pub struct Verdict {
     pub program: String,
     /// How often the library held something back, over all modes.
     pub held_back: u64,
+    /// How often it was suspended for the rival.
+    pub yielded: u64,
     /// How long it took, without building.
     pub took: Duration,
     /// What was wrong; empty if nothing was.
     pub problems: String,
 }
 
-/// Compares one program in those of these modes that are meant for it.
+/// Whether the suite compares a program in a mode when nobody asks for the mode.
+pub fn is_usual(mode: &Mode, directions: &Directions) -> bool {
+    directions.every_mode || mode.of_all
+}
+
+/// Compares one program in those of these modes that it can be compared in.
 pub fn compare(program: &Program, modes: &[&Mode], runtime: &dyn Runtime) -> Verdict {
     let mut verdict = Verdict {
         program: program.name.clone(),
         held_back: 0,
+        yielded: 0,
         took: Duration::ZERO,
         problems: String::new(),
     };
@@ -76,16 +87,27 @@ fn compare_into(
     as_directed(&native, directions.end).map_err(|reason| format!("native: {reason}"))?;
     let folder =
         tempfile::tempdir().map_err(|error| format!("no folder for what the library says: {error}"))?;
-    let compared =
-        |mode: &&&Mode| (directions.every_mode || mode.of_all) && !(directions.holds && mode.holds());
-    for mode in modes.iter().filter(compared) {
+    for mode in modes.iter().filter(|mode| !(directions.holds && mode.holds())) {
         let log = folder.path().join(mode.name);
         let known = KNOWN.iter().find(|known| known.program == program.name && known.mode == mode.name);
-        let mut problem = finish(run.clone().mode(mode.with_log(&log)), directions.end)
+        let rival =
+            mode.rival.map(|level| Rival::start(&gpu, &directions.sim, level, runtime)).transpose()?;
+        let shimmed = match (&rival, mode.rival) {
+            (Some(rival), Some(level)) => {
+                let (run, env) = rival.beside(run.clone(), level);
+                run.mode(mode.with(&log, env))
+            }
+            _ => run.clone().mode(mode.with_log(&log)),
+        };
+        let mut problem = finish(shimmed, directions.end)
             .map(|shimmed| compare::difference(&native, &shimmed))
             .unwrap_or_else(Some);
         let said = read(&log)?;
         verdict.held_back += modes::held_back(&said);
+        if let Some(rival) = rival {
+            verdict.yielded += modes::suspensions(&said);
+            problem = problem.or(rival.finish().err());
+        }
         problem = problem.or_else(|| mode.objection(&said, directions));
         match (problem, known) {
             (Some(problem), None) => {

@@ -21,6 +21,8 @@ pub struct Mode {
     /// Whether every program is compared in it, and not only those with `every-mode`: the others differ from these in who
     /// decides and not in how a call is carried out.
     pub of_all: bool,
+    /// Under a server and beside an urgent program, at this preemption level.
+    pub rival: Option<&'static str>,
 }
 
 const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
@@ -34,6 +36,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: false,
         of_all: false,
+        rival: None,
     },
     Mode {
         name: "inert",
@@ -42,6 +45,7 @@ pub const MODES: &[Mode] = &[
         of_work: false,
         warns: false,
         of_all: false,
+        rival: None,
     },
     Mode {
         name: "queues",
@@ -50,6 +54,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of_all: true,
+        rival: None,
     },
     Mode {
         name: DEFER,
@@ -58,6 +63,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of_all: true,
+        rival: None,
     },
     Mode {
         name: "chaos",
@@ -66,6 +72,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of_all: true,
+        rival: None,
     },
     // The whole process off the hardware at random, kernels and all.
     Mode {
@@ -76,6 +83,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of_all: true,
+        rival: None,
     },
     Mode {
         name: "local",
@@ -84,6 +92,26 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of_all: false,
+        rival: None,
+    },
+    // What users have: low priority, and an urgent program that launches at intervals.
+    Mode {
+        name: "rival",
+        env: &[],
+        counts: &["direct", "deferred", "forced"],
+        of_work: true,
+        warns: true,
+        of_all: false,
+        rival: Some("1"),
+    },
+    Mode {
+        name: "rival-hold",
+        env: &[],
+        counts: &["direct", "deferred", "forced"],
+        of_work: true,
+        warns: true,
+        of_all: false,
+        rival: Some("3"),
     },
 ];
 
@@ -96,14 +124,20 @@ const HOLD: &str = "hold";
 impl Mode {
     /// Whether it takes queues off the hardware.
     pub(crate) fn holds(&self) -> bool {
-        self.name == HOLD
+        self.name == HOLD || self.rival.is_some_and(|level| level != "1")
     }
 
+    /// The library's log goes into this file.
     pub(crate) fn with_log(&self, log: &Path) -> crate::Mode {
+        self.with(log, Vec::new())
+    }
+
+    /// The same with further variables.
+    pub(crate) fn with(&self, log: &Path, mut env: Vec<(String, String)>) -> crate::Mode {
         let log = log.display().to_string();
-        let env = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", log.as_str())];
-        let env = env.iter().chain(self.env).map(|(name, value)| (name.to_string(), value.to_string()));
-        crate::Mode::Shimmed { env: env.collect() }
+        let said = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", log.as_str())];
+        env.extend(said.iter().chain(self.env).map(|(name, value)| (name.to_string(), value.to_string())));
+        crate::Mode::Shimmed { env }
     }
 
     /// What is wrong with what the library said.
@@ -134,9 +168,14 @@ impl Mode {
     }
 }
 
+/// How often a log says that the process was suspended.
+pub(super) fn suspensions(said: &str) -> u64 {
+    total(said, "suspensions")
+}
+
 /// How many launches a log says were held back.
 pub(super) fn held_back(said: &str) -> u64 {
-    total(said, "deferred") + total(said, "suspensions")
+    total(said, "deferred") + suspensions(said)
 }
 
 /// The sum of `NAME=number` over all lines; each process that used HIP has one.
