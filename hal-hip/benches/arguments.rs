@@ -56,21 +56,21 @@ fn main() {
     println!("register a function    {:8.1} ns", start.elapsed().as_nanos() as f64 / FUNCTIONS as f64);
 
     let start = Instant::now();
-    kernels.find(functions[0]).expect("registered");
+    kernels.find(functions[0], 0).expect("registered");
     println!(
         "first find (index)     {:8.1} ns a kernel of the binary",
         start.elapsed().as_nanos() as f64 / FUNCTIONS as f64
     );
     let start = Instant::now();
     for function in &functions {
-        kernels.find(*function).expect("registered");
+        kernels.find(*function, 0).expect("registered");
     }
     println!("first find of each     {:8.1} ns", start.elapsed().as_nanos() as f64 / FUNCTIONS as f64);
 
     for used in [16, 256, FUNCTIONS] {
         let find = nanoseconds(used, || {
             for function in &functions[..used] {
-                let _ = black_box(kernels.find(black_box(*function)));
+                let _ = black_box(kernels.find(black_box(*function), 0));
             }
         });
         println!("find, {used:6} in use   {find:8.1} ns");

@@ -3,7 +3,8 @@
 //!
 //! Registration happens in static constructors of every HIP program, some tens of thousands of times for a large
 //! framework, so it notes addresses and a hash of the name and reads no code. A launch that is deferred asks
-//! [`Kernels::find`], which takes no lock once the handle has been asked for before; the first time, the code is read.
+//! [`Kernels::find`], which takes no lock once the handle has been asked for before; the first time, the code is read. What
+//! holds for a handle can differ between kinds of devices, for which a binary has different code.
 //!
 //! What is known of a handle is forgotten when its code is unloaded, so that the next one at this address starts
 //! afresh. The kernels themselves are kept for good, equal ones once: a launch holds a plain reference, and a program
@@ -20,19 +21,30 @@ use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
+
+/// A kernel, or why nothing is known of it.
+type Answer = Result<Kernel, Unknown>;
 
 /// What a handle was found to be.
-type Found = Result<Kernel, Unknown>;
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Found {
+    /// On the first kind of device.
+    first: Answer,
+    /// On the other kinds, in their order; none if it is the same on all.
+    others: Box<[Answer]>,
+}
 
 /// The kernels of a process.
 pub struct Kernels {
     /// The handles that have been asked for.
     found: Handles<Found>,
+    /// Which devices there are; empty until somebody says so.
+    processors: OnceLock<Processors>,
     state: Mutex<State>,
 }
 
 struct State {
-    processors: Processors,
     /// Places are used again; a handle's owner goes together with the image.
     images: Vec<Option<Loaded>>,
     free: Vec<u32>,
@@ -92,8 +104,8 @@ impl Kernels {
     pub const fn new() -> Self {
         Self {
             found: Handles::new(),
+            processors: OnceLock::new(),
             state: Mutex::new(State {
-                processors: Processors::ANY,
                 images: Vec::new(),
                 free: Vec::new(),
                 binaries: HashMap::with_hasher(Mix::NEW),
@@ -105,25 +117,41 @@ impl Kernels {
         }
     }
 
-    /// The kernel that a launch function was asked to launch: a host function (`hipLaunchKernel`) or a `hipFunction_t`.
+    /// The kernel that a launch function was asked to launch, as the device with this index has it: a host function
+    /// (`hipLaunchKernel`) or a `hipFunction_t`.
     #[inline]
-    pub fn find(&self, handle: *const c_void) -> Result<&'static Kernel, Unknown> {
+    pub fn find(&self, handle: *const c_void, device: u32) -> Result<&'static Kernel, Unknown> {
         match self.found.get(handle.addr()) {
-            Some(found) => found.as_ref().map_err(|reason| *reason),
-            None => self.look_for(handle.addr()),
+            Some(found) => self.on(found, device),
+            None => self.look_for(handle.addr(), device),
         }
     }
 
-    /// Says which devices there are, by the names that the runtime gives their architectures. Code that is read later is
-    /// read for these only; until then, for all that it holds.
+    #[inline]
+    fn on(&self, found: &'static Found, device: u32) -> Result<&'static Kernel, Unknown> {
+        let answer = if found.others.is_empty() {
+            &found.first
+        } else {
+            let kind = self.processors().kind_of(device);
+            kind.checked_sub(1).and_then(|other| found.others.get(other)).unwrap_or(&found.first)
+        };
+        answer.as_ref().map_err(|reason| *reason)
+    }
+
+    /// Says which devices there are: before the first [`Kernels::find`], and once. Of each kernel that holds which the
+    /// runtime takes for the device; what is never said, holds for all code.
     pub fn set_processors(&self, processors: Processors) {
-        self.state.lock().processors = processors;
+        let _ = self.processors.set(processors);
+    }
+
+    fn processors(&self) -> &Processors {
+        static ANY: Processors = Processors::ANY;
+        self.processors.get().unwrap_or(&ANY)
     }
 
     /// The code of `hipModuleLoad`, read before the runtime reads it; for [`Kernels::add_module`]. Both change errno.
     pub fn image_of_file(&self, path: &CStr) -> Image {
-        let processors = self.state.lock().processors.clone();
-        Image::of_file(path, &processors)
+        Image::of_file(path, self.processors())
     }
 
     /// The code of `hipModuleLoadData`, `hipModuleLoadDataEx`; for [`Kernels::add_module`].
@@ -132,9 +160,8 @@ impl Kernels {
     ///
     /// The runtime has loaded this code, and the caller's memory is still as it was then.
     pub unsafe fn image_of_data(&self, data: *const c_void) -> Image {
-        let processors = self.state.lock().processors.clone();
         // SAFETY: the runtime has followed the same headers, by the caller's promise.
-        unsafe { Image::of_memory(data, &processors) }
+        unsafe { Image::of_memory(data, self.processors()) }
     }
 
     /// After `__hipRegisterFatBinary(wrapper)` has returned `modules`.
@@ -264,20 +291,20 @@ impl Kernels {
     }
 
     #[cold]
-    fn look_for(&self, handle: usize) -> Result<&'static Kernel, Unknown> {
+    fn look_for(&self, handle: usize, device: u32) -> Result<&'static Kernel, Unknown> {
         let mut state = self.state.lock();
         // Another thread may have been faster.
         let found = match self.found.get(handle) {
             Some(found) => found,
             None => {
                 state.settle();
-                let found = state.read(handle)?;
+                let found = state.read(handle, self.processors())?;
                 let found = state.keep(found);
                 self.found.insert(handle, found);
                 found
             }
         };
-        found.as_ref().map_err(|reason| *reason)
+        self.on(found, device)
     }
 }
 
@@ -317,27 +344,34 @@ impl State {
     }
 
     /// Reads what a handle means; the error is that nobody knows the handle.
-    fn read(&mut self, handle: usize) -> Result<Found, Unknown> {
-        let Self { owners, images, processors, .. } = self;
+    fn read(&mut self, handle: usize, processors: &Processors) -> Result<Found, Unknown> {
+        let Self { owners, images, .. } = self;
         let owners = match owners.get(&handle) {
             None => return Err(Unknown::NotRegistered),
             Some(Owners::One(owner)) => std::slice::from_ref(owner),
             Some(Owners::Several(owners)) => owners,
         };
-        let mut result: Found = Err(Unknown::NotRegistered);
-        for owner in owners {
-            let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
-            let kernel = loaded.image(processors).kernel_by_key(owner.name);
-            // Which one the runtime takes is its affair, so all must agree.
-            match (&result, &kernel) {
-                (Ok(one), Ok(other)) if !one.is_launched_as(other) => {
-                    return Ok(Err(Unknown::EntriesDiffer));
+        let mut on = |kind| {
+            let mut result: Answer = Err(Unknown::NotRegistered);
+            for owner in owners {
+                let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
+                let kernel = loaded.image(processors).kernel_by_key(owner.name, kind);
+                // Which one the runtime takes is its affair, so all must agree.
+                match (&result, &kernel) {
+                    (Ok(one), Ok(other)) if !one.is_launched_as(other) => return Err(Unknown::EntriesDiffer),
+                    (_, Err(reason)) => return Err(*reason),
+                    _ => result = kernel,
                 }
-                (_, Err(reason)) => return Ok(Err(*reason)),
-                _ => result = kernel,
             }
+            result
+        };
+        let mut kinds = processors.kinds().iter();
+        let first = on(kinds.next());
+        let mut others: Box<[Answer]> = kinds.map(|kind| on(Some(kind))).collect();
+        if others.iter().all(|other| *other == first) {
+            others = Box::default();
         }
-        Ok(result)
+        Ok(Found { first, others })
     }
 
     /// The one of its kind that stays.

@@ -96,8 +96,10 @@ pub enum Unknown {
     NoSuchKernel,
     /// The metadata has several kernels of this name.
     Ambiguous,
-    /// The code for different processors lays the arguments out differently.
+    /// The code for different processors lays the arguments out differently, and which one is taken is not known.
     EntriesDiffer,
+    /// The code has no machine code for the device. (It may have SPIR-V, which the runtime compiles itself.)
+    NoEntry,
     /// The metadata names no arguments, though the kernel has an argument segment.
     NoArguments,
     /// An argument is of a kind that the runtime does not copy byte by byte (image, sampler, pipe, queue).
@@ -121,6 +123,7 @@ impl fmt::Display for Unknown {
             Self::NoSuchKernel => "the code object has no kernel of this name",
             Self::Ambiguous => "the code object has several kernels of this name",
             Self::EntriesDiffer => "the argument layout differs between processors",
+            Self::NoEntry => "the code has no machine code for the device",
             Self::NoArguments => "the code object does not describe the kernel's arguments",
             Self::ValueKind => "an argument is of a kind that is not passed by its bytes",
             Self::TooLarge => "the arguments are larger than 4096 bytes",

@@ -133,7 +133,7 @@ unsafe extern "C" fn launched(
     let length = sizes.last().zip(offsets.last()).map_or(0, |(size, offset)| size + offset);
     // SAFETY: the library passes all arguments at their offsets.
     let bytes = if length == 0 { &[] } else { unsafe { slice::from_raw_parts(bytes, length) } }.to_vec();
-    let copied = program.kernels.find(function).map(|kernel| {
+    let copied = program.kernels.find(function, 0).map(|kernel| {
         let mut copy = KernelArgs::new();
         // SAFETY: the compiler passes a pointer to each argument of the kernel.
         unsafe { copy.copy(&kernel.layout, args, ptr::null()) }.expect("the compiler's own call");
@@ -223,7 +223,7 @@ fn launches_by_host_function() {
             // A library that is unloaded takes its functions with it.
             program.kernels.remove_binary(ptr::without_provenance(program.modules));
             for function in program.names.keys() {
-                let found = program.kernels.find(ptr::without_provenance(*function));
+                let found = program.kernels.find(ptr::without_provenance(*function), 0);
                 assert_eq!(found, Err(Unknown::NotRegistered));
             }
             drop(library);
@@ -254,7 +254,7 @@ fn launches_of_modules() {
             let function = hipFunction_t::from_raw(module.as_raw() * 1000);
             // SAFETY: a C string.
             unsafe { kernels.add_function(module, function, launch.name.as_ptr()) };
-            let found = kernels.find(function.0);
+            let found = kernels.find(function.0, 0);
             if is_too_large(&launch.name) {
                 assert_eq!(found, Err(Unknown::TooLarge));
                 continue;
@@ -299,8 +299,8 @@ fn the_embedded_binary_is_the_code_object_file() {
     let (mut embedded, mut alone) =
         (Image::of_bytes(fat_binary(&library), &any), Image::of_bytes(&code, &any));
     for name in ["_Z7nothingv", "_Z9bytes_2555BytesILm255EE", "_Z9templatedIdLi9EEvT_PS0_5BytesIXT0_EE"] {
-        let kernel = embedded.kernel(name.as_bytes());
+        let kernel = embedded.kernel(name.as_bytes(), None);
         assert!(kernel.is_ok(), "{name}: {kernel:?}");
-        assert_eq!(kernel, alone.kernel(name.as_bytes()), "{name}");
+        assert_eq!(kernel, alone.kernel(name.as_bytes(), None), "{name}");
     }
 }

@@ -5,6 +5,7 @@
 //! As long as there is no [`Process`] every call is forwarded: with `XSCHED_AUTO_XQUEUE` it comes into being with the
 //! first call that uses a device, without it with the first function of the C interface that makes a queue.
 
+pub(crate) mod architecture;
 pub(crate) mod captures;
 pub(crate) mod devices;
 pub(crate) mod events;
@@ -18,6 +19,7 @@ pub(crate) mod streams;
 use crate::table::Entry;
 use crate::thread::Thread;
 use crate::{environment, kfd, lifecycle, runtime};
+use architecture::{Architectures, Ask};
 use captures::Captures;
 use devices::Devices;
 use events::Events;
@@ -314,6 +316,16 @@ fn fits_functions() -> Option<fits::Functions> {
     Some(fits::Functions { host, module })
 }
 
+/// What says what a device is.
+fn architecture_function() -> Option<Ask> {
+    // SAFETY: `pfn` has a type for each function under its name.
+    let newer = unsafe { function::<pfn::hipGetDevicePropertiesR0600>(c"hipGetDevicePropertiesR0600") };
+    newer.map(Ask::R0600).or_else(|| {
+        // SAFETY: as above; where the newer one is not there this one has the older structure.
+        unsafe { function::<pfn::hipGetDeviceProperties>(c"hipGetDeviceProperties") }.map(Ask::R0000)
+    })
+}
+
 impl Process {
     fn new(base: &'static Base, real: &'static Real) -> Self {
         let config = xqueue::Config {
@@ -342,6 +354,8 @@ impl Process {
             domain.add_device(DeviceId(device), Arc::new(hw));
         }
         let defaults = (0..real.devices).map(|device| Stream::default_of(real, device)).collect();
+        // Before anybody asks for a kernel, which takes a queue.
+        base.kernels.set_processors(Architectures::of(architecture_function(), real.devices).processors());
         Self {
             base,
             real,

@@ -7,6 +7,9 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: (&str, &[u8])| {
     let (name, bytes) = data;
     for processors in [Processors::ANY, Processors::new(["gfx90a", "gfx1100"])] {
-        let _ = Image::of_bytes(bytes, &processors).kernel(name.as_bytes());
+        let mut image = Image::of_bytes(bytes, &processors);
+        for device in [None, Some("gfx1100")] {
+            let _ = image.kernel(name.as_bytes(), device);
+        }
     }
 });

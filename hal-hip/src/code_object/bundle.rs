@@ -14,8 +14,9 @@ const MAX_TARGET: u64 = 4096;
 
 /// The code for one processor.
 pub(crate) struct Code<R> {
-    /// For which, as in `gfx90a`; `None` if the code stands alone and only its own header tells.
-    pub(crate) processor: Option<Box<str>>,
+    /// For which, as in `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`; `None` if the code stands alone and only its own header
+    /// tells.
+    pub(crate) target: Option<Box<str>>,
     pub(crate) data: Part<R>,
 }
 
@@ -24,7 +25,7 @@ pub(crate) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, Unknown>
     let magic = data.read_bytes_at(0, 4).map_err(|()| Unknown::UnknownFormat)?;
     if magic == ELF {
         let size = data.len().map_err(|()| Unknown::Malformed)?;
-        return Ok(vec![Code { processor: None, data: Part::new(data, 0, size) }]);
+        return Ok(vec![Code { target: None, data: Part::new(data, 0, size) }]);
     }
     // Word by word: what is no bundle may end after the first word that differs.
     for (word, at) in BUNDLE.chunks(4).zip((0..).step_by(4)) {
@@ -52,8 +53,7 @@ fn entries<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, ()> {
         let target = std::str::from_utf8(data.read_bytes(&mut at, length)?).map_err(drop)?;
         // The host's entry is a placeholder; an empty one has no kernels.
         if size != 0 && !target.starts_with("host-") {
-            let processor = Some(processor(target).into());
-            codes.push(Code { processor, data: Part::new(data, offset, size) });
+            codes.push(Code { target: Some(target.into()), data: Part::new(data, offset, size) });
         }
     }
     Ok(codes)
@@ -106,7 +106,9 @@ mod tests {
         let codes = open(&bytes[..]).unwrap();
         let read: Vec<_> = codes
             .iter()
-            .map(|code| (code.processor.as_deref().unwrap(), code.data.read_bytes_at(0, 5).unwrap()))
+            .map(|code| {
+                (code.target.as_deref().map(processor).unwrap(), code.data.read_bytes_at(0, 5).unwrap())
+            })
             .collect();
         assert_eq!(read, [("gfx90a", &b"first"[..]), ("gfx1100", &b"secon"[..])]);
     }

@@ -11,6 +11,7 @@ mod compressed;
 mod elf;
 mod metadata;
 mod source;
+mod target;
 
 use crate::layout::{Kernel, Unknown};
 use metadata::Index;
@@ -22,25 +23,13 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-/// The processors of the devices that a program can use; empty if they are not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Processors(Vec<Box<str>>);
-
-impl Processors {
-    /// Of the names that the runtime gives the devices' architectures, as in `gfx90a:sramecc+:xnack-`.
-    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(names.into_iter().map(|name| bundle::processor(name).into()).collect())
-    }
-
-    /// Nothing is known.
-    pub const ANY: Self = Self(Vec::new());
-}
+pub use target::Processors;
+use target::{Fit, Target};
 
 /// The kernels of what was registered or loaded as one.
 #[derive(Debug)]
 pub struct Image {
-    /// One for each processor, or why there is nothing.
+    /// One for each target that a device may take, or why there is nothing.
     entries: Result<Vec<Entry>, Unknown>,
     /// The file that it was read from.
     file: Option<Seen>,
@@ -48,6 +37,8 @@ pub struct Image {
 
 #[derive(Debug)]
 struct Entry {
+    /// For which devices; nothing if the code stands alone.
+    target: Option<Target>,
     /// Its metadata, copied.
     notes: Result<Box<[Box<[u8]>]>, Unknown>,
     /// Made when the first kernel is looked for.
@@ -167,32 +158,50 @@ impl Image {
     }
 
     fn read_plain<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
-        let entries = bundle::open(data).map(|mut codes| {
-            let is_for =
-                |code: &bundle::Code<R>, name: &str| code.processor.as_deref().is_none_or(|p| p == name);
-            let wanted = |code: &bundle::Code<R>| processors.0.iter().any(|name| is_for(code, name));
-            // Where a device has no code of its own, the runtime may take any that it thinks fits.
-            if processors.0.iter().all(|name| codes.iter().any(|code| is_for(code, name)))
-                && codes.iter().any(wanted)
-            {
-                codes.retain(wanted);
-            }
+        let entries = bundle::open(data).map(|codes| {
+            let targets: Vec<_> =
+                codes.iter().map(|code| code.target.as_deref().map(Target::parse)).collect();
+            let is_taken = |target: &Option<Target>| {
+                let taken = |device: &Target| {
+                    best(targets.iter(), device).is_some_and(|best| best == fit(target, device))
+                };
+                processors.kinds().is_empty() || processors.kinds().iter().any(taken)
+            };
+            let taken: Vec<bool> = targets.iter().map(is_taken).collect();
             let notes = |code: bundle::Code<R>| {
                 elf::metadata_notes(code.data).map(|notes| notes.into_iter().map(Into::into).collect())
             };
-            codes.into_iter().map(|code| Entry { notes: notes(code), index: None }).collect()
+            codes
+                .into_iter()
+                .zip(targets)
+                .zip(taken)
+                .filter(|(_, taken)| *taken)
+                .map(|((code, target), _)| Entry { target, notes: notes(code), index: None })
+                .collect()
         });
         Self { entries, file: None }
     }
 
-    /// The kernel of this name.
-    pub fn kernel(&mut self, name: &[u8]) -> Result<Kernel, Unknown> {
-        self.kernel_by_key(NameKey::new(name))
+    /// The kernel of this name as a device has it, of which the runtime says that it is of this architecture (`gfx90a`); as
+    /// all have it if that is not known.
+    pub fn kernel(&mut self, name: &[u8], device: Option<&str>) -> Result<Kernel, Unknown> {
+        self.kernel_by_key(NameKey::new(name), device.map(Target::parse).as_ref())
     }
 
-    pub(crate) fn kernel_by_key(&mut self, key: NameKey) -> Result<Kernel, Unknown> {
+    pub(crate) fn kernel_by_key(&mut self, key: NameKey, device: Option<&Target>) -> Result<Kernel, Unknown> {
+        let entries = self.entries.as_mut().map_err(|reason| *reason)?;
+        let best = match device {
+            None => None,
+            Some(device) => Some((
+                device,
+                best(entries.iter().map(|entry| &entry.target), device).ok_or(Unknown::NoEntry)?,
+            )),
+        };
         let mut found: Option<Kernel> = None;
-        for entry in self.entries.as_mut().map_err(|reason| *reason)? {
+        for entry in entries {
+            if best.is_some_and(|(device, best)| fit(&entry.target, device) != best) {
+                continue;
+            }
             let Some(kernel) = entry.kernel(key)? else { continue };
             // What the runtime adds may differ between processors; what the caller passes may not.
             match &found {
@@ -204,6 +213,15 @@ impl Image {
         }
         found.ok_or(Unknown::NoSuchKernel)
     }
+}
+
+fn fit(target: &Option<Target>, device: &Target) -> Fit {
+    target.as_ref().map_or(Fit::Own, |target| target.fit(device))
+}
+
+/// How well the best code for a device fits; nothing if the runtime has to compile some, or has none.
+fn best<'a>(targets: impl Iterator<Item = &'a Option<Target>>, device: &Target) -> Option<Fit> {
+    targets.map(|target| fit(target, device)).min().filter(|best| *best != Fit::None)
 }
 
 impl Entry {

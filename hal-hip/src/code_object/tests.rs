@@ -16,7 +16,11 @@ const SPIRV: &str = "hip-spirv64-amd-amdhsa--amdgcnspirv";
 const HOST: &str = "host-x86_64-unknown-linux";
 
 fn sizes(image: &mut Image, name: &str) -> Result<Vec<u32>, Unknown> {
-    let kernel = image.kernel(name.as_bytes())?;
+    sizes_on(image, name, None)
+}
+
+fn sizes_on(image: &mut Image, name: &str, device: Option<&str>) -> Result<Vec<u32>, Unknown> {
+    let kernel = image.kernel(name.as_bytes(), device)?;
     assert_eq!(&*kernel.name, name);
     Ok(kernel.layout.args().iter().map(|slot| slot.size).collect())
 }
@@ -34,37 +38,82 @@ fn code_that_stands_alone() {
     }
 }
 
+/// What a device has of a kernel, whether the others' code was kept or not.
+fn on_device(bytes: &[u8], name: &str, device: &str) -> Result<Vec<u32>, Unknown> {
+    let of = |devices: &[&str]| {
+        let mut image = Image::of_bytes(bytes, &processors(devices));
+        sizes_on(&mut image, name, Some(device))
+    };
+    let alone = of(&[device]);
+    for others in [&[][..], &[device, "gfx1100"], &["gfx906", device], &[device, "gfx90a:sramecc+:xnack-"]] {
+        assert_eq!(of(others), alone, "{name} on {device} beside {others:?}");
+    }
+    alone
+}
+
 #[test]
-fn the_devices_own_entries_decide_and_others_must_agree() {
+fn the_devices_own_entry_decides() {
     let first = code(&[("same", &[4, 8]), ("differs", &[4]), ("first only", &[1])]);
     let second = code(&[("same", &[4, 8]), ("differs", &[8])]);
     let bytes = bundle(&[(HOST, b""), (GFX90A, &first), (GFX1100, &second)]);
-    let differs = |names: &[&str]| sizes(&mut Image::of_bytes(&bytes, &processors(names)), "differs");
-    assert_eq!(differs(&["gfx90a:sramecc+:xnack-"]), Ok(vec![4]));
-    assert_eq!(differs(&["gfx1100"]), Ok(vec![8]));
-    assert_eq!(differs(&["gfx1100", "gfx90a"]), Err(Unknown::EntriesDiffer));
-    assert_eq!(differs(&[]), Err(Unknown::EntriesDiffer));
-    assert_eq!(differs(&["gfx942"]), Err(Unknown::EntriesDiffer), "a device without code of its own");
-    assert_eq!(differs(&["gfx90a", "gfx942"]), Err(Unknown::EntriesDiffer));
+    let differs = |device| on_device(&bytes, "differs", device);
+    assert_eq!(differs("gfx90a:sramecc+:xnack-"), Ok(vec![4]));
+    assert_eq!(differs("gfx1100"), Ok(vec![8]));
+    assert_eq!(differs("gfx90a:sramecc-:xnack-"), Err(Unknown::NoEntry));
+    assert_eq!(differs("gfx942"), Err(Unknown::NoEntry), "a device without code of its own");
+    assert_eq!(on_device(&bytes, "first only", "gfx1100"), Err(Unknown::NoSuchKernel));
+    // What no device takes is not kept.
+    let mut image = Image::of_bytes(&bytes, &processors(&["gfx1100", "gfx942"]));
+    assert_eq!(image.entries.as_ref().map(Vec::len), Ok(1));
+    assert_eq!(sizes(&mut image, "differs"), Ok(vec![8]));
+    // As long as the device is not known all must agree.
     let mut any = Image::of_bytes(&bytes, &Processors::ANY);
     assert_eq!(sizes(&mut any, "same"), Ok(vec![4, 8]));
+    assert_eq!(sizes(&mut any, "differs"), Err(Unknown::EntriesDiffer));
     assert_eq!(sizes(&mut any, "first only"), Ok(vec![1]));
     assert_eq!(sizes(&mut any, "none"), Err(Unknown::NoSuchKernel));
+}
+
+#[test]
+fn features_and_generic_targets_decide_as_in_the_runtime() {
+    let [on, off, generic, own, spirv] = [1, 2, 3, 4, 5].map(|size| code(&[("k", &[size])]));
+    let bytes = bundle(&[
+        ("hipv4-amdgcn-amd-amdhsa--gfx11-generic", &generic),
+        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+", &on),
+        (SPIRV, &spirv),
+        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", &off),
+        ("hipv4-amdgcn-amd-amdhsa--gfx1101", &own),
+    ]);
+    for (device, expected) in [
+        ("gfx90a:sramecc+:xnack+", Ok(vec![1])),
+        ("gfx90a:sramecc+:xnack-", Ok(vec![2])),
+        ("gfx90a", Err(Unknown::NoEntry)),
+        ("gfx1100", Ok(vec![3])),
+        ("gfx1101", Ok(vec![4])),
+        ("gfx1201", Err(Unknown::NoEntry)),
+    ] {
+        assert_eq!(on_device(&bytes, "k", device), expected, "{device}");
+    }
+    // Two entries for one device are none that a compiler makes: they count if they agree.
+    let twice = |second: &[u8]| {
+        let bytes = bundle(&[(GFX90A, &on), ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", second)]);
+        on_device(&bytes, "k", "gfx90a:sramecc+:xnack-")
+    };
+    assert_eq!((twice(&on), twice(&off)), (Ok(vec![1]), Err(Unknown::EntriesDiffer)));
 }
 
 #[test]
 fn code_that_the_runtime_compiles_itself_counts_unless_there_is_better() {
     let known = code(&[("k", &[4])]);
     let bytes = bundle(&[(GFX90A, &known), (SPIRV, b"\x03\x02\x23\x07")]);
-    let k = |names: &[&str]| sizes(&mut Image::of_bytes(&bytes, &processors(names)), "k");
-    assert_eq!(k(&["gfx90a"]), Ok(vec![4]));
-    assert_eq!(k(&["gfx1100"]), Err(Unknown::UnknownFormat));
-    assert_eq!(k(&[]), Err(Unknown::UnknownFormat));
+    assert_eq!(on_device(&bytes, "k", "gfx90a:sramecc+:xnack-"), Ok(vec![4]));
+    assert_eq!(on_device(&bytes, "k", "gfx1100"), Err(Unknown::NoEntry));
+    assert_eq!(sizes(&mut Image::of_bytes(&bytes, &Processors::ANY), "k"), Err(Unknown::UnknownFormat));
 }
 
 #[test]
 fn reasons_for_knowing_nothing() {
-    let reason = |bytes: &[u8]| Image::of_bytes(bytes, &Processors::ANY).kernel(b"k").unwrap_err();
+    let reason = |bytes: &[u8]| Image::of_bytes(bytes, &Processors::ANY).kernel(b"k", None).unwrap_err();
     assert_eq!(reason(b""), Unknown::UnknownFormat);
     assert_eq!(reason(b"CCOB...."), Unknown::Compressed, "of an unknown version");
     assert_eq!(reason(b"\x7fELF"), Unknown::Malformed);
@@ -197,7 +246,7 @@ fn memory_is_read_to_its_end_and_not_beyond() {
         let memory = Guarded::new(bytes);
         // SAFETY: there are four bytes, and no header that names more than there is.
         let mut image = unsafe { Image::of_memory(memory.start().cast(), &Processors::ANY) };
-        assert!(image.kernel(b"k").is_err());
+        assert!(image.kernel(b"k", None).is_err());
     }
 }
 
@@ -295,7 +344,7 @@ fn named(bytes: &[u8]) -> Vec<Range<u64>> {
 fn reads_only_what_is_named(bytes: &[u8]) {
     let reads = RefCell::default();
     let mut image = Image::read(Watched { bytes, reads: &reads }, &Processors::ANY);
-    let _ = image.kernel(b"k");
+    let _ = image.kernel(b"k", None);
     let named = named(bytes);
     for read in reads.into_inner() {
         let covered = named.iter().any(|range| range.start <= read.start && read.end <= range.end);
@@ -342,7 +391,7 @@ proptest! {
         let memory = Guarded::new(&bytes[..cut.index(bytes.len() + 1)]);
         // SAFETY: so many bytes stand in front of the guard page.
         let bytes = unsafe { std::slice::from_raw_parts(memory.start(), memory.length) };
-        let _ = Image::of_bytes(bytes, &Processors::ANY).kernel(b"k");
+        let _ = Image::of_bytes(bytes, &Processors::ANY).kernel(b"k", None);
     }
 
     #[test]
@@ -351,4 +400,45 @@ proptest! {
         let bytes = [magic, &bytes[..]].concat();
         reads_only_what_is_named(&bytes);
     }
+
+    /// Whatever is in a bundle: what one device has of it does not depend on which other devices there are, and is what
+    /// the entries that fit it best say.
+    #[test]
+    fn other_devices_and_other_entries_change_nothing(
+        entries in prop::collection::vec((prop::sample::select(TARGETS.to_vec()), 1_u32..4), 0..8),
+        device in prop::sample::select(DEVICES.to_vec()),
+        others in prop::collection::vec(prop::sample::select(DEVICES.to_vec()), 0..4),
+    ) {
+        let codes: Vec<_> = entries.iter().map(|(_, size)| code(&[("k", &[*size])])).collect();
+        let named: Vec<_> = entries.iter().zip(&codes).map(|((name, _), code)| (*name, &code[..])).collect();
+        let bytes = bundle(&named);
+        let target = Target::parse(device);
+        let fits = |wanted| {
+            let fitting = entries.iter().filter(move |(name, _)| Target::parse(name).fit(&Target::parse(device)) == wanted);
+            let mut sizes: Vec<u32> = fitting.map(|(_, size)| *size).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            sizes
+        };
+        let expected = match (&fits(Fit::Own)[..], &fits(Fit::Generic)[..]) {
+            ([one], _) | ([], [one]) => Ok(vec![*one]),
+            ([], []) => Err(Unknown::NoEntry),
+            _ => Err(Unknown::EntriesDiffer),
+        };
+        let mut image = Image::of_bytes(&bytes, &processors(&[&[device][..], &others].concat()));
+        prop_assert_eq!(sizes_on(&mut image, "k", Some(device)), expected, "{:?}", target);
+    }
 }
+
+const TARGETS: &[&str] = &[
+    HOST,
+    SPIRV,
+    GFX90A,
+    GFX1100,
+    "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-",
+    "hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-",
+    "hipv4-amdgcn-amd-amdhsa--gfx9-4-generic",
+    "hipv4-amdgcn-amd-amdhsa--gfx11-generic",
+];
+const DEVICES: &[&str] =
+    &["gfx90a:sramecc+:xnack-", "gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack+", "gfx1100", "gfx1030"];

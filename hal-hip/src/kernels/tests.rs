@@ -13,7 +13,10 @@ struct Binary {
 
 impl Binary {
     fn new(kernels: &[(&str, &[u32])]) -> Self {
-        let payload = bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx90a", &code(kernels))]);
+        Self::of(bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx90a", &code(kernels))]))
+    }
+
+    fn of(payload: Vec<u8>) -> Self {
         // Magic and version, payload, nothing.
         let wrapper = [1 << 32 | 0x4849_5046, payload.as_ptr().addr() as u64, 0];
         // The address came out of the pointer as a number, as it does in a program's data.
@@ -49,8 +52,12 @@ fn module(kernels: &Kernels, module: usize, code: &[u8]) {
 }
 
 fn sizes(kernels: &Kernels, function: usize) -> Result<Vec<u32>, Unknown> {
-    let found = kernels.find(handle(function));
-    assert_eq!(found, kernels.find(handle(function)), "asked again");
+    sizes_on(kernels, function, 0)
+}
+
+fn sizes_on(kernels: &Kernels, function: usize, device: u32) -> Result<Vec<u32>, Unknown> {
+    let found = kernels.find(handle(function), device);
+    assert_eq!(found, kernels.find(handle(function), device), "asked again");
     found.map(|kernel| kernel.layout.args().iter().map(|slot| slot.size).collect())
 }
 
@@ -71,7 +78,7 @@ fn host_functions_mean_the_kernels_of_their_binary() {
     assert_eq!(sizes(&kernels, 0x2001), Err(Unknown::NoSuchKernel));
     assert_eq!(sizes(&kernels, 0x3000), Err(Unknown::NotRegistered), "no such binary");
     assert_eq!(sizes(&kernels, 0), Err(Unknown::NotRegistered));
-    assert_eq!(&*kernels.find(handle(0x1001)).unwrap().name, "b");
+    assert_eq!(&*kernels.find(handle(0x1001), 0).unwrap().name, "b");
     // Registered later, when the binary has been read.
     host_function(&kernels, 16, 0x1002, c"b");
     assert_eq!(sizes(&kernels, 0x1002), Ok(vec![8, 8]));
@@ -171,6 +178,41 @@ fn a_host_function_of_several_binaries_is_known_if_they_agree() {
 }
 
 #[test]
+fn each_device_has_the_kernel_of_its_own_code() {
+    let kernels = Kernels::new();
+    let (first, second) = (code(&[("a", &[4]), ("same", &[2])]), code(&[("a", &[8]), ("same", &[2])]));
+    let fat = || {
+        bundle(&[
+            ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", &first),
+            ("hipv4-amdgcn-amd-amdhsa--gfx1100", &second),
+            ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07"),
+        ])
+    };
+    let binary = Binary::of(fat());
+    binary.register(&kernels, 16);
+    host_function(&kernels, 16, 0x1000, c"a");
+    host_function(&kernels, 16, 0x1001, c"same");
+    // A module that is loaded before anything is known of devices.
+    module(&kernels, 32, &fat());
+    kernels.set_processors(Processors::new([
+        "gfx90a:sramecc+:xnack-",
+        "gfx1100",
+        "gfx90a:sramecc+:xnack-",
+        "gfx942",
+    ]));
+    module(&kernels, 48, &fat());
+    function(&kernels, 32, 0x2000, c"a");
+    function(&kernels, 48, 0x3000, c"a");
+    for a in [0x1000, 0x2000, 0x3000] {
+        let on = |device| sizes_on(&kernels, a, device);
+        assert_eq!([on(0), on(1), on(2)], [Ok(vec![4]), Ok(vec![8]), Ok(vec![4])]);
+        assert_eq!(on(3), Err(Unknown::NoEntry), "no code for this one");
+    }
+    assert_eq!(sizes_on(&kernels, 0x1001, 1), Ok(vec![2]));
+    assert_eq!(sizes_on(&kernels, 0x1001, 3), Err(Unknown::NoEntry));
+}
+
+#[test]
 fn equal_kernels_are_kept_once() {
     let kernels = Kernels::new();
     let code = code(&[("a", &[4])]);
@@ -178,7 +220,7 @@ fn equal_kernels_are_kept_once() {
     for round in 1..100 {
         module(&kernels, 16, &code);
         function(&kernels, 16, 0x100 * round, c"a");
-        seen.push(kernels.find(handle(0x100 * round)).unwrap());
+        seen.push(kernels.find(handle(0x100 * round), 0).unwrap());
         kernels.remove_module(hipModule_t::from_raw(16));
     }
     assert!(seen.iter().all(|kernel| ptr::eq(*kernel, seen[0])));

@@ -355,14 +355,18 @@ structs! {
         name: [c_char; 256] => 0,
         /// Bytes of device memory.
         total_global_mem: usize => 256,
+        /// Most bytes of local memory of a block.
+        shared_mem_per_block: usize => 264,
         /// Fields that nothing here reads.
-        unread_1: [u32; 3] => 264,
+        unread_1: u32 => 272,
         /// Threads of a wavefront.
         warp_size: c_int => 276,
         /// Most threads of a block.
         max_threads_per_block: c_int => 280,
         /// Fields that nothing here reads.
-        unread_2: [u32; 6] => 284,
+        unread_2: [u32; 3] => 284,
+        /// Most blocks of a grid, in each dimension.
+        max_grid_size: [c_int; 3] => 296,
         /// Clock in kilohertz.
         clock_rate: c_int => 308,
         /// Fields that nothing here reads.
@@ -394,8 +398,10 @@ structs! {
         unread_1: [u32; 4] => 272,
         /// Bytes of device memory.
         total_global_mem: usize => 288,
+        /// Most bytes of local memory of a block.
+        shared_mem_per_block: usize => 296,
         /// Fields that nothing here reads.
-        unread_2: [u32; 3] => 296,
+        unread_2: u32 => 304,
         /// Threads of a wavefront.
         warp_size: c_int => 308,
         /// Fields that nothing here reads.
@@ -403,7 +409,9 @@ structs! {
         /// Most threads of a block.
         max_threads_per_block: c_int => 320,
         /// Fields that nothing here reads.
-        unread_4: [u32; 6] => 324,
+        unread_4: [u32; 3] => 324,
+        /// Most blocks of a grid, in each dimension.
+        max_grid_size: [c_int; 3] => 336,
         /// Clock in kilohertz.
         clock_rate: c_int => 348,
         /// Fields that nothing here reads.

@@ -198,10 +198,10 @@ impl Launch {
 
     /// The kernel, if anything is known of it.
     fn known(&self, found: Found) -> Option<&'static Kernel> {
-        let kernels = &found.process.base.kernels;
-        kernels.find(self.function).ok().or_else(|| {
+        let (kernels, device) = (&found.process.base.kernels, found.stream.hw.device());
+        kernels.find(self.function, device).ok().or_else(|| {
             let launches = Thread::current().launches();
-            if launches.is_null() { None } else { kernels.find(launches).ok() }
+            if launches.is_null() { None } else { kernels.find(launches, device).ok() }
         })
     }
 
