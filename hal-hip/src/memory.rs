@@ -5,8 +5,9 @@
 
 use crate::real::Real;
 use hip_sys::types::{
-    MemoryKind, hipMemcpyDefault, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice,
-    hipMemcpyKind, hipMemoryType, hipPointerAttribute_t, hipSuccess,
+    HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, MemoryKind, hipMemcpyDefault, hipMemcpyDeviceToDevice,
+    hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind, hipMemoryType, hipPointerAttribute_t,
+    hipSuccess,
 };
 use std::ffi::c_void;
 use std::ptr;
@@ -138,7 +139,25 @@ pub fn left(real: &Real, address: *const c_void) -> Option<usize> {
         real.forget_result();
         return None;
     }
+    if base.is_null() {
+        // Memory of the program's own, which it has registered: the runtime has no address of its own for that.
+        base = start_of(real, address)?;
+    }
     size.checked_sub(address.addr().checked_sub(base.addr())?)
+}
+
+/// Where the memory begins that the runtime knows there.
+fn start_of(real: &Real, address: *const c_void) -> Option<*mut c_void> {
+    let mut start: *mut c_void = ptr::null_mut();
+    let place = ptr::from_mut(&mut start).cast();
+    // SAFETY: the runtime's function gets a place for an address, which is what this attribute is.
+    let code = unsafe {
+        (real.pointer_attribute)(place, HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, address.cast_mut())
+    };
+    if code != hipSuccess {
+        real.forget_result();
+    }
+    (code == hipSuccess && !start.is_null()).then_some(start)
 }
 
 /// Whether all of this is managed memory.

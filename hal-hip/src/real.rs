@@ -27,6 +27,7 @@ pub struct Real {
     pub exchange_capture_mode: pfn::hipThreadExchangeStreamCaptureMode,
     pub pointer_attributes: pfn::hipPointerGetAttributes,
     pub address_range: pfn::hipMemGetAddressRange,
+    pub pointer_attribute: pfn::hipPointerGetAttribute,
     pub symbol_address: pfn::hipGetSymbolAddress,
     pub symbol_size: pfn::hipGetSymbolSize,
     /// How many devices the process sees.

@@ -184,7 +184,9 @@ foreign_enums! {
     /// An attribute of a kernel.
     hipFunction_attribute {}
     /// An attribute of a pointer.
-    hipPointer_attribute {}
+    hipPointer_attribute {
+        HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+    }
     /// An attribute of a memory pool.
     hipMemPoolAttr {
         hipMemPoolAttrReleaseThreshold = 4,

@@ -206,7 +206,7 @@ macro_rules! hook {
     };
     ($name:ident, $call:expr, [all], ($($a:expr),*)) => { $crate::hooks::drain::all($call, |real| real($($a),*)) };
     ($name:ident, $call:expr, [all $stream:ident], ($($a:expr),*)) => {
-        $crate::hooks::drain::work($call, ($stream, $crate::hooks::is_per_thread(stringify!($name))), $crate::hooks::drain::after_all(), |real, $stream| real($($a),*))
+        $crate::hooks::drain::work($call, ($stream, $crate::hooks::is_per_thread(stringify!($name))), $crate::hooks::drain::blocks(), |real, $stream| real($($a),*))
     };
 }
 pub(crate) use hook;

@@ -271,8 +271,13 @@ fn find_real() -> Option<Real> {
         hipMemGetAddressRange,
         hipStreamGetFlags
     );
-    let (symbol_address, symbol_size, event_synchronize, event_elapsed) =
-        functions!(hipGetSymbolAddress, hipGetSymbolSize, hipEventSynchronize, hipEventElapsedTime);
+    let (symbol_address, symbol_size, event_synchronize, event_elapsed, pointer_attribute) = functions!(
+        hipGetSymbolAddress,
+        hipGetSymbolSize,
+        hipEventSynchronize,
+        hipEventElapsedTime,
+        hipPointerGetAttribute
+    );
     Some(Real {
         event_create,
         event_destroy,
@@ -290,6 +295,7 @@ fn find_real() -> Option<Real> {
         exchange_capture_mode,
         pointer_attributes,
         address_range,
+        pointer_attribute,
         symbol_address,
         symbol_size,
         devices,

@@ -75,6 +75,8 @@ pub(crate) struct Flight {
     /// Index of the last launch whose cost was counted; others up to here were not.
     last_costed: AtomicU64,
     uncosted_upto: AtomicU64,
+    /// Index of the last launch that can last until the program does something.
+    open_upto: AtomicU64,
     /// The keys of the last launches under the limit, the last one first.
     history: [AtomicU64; HISTORY],
     lead: Lead,
@@ -100,6 +102,7 @@ impl Flight {
             cost_completed: AtomicU64::new(0),
             last_costed: AtomicU64::new(0),
             uncosted_upto: AtomicU64::new(0),
+            open_upto: AtomicU64::new(0),
             history: std::array::from_fn(|_| AtomicU64::new(0)),
             lead: Lead::new(),
             strays: AtomicU64::new(0),
@@ -213,6 +216,16 @@ impl Flight {
                 due || limit.is_studied() || is_full
             }
         }
+    }
+
+    /// The last launch is one that can last until the program does something ([`crate::Spec::open`]).
+    pub(crate) fn note_open(&self, _: &Submit<'_>) {
+        self.open_upto.store(self.launched.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Whether such a one is not known to have completed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.completed() < self.open_upto.load(Ordering::Acquire)
     }
 
     /// Whether the next command is to be studied anew, if it takes no longer than that.

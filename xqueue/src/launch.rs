@@ -18,7 +18,7 @@ use crate::pending::{Item, Work};
 use crate::permission::OwnWord;
 use crate::queue::{Submit, XQueue};
 use crate::submit::{Limit, Limited, RETRIES};
-use crate::sync::{spin_hint, store_load_barrier};
+use crate::sync::{now, spin_hint, store_load_barrier};
 
 /// What the front of pending allows.
 enum Next {
@@ -102,6 +102,16 @@ impl XQueue {
     fn finds_room(&self, submit: &Submit<'_>, limit: Limit) -> bool {
         // What nobody can ever see complete must not keep the window full.
         self.hot.flight.foresees_room(submit, limit).unwrap_or_else(|| !self.ensure_mark(submit))
+    }
+
+    /// Whether a command may be launched into a full window because somebody waits for that (`waits`: the caller itself) who may be
+    /// the only one that can bring what is in flight to its end.
+    fn is_due_to_who_waits(&self, waits: bool) -> bool {
+        let is_awaited = || {
+            self.wanted.load(Ordering::SeqCst) != Ticket::NONE.0 || self.pending.lock().waiting_for_room != 0
+        };
+        let flight = &self.hot.flight;
+        (waits || is_awaited()) && (flight.is_open() || self.stall.lock().is_over(flight.completed(), now()))
     }
 
     /// Looks at the marks. True: something completed.
@@ -341,7 +351,7 @@ impl XQueue {
                 }
                 Next::Full(limit) => {
                     if !self.poll_for(&submit, limit) {
-                        force = self.finds_room(&submit, limit);
+                        force = self.finds_room(&submit, limit) || self.is_due_to_who_waits(false);
                         if !force {
                             return Rest::Full;
                         }
@@ -375,6 +385,9 @@ impl XQueue {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                 self.count(submit, item.ticket, item.key, limited);
+                if item.open {
+                    self.hot.flight.note_open(submit);
+                }
             }
             Err(error) => {
                 self.keep_error(error);
@@ -417,7 +430,7 @@ impl XQueue {
                 }
                 Next::Full(limit) => {
                     if !self.poll_for(&submit, limit) {
-                        force = self.finds_room(&submit, limit);
+                        force = self.finds_room(&submit, limit) || self.is_due_to_who_waits(true);
                         if !force {
                             return Turned::Full;
                         }

@@ -27,7 +27,7 @@
 //! 2. *taken* of a queue: what its holder of submit has taken from pending. Nobody else locks it.
 //! 3. *pending* of a queue: short; never two of them at a time.
 //! 4. The lists of devices and queues (read for a moment; cloned where callbacks follow).
-//! 5. Leaves: the spans of marks, the waits for others, the books, the estimates, the sleeps of signals.
+//! 5. Leaves: the spans of marks, the waits for others, the books, stalls, the estimates, the sleeps of signals.
 //!
 //! The real call is made with submit held and nothing else.
 //!
@@ -43,7 +43,9 @@
 //!   unless a flag asks for it.
 //! * After a suspension has returned, launches begin only if decided before it (at most one), or if a
 //!   running queue waits for them.
-//! * With the limit on, at most the window is in flight; a launch that fails is not in flight.
+//! * With the limit on, at most the window is in flight; a launch that fails is not in flight. Except where somebody waits for a
+//!   launch: behind what only the program can end ([`Spec::open`]) nothing is kept back, and behind what does not end one
+//!   command more goes now and then (`stall.rs`).
 //! * Idle means proved: nothing pending, nothing in flight, with both locks held.
 //! * Waits end: whoever changes what somebody waits for bumps the signal whose key the waiter took
 //!   before it looked. Only completion is polled, because the hardware tells nobody.
@@ -71,6 +73,7 @@ mod permission;
 mod queue;
 mod ready;
 mod span;
+mod stall;
 mod submit;
 mod sync;
 mod watcher;

@@ -26,6 +26,8 @@ pub(crate) enum Work {
 pub(crate) struct Item {
     pub(crate) ticket: Ticket,
     pub(crate) key: CostKey,
+    /// See [`crate::Spec::open`].
+    pub(crate) open: bool,
     pub(crate) footprint: Footprint,
     /// What must be launched first; satisfied edges are removed as they are found.
     pub(crate) edges: Vec<Edge>,

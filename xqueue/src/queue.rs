@@ -19,6 +19,7 @@ use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
 use crate::pending::{Item, Pending};
 use crate::permission::{OwnWord, Permission, Window};
 use crate::ready::Books;
+use crate::stall::Stall;
 use crate::submit::Spec;
 use crate::sync::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, TryLock,
@@ -39,6 +40,8 @@ pub struct XQueue {
     pub(crate) priority: AtomicI32,
     /// Whoever waits for the frontier to reach a ticket leaves the smallest one here.
     pub(crate) wanted: AtomicU64,
+    /// Whether who waits for a launch has waited for too long.
+    pub(crate) stall: Mutex<Stall>,
     /// With `pending`: callers that wait for room.
     pub(crate) room: Condvar,
     /// Commands below this ticket may be launched although the queue is held: others wait for them.
@@ -129,6 +132,7 @@ impl XQueue {
             launch_config: AtomicU64::new(config.launch.pack()),
             priority: AtomicI32::new(config.priority),
             wanted: AtomicU64::new(Ticket::NONE.0),
+            stall: Mutex::new(Stall::default()),
             room: Condvar::new(),
             inherit: AtomicU64::new(0),
             drop_below: AtomicU64::new(0),

@@ -41,12 +41,15 @@ pub struct Spec<'a> {
     pub may_wait: bool,
     /// The call returns only when the hardware queue has completed it and everything in front of it.
     pub completes: bool,
+    /// Once launched it can last until the program's own threads do something: a wait for a value, a host function. While it
+    /// lasts the window keeps nobody waiting.
+    pub open: bool,
 }
 
 impl Spec<'_> {
     /// A command that only follows its own queue.
     pub fn new(key: CostKey) -> Self {
-        Self { key, after: &[], scope: None, may_wait: true, completes: false }
+        Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false }
     }
 }
 
@@ -124,6 +127,9 @@ impl XQueue {
         let result = call();
         if result.is_ok() {
             self.count(&submit, ticket, spec.key, limited);
+            if spec.open {
+                self.hot.flight.note_open(&submit);
+            }
         } else {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
         }
@@ -233,6 +239,9 @@ impl XQueue {
                             self.count_completed(&submit, ticket, proof);
                         } else {
                             self.count(&submit, ticket, spec.key, limited);
+                            if spec.open {
+                                self.hot.flight.note_open(&submit);
+                            }
                         }
                     }
                     self.finish();
@@ -314,7 +323,7 @@ impl XQueue {
                 true
             });
         }
-        let first = pending.append(Item { ticket, key: spec.key, footprint, edges, work });
+        let first = pending.append(Item { ticket, key: spec.key, open: spec.open, footprint, edges, work });
         if first {
             self.hot.frontier.store(ticket.0, Ordering::Release);
             self.core.backlog.fetch_add(1, Ordering::AcqRel);

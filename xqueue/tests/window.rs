@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sim::{Bed, unlimited, until, within};
 use xqueue::{
-    Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, Spec, SuspendFlags, Ticket, Window,
+    After, Bounds, Config, CostKey, Direct, HwResult, LaunchConfig, OrderClass, Permission, Spec,
+    SubmitError, SuspendFlags, Ticket, Window,
 };
 
 fn unwatched(permission: Permission) -> Config {
@@ -302,6 +303,79 @@ fn the_watcher_marks_what_its_program_forgets() {
         let stats = bed.queues[q].stats();
         assert_eq!((stats.launched, stats.completed), (u64::from(round) + 1, u64::from(round) + 1));
     }
+}
+
+/// A queue with a window of one, and in it a command that lasts until the test completes it.
+fn occupied(open: bool) -> (Bed, usize) {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
+    bed.world.set(q, |state| state.auto = false);
+    let spec = Spec { open, ..Spec::new(CostKey(1)) };
+    assert!(matches!(bed.direct_with(q, 0, &spec), Direct::Launched(..)));
+    (bed, q)
+}
+
+/// Another thread's turn on the queue.
+fn turn(bed: &Bed, q: usize, id: u32) -> std::thread::JoinHandle<Result<(Ticket, HwResult), SubmitError>> {
+    let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
+    std::thread::spawn(move || queue.submit_in_turn(&Spec::new(CostKey(1)), || world.launch(q, id)))
+}
+
+#[test]
+fn a_window_behind_what_only_the_program_can_end_keeps_nobody_waiting() {
+    let (bed, q) = occupied(true);
+    let again = Spec { open: true, ..Spec::new(CostKey(1)) };
+    assert_eq!(bed.direct_with(q, 1, &again), Direct::NotNow, "nobody waits for it");
+    bed.defer_with(q, 1, &again);
+    bed.defer(q, 2);
+    turn(&bed, q, 3).join().expect("no panic").expect("open").1.expect("launched");
+    assert_eq!(bed.world.launched(q), [0, 1, 2, 3]);
+    // A drain waits as well.
+    bed.defer(q, 4);
+    bed.queues[q].wait_launched(Ticket::NONE);
+    assert_eq!(bed.world.launched(q), [0, 1, 2, 3, 4]);
+    // When it has ended the window is what it was.
+    bed.world.complete(q, 5);
+    bed.submit(q, 5);
+    bed.world.wait("the window is free", |log| log.queues[q].launched.len() == 6);
+    let waits = turn(&bed, q, 6);
+    until("it waits", || bed.queues[q].stats().pending == 1);
+    bed.queues[q].resume(xqueue::ResumeFlags::NONE);
+    assert_eq!(bed.world.launched(q).len(), 6, "a window of one");
+    bed.world.complete(q, 1);
+    waits.join().expect("no panic").expect("open").1.expect("launched");
+}
+
+#[test]
+fn who_is_waited_for_by_others_is_not_kept_behind_it_either() {
+    let (mut bed, q) = occupied(true);
+    let other = bed.plain();
+    bed.defer(q, 1);
+    let edge = [After { queue: bed.queues[q].clone(), through: bed.domain.take_ticket() }];
+    bed.defer_with(other, 2, &Spec { after: &edge, ..Spec::new(CostKey(1)) });
+    bed.world.wait("both are launched", |log| log.order.len() == 3);
+    assert_eq!(bed.world.log.lock().order, [(q, 0), (q, 1), (other, 2)]);
+}
+
+#[test]
+fn pending_that_is_full_behind_it_gives_way() {
+    let bounds = Bounds { commands: 4, ..Bounds::default() };
+    let mut bed = Bed::new(Config { bounds, ..unwatched(Permission::limited()) });
+    let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
+    bed.world.set(q, |state| state.auto = false);
+    let open = Spec { open: true, ..Spec::new(CostKey(1)) };
+    for id in 0..20 {
+        bed.submit_with(q, id, &open);
+    }
+    assert!(bed.world.launched(q).len() > 12);
+}
+
+#[test]
+fn whoever_waits_for_a_command_that_never_ends_is_let_through_in_the_end() {
+    let (bed, q) = occupied(false);
+    bed.defer(q, 1);
+    turn(&bed, q, 2).join().expect("no panic").expect("open").1.expect("launched");
+    assert_eq!(bed.world.launched(q), [0, 1, 2]);
 }
 
 #[test]

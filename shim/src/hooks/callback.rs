@@ -11,7 +11,7 @@ use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t, hipSuccess};
 use std::ffi::{c_uint, c_void};
-use xqueue::{CostKey, Direct, Footprint};
+use xqueue::{CostKey, Direct, Footprint, Spec};
 
 /// A function of the program's and what it gets.
 enum Wrapped {
@@ -70,7 +70,8 @@ fn go(
     mut wrapped: Option<Wrapped>,
     invoke: impl Fn(*mut c_void) -> hipError_t + 'static,
 ) -> hipError_t {
-    let spec = turn::spec(CostKey::UNKNOWN);
+    // The function may wait for what another thread does.
+    let spec = Spec { open: true, ..turn::spec(CostKey::UNKNOWN) };
     let mut take = || wrapped.take().map_or(hipSuccess, |wrapped| hand_over(wrapped, &invoke));
     if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(take())) {
         return code(launched);

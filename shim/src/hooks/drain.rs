@@ -89,6 +89,11 @@ pub(crate) fn after_all() -> Spec<'static> {
     Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
 }
 
+/// What blocks its hardware queue until somebody ends that, perhaps a thread of this program: a wait for a value or a semaphore.
+pub(crate) fn blocks() -> Spec<'static> {
+    Spec { open: true, ..after_all() }
+}
+
 fn spec(completes: bool) -> Spec<'static> {
     Spec { completes, ..turn::spec(CostKey::UNKNOWN) }
 }

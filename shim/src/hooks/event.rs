@@ -187,8 +187,9 @@ pub(crate) unsafe fn wait(
         }
         let after: Vec<_> = events.open_record(event).into_iter().collect();
         // A wait for another process's record can block a hardware queue that streams share.
-        let scope = events.is_foreign(event).then_some(Scope::Process);
-        let spec = Spec { after: &after, scope, ..turn::spec(KEY) };
+        let foreign = events.is_foreign(event);
+        let scope = foreign.then_some(Scope::Process);
+        let spec = Spec { after: &after, scope, open: foreign, ..turn::spec(KEY) };
         let queue = spec.may_wait.then_some(found.queue);
         let invoke = move || {
             let evidence = events.evidence(event);

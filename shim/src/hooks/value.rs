@@ -2,7 +2,7 @@
 //! hardware queue for as long as it likes, and streams share hardware queues: everything earlier in the process is
 //! launched before it (design, section 4).
 
-use super::defer::{self, INSTANT, after_all_if};
+use super::defer::{self, INSTANT};
 use super::{drain, turn};
 use crate::boundary::Call;
 use crate::process::Process;
@@ -13,7 +13,7 @@ use hal_hip::real::{Real, result};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams, hipSuccess};
 use std::ffi::{c_uint, c_void};
-use xqueue::Direct;
+use xqueue::{Direct, Spec};
 
 /// How a value may be compared: at least, equal, and, nor.
 const COMPARISONS: c_uint = 4;
@@ -60,7 +60,7 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
         // SAFETY: the caller's own arguments.
         unsafe { real(stream, ptr, value, flags, mask) }
     };
-    let command = ("wait for a value", drain::after_all());
+    let command = ("wait for a value", drain::blocks());
     // SAFETY: as for a write.
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }
@@ -134,8 +134,11 @@ pub(crate) unsafe fn batch(
         };
         // Without a wait among them they are writes, or what only the runtime knows.
         let waits = given.iter().any(|one| Operation::of(one).is_none_or(|one| one.compares.is_some()));
-        let spec =
-            after_all_if(waits || given.is_empty(), if waits { drain::after_all().key } else { INSTANT });
+        let spec = match (waits, given) {
+            (true, _) => drain::blocks(),
+            (false, []) => Spec { key: INSTANT, ..drain::blocks() },
+            (false, _) => turn::spec(INSTANT),
+        };
         let Some(found) = found else {
             defer::beside(own, &spec);
             return invoke(params);
