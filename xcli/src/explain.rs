@@ -177,6 +177,12 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
     if !client.fresh && !client.yielded {
         remarks.push("the process has not answered: its numbers are old".to_owned());
     }
+    if queue.state == QueueState::Suspended {
+        let raise = command(&format!("hint --pid {} -p PRIORITY", client.pid));
+        remarks.push(format!(
+            "times that it measures contain its suspensions; if it tunes itself, raise it meanwhile: `{raise}`"
+        ));
+    }
     remarks
 }
 
@@ -251,6 +257,7 @@ mod tests {
 queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
   suspended since 3.1 ms: queue 7 of pid 4242 has priority 10 > -255
   level 1 in force; its window limits what is in flight: 0 in flight, 4096 pending
+  times that it measures contain its suspensions; if it tunes itself, raise it meanwhile: `xcli -p night hint --pid 31337 -p PRIORITY`
 ";
         assert_eq!(said(&list(), None, Some(1)).unwrap(), want);
         let mut list = list();
