@@ -1,33 +1,34 @@
 //! The client of `xserver`: how this process comes under the permission of a server, and what it tells it.
 //!
-//! Two threads of the library's own work for it. The *agent* finds the server, tells it of queues and numbers, and sees
-//! to it that the permission holds no longer than its lease. A *listener*, one for each connection, sleeps on the futex
-//! of the server's page and wakes whoever may launch when the permission has changed. The launching threads' part is in
-//! `desk.rs`.
+//! Two threads of the library's own work for it. The *agent* finds the server, and tells it of queues and numbers. A
+//! *listener*, one for each connection (`listener.rs`), sleeps on the futex of the server's page and wakes whoever may
+//! launch when the permission has changed. Both see to it that the permission holds no longer than its lease, and either
+//! does without the other: a program can forbid a system call by a filter that ends the thread that makes it. The
+//! launching threads' part is in `desk.rs`.
 //!
 //! Without a server, and after one that is gone, everything runs within its window; the agent tries again twice a
 //! second. Nothing here waits for the server without a limit, and nothing on a thread of the program's.
 
 pub(super) mod bell;
 mod connection;
+mod listener;
 pub(super) mod pages;
 mod seats;
 #[cfg(test)]
 mod tests;
 
 use super::desk::Line;
-use super::{Board, Member, block_signals, members, now};
+use super::{Board, Member, members, now};
 use crate::kfd;
 use crate::process::Process;
-use crate::thread::Thread;
 use bell::Kept;
 use connection::{Failure, Welcome};
-use hal_kfd::prompt;
+use listener::Listener;
 use pages::Pages;
 use protocol::codes::PreemptLevel;
 use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
-use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
+use protocol::page::{LEASE, ServerPage, WANTS_PROGRESS};
 use protocol::socket;
 use protocol::time::Time;
 use seats::Seats;
@@ -46,8 +47,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// How often the numbers are brought up to date while the server waits for progress.
 const PROGRESS: Duration = Duration::from_millis(25);
-/// How long the listener is given for its end before it is woken again.
-const END: Duration = Duration::from_millis(1);
 /// What windows admit at least while kernels are interrupted (ADR 0017): what is in flight holds nobody up then.
 const INTERRUPTED: Duration = Duration::from_millis(1);
 
@@ -187,17 +186,11 @@ impl Client {
         self.seats.forget_announcements();
         self.told = Default::default();
         self.told_hints = ProcessHints::default();
-        let stop = Arc::new(AtomicBool::new(false));
-        let listener = begun.and_then(|()| {
-            let (domain, board, stop) = (self.domain, self.board.clone(), stop.clone());
-            let (page, header) = (pages.server(), pages.header());
-            let listen = move || listen(domain, &board, page, header, &stop);
-            std::thread::Builder::new().name("giveway-listen".into()).spawn(listen)
-        });
+        let listener = begun.and_then(|()| Listener::start(self.domain, &self.board, pages, turn));
         let end = match &listener {
-            Ok(_) => {
+            Ok(listener) => {
                 tracing::info!("the xserver at {} (process {server}) decides", self.path.display());
-                self.obey(turn, pages, &socket).unwrap_or_else(|end| end)
+                self.obey(turn, pages, &socket, listener).unwrap_or_else(|end| end)
             }
             Err(error) => End::Lost(error.to_string()),
         };
@@ -211,19 +204,13 @@ impl Client {
         self.domain.widen_windows(Duration::ZERO);
         self.board.line.bell.mute();
         if let Ok(listener) = listener {
-            stop.store(true, Ordering::SeqCst);
-            while !listener.is_finished() {
-                // It may be between its look at `stop` and its sleep.
-                futex_wake(&pages.server().changes);
-                std::thread::sleep(END);
-            }
-            let _ = listener.join();
+            listener.end();
         }
         end
     }
 
     /// The agent's loop while there is a server.
-    fn obey(&mut self, turn: u64, pages: &Pages, socket: &Kept) -> Result<End, End> {
+    fn obey(&mut self, turn: u64, pages: &Pages, socket: &Kept, listener: &Listener) -> Result<End, End> {
         let board = self.board.clone();
         let (line, page) = (&board.line, pages.server());
         let mut unsent = Vec::new();
@@ -260,9 +247,9 @@ impl Client {
                 let sent = connection::send(socket, &unsent)?;
                 unsent.drain(..sent);
             }
-            let pause = self.report(pages);
-            let left = Time(page.deadline.load(Ordering::SeqCst)).since(line.now());
-            if left.is_zero() {
+            let pause = self.report(pages).min(listener.stand_in());
+            let left = lease_left(page, line);
+            if left.is_zero() || listener.has_opened() {
                 return Err(End::Lost("it has not answered for its lease".to_owned()));
             }
             if line.bell.is_lost() {
@@ -314,33 +301,9 @@ impl Client {
     }
 }
 
-/// The listener's loop.
-fn listen(
-    domain: &Domain,
-    board: &Board,
-    page: &'static ServerPage,
-    header: &'static ClientHeader,
-    stop: &AtomicBool,
-) {
-    Thread::current().adopt();
-    block_signals();
-    prompt::be_prompt(prompt::Who::Holds);
-    loop {
-        // First of all, so that nothing that changes from here on is slept over.
-        let seen = page.changes.load(Ordering::SeqCst);
-        if stop.load(Ordering::SeqCst) {
-            return;
-        }
-        // First of all: whoever waits for the device waits for this.
-        let again = board.hold.step(domain, &board.line);
-        domain.permission_changed();
-        let reports = page.report.load(Ordering::SeqCst) != header.reported.load(Ordering::SeqCst);
-        let waits = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
-        if reports || waits && !board.line.counts.load(Ordering::SeqCst) {
-            board.line.alarm.ring();
-        }
-        futex_wait(&page.changes, seen, again);
-    }
+/// For how much longer what the server's page says holds.
+fn lease_left(page: &ServerPage, line: &Line) -> Duration {
+    Time(page.deadline.load(Ordering::SeqCst)).since(line.now())
 }
 
 /// Sleeps until somebody wakes who has changed the word, or for so long; not at all if it is not `seen` any more.

@@ -5,7 +5,7 @@ use super::HANG;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::ids::ClientId;
 use protocol::message::{ToClient, ToServer};
-use protocol::page::{CLIENT_BYTES, SERVER_BYTES, Slot};
+use protocol::page::{CLIENT_BYTES, ClientHeader, SERVER_BYTES, Slot};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -1,0 +1,147 @@
+// run: plain
+/* A program that does to itself what the harness says, one line of input each, and answers each with a line: it changes its
+ * descriptors, limits, variables and filters, and works in between. Uses HIP from the word "start" on. At the end of its input
+ * it checks its work. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "work.h"
+
+/* After the word "nothreads" no thread can be made. */
+static bool no_threads;
+
+extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *data) {
+  static auto real = (decltype(&pthread_create))dlsym(RTLD_NEXT, "pthread_create");
+  return no_threads ? EAGAIN : real(thread, attributes, body, data);
+}
+
+static Sum *sum;
+static hipStream_t stream;
+
+static void start() {
+  if (sum != nullptr) return;
+  sum = new Sum(7);
+  CHECK(hipStreamCreate(&stream));
+  sum->launch(stream, 20);
+  CHECK(hipStreamSynchronize(stream));
+}
+
+/* `filter ACTION CALL`: what a system call does from now on, in all threads. */
+static void filter(const char *action, const char *call) {
+  const bool shared = strcmp(call, "shared-futex") == 0;
+  const unsigned does = strcmp(action, "killthread") == 0 ? SECCOMP_RET_KILL_THREAD
+                        : strcmp(action, "kill") == 0     ? SECCOMP_RET_KILL_PROCESS
+                        : strcmp(action, "trap") == 0     ? SECCOMP_RET_TRAP
+                                                          : SECCOMP_RET_ERRNO | EPERM;
+  const int number = shared                          ? SYS_futex
+                     : strcmp(call, "ppoll") == 0    ? SYS_ppoll
+                     : strcmp(call, "socket") == 0   ? SYS_socket
+                     : strcmp(call, "no-call") == 0  ? 100000
+                                                     : -1;
+  REQUIRE(number >= 0, "which call: %s", call);
+  /* A shared wait is the one of a thread that waits for another process: no FUTEX_PRIVATE_FLAG. */
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAIT, 0, (unsigned char)shared),
+      BPF_STMT(BPF_RET | BPF_K, does),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof *code, code};
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
+  REQUIRE(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0, "seccomp: %s",
+          strerror(errno));
+}
+
+/* The numbers below 100 that lead to something, and what. */
+static void numbers() {
+  for (int fd = 3; fd < 100; fd++)
+    if (fcntl(fd, F_GETFD) >= 0) printf(" %d", fd);
+  printf("\n");
+}
+
+/* Takes this number for a pipe that nobody reads and that has no room. */
+static void full_pipe(int number) {
+  int ends[2];
+  char byte = 0;
+  REQUIRE(pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0, "pipe");
+  while (write(ends[1], &byte, 1) == 1) {}
+  REQUIRE(fcntl(ends[1], F_SETFL, 0) == 0 && dup2(ends[1], number) == number, "dup2");
+}
+
+int main() {
+  char line[512], words[3][256];
+  int count = 0, events = -1;
+  while (fgets(line, sizeof line, stdin) != nullptr) {
+    int n = sscanf(line, "%255s %255s %255s", words[0], words[1], words[2]);
+    std::string word = n > 0 ? words[0] : "";
+    if (word == "start") {
+      start();
+    } else if (word == "work") {
+      start();
+      for (int i = 0; i < atoi(words[1]); i++) {
+        sum->launch(stream, 5);
+        CHECK(hipStreamSynchronize(stream));
+      }
+    } else if (word == "query") {
+      hipEvent_t event = new_event();
+      sum->launch(stream, 5);
+      CHECK(hipEventRecord(event, stream));
+      while (hipEventQuery(event) == hipErrorNotReady) sched_yield();
+    } else if (word == "filter") {
+      filter(words[1], words[2]);
+    } else if (word == "nothreads") {
+      no_threads = true;
+    } else if (word == "close") {
+      for (int fd = atoi(words[1]); fd <= atoi(words[2]); fd++) close(fd);
+    } else if (word == "files") {
+      /* So many files with these first letters of their names. */
+      for (int i = 0; i < atoi(words[2]); i++) {
+        int fd = open((words[1] + std::to_string(count++)).c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+        REQUIRE(fd >= 0 && write(fd, "DATA", 4) == 4, "%s: %s", words[1], strerror(errno));
+      }
+    } else if (word == "stderr") {
+      int fd = open(words[1], O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      REQUIRE(fd >= 0 && dup2(fd, 2) == 2, "%s: %s", words[1], strerror(errno));
+      close(fd);
+    } else if (word == "full-stderr") {
+      full_pipe(2);
+    } else if (word == "no-file-growth") {
+      struct rlimit none = {0, 0};
+      REQUIRE(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
+    } else if (word == "eventfd") {
+      /* One of the program's own at all numbers from there to there. */
+      events = eventfd(5, EFD_NONBLOCK | EFD_SEMAPHORE);
+      for (int fd = atoi(words[1]); fd <= atoi(words[2]); fd++) dup2(events, fd);
+    } else if (word == "count") {
+      unsigned long value, all = 0;
+      while (read(events, &value, sizeof value) == sizeof value) all += value;
+      printf("%lu\n", all);
+      continue;
+    } else if (word == "numbers") {
+      numbers();
+      continue;
+    } else if (word == "setenv") {
+      setenv(words[1], words[2], 1);
+    } else if (word == "exit") {
+      break;
+    } else {
+      FAIL("what is %s", line);
+    }
+    printf("%s\n", words[0]);
+  }
+  start();
+  printf("%016llx\n", sum->check("the work"));
+  return passed();
+}
