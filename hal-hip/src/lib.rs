@@ -21,6 +21,7 @@ pub mod map;
 pub mod memory;
 pub mod queue;
 pub mod real;
+pub mod waits;
 
 #[cfg(test)]
 mod sample;

@@ -254,23 +254,6 @@ fn decide([dst, src]: [Option<Place>; 2], bytes: usize, kind: hipMemcpyKind) -> 
     }
 }
 
-/// Whether a synchronous copy is known to return only when it is done, and all in front of it. To the host it does; to the
-/// device up to ROCm 6.2. One of nothing, or inside the device whatever it is called, returns at once in some releases
-/// (`ihipMemcpy` in hipamd/src/hip_memory.cpp, read in rocm-5.6.0, 5.7.1, 6.0.2, 6.1.2, 6.2.0 and 6.2.2; 5.2.3 tested).
-pub fn copy_waits(
-    real: &Real,
-    dst: *const c_void,
-    src: *const c_void,
-    bytes: usize,
-    kind: hipMemcpyKind,
-) -> bool {
-    let upload = kind == hipMemcpyHostToDevice && (real.major, real.minor) <= (6, 2);
-    if bytes == 0 || !upload && kind != hipMemcpyDeviceToHost {
-        return false;
-    }
-    matches!(place(real, if upload { src } else { dst }), Some(Place::Pinned | Place::Pageable))
-}
-
 /// Whether a fill of rows can be launched later.
 pub fn fill_rows_later(real: &Real, rows: &Rows) -> bool {
     let Some(span) = rows.span() else { return false };

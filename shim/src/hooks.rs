@@ -48,18 +48,72 @@ macro_rules! hook {
     (hipMemcpyHtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::htod_async($call, $($a),*) };
     (hipMemcpyDtoHAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtoh_async($call, $($a),*) };
     (hipMemcpyDtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtod_async($call, $($a),*) };
-    (hipMemcpy, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr)) => {{
-        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, $kind);
-        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes, $kind))
-    }};
-    (hipMemcpyHtoD, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {{
-        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyHostToDevice);
-        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes))
-    }};
-    (hipMemcpyDtoH, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {{
-        let completes = |real: &_| ::hal_hip::memory::copy_waits(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyDeviceToHost);
-        $crate::hooks::drain::default($call, false, completes, |real| real($dst, $src, $bytes))
-    }};
+    (hipMemcpy, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy(real, $dst, $src, $bytes, $kind), |real| real($dst, $src, $bytes, $kind))
+    };
+    (hipMemcpyHtoD, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyHostToDevice), |real| real($dst, $src, $bytes))
+    };
+    (hipMemcpyDtoH, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyDeviceToHost), |real| real($dst, $src, $bytes))
+    };
+    (hipMemcpyDtoD, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy(real, $dst, $src, $bytes, ::hip_sys::types::hipMemcpyDeviceToDevice), |real| real($dst, $src, $bytes))
+    };
+    (hipMemcpy2D, $call:expr, $scope:tt, ($dst:expr, $dpitch:expr, $src:expr, $spitch:expr, $width:expr, $height:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::rows(real, $dst, $src, $width.saturating_mul($height)), |real| real($dst, $dpitch, $src, $spitch, $width, $height, $kind))
+    };
+    (hipMemcpy3D, $call:expr, $scope:tt, ($params:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| $crate::hooks::copy_wide::slices_wait(real, $params), |real| real($params))
+    };
+    (hipMemcpyParam2D, $call:expr, $scope:tt, ($params:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| $crate::hooks::copy_wide::described_waits(real, $params), |real| real($params))
+    };
+    (hipDrvMemcpy2DUnaligned, $call:expr, $scope:tt, ($params:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| $crate::hooks::copy_wide::described_waits(real, $params), |real| real($params))
+    };
+    (hipMemcpyFromSymbol, $call:expr, $scope:tt, ($dst:expr, $symbol:expr, $bytes:expr, $offset:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $symbol, $bytes, $offset, $kind))
+    };
+    (hipMemcpyFromArray, $call:expr, $scope:tt, ($dst:expr, $array:expr, $x:expr, $y:expr, $bytes:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $array, $x, $y, $bytes, $kind))
+    };
+    (hipMemcpy2DFromArray, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $array:expr, $x:expr, $y:expr, $width:expr, $height:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $array, $x, $y, $width, $height, $kind))
+    };
+    (hipMemcpyAtoH, $call:expr, $scope:tt, ($dst:expr, $array:expr, $offset:expr, $bytes:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $array, $offset, $bytes))
+    };
+    (hipMemcpyToSymbol, $call:expr, $scope:tt, ($symbol:expr, $src:expr, $bytes:expr, $offset:expr, $kind:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::leaving(real, $bytes), |real| real($symbol, $src, $bytes, $offset, $kind))
+    };
+    (hipMemset, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $count), |real| real($dst, $value, $count))
+    };
+    (hipMemsetD8, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $count), |real| real($dst, $value, $count))
+    };
+    (hipMemsetD16, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $count), |real| real($dst, $value, $count))
+    };
+    (hipMemsetD32, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $count), |real| real($dst, $value, $count))
+    };
+    (hipMemset2D, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $value, $width, $height))
+    };
+    (hipMemset3D, $call:expr, $scope:tt, ($memory:expr, $value:expr, $extent:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $memory.ptr, $extent.width.saturating_mul($extent.height).saturating_mul($extent.depth)), |real| real($memory, $value, $extent))
+    };
+    (hipMemsetD2D8, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $value, $width, $height))
+    };
+    (hipMemsetD2D16, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $value, $width, $height))
+    };
+    (hipMemsetD2D32, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $value:expr, $width:expr, $height:expr)) => {
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::fill(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $value, $width, $height))
+    };
     (hipMemsetAsync, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };
     (hipMemsetAsync_spt, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, true, $dst, $value, $count, 1, $stream) };
     (hipMemsetD8Async, $call:expr, $scope:tt, ($dst:expr, $value:expr, $count:expr, $stream:expr)) => { $crate::hooks::copy::fill($call, false, $dst, $value, $count, 1, $stream) };

@@ -8,6 +8,7 @@ use crate::process::streams::{Found, Target};
 use hal_hip::command::{HipCommand, memory_key};
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::{Real, result};
+use hal_hip::waits;
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDeviceptr_t, hipError_t, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice,
@@ -29,7 +30,9 @@ pub(super) unsafe fn go(
     kind: hipMemcpyKind,
     invoke: impl Fn(*const c_void) -> hipError_t + 'static,
 ) -> hipError_t {
-    let spec = after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes));
+    let completes = waits::copy_async(found.process.real, dst, src, bytes, kind);
+    let spec =
+        Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
     let later = |real: &Real| memory::copy_later(real, dst, src, bytes, kind);
     let source = || Rows::plane(src, bytes, bytes, 1);
     let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));

@@ -12,6 +12,7 @@ use crate::process::streams::Target;
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::Real;
+use hal_hip::waits;
 use hip_sys::pfn;
 use hip_sys::types::{
     MemoryKind, hip_Memcpy2D, hipError_t, hipExtent, hipMemcpy3DParms, hipMemcpyDefault,
@@ -115,6 +116,39 @@ pub(crate) unsafe fn slices(
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
+}
+
+/// Whether a synchronous copy between these returns only when it is done.
+///
+/// # Safety
+///
+/// Null, or parameters that can be read.
+pub(crate) unsafe fn slices_wait(real: &Real, params: *const hipMemcpy3DParms) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(given) = (unsafe { params.as_ref() }) else { return false };
+    let hipExtent { width, height, depth } = given.extent;
+    let arrays = !given.src_array.is_null() || !given.dst_array.is_null();
+    let bytes = width.saturating_mul(height).saturating_mul(depth);
+    !arrays && waits::rows(real, given.dst_ptr.ptr, given.src_ptr.ptr, bytes)
+}
+
+/// The same of rows.
+///
+/// # Safety
+///
+/// As for [`slices_wait`].
+pub(crate) unsafe fn described_waits(real: &Real, params: *const hip_Memcpy2D) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(given) = (unsafe { params.as_ref() }) else { return false };
+    let of = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void| match kind? {
+        MemoryKind::Host => Some(host),
+        MemoryKind::Device | MemoryKind::Unified => Some(device),
+        MemoryKind::Managed | MemoryKind::Array | MemoryKind::Unregistered => None,
+    };
+    let dst = of(given.dst_memory_type.kind(real.major), given.dst_host, given.dst_device);
+    let src = of(given.src_memory_type.kind(real.major), given.src_host, given.src_device);
+    let bytes = given.width_in_bytes.saturating_mul(given.height);
+    dst.zip(src).is_some_and(|(dst, src)| waits::rows(real, dst, src, bytes))
 }
 
 /// One side of a copy by [`hip_Memcpy2D`].
@@ -334,11 +368,11 @@ pub(crate) unsafe fn with_stream(
         // SAFETY: the caller's own arguments.
         let invoke = move |src| unsafe { real(dst, src, bytes, kind, raw) };
         let Some(found) = found else { return invoke(src) };
-        if kind == hipMemcpyDeviceToDevice {
+        let completes = waits::copy(found.process.real, dst, src, bytes, kind);
+        if kind == hipMemcpyDeviceToDevice && !completes {
             // SAFETY: the caller's promise; a copy belongs to no thread.
             return unsafe { copy::go(found, dst.cast_const(), src, bytes, kind, invoke) };
         }
-        let completes = memory::copy_waits(found.process.real, dst, src, bytes, kind);
         let spec =
             Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
         turn::take(found, &spec, || invoke(src))
