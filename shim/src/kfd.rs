@@ -8,6 +8,7 @@
 //! What the driver can do is measured on the first queue of each device, before its creator knows it, and only where more
 //! than level 1 is asked for ([`ask`]).
 
+use crate::errno::Uncancelled;
 use crate::{elf, errno, lifecycle, process};
 use hal_kfd::kernel::Descriptor;
 use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
@@ -112,6 +113,7 @@ fn is_about_queues(command: u32) -> bool {
 /// The argument is what the program passed to `ioctl` with this command.
 #[cold]
 unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
+    let _whole = Uncancelled::begin();
     let before = errno::get();
     let size = (command >> 16 & 0x3fff) as usize;
     let first = kfd::request_number(command) == Some(CreateQueue::NR);
@@ -153,6 +155,7 @@ fn answer(result: Result<i32, Errno>, before: c_int) -> c_int {
 /// A descriptor is to stand for a further context, if it is the device's. Whatever state this process is in.
 #[cold]
 fn further_context(descriptor: c_int) {
+    let _whole = Uncancelled::begin();
     let before = errno::get();
     let ours = Kfd::recognise(descriptor).is_some();
     errno::set(before);

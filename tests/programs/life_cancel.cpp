@@ -1,4 +1,4 @@
-// run: plain
+// run: every-mode
 /* Threads are cancelled: at a point of their own between launches, and with the request standing while they are in HIP. */
 #include <pthread.h>
 #include <unistd.h>
