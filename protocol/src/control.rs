@@ -16,6 +16,7 @@ use crate::outside::{Fates, Held, Snapshot};
 use crate::status::QueueStatus;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A question or an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,6 +151,10 @@ pub struct Client {
     pub fresh: bool,
     /// How deep a suspension reaches.
     pub preemption: Preemption,
+    /// Launches that could not go at once and were made in their turn on the calling thread, by reason
+    /// ([`crate::slow::SlowPath::name`]); those without any are left out. An older server does not say.
+    #[serde(default)]
+    pub slow_path: BTreeMap<String, u64>,
     /// Its queues.
     pub queues: Vec<Queue>,
 }

@@ -16,6 +16,7 @@ pub mod outside;
 pub mod page;
 pub mod policy;
 pub mod report;
+pub mod slow;
 pub mod socket;
 pub mod status;
 pub mod time;

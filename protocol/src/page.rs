@@ -12,6 +12,7 @@
 //! The server writes the permission and then adds one to [`ServerPage::changes`], a futex on which the client's agent
 //! sleeps.
 
+use crate::slow::SlowPath;
 use crate::status::Activity;
 use crate::time::Time;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -65,6 +66,9 @@ pub struct ClientHeader {
     pub busy_until: AtomicU64,
     /// The last [`ServerPage::report`] that was answered.
     pub reported: AtomicU32,
+    /// Launches of the process that were made in their turn on the calling thread, by reason ([`SlowPath::number`]); a count
+    /// at its end stays there. Clients that do not count them leave them zero.
+    pub slow: [AtomicU32; SlowPath::ALL.len()],
     /// What taking its queues off the hardware came to.
     pub holds: HoldWords,
 }
@@ -117,6 +121,8 @@ pub struct Slot {
 
 const _: () = {
     assert!(size_of::<ServerPage>() <= SERVER_BYTES);
+    // Older clients and servers of the same version have it there.
+    assert!(std::mem::offset_of!(ClientHeader, holds) == 64);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));
     assert!(size_of::<Slot>() == 64);
     assert!((SLOTS + HEAD_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);

@@ -14,6 +14,7 @@ pub(crate) mod graphs;
 pub(crate) mod pools;
 pub(crate) mod proven;
 pub(crate) mod scheduler;
+pub(crate) mod slow;
 pub(crate) mod streams;
 
 use crate::table::Entry;
@@ -72,6 +73,8 @@ pub(crate) struct Process {
     pub(crate) cooperative: Proven,
     /// What says which launches it would not take, if the runtime has it.
     pub(crate) fits: Option<fits::Functions>,
+    /// What says how kernels are called, if the runtime has it.
+    pub(crate) names: Option<slow::Names>,
     /// Whether a stream can wait for a value in any memory, and not in signals only.
     pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
@@ -103,6 +106,7 @@ pub(crate) fn begin(config: Config) {
     let (kernels, real, making) = (Kernels::new(), OnceLock::new(), Mutex::new(()));
     let base =
         Box::leak(Box::new(Base { config, kernels, streams, retired: Mutex::new(Vec::new()), real, making }));
+    slow::clear();
     PROCESS.store(ptr::null_mut(), Ordering::Release);
     BASE.store(base, Ordering::Release);
     WANTED.store(wanted, Ordering::Release);
@@ -171,7 +175,7 @@ pub(crate) fn end() {
     let holds = process.scheduler.end_holds();
     let totals = process.totals();
     tracing::debug!(
-        "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} holds={holds} pending={}",
+        "queues created={} direct={} deferred={} forced={} suspensions={} suspended_us={} holds={holds} pending={} {}",
         totals.queues,
         totals.direct,
         totals.deferred,
@@ -179,6 +183,7 @@ pub(crate) fn end() {
         totals.suspensions,
         totals.suspended.as_micros(),
         totals.pending,
+        slow::Counts,
     );
     if !process.domain.quit(LAST_CALL) {
         tracing::warn!("a launch is still inside the HIP runtime while the process ends");
@@ -322,6 +327,15 @@ fn fits_functions() -> Option<fits::Functions> {
     Some(fits::Functions { host, module })
 }
 
+/// What says how kernels are called.
+fn name_functions() -> Option<slow::Names> {
+    // SAFETY: the types of `Names` are those of the functions of these names.
+    let host = unsafe { function(c"hipKernelNameRefByPtr") }?;
+    // SAFETY: as above.
+    let module = unsafe { function(c"hipKernelNameRef") }?;
+    Some(slow::Names { host, module })
+}
+
 /// What says what a device is.
 fn architecture_function() -> Option<Ask> {
     // SAFETY: `pfn` has a type for each function under its name.
@@ -371,6 +385,7 @@ impl Process {
             pools: Pools::new(current_pool),
             cooperative: Proven::default(),
             fits: fits_functions(),
+            names: name_functions(),
             // The runtime reads it as well when it starts, which is now or was before.
             waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,

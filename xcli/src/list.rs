@@ -5,6 +5,7 @@ use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
 use protocol::operation::Reason;
+use protocol::slow::SlowPath;
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
@@ -70,6 +71,7 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         lines.extend(remark.map(|remark| Line::Remark(format!("queue {}: {remark}", queue.id()))));
     }
     lines.extend(preemption(client).map(Line::Remark));
+    lines.extend(slow_path(client).map(Line::Remark));
     if client.yielded {
         lines.push(Line::Remark(
             "the process is stopped, traced or held from outside, and keeps nobody waiting".to_owned(),
@@ -110,6 +112,25 @@ fn preemption(client: &Client) -> Option<String> {
         time("release", release_ns),
         time("in flight last", expected_ns)
     ))
+}
+
+/// Which launches were not deferred where they could not go at once, and why.
+pub fn slow_path(client: &Client) -> Option<String> {
+    let launches: u64 = client.slow_path.values().sum();
+    let because = client.slow_path.iter().map(|(name, count)| {
+        // A newer library can have reasons that are not known here.
+        let why = SlowPath::of_name(name).map_or_else(|| plain(name), |reason| reason.why().to_owned());
+        format!("{count} because {why}")
+    });
+    let because: Vec<String> = because.collect();
+    let (launches, were) =
+        if launches == 1 { ("1 launch".to_owned(), "was") } else { (format!("{launches} launches"), "were") };
+    (!because.is_empty()).then(|| {
+        format!(
+            "{launches} {were} not deferred and waited for the turn on the calling thread: {}",
+            because.join("; ")
+        )
+    })
 }
 
 /// "85 µs", "1.25 ms".
@@ -208,6 +229,7 @@ pub(crate) mod tests {
             yielded: false,
             fresh: true,
             preemption: Preemption::default(),
+            slow_path: [].into(),
             queues,
         }
     }
@@ -327,6 +349,19 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
             "{said}"
         );
         assert!(said.contains("      3  suspended"), "{said}");
+    }
+
+    #[test]
+    fn launches_that_were_not_deferred_are_explained() {
+        let mut list = example();
+        list.clients[0].slow_path = [("code".to_owned(), 12), ("newer".to_owned(), 1)].into();
+        let said = text(&list, None);
+        let remark = "\n  13 launches were not deferred and waited for the turn on the calling thread: 12 because the sizes of the \
+                      kernel's arguments are not known; 1 because newer\n";
+        assert!(said.contains(remark), "{said}");
+        list.clients[0].slow_path = [("device".to_owned(), 1)].into();
+        let said = text(&list, None);
+        assert!(said.contains("\n  1 launch was not deferred"), "{said}");
     }
 
     #[test]

@@ -165,6 +165,21 @@ fn processes(registry: &mut Registry, clients: &[Client]) {
         clients,
         |client: &Client| (process(client), client.preemption.failures as f64),
     );
+    let slow: Vec<(&Client, &String, u64)> = clients
+        .iter()
+        .flat_map(|client| client.slow_path.iter().map(move |(reason, count)| (client, reason, *count)))
+        .collect();
+    counter(
+        registry,
+        "process_slow_launches",
+        "Launches that could not go at once and were not deferred: the calling thread waited for their turn",
+        &slow,
+        |(client, reason, count)| {
+            let mut labels = process(client);
+            labels.push(("reason", String::clone(reason)));
+            (labels, *count as f64)
+        },
+    );
     gauge(
         registry,
         "process_expected_seconds",
@@ -245,6 +260,7 @@ mod tests {
             hold_ns: Some(91_000),
             ..Preemption::default()
         };
+        list.clients[1].slow_path = [("code".to_owned(), 3)].into();
         let mut edf = in_force("EDF", None);
         edf.ruling.values = [("slack-ms".to_owned(), 0.5)].into();
         let mut lcbe = in_force("LCBE", Some(51_234));
@@ -264,6 +280,7 @@ mod tests {
             "giveway_process_holds_total{pid=\"31337\",name=\"train.py\"} 12.0",
             "giveway_process_waits_total{pid=\"31337\",name=\"train.py\"} 3.0",
             "giveway_process_expected_seconds{pid=\"31337\",name=\"train.py\"} 0.002",
+            "giveway_process_slow_launches_total{pid=\"31337\",name=\"train.py\",reason=\"code\"} 3.0",
             "giveway_process_hold_seconds{pid=\"31337\",name=\"train.py\"} 0.000091",
             "giveway_queue_priority{pid=\"31337\",name=\"train.py\",queue=\"1\",device=\"51234\"} -255.0",
             "giveway_queue_suspended_seconds_total{pid=\"31337\",name=\"train.py\",queue=\"1\",device=\"51234\"} 812.345",

@@ -11,6 +11,7 @@ use protocol::ids::Pid;
 use protocol::page::{
     CLIENT_BYTES, ClientHeader, HEAD_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
 };
+use protocol::slow::SlowPath;
 use protocol::status::Counts;
 use protocol::time::Time;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
@@ -148,6 +149,10 @@ impl Peer for Pages {
             stood_at: some(words.stood_at.load(Relaxed)),
             ..Preemption::default()
         }
+    }
+
+    fn slow_path(&self, reason: SlowPath) -> u64 {
+        self.client.head().slow.get(reason.number()).map_or(0, |count| count.load(Relaxed).into())
     }
 
     fn is_stopped(&self) -> bool {

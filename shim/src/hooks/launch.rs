@@ -8,19 +8,22 @@
 
 use super::turn::{self, code};
 use crate::boundary::Call;
+use crate::errno;
 use crate::process::fits::Handle;
 use crate::process::proven;
+use crate::process::slow::{self, Obstacle};
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
 use hal_hip::exclusion;
-use hal_hip::layout::Kernel;
+use hal_hip::layout::{Kernel, Unknown};
 use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipError_t, hipEvent_t, hipFunction_t, hipStream_t, hipSuccess};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use protocol::slow::SlowPath;
 use std::ffi::{c_int, c_uint, c_void};
 use xqueue::{After, Direct, Spec};
 
@@ -149,14 +152,10 @@ impl Launch {
         if self.is_hopeless() {
             return true;
         }
-        let kernel = self.known(found);
+        let kernel = self.known(found).ok();
         if kernel.is_some_and(|kernel| self.block.count() > u64::from(kernel.threads)) {
             return true;
         }
-        let handle = match self.of_module {
-            false => Handle::Host(self.function),
-            true => Handle::Module(hipFunction_t(self.function.cast_mut())),
-        };
         // A module's handle that is not known may be anything.
         let is_asked = match self.kind {
             Kind::Plain | Kind::Unknown => kernel.is_none() && !self.of_module,
@@ -166,9 +165,16 @@ impl Launch {
         else {
             return false;
         };
-        match functions.most_blocks(handle, self.block.count(), self.shared) {
+        match functions.most_blocks(self.handle_of_kernel(), self.block.count(), self.shared) {
             None => true,
             Some(most) => self.kind == Kind::Cooperative && self.blocks() > most,
+        }
+    }
+
+    fn handle_of_kernel(&self) -> Handle {
+        match self.of_module {
+            false => Handle::Host(self.function),
+            true => Handle::Module(hipFunction_t(self.function.cast_mut())),
         }
     }
 
@@ -177,32 +183,57 @@ impl Launch {
         if self.work_items { self.grid.count() / self.block.count().max(1) } else { self.grid.count() }
     }
 
-    /// The kernel, if it can be launched later.
-    fn kernel(&self, found: Found) -> Option<&'static Kernel> {
-        if !is_sane(self.grid, self.block, self.shared, self.work_items) || !turn::is_at_home(found) {
-            return None;
+    /// The kernel, if it can be launched later, or what stands against that.
+    fn kernel(&self, found: Found) -> Result<&'static Kernel, Obstacle> {
+        if !turn::is_at_home(found) {
+            return Err(Obstacle::Other(SlowPath::Device));
         }
-        let kernel = self.known(found)?;
+        if !is_sane(self.grid, self.block, self.shared, self.work_items) {
+            return Err(Obstacle::Other(SlowPath::Limits));
+        }
+        let kernel = self.known(found).map_err(Obstacle::Code)?;
         if self.block.count() > u64::from(kernel.threads) {
-            return None;
+            return Err(Obstacle::Other(SlowPath::Limits));
         }
-        let later = match self.kind {
-            Kind::Plain => true,
-            Kind::Cooperative => {
-                found.process.cooperative.is_taken(self.shape(found, kernel), self.grid.count())
+        match self.kind {
+            Kind::Plain => Ok(kernel),
+            Kind::Cooperative
+                if found.process.cooperative.is_taken(self.shape(found, kernel), self.grid.count()) =>
+            {
+                Ok(kernel)
             }
-            Kind::Unknown => false,
-        };
-        later.then_some(kernel)
+            Kind::Cooperative => Err(Obstacle::Other(SlowPath::Cooperative)),
+            Kind::Unknown => Err(Obstacle::Other(SlowPath::Attributes)),
+        }
     }
 
     /// The kernel, if anything is known of it.
-    fn known(&self, found: Found) -> Option<&'static Kernel> {
+    fn known(&self, found: Found) -> Result<&'static Kernel, Unknown> {
         let (kernels, device) = (&found.process.base.kernels, found.stream.hw.device());
-        kernels.find(self.function, device).ok().or_else(|| {
+        kernels.find(self.function, device).or_else(|unknown| {
             let launches = Thread::current().launches();
-            if launches.is_null() { None } else { kernels.find(launches, device).ok() }
+            if launches.is_null() { Err(unknown) } else { kernels.find(launches, device) }
         })
+    }
+
+    /// Counts a launch that is made in its turn, and says the first of its kind: before it waits, so that it is seen why.
+    fn say_slow(&self, found: Found, spec: &Spec<'_>, obstacle: Obstacle) {
+        // Inside a callback nothing waits.
+        if !spec.may_wait || !slow::count(obstacle) {
+            return;
+        }
+        let name = || match (self.known(found), found.process.names) {
+            (Ok(kernel), _) => kernel.name.to_string(),
+            (Err(_), Some(names)) => names.of(self.handle_of_kernel(), found.stream.hw.stream()),
+            (Err(_), None) => self.handle_of_kernel().to_string(),
+        };
+        errno::kept(|| {
+            tracing::info!(
+                "{}: a launch waits for its turn on the calling thread, because {obstacle}; \
+                 others for this reason are only counted",
+                name()
+            );
+        });
     }
 
     /// What decides how many blocks of a cooperative launch fit.
@@ -214,23 +245,31 @@ impl Launch {
     fn taken(&self, found: Found) {
         if self.kind == Kind::Cooperative
             && turn::is_at_home(found)
-            && let Some(kernel) = self.known(found)
+            && let Ok(kernel) = self.known(found)
         {
             found.process.cooperative.taken(self.shape(found, kernel), self.grid.count());
         }
     }
 
-    /// The arguments, copied.
+    /// The arguments, copied, of a launch that records events.
     ///
     /// # Safety
     ///
     /// They are as the launch functions want them.
-    unsafe fn copy(&self, found: Found) -> Option<(&'static Kernel, KernelArgs)> {
+    unsafe fn copy(
+        &self,
+        found: Found,
+        events: &[hipEvent_t],
+    ) -> Result<(&'static Kernel, KernelArgs), Obstacle> {
         let kernel = self.kernel(found)?;
+        let device = found.stream.hw.device();
+        if !events.iter().all(|event| found.process.events.is_on(*event, device)) {
+            return Err(Obstacle::Other(SlowPath::Events));
+        }
         let mut args = KernelArgs::new();
         // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
-        unsafe { args.copy(&kernel.layout, self.params, self.extra) }.ok()?;
-        Some((kernel, args))
+        unsafe { args.copy(&kernel.layout, self.params, self.extra) }.map_err(Obstacle::Arguments)?;
+        Ok((kernel, args))
     }
 
     /// One call of a launch function. `invoke` makes the real call with a stream and arguments, and is called once.
@@ -296,18 +335,19 @@ impl Launch {
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
         let command = match self.kernel(found) {
-            None => Err(invoke),
-            Some(kernel) => {
+            Err(obstacle) => Err((obstacle, invoke)),
+            Ok(kernel) => {
                 // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
                 let command = unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) };
-                command.map_err(|(_, invoke)| invoke)
+                command.map_err(|(unfit, invoke)| (Obstacle::Arguments(unfit), invoke))
             }
         };
         match command.map(|command| turn::append(found, spec, command)) {
             Ok(Ok(_)) => hipSuccess,
             Ok(Err(error)) => turn::refused(error),
-            Err(invoke) if self.is_refused(found) => invoke(self.params, self.extra),
-            Err(invoke) => {
+            Err((_, invoke)) if self.is_refused(found) => invoke(self.params, self.extra),
+            Err((obstacle, invoke)) => {
+                self.say_slow(found, spec, obstacle);
                 let code = turn::take(found, spec, || {
                     let _beside = beside(found);
                     invoke(self.params, self.extra)
@@ -333,7 +373,7 @@ impl Launch {
         spec: &Spec<'_>,
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
-        let (events, device) = (&found.process.events, found.stream.hw.device());
+        let events = &found.process.events;
         let given: Vec<hipEvent_t> = self.events.into_iter().filter(|event| !event.is_null()).collect();
         let after: Vec<After> = given.iter().flat_map(|event| events.before_record(*event)).collect();
         let spec = Spec { after: &after, ..*spec };
@@ -350,18 +390,18 @@ impl Launch {
             return code(launched);
         }
         // SAFETY: the caller's promise.
-        let copied =
-            unsafe { self.copy(found) }.filter(|_| given.iter().all(|event| events.is_on(*event, device)));
-        let Some((kernel, mut args)) = copied else {
-            if self.is_refused(found) {
-                return invoke(self.params, self.extra);
+        let (kernel, mut args) = match unsafe { self.copy(found, &given) } {
+            Ok(copied) => copied,
+            Err(_) if self.is_refused(found) => return invoke(self.params, self.extra),
+            Err(obstacle) => {
+                self.say_slow(found, &spec, obstacle);
+                let launched = turn::take(found, &spec, || {
+                    let _beside = beside(found);
+                    invoke(self.params, self.extra)
+                });
+                given.iter().for_each(|event| events.recorded(*event));
+                return launched;
             }
-            let launched = turn::take(found, &spec, || {
-                let _beside = beside(found);
-                invoke(self.params, self.extra)
-            });
-            given.iter().for_each(|event| events.recorded(*event));
-            return launched;
         };
         let named: Vec<_> = given.iter().map(|event| events.name(*event)).collect();
         let holds = named.clone();

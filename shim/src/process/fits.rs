@@ -5,6 +5,7 @@
 use hip_sys::pfn;
 use hip_sys::types::{hipFunction_t, hipSuccess};
 use std::ffi::{c_int, c_void};
+use std::fmt;
 
 /// The functions that say so.
 ///
@@ -24,6 +25,15 @@ pub(crate) enum Handle {
     Host(*const c_void),
     /// A kernel of a module, and such a handle belongs to the runtime: it must be valid.
     Module(hipFunction_t),
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(function) => write!(f, "the kernel of {function:p}"),
+            Self::Module(function) => write!(f, "the kernel {:#x}", function.as_raw()),
+        }
+    }
 }
 
 impl Functions {

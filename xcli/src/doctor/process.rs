@@ -240,6 +240,10 @@ fn connected(view: &View, server: &Server, client: &Client, report: &mut Report)
             format!("{launched} launches have passed the library, on {} queues", client.queues.len()),
         ),
     }
+    if let Some(slow) = list::slow_path(client) {
+        let text = format!("{slow} (XSCHED_LOG_LEVEL=info names the first kernel of each)");
+        report.add(Verdict::Note, "launches", text);
+    }
     let any = |state| client.queues.iter().any(|queue| queue.state == state);
     let (verdict, text) = if !server.is_on {
         (
@@ -433,6 +437,7 @@ mod tests {
             yielded: false,
             fresh: true,
             preemption: Preemption { in_force, how, holds: 3, ..Preemption::default() },
+            slow_path: [].into(),
             queues: vec![Queue { status, in_force, state, own_priority: Some(status.priority) }],
         }
     }
@@ -496,6 +501,12 @@ mod tests {
         let between = Client { queues: vec![], ..client(true, 0, QueueState::Idle) };
         let (ok, text) = said(&view, &server(), Some(&between));
         assert!(ok && text.contains("on the 0 queues that it has now"), "{text}");
+        assert!(!text.contains("launches  "), "{text}");
+        let slow =
+            Client { slow_path: [("code".to_owned(), 2)].into(), ..client(true, 9, QueueState::Running) };
+        let (ok, text) = said(&view, &server(), Some(&slow));
+        let note = "note  launches  2 launches were not deferred and waited for the turn on the calling thread: 2 because the sizes";
+        assert!(ok && text.contains(note), "{text}");
         let off = Server { is_on: false, ..server() };
         let (ok, text) = said(&view, &off, Some(&client(true, 9, QueueState::Running)));
         assert!(ok && text.contains("switched off"), "{text}");

@@ -33,6 +33,7 @@ use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason, Window};
 use protocol::page::{SLOTS, WANTS_PROGRESS};
+use protocol::slow::SlowPath;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub trait Peer {
     fn busy_until(&self) -> Time;
     /// What became of taking its queues off the hardware, as the client says; not what is in force.
     fn preemption(&self) -> Preemption;
+    /// How many launches were made in their turn on the calling thread for this reason, as the client says.
+    fn slow_path(&self, reason: SlowPath) -> u64;
     /// Whether the process is stopped, traced or held from outside, and so cannot make progress.
     fn is_stopped(&self) -> bool;
     /// Stores what the client shall tell. Sequentially consistent with [`Peer::activity`].
@@ -400,6 +403,11 @@ impl<P: Peer> Core<P> {
                 how: member.how.clone(),
                 ..member.peer.preemption()
             },
+            slow_path: SlowPath::ALL
+                .iter()
+                .map(|reason| (reason.name().to_owned(), member.peer.slow_path(*reason)))
+                .filter(|(_, count)| *count != 0)
+                .collect(),
             queues: member
                 .slots
                 .iter()

@@ -122,6 +122,10 @@ impl Peer for Seen {
         Preemption { holds: 5, ..Preemption::default() }
     }
 
+    fn slow_path(&self, reason: SlowPath) -> u64 {
+        if reason == SlowPath::Code { 7 } else { 0 }
+    }
+
     fn is_stopped(&self) -> bool {
         self.board.stopped.get()
     }

@@ -3,6 +3,7 @@
 use super::super::{Line, Member, activity};
 use super::pages::Pages;
 use crate::process::scheduler::desk::Desk;
+use crate::process::slow;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
@@ -168,6 +169,7 @@ impl Seats {
         }
         let until = busy.map_or(0, |busy| line.now().after(busy).0);
         pages.header().busy_until.store(until, Ordering::Relaxed);
+        slow::show(pages.header());
         pages.header().completed.store(completed, Ordering::Release);
     }
 }
