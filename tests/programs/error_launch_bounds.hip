@@ -1,4 +1,4 @@
-// run: plain
+// run: slow-path
 /* What HIP refuses by what it knows of the kernel (launch bounds, blocks of a cooperative launch that fit, whether there is
  * such a function) it refuses by the call, while the stream waits for something that the program does only afterwards. */
 #include "check.h"

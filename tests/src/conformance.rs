@@ -8,7 +8,7 @@ mod compare;
 mod modes;
 mod rival;
 
-pub use modes::{MODES, Mode};
+pub use modes::{MODES, Mode, Of};
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub struct Verdict {
 
 /// Whether the suite compares a program in a mode when nobody asks for the mode.
 pub fn is_usual(mode: &Mode, directions: &Directions) -> bool {
-    directions.every_mode || mode.of_all
+    directions.every_mode || mode.of != Of::Some
 }
 
 /// Compares one program in those of these modes that it can be compared in.
@@ -88,16 +88,26 @@ fn compare_into(
     let folder =
         tempfile::tempdir().map_err(|error| format!("no folder for what the library says: {error}"))?;
     for mode in modes.iter().filter(|mode| !(directions.holds && mode.holds())) {
+        let run = match mode.of {
+            Of::Fat { compressed } => {
+                match runtime.fat(compressed).filter(|_| program.has_kernels()) {
+                    // Built only now, so that without this mode nothing takes longer.
+                    Some(fat) => gpu.directed(program, fat)?,
+                    None => continue,
+                }
+            }
+            Of::Some | Of::All => run.clone(),
+        };
         let log = folder.path().join(mode.name);
         let known = KNOWN.iter().find(|known| known.program == program.name && known.mode == mode.name);
         let rival =
             mode.rival.map(|level| Rival::start(&gpu, &directions.sim, level, runtime)).transpose()?;
         let shimmed = match (&rival, mode.rival) {
             (Some(rival), Some(level)) => {
-                let (run, env) = rival.beside(run.clone(), level);
+                let (run, env) = rival.beside(run, level);
                 run.mode(mode.with(&log, env))
             }
-            _ => run.clone().mode(mode.with_log(&log)),
+            _ => run.mode(mode.with_log(&log)),
         };
         let mut problem = finish(shimmed, directions.end)
             .map(|shimmed| compare::difference(&native, &shimmed))

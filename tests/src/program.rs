@@ -22,6 +22,7 @@
 //! | `holds` | takes queues off the hardware itself, and is not compared in the mode that does so |
 //! | `from-hip MAJOR` | left out where the runtime is older |
 //! | `every-mode` | compared in the [modes](crate::conformance::MODES) that only some programs are run in, too |
+//! | `slow-path` | it is about launches that cannot be deferred: some of its launches wait for their turn |
 //! | `logs TEXT` | the library writes a line with this text when it defers everything |
 //!
 //! Behind `loaded:` stands what the file is when it is built, and perhaps `| build FLAG...`: `code object`
@@ -83,6 +84,8 @@ pub struct Directions {
     pub from_hip: u32,
     /// Compared in all modes.
     pub every_mode: bool,
+    /// Some of its launches cannot be deferred.
+    pub slow_path: bool,
     /// What the library's log holds when everything is deferred.
     pub logs: Option<String>,
 }
@@ -102,6 +105,7 @@ impl Directions {
             holds: false,
             from_hip: 0,
             every_mode: false,
+            slow_path: false,
             logs: None,
         }
     }
@@ -172,6 +176,7 @@ impl Directions {
                 let major = (rest.len() == 1).then(|| rest[0].parse().ok()).flatten();
                 self.from_hip = major.ok_or("a number")?;
             }
+            "slow-path" => self.slow_path = alone()?,
             "every-mode" => self.every_mode = alone()?,
             "killed" => alone().and_then(|_| self.ends(End::Killed))?,
             "exit" => {
@@ -289,7 +294,7 @@ mod tests {
         let plain = Directions::parse("// run: plain").unwrap();
         assert_eq!(plain, Directions::of(Kind::Executable));
         let full = "// run: --gpus 2 --vram 64 | loads module_kernels | args 0 5 | env A=1 B=x=y | killed | no-work | \
-                    build -DX -fY | unlinked | from-hip 6 | every-mode | logs of kernel mix";
+                    build -DX -fY | unlinked | from-hip 6 | every-mode | slow-path | logs of kernel mix";
         let full = Directions::parse(full).unwrap();
         assert_eq!(full.sim, ["--gpus", "2", "--vram", "64"]);
         assert_eq!(
@@ -298,7 +303,7 @@ mod tests {
         );
         assert_eq!(full.env, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);
         assert_eq!((full.end, full.no_work, full.unlinked, full.every_mode), (End::Killed, true, true, true));
-        assert_eq!(full.from_hip, 6);
+        assert_eq!((full.from_hip, full.slow_path), (6, true));
         assert_eq!((full.build, full.logs), (vec!["-DX".into(), "-fY".into()], Some("of kernel mix".into())));
         assert_eq!(Directions::parse("// run: exit 134").unwrap().end, End::Code(134));
         assert_eq!(Directions::parse("// loaded: code object").unwrap().kind, Kind::CodeObject);

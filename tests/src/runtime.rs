@@ -17,6 +17,11 @@ pub trait Runtime: Debug + Sync {
     /// The built file, made if it is not there yet. The error is one sentence, and what the compiler said.
     fn build(&self, program: &Program) -> Result<PathBuf, String>;
 
+    /// The same with files that have code for several architectures, compressed or not; none if it cannot be had.
+    fn fat(&self, _compressed: bool) -> Option<&dyn Runtime> {
+        None
+    }
+
     /// The words before a command (a chroot, say) that is to meet this runtime.
     fn enter(&self) -> Vec<PathBuf>;
 }
@@ -64,6 +69,46 @@ impl Installed {
 impl Runtime for Installed {
     fn build(&self, program: &Program) -> Result<PathBuf, String> {
         Installed::step(program)?.built(&program.name)
+    }
+
+    fn fat(&self, compressed: bool) -> Option<&dyn Runtime> {
+        match compressed {
+            false => Some(&Fat { compressed: false }),
+            // The compiler of 5.2 knows no such option, and its runtime no such file.
+            true if hip_major() >= 6 => Some(&Fat { compressed: true }),
+            true => None,
+        }
+    }
+
+    fn enter(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// The installed runtime, for which files with kernels are built for three architectures more, in which every kernel has
+/// other launch bounds than in the one that they run on.
+#[derive(Clone, Copy, Debug)]
+struct Fat {
+    compressed: bool,
+}
+
+/// The architectures, each with the most threads of a block of a kernel that says nothing of them. All supported compilers
+/// have their device libraries.
+const ARCHITECTURES: [(&str, u32); 4] = [("gfx906", 256), ("gfx1030", 512), ("gfx908", 128), ("gfx90a", 64)];
+
+impl Runtime for Fat {
+    fn build(&self, program: &Program) -> Result<PathBuf, String> {
+        let mut step = Installed::step(program)?;
+        if program.has_kernels() {
+            for (other, threads) in ARCHITECTURES.iter().filter(|(other, _)| *other != arch()).take(3) {
+                step.add(&[format!("--offload-arch={other}"), format!("-Xarch_{other}")]);
+                step.add(&[format!("--gpu-max-threads-per-block={threads}")]);
+            }
+            if self.compressed && !program.directions.build.iter().any(|flag| flag == "--offload-compress") {
+                step.add(&["--offload-compress"]);
+            }
+        }
+        step.built(&program.name)
     }
 
     fn enter(&self) -> Vec<PathBuf> {

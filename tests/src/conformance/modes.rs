@@ -18,14 +18,39 @@ pub struct Mode {
     of_work: bool,
     /// Whether it may say more than its counts, which without the file would stand on stderr.
     warns: bool,
-    /// Whether every program is compared in it, and not only those with `every-mode`: the others differ from these in who
-    /// decides and not in how a call is carried out.
-    pub of_all: bool,
+    /// Which programs are compared in it.
+    pub of: Of,
     /// Under a server and beside an urgent program, at this preemption level.
     pub rival: Option<&'static str>,
 }
 
+/// Which programs a mode compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Every one.
+    All,
+    /// Those with `every-mode`: the mode differs from others in who decides and not in how a call is carried out.
+    Some,
+    /// Those with kernels of their own (`.hip`), built for several architectures of which only the device's counts, also as
+    /// compressed bundles. Where the runtime cannot have them there is nothing to compare: HIP 5.2 knows no compressed ones.
+    Fat {
+        /// Whether they are compressed.
+        compressed: bool,
+    },
+}
+
 const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
+
+/// Everything takes the deferred path.
+const DEFERRED: Mode = Mode {
+    name: DEFER,
+    env: &[QUEUES, ("XSCHED_TEST", "defer")],
+    counts: &["deferred", "forced"],
+    of_work: true,
+    warns: true,
+    of: Of::All,
+    rival: None,
+};
 
 /// All of them.
 pub const MODES: &[Mode] = &[
@@ -35,7 +60,7 @@ pub const MODES: &[Mode] = &[
         counts: &["launch", "copy", "memset"],
         of_work: true,
         warns: false,
-        of_all: false,
+        of: Of::Some,
         rival: None,
     },
     Mode {
@@ -44,7 +69,7 @@ pub const MODES: &[Mode] = &[
         counts: &[],
         of_work: false,
         warns: false,
-        of_all: false,
+        of: Of::Some,
         rival: None,
     },
     Mode {
@@ -53,25 +78,19 @@ pub const MODES: &[Mode] = &[
         counts: &["direct", "deferred", "forced"],
         of_work: true,
         warns: true,
-        of_all: true,
+        of: Of::All,
         rival: None,
     },
-    Mode {
-        name: DEFER,
-        env: &[QUEUES, ("XSCHED_TEST", "defer")],
-        counts: &["deferred", "forced"],
-        of_work: true,
-        warns: true,
-        of_all: true,
-        rival: None,
-    },
+    DEFERRED,
+    Mode { name: "fat", of: Of::Fat { compressed: false }, ..DEFERRED },
+    Mode { name: "fat-compressed", of: Of::Fat { compressed: true }, ..DEFERRED },
     Mode {
         name: "chaos",
         env: &[QUEUES, ("XSCHED_TEST", "chaos:1")],
         counts: &["suspensions"],
         of_work: true,
         warns: true,
-        of_all: true,
+        of: Of::All,
         rival: None,
     },
     // The whole process off the hardware at random, kernels and all.
@@ -82,7 +101,7 @@ pub const MODES: &[Mode] = &[
         counts: &["holds"],
         of_work: true,
         warns: true,
-        of_all: true,
+        of: Of::All,
         rival: None,
     },
     Mode {
@@ -91,7 +110,7 @@ pub const MODES: &[Mode] = &[
         counts: &["direct", "deferred"],
         of_work: true,
         warns: true,
-        of_all: false,
+        of: Of::Some,
         rival: None,
     },
     // What users have: low priority, and an urgent program that launches at intervals.
@@ -101,7 +120,7 @@ pub const MODES: &[Mode] = &[
         counts: &["direct", "deferred", "forced"],
         of_work: true,
         warns: true,
-        of_all: false,
+        of: Of::Some,
         rival: Some("1"),
     },
     Mode {
@@ -110,7 +129,7 @@ pub const MODES: &[Mode] = &[
         counts: &["direct", "deferred", "forced"],
         of_work: true,
         warns: true,
-        of_all: false,
+        of: Of::Some,
         rival: Some("3"),
     },
 ];
@@ -125,6 +144,11 @@ impl Mode {
     /// Whether it takes queues off the hardware.
     pub(crate) fn holds(&self) -> bool {
         self.name == HOLD || self.rival.is_some_and(|level| level != "1")
+    }
+
+    /// Whether everything takes the deferred path.
+    fn defers(&self) -> bool {
+        self.env == DEFERRED.env
     }
 
     /// The library's log goes into this file.
@@ -153,6 +177,12 @@ impl Mode {
             && !said.contains(text.as_str())
         {
             return Some(format!("it did not say {text:?}"));
+        }
+        let slow = total(said, "slow");
+        if self.defers() && slow != 0 && !directions.slow_path {
+            return Some(format!(
+                "{slow} launches were not deferred; a program that is about that says `slow-path`"
+            ));
         }
         if directions.end == End::Killed {
             return (!said.contains("HIP runtime: ")).then(|| "it never started".to_owned());
@@ -213,5 +243,14 @@ mod tests {
         assert_eq!(objection("defer", some, "// run: logs deferred=3 forced"), None);
         assert!(objection("defer", some, "// run: logs of kernel mix").is_some());
         assert!(objection("queues", some, "// run: killed").is_some());
+        let slow = format!("{some}xsched: debug: queues deferred=3 slow=2 slow_code=2\n");
+        for (mode, line, good) in [
+            ("defer", "// run: plain", false),
+            ("fat", "// run: plain", false),
+            ("defer", "// run: slow-path", true),
+            ("queues", "// run: plain", true),
+        ] {
+            assert_eq!(objection(mode, &slow, line).is_none(), good, "{mode} {line}");
+        }
     }
 }
