@@ -79,6 +79,7 @@ pub(crate) struct Process {
     pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
     pub(crate) devices: Devices,
+    pub(crate) architectures: Architectures,
     /// The default stream of each device.
     pub(crate) defaults: Vec<&'static Stream>,
     /// Every stream that has a queue.
@@ -375,7 +376,8 @@ impl Process {
         }
         let defaults = (0..real.devices).map(|device| Stream::default_of(real, device)).collect();
         // Before anybody asks for a kernel, which takes a queue.
-        base.kernels.set_processors(Architectures::of(architecture_function(), real.devices).processors());
+        let architectures = Architectures::of(architecture_function(), real.devices);
+        base.kernels.set_processors(architectures.processors());
         Self {
             base,
             real,
@@ -390,6 +392,7 @@ impl Process {
             waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,
             devices: Devices::of(real, address),
+            architectures,
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),

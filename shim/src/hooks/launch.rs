@@ -9,6 +9,7 @@
 use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::errno;
+use crate::process::architecture::Sizes;
 use crate::process::fits::Handle;
 use crate::process::proven;
 use crate::process::slow::{self, Obstacle};
@@ -27,26 +28,8 @@ use protocol::slow::SlowPath;
 use std::ffi::{c_int, c_uint, c_void};
 use xqueue::{After, Direct, Spec};
 
-/// More threads in a block than this, or more shared memory, is the runtime's to refuse.
-const MOST_THREADS: u64 = 1024;
-const MOST_SHARED: usize = 64 << 10;
-
 pub(super) fn dims(x: u32, y: u32, z: u32) -> dim3 {
     dim3 { x, y, z }
-}
-
-/// Whether the runtime would take these sizes. `work_items`: the grid counts threads and not blocks.
-fn is_sane(grid: dim3, block: dim3, shared: usize, work_items: bool) -> bool {
-    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
-    let fits = |grid: u32, block: u32| {
-        let factor = if work_items { 1 } else { u64::from(block) };
-        grid != 0 && u64::from(grid) * factor <= u64::from(u32::MAX)
-    };
-    (1..=MOST_THREADS).contains(&threads)
-        && shared <= MOST_SHARED
-        && fits(grid.x, block.x)
-        && fits(grid.y, block.y)
-        && fits(grid.z, block.z)
 }
 
 /// What must hold for a launch to be taken later, beyond what is asked of all.
@@ -59,9 +42,6 @@ pub(super) enum Kind {
     /// Only the runtime knows.
     Unknown,
 }
-
-/// More shared memory than any compute unit has.
-const HOPELESS_SHARED: usize = 1 << 20;
 
 /// What a launch that is captured, and not launched, holds: it goes by the kernel's own arguments as well.
 #[inline(always)]
@@ -139,17 +119,25 @@ impl Launch {
         Self { work_items: true, extra, events, ..Self::of_module(f, sizes, shared, params) }
     }
 
-    /// Whether every runtime refuses it, whatever is in front of it: the caller need not wait for that.
-    fn is_hopeless(&self) -> bool {
-        self.function.is_null()
-            || self.shared >= HOPELESS_SHARED
-            || !is_sane(self.grid, self.block, 0, self.work_items)
+    fn sizes(&self) -> Sizes {
+        Sizes { grid: self.grid, block: self.block, shared: self.shared, work_items: self.work_items }
+    }
+
+    /// Whether the runtime refuses it whatever kernel it is: the caller need not wait for that.
+    fn is_hopeless(&self, found: Found) -> bool {
+        let twice = !self.params.is_null() && !self.extra.is_null();
+        if self.function.is_null() || twice || !self.sizes().are_possible() {
+            return true;
+        }
+        let (process, device) = (found.process, found.stream.hw.device());
+        turn::is_at_home(found)
+            && process.architectures.refuse(device, &self.sizes(), self.of_module, process.real.major)
     }
 
     /// Whether the runtime refuses it by what it knows of the kernel: the caller gets that at once as well. What is not
     /// known for certain is looked at by the launch itself, in its turn.
     fn is_refused(&self, found: Found) -> bool {
-        if self.is_hopeless() {
+        if self.is_hopeless(found) {
             return true;
         }
         let kernel = self.known(found).ok();
@@ -188,7 +176,7 @@ impl Launch {
         if !turn::is_at_home(found) {
             return Err(Obstacle::Other(SlowPath::Device));
         }
-        if !is_sane(self.grid, self.block, self.shared, self.work_items) {
+        if !found.process.architectures.admit(found.stream.hw.device(), &self.sizes()) {
             return Err(Obstacle::Other(SlowPath::Limits));
         }
         let kernel = self.known(found).map_err(Obstacle::Code)?;
