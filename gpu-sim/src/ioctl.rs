@@ -276,6 +276,7 @@ impl Machine {
             a.mmap_offset = MMIO_OFFSET;
             (Backing::Device, None)
         } else if a.flags & kfd::ALLOC_USERPTR != 0 {
+            client::check_mapped(pid, a.mmap_offset, size, a.flags & kfd::ALLOC_WRITABLE != 0)?;
             (Backing::Client(a.mmap_offset), None)
         } else if vram || a.flags & kfd::ALLOC_GTT != 0 {
             let config = &self.gpus[gpu].config;

@@ -232,11 +232,85 @@ pub mod client {
         )
     }
 
+    /// Whether the process has all of this range mapped, readable, and, where the device is to write there, writable. The errors are
+    /// those of the driver, which pins the pages (`init_user_pages` in amdgpu_amdkfd_gpuvm.c, `hmm_vma_fault` in mm/hmm.c of
+    /// Linux 6.12): EFAULT where nothing is mapped, EPERM where it may not be used so.
+    pub fn check_mapped(pid: i32, at: u64, len: u64, writes: bool) -> Result<(), i32> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|_| libc::EFAULT)?;
+        covered(&maps, at, len, writes)
+    }
+
+    /// The same by the text of the process's maps.
+    fn covered(maps: &str, at: u64, len: u64, writes: bool) -> Result<(), i32> {
+        let end = at.checked_add(len).ok_or(libc::EFAULT)?;
+        let mut upto = at;
+        for line in maps.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let range = words.next().and_then(|range| range.split_once('-'));
+            let Some((start, stop)) = range else { continue };
+            let address = |text| u64::from_str_radix(text, 16).map_err(|_| libc::EFAULT);
+            let (start, stop) = (address(start)?, address(stop)?);
+            if stop <= upto {
+                continue;
+            }
+            // In ascending order: what begins behind the range, or behind a hole in it, ends the search.
+            if upto >= end || start > upto {
+                break;
+            }
+            let permissions = words.next().unwrap_or_default();
+            if !permissions.starts_with('r') || writes && permissions.as_bytes().get(1) != Some(&b'w') {
+                return Err(libc::EPERM);
+            }
+            upto = stop;
+        }
+        if upto >= end { Ok(()) } else { Err(libc::EFAULT) }
+    }
+
     fn whole(n: isize, want: usize) -> io::Result<()> {
         match usize::try_from(n) {
             Ok(n) if n == want => Ok(()),
             Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
             Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        const MAPS: &str = "\
+1000-3000 rw-p 00000000 00:00 0
+3000-4000 r--p 00000000 08:01 77   /usr/lib/a file
+6000-7000 rw-s 00000000 00:00 0    [heap]
+7000-8000 ---p 00000000 00:00 0
+";
+
+        #[test]
+        fn a_range_is_mapped_if_no_page_of_it_is_missing() {
+            let covered = |at, len, writes| covered(MAPS, at, len, writes);
+            assert_eq!(covered(0x1000, 0x2000, true), Ok(()));
+            assert_eq!(covered(0x1800, 0x800, true), Ok(()));
+            assert_eq!(covered(0x1000, 0x3000, false), Ok(()), "over two mappings");
+            assert_eq!(
+                covered(0x1000, 0x3000, true),
+                Err(libc::EPERM),
+                "the second one is not to be written"
+            );
+            assert_eq!(covered(0x6000, 0x2000, false), Err(libc::EPERM), "nor this one to be touched");
+            for (at, len) in
+                [(0x800, 0x1000), (0x3000, 0x2000), (0x4000, 0x1000), (0x5000, 0x2000), (0x9000, 1)]
+            {
+                assert_eq!(covered(at, len, false), Err(libc::EFAULT), "{at:x}");
+            }
+            assert_eq!(covered(u64::MAX, 2, false), Err(libc::EFAULT));
+        }
+
+        #[test]
+        fn a_process_is_asked_for_its_maps() {
+            let mine = vec![0_u8; 1 << 16];
+            let pid = i32::try_from(std::process::id()).expect("a pid");
+            assert_eq!(check_mapped(pid, mine.as_ptr().addr() as u64, mine.len() as u64, true), Ok(()));
+            assert!(check_mapped(pid, mine.as_ptr().addr() as u64, 1 << 46, true).is_err());
         }
     }
 }

@@ -308,6 +308,8 @@ pub const ALLOC_USERPTR: u32 = 1 << 2;
 pub const ALLOC_DOORBELL: u32 = 1 << 3;
 /// The remapped register page.
 pub const ALLOC_MMIO_REMAP: u32 = 1 << 4;
+/// The device may write it.
+pub const ALLOC_WRITABLE: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
