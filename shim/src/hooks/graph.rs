@@ -2,7 +2,7 @@
 //! launches of it that were submitted before, and for nothing else.
 
 use super::defer::after_all_if;
-use super::turn;
+use super::{error, turn};
 use crate::boundary::{Call, Failure};
 use crate::process::graphs;
 use crate::process::streams::{Found, Target};
@@ -10,7 +10,8 @@ use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
 use hip_sys::types::{
-    hipError_t, hipGraph_t, hipGraphExec_t, hipGraphInstantiateParams, hipStream_t, hipSuccess,
+    hipError_t, hipErrorInvalidValue, hipGraph_t, hipGraphExec_t, hipGraphInstantiateParams, hipStream_t,
+    hipSuccess,
 };
 use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
 
@@ -38,6 +39,9 @@ pub(crate) unsafe fn launch(
     stream: hipStream_t,
 ) -> hipError_t {
     let body = |real: OnStream, own| {
+        if let Some(refused) = of(own).and_then(|process| refused(process, exec)) {
+            return refused;
+        }
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let invoke = move || {
             let _apart = of(own).and_then(Process::apart);
@@ -69,6 +73,14 @@ pub(crate) unsafe fn launch(
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
+}
+
+/// The answer for a graph that the program has destroyed: the runtime would still take it.
+fn refused(process: &Process, exec: hipGraphExec_t) -> Option<hipError_t> {
+    process.graphs.has_ended(exec).then(|| {
+        error::keep(process.real, hipErrorInvalidValue);
+        hipErrorInvalidValue
+    })
 }
 
 /// While it lives nothing is launched directly beside the worker that launches a graph: old runtimes do not bear that
@@ -145,6 +157,9 @@ pub(crate) unsafe fn change<F: Copy>(
 ) -> hipError_t {
     let body = |real: F, own| {
         if let Some(process) = of(own) {
+            if let Some(refused) = refused(process, exec) {
+                return refused;
+            }
             match process.graphs.find(exec) {
                 Some(exec) => exec.wait_launched(),
                 None => process.drain(Scope::Process),
@@ -169,6 +184,9 @@ pub(crate) unsafe fn destroy_exec(
     let body = |real: unsafe extern "C" fn(hipGraphExec_t) -> hipError_t, own| {
         if let Some(process) = of(own) {
             process.graphs.sweep();
+            if let Some(refused) = refused(process, exec) {
+                return refused;
+            }
             if process.graphs.doom(exec) {
                 process.real.forget_result();
                 return hipSuccess;

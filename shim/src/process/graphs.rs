@@ -9,7 +9,7 @@ use crate::thread::Thread;
 use hip_sys::pfn;
 use hip_sys::types::{hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipGraphNodeType, hipSuccess};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,6 +53,17 @@ pub(crate) struct Functions {
 struct Ended {
     count: AtomicUsize,
     execs: Mutex<Vec<hipGraphExec_t>>,
+    /// All of them, those included that a deferred launch still needs, and how many they are.
+    handles: Mutex<HashSet<usize>>,
+    known: AtomicUsize,
+}
+
+impl Ended {
+    fn change(&self, change: impl FnOnce(&mut HashSet<usize>) -> bool) {
+        let mut handles = self.handles.lock();
+        change(&mut handles);
+        self.known.store(handles.len(), Ordering::Release);
+    }
 }
 
 /// One executable graph.
@@ -160,6 +171,15 @@ impl Graphs {
         let (launches, doomed, ended) = (Mutex::default(), AtomicBool::new(false), self.ended.clone());
         let exec = Arc::new(Exec { handle, plain, launches, doomed, ended });
         self.execs.lock().insert(handle.as_raw(), exec);
+        if self.has_ended(handle) {
+            // The one before at this place is gone.
+            self.ended.change(|handles| handles.remove(&handle.as_raw()));
+        }
+    }
+
+    /// Whether the program has destroyed the graph, and the runtime has not yet, so that it would still take it.
+    pub(crate) fn has_ended(&self, handle: hipGraphExec_t) -> bool {
+        self.ended.known.load(Ordering::Acquire) != 0 && self.ended.handles.lock().contains(&handle.as_raw())
     }
 
     /// Whether any graph can be launched at once without a look at what it is.
@@ -177,6 +197,7 @@ impl Graphs {
         if self.functions.is_none() || !exec.is_open() {
             return false;
         }
+        self.ended.change(|handles| handles.insert(handle.as_raw()));
         exec.doomed.store(true, Ordering::Release);
         true
     }
@@ -192,6 +213,7 @@ impl Graphs {
             if let Some(functions) = &self.functions {
                 // SAFETY: the program has given it up, and its last launch is over.
                 let _ = unsafe { (functions.destroy)(exec) };
+                self.ended.change(|handles| handles.remove(&exec.as_raw()));
             }
         }
     }
