@@ -71,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) pools: Pools,
     /// Cooperative launches that the runtime has taken.
     pub(crate) cooperative: Proven,
+    /// Prefetches that it has taken, to each device.
+    pub(crate) prefetches: Proven,
     /// What says which launches it would not take, if the runtime has it.
     pub(crate) fits: Option<fits::Functions>,
     /// What says how kernels are called, if the runtime has it.
@@ -386,6 +388,7 @@ impl Process {
             graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config.auto.enabled),
             pools: Pools::new(current_pool),
             cooperative: Proven::default(),
+            prefetches: Proven::default(),
             fits: fits_functions(),
             names: name_functions(),
             // The runtime reads it as well when it starts, which is now or was before.

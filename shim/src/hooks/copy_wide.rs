@@ -7,8 +7,8 @@ use super::copy::{go_later, visits_others};
 use super::defer::{self, after_all_if};
 use super::{copy, turn};
 use crate::boundary::Call;
-use crate::process::Process;
 use crate::process::streams::Target;
+use crate::process::{self, Process, proven};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::Real;
@@ -16,7 +16,7 @@ use hal_hip::waits;
 use hip_sys::pfn;
 use hip_sys::types::{
     MemoryKind, hip_Memcpy2D, hipError_t, hipExtent, hipMemcpy3DParms, hipMemcpyDefault,
-    hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t,
+    hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t, hipSuccess,
 };
 use std::ffi::{c_int, c_void};
 use xqueue::Spec;
@@ -384,6 +384,11 @@ pub(crate) unsafe fn with_stream(
 /// The destination of a prefetch that is no device.
 const HOST: c_int = -1;
 
+/// What says whether the runtime has ever taken a prefetch to the device.
+fn prefetched(device: c_int) -> proven::Shape {
+    (0, device as u32, 0, 0)
+}
+
 /// `hipMemPrefetchAsync`
 ///
 /// # Safety
@@ -401,11 +406,19 @@ pub(crate) unsafe fn prefetch(
     let spec = after_all_if(elsewhere, memory_key(256, count));
     let later = |process: &Process| {
         let exists = device == HOST || (0..i64::from(process.real.devices)).contains(&device.into());
-        exists && count != 0 && memory::is_managed(process.real, address, count)
+        // Not every runtime or device takes one, and it says so in the call.
+        exists
+            && count != 0
+            && process.prefetches.is_taken(prefetched(device), count as u64)
+            && memory::is_managed(process.real, address, count)
     };
     let invoke = move |real: pfn::hipMemPrefetchAsync, stream| {
         // SAFETY: the caller's own arguments.
-        unsafe { real(address, count, device, stream) }
+        let code = unsafe { real(address, count, device, stream) };
+        if let Some(process) = process::get().filter(|_| code == hipSuccess) {
+            process.prefetches.taken(prefetched(device), u64::MAX);
+        }
+        code
     };
     // SAFETY: the call's type is that of its function; the memory is the caller's until the stream is through with it.
     unsafe { defer::own(call, (stream, false), ("prefetch", spec), later, invoke) }

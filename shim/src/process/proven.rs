@@ -1,5 +1,6 @@
-//! Cooperative launches that the runtime has taken. It refuses one of more blocks than fit on the device at once, and says
-//! so in the call; so only a launch that is not larger than one that it has taken before is sure to be taken later.
+//! What the runtime has taken, and so takes again. Of cooperative launches it refuses one of more blocks than fit on the device
+//! at once, and says so in the call; so only a launch that is not larger than one that it has taken before is sure to be taken
+//! later. Of prefetches it takes all to a device, or none.
 
 use hal_hip::layout::Kernel;
 use parking_lot::Mutex;
