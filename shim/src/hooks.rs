@@ -124,9 +124,9 @@ macro_rules! hook {
     (hipEventCreateWithFlags, $call:expr, $scope:tt, ($event:expr, $flags:expr)) => { $crate::hooks::event::create($call, $event, $flags, |real| real($event, $flags)) };
     (hipIpcOpenEventHandle, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::open($call, $($a),*) };
     (hipIpcGetEventHandle, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::event::share($call, $($a),*) };
-    (hipEventRecord, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream)) };
-    (hipEventRecord_spt, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, true, $event, $stream, move |real, stream| real($event, stream)) };
-    (hipEventRecordWithFlags, $call:expr, $scope:tt, ($event:expr, $stream:expr, $flags:expr)) => { $crate::hooks::event::record($call, false, $event, $stream, move |real, stream| real($event, stream, $flags)) };
+    (hipEventRecord, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, false, $event, ($stream, 0), move |real, stream| real($event, stream)) };
+    (hipEventRecord_spt, $call:expr, $scope:tt, ($event:expr, $stream:expr)) => { $crate::hooks::event::record($call, true, $event, ($stream, 0), move |real, stream| real($event, stream)) };
+    (hipEventRecordWithFlags, $call:expr, $scope:tt, ($event:expr, $stream:expr, $flags:expr)) => { $crate::hooks::event::record($call, false, $event, ($stream, $flags), move |real, stream| real($event, stream, $flags)) };
     (hipStreamWaitEvent, $call:expr, $scope:tt, ($stream:expr, $event:expr, $flags:expr)) => { $crate::hooks::event::wait($call, false, $stream, $event, $flags) };
     (hipStreamWaitEvent_spt, $call:expr, $scope:tt, ($stream:expr, $event:expr, $flags:expr)) => { $crate::hooks::event::wait($call, true, $stream, $event, $flags) };
     (hipEventQuery, $call:expr, $scope:tt, ($event:expr)) => { $crate::hooks::event::query($call, $event) };

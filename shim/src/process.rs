@@ -384,7 +384,7 @@ impl Process {
             base,
             real,
             domain,
-            events: Events::new(real),
+            events: Events::new(real, base.config.auto.enabled),
             graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config.auto.enabled),
             pools: Pools::new(current_pool),
             cooperative: Proven::default(),

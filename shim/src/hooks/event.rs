@@ -63,7 +63,7 @@ pub(crate) unsafe fn open(
         let code = unsafe { real(event, handle) };
         if let Some(process) = process::get().filter(|_| own && code == hipSuccess && !event.is_null()) {
             // SAFETY: the runtime has just written the handle there.
-            process.events.foreign(unsafe { *event });
+            process.events.opened(unsafe { *event });
         }
         code
     };
@@ -92,6 +92,9 @@ pub(crate) unsafe fn share(
     unsafe { call.handle(body) }
 }
 
+/// The flags that a record may have: none, and that of one for a graph to come.
+const RECORD_FLAGS: c_uint = 1;
+
 /// The functions that record an event.
 ///
 /// # Safety
@@ -101,7 +104,7 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
     call: Call<F>,
     per_thread: bool,
     event: hipEvent_t,
-    stream: hipStream_t,
+    (stream, flags): (hipStream_t, c_uint),
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
     let body = |real: F, own| {
@@ -124,10 +127,11 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
             }
             return code(recorded);
         }
-        if event.is_null() || events.is_elsewhere(event, found.stream.hw.device()) {
+        let refused = event.is_null() || flags > RECORD_FLAGS;
+        if refused || events.is_elsewhere(event, found.stream.hw.device()) {
             return invoke(); // refused, whatever is in front of it
         }
-        if !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
+        if flags != 0 || !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
             let recorded = turn::take(found, &spec, invoke);
             if recorded == hipSuccess {
                 events.recorded(event);
@@ -208,7 +212,7 @@ pub(crate) unsafe fn wait(
         if event.is_null() {
             return invoke(); // refused, whatever is in front of it
         }
-        if flags != 0 || !turn::is_at_home(found) {
+        if flags != 0 || !events.is_live(event) || !turn::is_at_home(found) {
             return turn::take(found, &spec, invoke);
         }
         let named = events.name(event);

@@ -24,6 +24,9 @@ pub(crate) struct Events {
     /// How many there are; zero is the common case.
     count: AtomicUsize,
     states: Mutex<HashMap<usize, State>>,
+    /// Those that the program has made and not destroyed; and whether there is none that was not seen here.
+    live: Mutex<HashSet<usize>>,
+    from_the_start: bool,
     /// Where there are several devices: that of each event, because the runtime refuses a record on another one.
     devices: Mutex<HashMap<usize, u32>>,
     /// Events without timing: the runtime is not asked for the time of one whose record it does not know.
@@ -106,11 +109,14 @@ impl State {
 }
 
 impl Events {
-    pub(crate) fn new(real: &'static Real) -> Self {
+    /// `from_the_start`: there is no event yet that was not seen here.
+    pub(crate) fn new(real: &'static Real, from_the_start: bool) -> Self {
         Self {
             real,
             count: AtomicUsize::new(0),
             states: Mutex::new(HashMap::new()),
+            live: Mutex::new(HashSet::new()),
+            from_the_start,
             devices: Mutex::new(HashMap::new()),
             untimed: Mutex::new(HashSet::new()),
             records: Records::new(),
@@ -120,6 +126,7 @@ impl Events {
     /// The program has made an event with these flags.
     pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
         self.records.shard(event).remove(&event.as_raw());
+        self.live.lock().insert(event.as_raw());
         if flags & hipEventDisableTiming != 0 {
             self.untimed.lock().insert(event.as_raw());
         }
@@ -129,6 +136,18 @@ impl Events {
         if self.real.devices > 1 {
             self.devices.lock().insert(event.as_raw(), self.real.current_device());
         }
+    }
+
+    /// The program has opened another process's event.
+    pub(crate) fn opened(&self, event: hipEvent_t) {
+        self.live.lock().insert(event.as_raw());
+        self.foreign(event);
+    }
+
+    /// Whether the event is sure to be one that the program has and has not destroyed. Every other one is the runtime's to judge,
+    /// with the call itself.
+    pub(crate) fn is_live(&self, event: hipEvent_t) -> bool {
+        !self.from_the_start || self.live.lock().contains(&event.as_raw())
     }
 
     /// Somebody else may record the event from now on, unseen.
@@ -198,6 +217,7 @@ impl Events {
     /// Whether a record of the event on this device is sure to be one that the runtime takes.
     pub(crate) fn is_on(&self, event: hipEvent_t, device: u32) -> bool {
         !event.is_null()
+            && self.is_live(event)
             && (self.real.devices <= 1 || self.devices.lock().get(&event.as_raw()) == Some(&device))
     }
 
@@ -297,6 +317,7 @@ impl Events {
     /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
+        self.live.lock().remove(&event.as_raw());
         self.untimed.lock().remove(&event.as_raw());
         if self.real.devices > 1 {
             self.devices.lock().remove(&event.as_raw());
