@@ -17,12 +17,17 @@
 
 #include "work.h"
 
-/* After the word "nothreads" no thread can be made. */
+/* After the word "nothreads" no thread can be made but the runtime's, which ends the process without one. */
 static bool no_threads;
+
+static bool is_runtimes(void *address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 && (strstr(info.dli_fname, "/libhsa-") || strstr(info.dli_fname, "/libamdhip64"));
+}
 
 extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *data) {
   static auto real = (decltype(&pthread_create))dlsym(RTLD_NEXT, "pthread_create");
-  return no_threads ? EAGAIN : real(thread, attributes, body, data);
+  return no_threads && !is_runtimes((void *)body) ? EAGAIN : real(thread, attributes, body, data);
 }
 
 static Sum *sum;

@@ -15,9 +15,9 @@ use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
 use crate::permission::{Gate, Permission};
 use crate::queue::XQueue;
 use crate::sync::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, RwLock, Signal, is_finished,
-    now, pause, spawn,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, Signal, now, pause,
 };
+use crate::thread::Helper;
 use crate::watcher::Watcher;
 use crate::worker;
 
@@ -56,7 +56,7 @@ pub(crate) struct Device {
     pub(crate) signal: Signal,
     pub(crate) estimates: Estimates,
     has_worker: AtomicBool,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    worker: Mutex<Helper>,
 }
 
 impl Core {
@@ -97,24 +97,24 @@ impl Device {
     #[cold]
     fn start_worker(self: &Arc<Self>, core: &Arc<Core>) -> bool {
         let mut worker = self.worker.lock();
-        if worker.is_some() {
-            return true;
-        }
-        if core.stop.load(Ordering::Acquire) {
+        if core.stop.load(Ordering::Acquire) && !worker.is_there() {
             return false;
         }
         let (device, theirs) = (self.clone(), core.clone());
-        match spawn("giveway-launch", move || worker::run(&theirs, &device)) {
-            Ok(handle) => {
-                *worker = Some(handle);
-                self.has_worker.store(true, Ordering::Release);
-                true
-            }
-            Err(error) => {
-                tracing::error!(%error, "no worker thread: submitting threads launch themselves");
-                false
-            }
+        let without = "no worker thread: submitting threads launch themselves";
+        let there = worker.start("giveway-launch", without, move || worker::run(&theirs, &device));
+        self.has_worker.store(there, Ordering::Release);
+        there
+    }
+
+    /// Where no watcher thread could be made, looks for completion and idleness on this device. True: so it is.
+    pub(crate) fn stand_in_for_watcher(&self, core: &Core) -> bool {
+        let missing = core.watcher.is_missing();
+        if missing {
+            let queues = self.queues.read().clone();
+            queues.iter().filter(|queue| queue.is_ready()).for_each(|queue| queue.look());
         }
+        missing
     }
 
     /// The list of queues or their priorities changed.
@@ -215,7 +215,7 @@ impl Domain {
             signal: Signal::new(),
             estimates: Estimates::new(),
             has_worker: AtomicBool::new(false),
-            worker: Mutex::new(None),
+            worker: Mutex::new(Helper::new()),
         });
         *devices = devices.iter().cloned().chain([device]).collect();
     }
@@ -400,9 +400,7 @@ impl Domain {
         let end = now() + limit;
         loop {
             let workers = self.core.devices.read().clone();
-            let alive = |device: &Arc<Device>| {
-                device.worker.lock().as_ref().is_some_and(|worker| !is_finished(worker))
-            };
+            let alive = |device: &Arc<Device>| device.worker.lock().is_alive();
             if !workers.iter().any(alive) && !self.core.watcher.is_alive() {
                 return true;
             }

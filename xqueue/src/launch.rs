@@ -19,6 +19,7 @@ use crate::permission::OwnWord;
 use crate::queue::{Submit, XQueue};
 use crate::submit::{Limit, Limited, RETRIES};
 use crate::sync::{now, spin_hint, store_load_barrier};
+use crate::worker::{Backoff, LOOK};
 
 /// What the front of pending allows.
 enum Next {
@@ -330,7 +331,9 @@ impl XQueue {
             return Rest::Blocked;
         };
         let mut force = false;
-        for _ in 0..most {
+        // Only launches count: a look that found room, and did not use it, would be made again for ever.
+        let mut left = most;
+        while left != 0 {
             match self.next(&submit, None, force) {
                 Next::Launch(item, limited) => self.launch(&submit, item, limited),
                 Next::Discard(mut item) => {
@@ -360,6 +363,7 @@ impl XQueue {
                 }
             }
             force = false;
+            left -= 1;
             match self.finish_and_free(submit) {
                 Some(kept) => submit = kept,
                 None => return Rest::More,
@@ -469,14 +473,19 @@ impl XQueue {
         true
     }
 
-    /// No worker thread could be started: the submitting thread does its work.
+    /// No worker thread could be started: the submitting thread does its work. It sleeps between two looks, as a worker does:
+    /// who asks the hardware without a pause keeps the runtime's own threads from telling what has completed.
     pub(crate) fn launch_without_worker(&self, ticket: Ticket) {
+        let mut backoff = Backoff::new();
         while self.frontier() <= ticket {
             let key = self.core.progress.key();
             match self.advance(1) {
-                Rest::Empty | Rest::More => {}
-                Rest::Full => spin_hint(),
-                Rest::Blocked => self.core.progress.wait_at_most(key, std::time::Duration::from_millis(1)),
+                Rest::Empty | Rest::More => backoff.reset(),
+                Rest::Full => backoff.wait(&self.core.progress, key),
+                Rest::Blocked => {
+                    self.device.stand_in_for_watcher(&self.core);
+                    self.core.progress.wait_at_most(key, LOOK);
+                }
             }
         }
     }

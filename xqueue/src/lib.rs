@@ -76,6 +76,7 @@ mod span;
 mod stall;
 mod submit;
 mod sync;
+mod thread;
 mod watcher;
 mod worker;
 

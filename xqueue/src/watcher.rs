@@ -14,7 +14,8 @@ use crate::control::QUIET;
 use crate::domain::Core;
 use crate::order::{Scope, Ticket};
 use crate::queue::XQueue;
-use crate::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Signal, is_finished, now, spawn};
+use crate::sync::{AtomicBool, Mutex, Ordering, Signal, now};
+use crate::thread::Helper;
 
 /// Pause where nothing is limited, so that nobody waits to hear of idleness.
 const RELAXED: Duration = Duration::from_millis(1);
@@ -29,8 +30,10 @@ pub(crate) struct Watcher {
     enabled: bool,
     /// On while the thread looks regularly; off: it sleeps and has to be woken.
     awake: AtomicBool,
+    /// No thread could be made.
+    missing: AtomicBool,
     signal: Signal,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Helper>,
 }
 
 impl Watcher {
@@ -38,14 +41,20 @@ impl Watcher {
         Self {
             enabled: enabled && !cfg!(loom),
             awake: AtomicBool::new(false),
+            missing: AtomicBool::new(false),
             signal: Signal::new(),
-            thread: Mutex::new(None),
+            thread: Mutex::new(Helper::new()),
         }
     }
 
     /// Whether somebody but the callers looks for completion.
     pub(crate) fn is_running(&self) -> bool {
-        self.enabled
+        self.enabled && !self.is_missing()
+    }
+
+    /// Whether nobody does because no thread can be made.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing.load(Ordering::Relaxed)
     }
 
     /// Something turned ready. The watcher switches `awake` off before it looks whether anything is
@@ -58,12 +67,16 @@ impl Watcher {
             return;
         }
         let mut thread = self.thread.lock();
-        if thread.is_none() && !core.stop.load(Ordering::Acquire) {
+        let there = if core.stop.load(Ordering::Acquire) {
+            thread.is_there()
+        } else {
             let theirs = core.clone();
-            match spawn("giveway-watch", move || theirs.watcher.run(&theirs)) {
-                Ok(handle) => *thread = Some(handle),
-                Err(error) => tracing::error!(%error, "no watcher thread: idleness goes unseen"),
-            }
+            let without = "no watcher thread: idleness is seen by those who wait for it";
+            thread.start("giveway-watch", without, move || theirs.watcher.run(&theirs))
+        };
+        self.missing.store(!there, Ordering::Relaxed);
+        if !there {
+            self.awake.store(false, Ordering::SeqCst);
         }
         drop(thread);
         self.signal.notify();
@@ -76,7 +89,7 @@ impl Watcher {
 
     /// Whether the thread runs.
     pub(crate) fn is_alive(&self) -> bool {
-        self.thread.lock().as_ref().is_some_and(|thread| !is_finished(thread))
+        self.thread.lock().is_alive()
     }
 
     pub(crate) fn stop(&self) {

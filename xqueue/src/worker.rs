@@ -29,6 +29,9 @@ const HINTS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// The sleeps that follow, in microseconds; the last one repeats.
 const SLEEPS: [u64; 3] = [20, 50, 100];
 
+/// How long a thread sleeps at most that does what another one would do, which could not be made.
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
+
 /// A sleep that is not worth planning.
 const SHORT: Duration = Duration::from_micros(20);
 /// The longest planned one.
@@ -91,7 +94,11 @@ pub(crate) fn run(core: &Core, device: &Device) {
             Rest::Empty | Rest::Blocked => {
                 backoff.reset();
                 if !linger(&queues) {
-                    device.signal.wait(key);
+                    if device.stand_in_for_watcher(core) {
+                        device.signal.wait_at_most(key, LOOK);
+                    } else {
+                        device.signal.wait(key);
+                    }
                 }
             }
         }

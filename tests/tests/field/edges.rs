@@ -68,3 +68,18 @@ fn a2_without_a_listener_a_permission_is_heard_of() {
     assert_eq!(low.line(), "work", "it runs when the other one has gone");
     low.finish().expect_success();
 }
+
+/// A program that cannot have more threads than the runtime has made launches by itself.
+#[test]
+fn a4_without_threads_of_ours_launches_go_on() {
+    let gpu = Gpu::take();
+    for more in [("XSCHED_SCHEDULER", "APP"), ("XSCHED_POLICY", "HPF"), ("XSCHED_TEST", "defer")] {
+        let mut program = gpu.run("edges").mode(preloaded(&[("XSCHED_AUTO_XQUEUE", "ON"), more])).start();
+        for line in ["nothreads", "start", "work 100", "query"] {
+            tell(&mut program, line);
+        }
+        let end = program.finish();
+        end.expect_success();
+        assert!(end.stderr.matches("no worker thread").count() <= 1, "{}", end.stderr);
+    }
+}
