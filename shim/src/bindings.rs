@@ -92,7 +92,7 @@ pub(crate) fn set_right(object: &Object) {
                 }
             });
         }
-        let is_runtime = runtime::is_one(object, handle);
+        let is_runtime = runtime::is_one(object);
         if is_runtime && runtime::contains(object.base) || object.is_named(&runtime::TOOLS) {
             return;
         }

@@ -242,8 +242,7 @@ fn decide(
     }
     let exempt = environment::is_disabled()
         || Thread::current().is_inside()
-        || caller
-            .is_some_and(|caller| caller.is_named(&[runtime::RUNTIME]) || caller.is_named(&runtime::TOOLS));
+        || caller.is_some_and(|caller| runtime::is_one(&caller) || caller.is_named(&runtime::TOOLS));
     // In the global scope linked references lead here as well. Elsewhere it must be the runtime that the hook leads to:
     // of two copies, one's functions do not go with the other's.
     let hooked = !exempt && !found.is_null() && (in_global_scope || runtime::contains(found));

@@ -1,8 +1,8 @@
 //! Finding a symbol in a loaded object by reading its dynamic section.
 //!
 //! The shim exports `dlsym` and `dlvsym`, so that it cannot ask either for the real ones: the name would lead back to
-//! itself. This is the way in, for those two names only; everything else goes through them. Nothing here allocates,
-//! takes a lock of ours, or needs a constructor to have run.
+//! itself. And what the dynamic linker says of the runtime's functions may not be where they are: an auditor (`LD_AUDIT`)
+//! changes the answer of `dlsym` too. Nothing here allocates, takes a lock of ours, or needs a constructor to have run.
 
 use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -19,21 +19,34 @@ struct Dyn {
 }
 
 const DT_NULL: i64 = 0;
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
+const DT_VERSYM: i64 = 0x6fff_fff0;
+const DT_VERDEF: i64 = 0x6fff_fffc;
 
 /// What the search carries from object to object.
 struct Search<'a> {
     name: &'a CStr,
     /// Whether the object that contains this code has been passed.
     past_us: bool,
+    /// Whether a definition is one to be found.
+    counts: &'a dyn Fn(NonNull<c_void>) -> bool,
     found: Option<NonNull<c_void>>,
 }
 
 /// The first definition of `name` in the objects that come after this library in the order of look-up.
 pub(crate) fn find_after_us(name: &CStr) -> Option<NonNull<c_void>> {
-    let mut search = Search { name, past_us: false, found: None };
+    find_after_us_if(name, &|_| true)
+}
+
+/// The same of those that count.
+pub(crate) fn find_after_us_if(
+    name: &CStr,
+    counts: &dyn Fn(NonNull<c_void>) -> bool,
+) -> Option<NonNull<c_void>> {
+    let mut search = Search { name, past_us: false, counts, found: None };
     // SAFETY: the callback has the type that libc wants, and `search` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look_into), ptr::from_mut(&mut search).cast()) };
     search.found
@@ -54,7 +67,9 @@ unsafe extern "C" fn look_into(info: *mut dl_phdr_info, _size: usize, data: *mut
         return 0;
     }
     search.found = dynamic_section(info.dlpi_addr, headers)
-        .and_then(|dynamic| defined_in(info.dlpi_addr, dynamic, search.name));
+        .and_then(|dynamic| Definitions::at(info.dlpi_addr, dynamic))
+        .and_then(|definitions| definitions.find(search.name))
+        .filter(|&found| (search.counts)(found));
     c_int::from(search.found.is_some())
 }
 
@@ -229,50 +244,148 @@ pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Refer
     }
 }
 
-/// Looks the name up in an object's GNU hash table, as the dynamic linker does; its version does not matter.
-fn defined_in(bias: u64, dynamic: *const Dyn, name: &CStr) -> Option<NonNull<c_void>> {
-    let (mut symbols, mut strings, mut hash) = (0_u64, 0_u64, 0_u64);
-    let mut entry = dynamic;
-    loop {
-        // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop stops.
-        let Dyn { tag, value } = unsafe { *entry };
-        match tag {
-            DT_NULL => break,
-            DT_SYMTAB => symbols = value,
-            DT_STRTAB => strings = value,
-            DT_GNU_HASH => hash = value,
-            _ => {}
-        }
-        // SAFETY: the entry was not DT_NULL, so that another one follows.
-        entry = unsafe { entry.add(1) };
+/// What a loaded object defines: where its dynamic section says that its tables are.
+#[derive(Clone, Copy)]
+pub(crate) struct Definitions {
+    bias: u64,
+    symbols: *const Elf64_Sym,
+    strings: *const c_char,
+    gnu_hash: Option<GnuHash>,
+    /// The older table of the same: how many buckets and symbols, then both.
+    hash: Option<*const u32>,
+    /// Each symbol's version.
+    versions: Option<*const u16>,
+    /// The names of versions.
+    version_names: Option<*const VersionDefinition>,
+}
+
+/// `Elf64_Verdef`: a version that an object defines. Its names follow, `first_name` bytes behind it.
+#[repr(C)]
+struct VersionDefinition {
+    _format: u16,
+    flags: u16,
+    _index: u16,
+    _names: u16,
+    _hash: u32,
+    first_name: u32,
+    next: u32,
+}
+
+/// The version that stands for the object itself.
+const VER_FLG_BASE: u16 = 1;
+/// Set in the version of a definition that is only there for who asks for that version.
+const HIDDEN: u16 = 0x8000;
+/// A symbol whose value is the address of a function that says where the function is.
+const STT_GNU_IFUNC: u8 = 10;
+
+impl Definitions {
+    /// Those of an object, by its description by the dynamic linker, as long as it is loaded.
+    pub(crate) fn of(map: *const c_void) -> Option<Self> {
+        // SAFETY: the first members of a link map are public, and the caller asks about an object that is loaded.
+        let &LinkMap { bias, dynamic, .. } = unsafe { &*map.cast::<LinkMap>() };
+        if dynamic.is_null() { None } else { Self::at(bias, dynamic) }
     }
-    if symbols == 0 || strings == 0 || hash == 0 {
-        return None;
+
+    fn at(bias: u64, dynamic: *const Dyn) -> Option<Self> {
+        // glibc has relocated these values in place, except in objects that it does not write to, such as the vDSO.
+        let relocate = |value: u64| if value < bias { bias.wrapping_add(value) } else { value };
+        let address = |wanted: i64| {
+            let mut entry = dynamic;
+            loop {
+                // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop stops.
+                let Dyn { tag, value } = unsafe { *entry };
+                if tag == DT_NULL || tag == wanted {
+                    return (tag == wanted && value != 0).then(|| relocate(value));
+                }
+                // SAFETY: the entry was not DT_NULL, so that another one follows.
+                entry = unsafe { entry.add(1) };
+            }
+        };
+        Some(Self {
+            bias,
+            symbols: address(DT_SYMTAB)? as *const Elf64_Sym,
+            strings: address(DT_STRTAB)? as *const c_char,
+            gnu_hash: address(DT_GNU_HASH).map(|table| GnuHash { words: table as *const u32 }),
+            hash: address(DT_HASH).map(|table| table as *const u32),
+            versions: address(DT_VERSYM).map(|table| table as *const u16),
+            version_names: address(DT_VERDEF).map(|table| table as *const VersionDefinition),
+        })
     }
-    // glibc has relocated these values in place, except in objects that it does not write to, such as the vDSO.
-    let relocate = |value: u64| {
-        if value < bias { bias.wrapping_add(value) } else { value }
-    };
-    let table = GnuHash { words: relocate(hash) as *const u32 };
-    let symbols = relocate(symbols) as *const Elf64_Sym;
-    let strings = relocate(strings) as *const c_char;
-    table.candidates(gnu_hash(name)).find_map(|index| {
-        // SAFETY: the hash table names only indices of the symbol table.
-        let symbol = unsafe { symbols.add(index as usize) };
-        // SAFETY: as above, and the table is mapped as long as the object is.
-        let symbol = unsafe { &*symbol };
-        // SAFETY: a symbol's name is an offset into the string table.
-        let found = unsafe { strings.add(symbol.st_name as usize) };
-        // SAFETY: the string table ends every string with a NUL.
-        let found = unsafe { CStr::from_ptr(found) };
-        if symbol.st_shndx == 0 || found != name {
-            return None;
+
+    /// Where this name is defined, as who asks for no version finds it: by the version that is in force for new programs, else
+    /// by any. Nothing where only calling something would tell.
+    pub(crate) fn find(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        if let Some(table) = &self.gnu_hash {
+            return self.best(table.candidates(gnu_hash(name)), name);
         }
-        NonNull::new(bias.wrapping_add(symbol.st_value) as *mut c_void)
-    })
+        let count = self.hash.map_or(0, |table| {
+            // SAFETY: the table begins with two numbers, the second one that of all symbols.
+            let place = unsafe { table.add(1) };
+            // SAFETY: as above, and mapped as long as the object is.
+            unsafe { place.read() }
+        });
+        // Nobody makes such objects any more, so this need not be fast.
+        self.best(1..count, name)
+    }
+
+    fn best(&self, candidates: impl Iterator<Item = u32>, name: &CStr) -> Option<NonNull<c_void>> {
+        let mut hidden = None;
+        for index in candidates {
+            // SAFETY: a hash table names only indices of the symbol table.
+            let symbol = unsafe { self.symbols.add(index as usize) };
+            // SAFETY: as above, and the table is mapped as long as the object is.
+            let symbol = unsafe { &*symbol };
+            if symbol.st_shndx == 0
+                || symbol.st_info & 0xf == STT_GNU_IFUNC
+                || self.string(symbol.st_name) != name
+            {
+                continue;
+            }
+            let found = NonNull::new(self.bias.wrapping_add(symbol.st_value) as *mut c_void);
+            let version = self.versions.map_or(0, |versions| {
+                // SAFETY: the table has an entry for each symbol.
+                let place = unsafe { versions.add(index as usize) };
+                // SAFETY: as above, and mapped as long as the object is.
+                unsafe { place.read() }
+            });
+            if version & HIDDEN == 0 {
+                return found;
+            }
+            hidden = hidden.or(found);
+        }
+        hidden
+    }
+
+    fn string(&self, offset: u32) -> &CStr {
+        // SAFETY: a name is an offset into the string table.
+        let string = unsafe { self.strings.add(offset as usize) };
+        // SAFETY: the string table ends every string with a NUL, and is mapped as long as the object is.
+        unsafe { CStr::from_ptr(string) }
+    }
+
+    /// Whether the object defines a version whose name begins so.
+    pub(crate) fn has_version(&self, prefix: &str) -> bool {
+        let mut next = self.version_names;
+        while let Some(place) = next {
+            // SAFETY: the section's list, mapped as long as the object is; each entry says where the next one is.
+            let definition = unsafe { &*place };
+            let bytes = place.cast::<u8>();
+            // SAFETY: the names follow their definition.
+            let name = unsafe { bytes.add(definition.first_name as usize) };
+            // SAFETY: as above; a name begins with an offset into the string table.
+            let name = self.string(unsafe { name.cast::<u32>().read() });
+            if definition.flags & VER_FLG_BASE == 0 && name.to_bytes().starts_with(prefix.as_bytes()) {
+                return true;
+            }
+            // SAFETY: as above.
+            next = (definition.next != 0).then(|| unsafe { bytes.add(definition.next as usize) }.cast());
+        }
+        false
+    }
 }
 
 /// The hash table of an object (`DT_GNU_HASH`): four words, a bloom filter, buckets, chains.
+#[derive(Clone, Copy)]
 struct GnuHash {
     words: *const u32,
 }

@@ -117,7 +117,8 @@ impl Image {
 
     fn find(&mut self, name: &CStr, without: i64) -> Option<u64> {
         let dynamic = self.dynamic_without(without);
-        defined_in(self.bias(), dynamic, name).map(|found| found.as_ptr().addr() as u64 - self.bias())
+        let found = Definitions::at(self.bias(), dynamic)?.find(name)?;
+        Some(found.as_ptr().addr() as u64 - self.bias())
     }
 
     /// Each reference's name, own definition and slot.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LIBRARY: &str = "libshimhip.so";
-const RUNTIME: &str = "libamdhip64.so";
+const RUNTIME: &str = "libamdhip64";
 
 /// What there is to see of a process.
 #[derive(Debug, Clone)]
