@@ -1,4 +1,4 @@
-// run: loads module_kernels
+// run: loads module_kernels | slow-path
 /* hipModuleLaunchKernel with `extra`: one buffer, its size and the list itself are used again and changed right after each
  * call; wrong lists are refused. Argument 1: module_kernels. */
 #include "check.h"

@@ -1,4 +1,4 @@
-// run: plain
+// run: slow-path
 /* The less common ways to launch: by a configuration that the runtime was given before, cooperative, and on a list of
  * streams. They take their place in the order like any other, and what is refused is refused in the call. */
 #include "check.h"
