@@ -149,11 +149,21 @@ impl Kfd {
         if identity(&stat) != identity(&device) {
             return None;
         }
-        // SAFETY: any number may be duplicated. Not to one of the three that programs redirect.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: any number may be duplicated.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest_number()) };
         // SAFETY: just made, and nobody else knows the number.
         (copy >= 0).then(|| Self { descriptor: unsafe { OwnedFd::from_raw_fd(copy) } })
     }
+}
+
+/// The lowest number for a descriptor of ours in a process of somebody else's: programs count on the low ones, and close
+/// some that they do not know. 700, or three quarters of what the process may have.
+pub fn lowest_number() -> RawFd {
+    const LOWEST: u64 = 700;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills the structure that it is given.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    RawFd::try_from(LOWEST.min(limit.rlim_cur - limit.rlim_cur / 4)).unwrap_or(0).max(3)
 }
 
 /// A descriptor of the KFD that belongs to the program: its own way to the driver.

@@ -18,6 +18,7 @@ compile_error!("the shim stands in front of glibc's dynamic linker on x86-64; RO
 mod bindings;
 mod boundary;
 mod capi;
+mod descriptor;
 mod dlsym;
 mod elf;
 mod environment;

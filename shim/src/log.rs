@@ -1,19 +1,22 @@
 //! What the library says: one line at a time, from a buffer on the stack, by one `write`.
 //!
-//! Everything logs through `tracing`; this is the receiver. A line goes to standard error, whatever that is at the
-//! time, or to the file of `XSCHED_LOG_FILE`; never to standard output. Nothing is allocated for a line, no lock is
-//! taken, errno stays as it was, and a reader that has gone away does not end the program. The launch path logs
-//! nothing.
+//! Everything logs through `tracing`; this is the receiver. A line goes to standard error as it was when the library
+//! started, or to the file of `XSCHED_LOG_FILE`; never to standard output, and nowhere once the number leads to another
+//! file: that is one of the program's. Nothing is allocated for a line, no lock is taken, errno stays as it was, and neither
+//! a reader that has gone away, nor one that does not read, nor a limit of the file's size ends or stops the program: the
+//! line is lost then. The launch path logs nothing.
 
+use crate::descriptor::{self, Identity};
 use crate::errno;
 use protocol::config::{Config, LogLevel};
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -22,7 +25,49 @@ use tracing::{Event, Level, Metadata, Subscriber};
 const LINE: usize = 1024;
 
 /// Where lines go; -1 where they cannot go anywhere.
-static TARGET: AtomicI32 = AtomicI32::new(-1);
+static TARGET: Target = Target {
+    number: AtomicI32::new(-1),
+    device: AtomicU64::new(0),
+    inode: AtomicU64::new(0),
+    kind: AtomicU32::new(0),
+};
+
+/// A number, and what it led to.
+struct Target {
+    number: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    kind: AtomicU32,
+}
+
+impl Target {
+    /// From now on lines go there, or nowhere if that is no descriptor.
+    fn set(&self, number: c_int) {
+        let Some(identity) = Identity::of(number) else {
+            return self.number.store(-1, Ordering::Release);
+        };
+        self.device.store(identity.device, Ordering::Relaxed);
+        self.inode.store(identity.inode, Ordering::Relaxed);
+        self.kind.store(identity.kind, Ordering::Relaxed);
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// The number and the kind of file, if it still leads where it led. If not, no line goes there again.
+    fn get(&self) -> Option<(c_int, u32)> {
+        let number = self.number.load(Ordering::Acquire);
+        let identity = Identity {
+            device: self.device.load(Ordering::Relaxed),
+            inode: self.inode.load(Ordering::Relaxed),
+            kind: self.kind.load(Ordering::Relaxed),
+        };
+        if number >= 0 && Identity::of(number) != Some(identity) {
+            self.number.store(-1, Ordering::Release);
+            return None;
+        }
+        (number >= 0).then_some((number, identity.kind))
+    }
+}
+
 /// The level in force, as the number of the last level that is written.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Error as u8);
 
@@ -42,12 +87,12 @@ pub(crate) fn install(config: &Config) -> bool {
     let error = match config.log_file.as_deref() {
         Some(path) => open(path).err(),
         None => {
-            TARGET.store(standard_error(), Ordering::Relaxed);
+            TARGET.set(standard_error());
             None
         }
     };
     if let (Some(path), Some(error)) = (&config.log_file, error) {
-        TARGET.store(standard_error(), Ordering::Relaxed);
+        TARGET.set(standard_error());
         tracing::warn!(
             "XSCHED_LOG_FILE={} is not usable (expected a file that can be written: {error}); \
              the default stays in force",
@@ -62,24 +107,20 @@ pub(crate) fn is_enabled(level: LogLevel) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Opens the log file above the numbers that programs expect for their own first files.
+/// Opens the log file, at a high number. A FIFO that nobody reads is refused, and one that is full takes no line.
 fn open(path: &Path) -> Result<(), std::io::Error> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY;
+    let flags =
+        libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     // SAFETY: the path is a C string, and the mode goes with O_CREAT.
     let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if file < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: duplicates a descriptor that was just opened; nothing else knows it.
-    let above = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 100) };
-    if above < 0 {
-        TARGET.store(file, Ordering::Relaxed);
-        return Ok(());
-    }
-    // SAFETY: closes the lower of the two descriptors, which nothing else knows.
-    unsafe { libc::close(file) };
-    TARGET.store(above, Ordering::Relaxed);
+    // SAFETY: just opened, and nobody else knows the number.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // The lower of the two is closed, unless there is no room for another one.
+    TARGET.set(descriptor::lift(&file).unwrap_or_else(|_| file.into_raw_fd()));
     Ok(())
 }
 
@@ -107,15 +148,16 @@ impl Line {
 
     /// Writes the line, and leaves errno alone.
     fn send(&mut self) {
-        let target = TARGET.load(Ordering::Relaxed);
-        if target < 0 {
-            return;
-        }
         let end = self.length.min(LINE - 1);
         if let Some(last) = self.bytes.get_mut(end) {
             *last = b'\n';
         }
-        errno::kept(|| without_sigpipe(|| write_all(target, self.bytes.get(..=end).unwrap_or_default())));
+        let line = self.bytes.get(..=end).unwrap_or_default();
+        errno::kept(|| {
+            if let Some((number, kind)) = TARGET.get() {
+                without_signals(|| write_all(number, kind, line));
+            }
+        });
     }
 }
 
@@ -133,8 +175,13 @@ impl fmt::Write for Line {
     }
 }
 
-fn write_all(target: c_int, mut bytes: &[u8]) {
+/// Writes, but never waits for room: whoever is to read may not do so for long, or be the program itself.
+fn write_all(target: c_int, kind: u32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
+        // A regular file takes everything, or an error.
+        if kind != libc::S_IFREG && !has_room(target) {
+            return;
+        }
         // SAFETY: pointer and length are those of a slice.
         let written = unsafe { libc::write(target, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written) {
@@ -146,27 +193,47 @@ fn write_all(target: c_int, mut bytes: &[u8]) {
     }
 }
 
-/// Runs `body`; a SIGPIPE that it causes never arrives. One that was pending before stays pending.
-fn without_sigpipe(body: impl FnOnce()) {
-    let mut pipe = MaybeUninit::uninit();
-    // SAFETY: initialises the set that it is given.
-    unsafe { libc::sigemptyset(pipe.as_mut_ptr()) };
-    // SAFETY: the set was initialised above, and SIGPIPE is a signal.
-    unsafe { libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE) };
-    // SAFETY: initialised above.
-    let pipe: libc::sigset_t = unsafe { pipe.assume_init() };
-    let pending = is_pending(libc::SIGPIPE);
+/// Whether a write of one line would not wait: a pipe that has any room has some for a page.
+fn has_room(target: c_int) -> bool {
+    const { assert!(LINE <= libc::PIPE_BUF) };
+    let mut polled = libc::pollfd { fd: target, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one structure, as it says; it does not wait.
+    let ready = unsafe { libc::poll(&mut polled, 1, 0) };
+    // One that is gone says so at once when it is written.
+    ready > 0
+}
+
+/// The signals that a write can cause: nobody reads any more, the file is as long as it may be.
+const CAUSED: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
+/// Runs `body`; no signal that its writing causes ever arrives. One that was pending before stays pending.
+fn without_signals(body: impl FnOnce()) {
+    let pending = CAUSED.map(is_pending);
     let mut before = MaybeUninit::uninit();
     // SAFETY: both sets are valid for the call; it changes only this thread's mask and is undone below.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(&CAUSED), before.as_mut_ptr()) };
     body();
-    if !pending && is_pending(libc::SIGPIPE) {
-        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: takes a pending, blocked signal off this thread; all pointers are valid or null.
-        unsafe { libc::sigtimedwait(&pipe, ptr::null_mut(), &at_once) };
+    for (signal, pending) in CAUSED.into_iter().zip(pending) {
+        if !pending && is_pending(signal) {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: takes a pending, blocked signal off this thread; all pointers are valid or null.
+            unsafe { libc::sigtimedwait(&set_of(&[signal]), ptr::null_mut(), &at_once) };
+        }
     }
     // SAFETY: `before` was filled by the first call.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+}
+
+fn set_of(signals: &[c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: initialises the set that it is given.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for &signal in signals {
+        // SAFETY: the set was initialised above, and these are signals.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    }
+    // SAFETY: initialised above.
+    unsafe { set.assume_init() }
 }
 
 fn is_pending(signal: c_int) -> bool {
@@ -253,7 +320,7 @@ mod tests {
         // SAFETY: the test harness ignores SIGPIPE; a program does not.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         errno::set(42);
-        errno::kept(|| without_sigpipe(|| write_all(ends[1], b"lost\n")));
+        errno::kept(|| without_signals(|| write_all(ends[1], libc::S_IFIFO, b"lost\n")));
         assert_eq!(errno::get(), 42);
         assert!(!is_pending(libc::SIGPIPE));
         // SAFETY: closes the writing end made above.

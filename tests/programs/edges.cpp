@@ -85,7 +85,15 @@ static void full_pipe(int number) {
   REQUIRE(fcntl(ends[1], F_SETFL, 0) == 0 && dup2(ends[1], number) == number, "dup2");
 }
 
-int main() {
+/* `edges stderr FILE` and `edges full-stderr` begin anew with that for standard error. */
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    int fd = argc > 2 ? open(argv[2], O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
+    if (argc == 2) full_pipe(2);
+    else REQUIRE(fd >= 0 && dup2(fd, 2) == 2 && close(fd) == 0, "%s: %s", argv[2], strerror(errno));
+    execl("/proc/self/exe", argv[0], nullptr);
+    FAIL("execl");
+  }
   char line[512], words[3][256];
   int count = 0, events = -1;
   while (fgets(line, sizeof line, stdin) != nullptr) {
@@ -116,12 +124,6 @@ int main() {
         int fd = open((words[1] + std::to_string(count++)).c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
         REQUIRE(fd >= 0 && write(fd, "DATA", 4) == 4, "%s: %s", words[1], strerror(errno));
       }
-    } else if (word == "stderr") {
-      int fd = open(words[1], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      REQUIRE(fd >= 0 && dup2(fd, 2) == 2, "%s: %s", words[1], strerror(errno));
-      close(fd);
-    } else if (word == "full-stderr") {
-      full_pipe(2);
     } else if (word == "no-file-growth") {
       struct rlimit none = {0, 0};
       REQUIRE(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");

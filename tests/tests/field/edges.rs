@@ -1,5 +1,8 @@
 //! Most of these tell `tests/programs/edges.cpp` what to do to itself, line by line.
 
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::Value;
 use tests::{Daemon, Gpu, Mode, Run, Running, until};
 
@@ -82,4 +85,95 @@ fn a4_without_threads_of_ours_launches_go_on() {
         end.expect_success();
         assert!(end.stderr.matches("no worker thread").count() <= 1, "{}", end.stderr);
     }
+}
+
+/// Files of the program's own under these names, which hold what it has written.
+fn hold_data(folder: &Path, count: usize) {
+    for number in 0..count {
+        let path = folder.join(format!("data{number}"));
+        assert_eq!(std::fs::read(&path).expect("a file of the program's"), b"DATA", "{}", path.display());
+    }
+}
+
+/// In the line that the library writes at the end of a program.
+const TOTALS: &str = "calls launch=";
+
+#[test]
+fn a1_no_line_of_the_log_stands_in_a_file_of_the_program() {
+    let (gpu, folder) = (Gpu::take(), tempfile::tempdir().expect("a folder"));
+    let prefix = folder.path().join("data").display().to_string();
+    let log = folder.path().join("log").display().to_string();
+    // The log's own file, and standard error.
+    for (env, close, count) in
+        [(Some(("XSCHED_LOG_FILE", log.as_str())), "close 100 1023", 950), (None, "close 2 2", 1)]
+    {
+        let env: Vec<_> = [("XSCHED_LOG_LEVEL", "debug")].into_iter().chain(env).collect();
+        let mut program = gpu.run("edges").mode(preloaded(&env)).start();
+        for line in ["start", close, &format!("files {prefix} {count}"), "work 1"] {
+            tell(&mut program, line);
+        }
+        program.finish().expect_success();
+        hold_data(folder.path(), count);
+    }
+}
+
+#[test]
+fn a5_an_eventfd_of_the_program_is_not_ours() {
+    let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));
+    let mut program = under(&daemon, "0", gpu.run("edges"), &[]);
+    tell(&mut program, "start");
+    until("the server knows it", || client(&daemon, 0));
+    tell(&mut program, "close 600 1023");
+    tell(&mut program, "eventfd 600 1023");
+    tell(&mut program, "work 20");
+    // It goes on without its server, whose descriptors the program has closed.
+    until("it has left", || daemon.clients().is_empty().then_some(()));
+    tell(&mut program, "work 20");
+    program.tell("count");
+    assert_eq!(program.line(), "5");
+    program.finish().expect_success();
+}
+
+#[test]
+fn a7_a_log_that_may_not_grow_ends_nobody() {
+    let (gpu, folder) = (Gpu::take(), tempfile::tempdir().expect("a folder"));
+    let stderr = folder.path().join("stderr");
+    let run = gpu.run("edges").arg("stderr").arg(stderr.display().to_string());
+    let mut program = run.mode(preloaded(&[("XSCHED_LOG_LEVEL", "debug")])).start();
+    tell(&mut program, "start");
+    let before = std::fs::read_to_string(&stderr).expect("the log");
+    assert!(!before.is_empty(), "it logs there");
+    tell(&mut program, "no-file-growth");
+    program.finish().expect_success();
+    assert_eq!(std::fs::read_to_string(&stderr).expect("the log"), before);
+}
+
+#[test]
+fn a9_a_log_that_nobody_reads_holds_nobody_up() {
+    let (gpu, folder) = (Gpu::take(), tempfile::tempdir().expect("a folder"));
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let env = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", &fifo.display().to_string())];
+    let program = gpu.run("edges").mode(preloaded(&env)).start();
+    let end = program.finish();
+    end.expect_success();
+    assert!(end.stderr.contains("is not usable") && end.stderr.contains(TOTALS), "{}", end.stderr);
+    // And a pipe that is full.
+    gpu.run("edges").arg("full-stderr").mode(preloaded(&env[..1])).finish().expect_success();
+}
+
+#[test]
+fn a10_the_library_takes_no_low_number() {
+    let gpu = Gpu::take();
+    let numbers = |mode: Mode| {
+        let mut program = gpu.run("edges").mode(mode).start();
+        tell(&mut program, "start");
+        program.tell("numbers");
+        let numbers = program.line();
+        program.finish().expect_success();
+        numbers
+    };
+    let env =
+        [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_AUTO_XQUEUE_LEVEL", "3"), ("XSCHED_LOG_FILE", "/dev/null")];
+    assert_eq!(numbers(preloaded(&env)), numbers(Mode::Native));
 }

@@ -1,49 +1,19 @@
-//! Descriptors in a process that belongs to somebody else: a program may close all it does not know, and use the numbers
-//! again. So they lie at high numbers, and before one is used it is looked at whether it is still what it was.
+//! The descriptors by which a client and its server reach each other (see [`crate::descriptor`]).
 
+pub(super) use crate::descriptor::Identity;
+use crate::descriptor::lift;
 use crate::errno;
 use std::ffi::c_int;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The lowest number for descriptors of the library's own, where the limit of the process allows it.
-const LOWEST: u64 = 700;
-
-/// What a number leads to, as far as it tells our files from the program's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    inode: u64,
-    /// The type bits of its mode; none for an eventfd and its kin.
-    kind: u32,
-}
-
-impl Identity {
-    /// Nothing if the number leads nowhere.
-    pub(super) fn of(number: c_int) -> Option<Self> {
-        let mut stat = MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: fills the structure that it is given; a number that is no descriptor is an error, not undefined.
-        if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: the call succeeded, so it was filled.
-        let stat = unsafe { stat.assume_init() };
-        Some(Self { inode: stat.st_ino, kind: stat.st_mode & libc::S_IFMT })
-    }
-}
-
-/// Moves a descriptor to a high number.
-fn lift(file: &OwnedFd) -> io::Result<c_int> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills the structure that it is given.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    let lowest = LOWEST.min(limit.rlim_cur - limit.rlim_cur / 4);
-    let lowest = c_int::try_from(lowest).unwrap_or(0);
-    // SAFETY: duplicates a descriptor that is open.
-    let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-    if number < 0 { Err(io::Error::last_os_error()) } else { Ok(number) }
-}
+/// The mark on an eventfd of ours. All eventfds of a machine share one inode, so they are told apart by what is kept with the
+/// open file itself: the signal for its owner (`F_SETSIG`), which is never sent, because nobody asks for signals (`O_ASYNC`).
+const MARK: c_int = 64;
+/// Of asm-generic/fcntl.h.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
 
 /// A file that only the agent uses.
 #[derive(Debug)]
@@ -81,27 +51,24 @@ impl Drop for Kept {
 pub(crate) struct Bell {
     /// -1 as long as there is none.
     number: AtomicI32,
-    inode: AtomicU64,
     muted: AtomicBool,
     lost: AtomicBool,
 }
 
 impl Bell {
     pub(in super::super) fn new() -> Self {
-        Self {
-            number: AtomicI32::new(-1),
-            inode: AtomicU64::new(0),
-            muted: AtomicBool::new(true),
-            lost: AtomicBool::new(false),
-        }
+        Self { number: AtomicI32::new(-1), muted: AtomicBool::new(true), lost: AtomicBool::new(false) }
     }
 
     /// Takes this eventfd from now on. One thread at a time.
     pub(super) fn hang(&self, eventfd: &OwnedFd) -> io::Result<()> {
         self.mute();
         let unusable = || io::Error::from(io::ErrorKind::InvalidData);
-        let identity =
-            Identity::of(eventfd.as_raw_fd()).filter(|found| found.kind == 0).ok_or_else(unusable)?;
+        Identity::of(eventfd.as_raw_fd()).filter(|found| found.kind == 0).ok_or_else(unusable)?;
+        // SAFETY: takes numbers; no signal is ever sent for this file.
+        if unsafe { libc::fcntl(eventfd.as_raw_fd(), F_SETSIG, MARK) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
         let number = self.number.load(Ordering::Acquire);
         if self.is_ours(number) {
             // SAFETY: the number is ours; from now on it leads to the new file.
@@ -111,7 +78,6 @@ impl Bell {
         } else {
             self.number.store(lift(eventfd)?, Ordering::Release);
         }
-        self.inode.store(identity.inode, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.muted.store(false, Ordering::SeqCst);
         Ok(())
@@ -149,11 +115,10 @@ impl Bell {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The program's inodes may be the same only if its file is of the same kin, and then at worst somebody of the
-    /// program is woken in vain: all of that kin share one inode.
+    /// Whether the number still leads to an eventfd with our mark.
     fn is_ours(&self, number: c_int) -> bool {
-        let ours = Identity { inode: self.inode.load(Ordering::Acquire), kind: 0 };
-        number >= 0 && Identity::of(number) == Some(ours)
+        // SAFETY: asks for a number; one that is no descriptor is an error, not undefined.
+        number >= 0 && unsafe { libc::fcntl(number, F_GETSIG) } == MARK
     }
 
     /// Wakes whoever is at its end. Leaves errno alone, and never blocks.
