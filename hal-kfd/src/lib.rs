@@ -6,7 +6,9 @@
 //! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
 //! * [`mechanism`]: the two ways of holding, a file each.
 //! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
+//! * [`handle`]: a process that is meant, whoever has its number later.
 //! * [`process`]: what the kernel says of a process, and why one may not be traced.
+//! * [`user`]: whether two user ids are one user's.
 //! * [`topology`]: the devices as sysfs describes them.
 //! * [`prompt`]: threads that are to run soon after they were woken.
 //! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
@@ -16,6 +18,7 @@
 
 #[cfg(test)]
 mod fake;
+pub mod handle;
 pub mod kernel;
 pub mod mechanism;
 pub mod outside;
@@ -27,6 +30,7 @@ pub mod registry;
 pub mod session;
 pub mod topology;
 mod trace;
+pub mod user;
 
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::Kind;

@@ -13,7 +13,7 @@ use hip_sys::kfd::{GetQueueWaveState, GetVersion};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::Kind;
 use crate::registry::Registry;
-use crate::topology;
+use crate::topology::{self, Files};
 
 /// The variable that says which mechanism is to be used.
 pub const VARIABLE: &str = "XSCHED_KFD_MECHANISM";
@@ -83,15 +83,29 @@ impl Facts {
     /// # Errors
     /// The driver does not say its version, or the topology has no such device.
     pub fn read(kernel: &dyn Kernel, sys: &Path, gpu_id: u32, simulated: bool) -> Result<Self, Errno> {
+        Self::read_in(kernel, &sys.to_path_buf(), Path::new(""), gpu_id, simulated)
+    }
+
+    /// The same, where these files are; `sys` is the path of `/sys` there.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_in(
+        kernel: &dyn Kernel,
+        files: &dyn Files,
+        sys: &Path,
+        gpu_id: u32,
+        simulated: bool,
+    ) -> Result<Self, Errno> {
         let mut version = GetVersion::default();
         kernel.call(&mut version)?;
-        let device = topology::devices(&sys.join("class/kfd/kfd"))
+        let device = topology::devices_in(files, &sys.join("class/kfd/kfd"))
             .into_iter()
             .find(|device| device.gpu_id == gpu_id)
             .ok_or(Errno(libc::ENODEV))?;
         let parameter = |name: &str| {
             let path = sys.join("module/amdgpu/parameters").join(name);
-            std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok()
+            files.text(&path).ok()?.trim().parse::<i64>().ok()
         };
         let scheduler = match (parameter("sched_policy"), device.property("gfx_target_version")) {
             (Some(2), _) => Scheduler::NoHws,

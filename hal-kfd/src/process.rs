@@ -16,8 +16,12 @@ const SYS_PTRACE: u64 = 1 << 19;
 pub struct Status {
     /// The letter of its state: `R`, `S`, `D`, `T` stopped, `t` traced and standing, `Z` and `X` ended.
     pub state: u8,
+    /// The process's number; of a thread, that of the process that it belongs to. 0 if it is not known.
+    pub process: u32,
     /// Its users: real, effective, saved, of the file system.
     pub uids: Vec<u32>,
+    /// Its groups, likewise.
+    pub gids: Vec<u32>,
     /// Who traces it; 0 if nobody does, or somebody whom this pid namespace does not know.
     pub tracer: u32,
     /// Its numbers, from this pid namespace down to its own; none where the kernel has no namespaces.
@@ -50,7 +54,9 @@ impl Status {
         let capabilities = |name: &str| u64::from_str_radix(&field(name), 16).unwrap_or(0);
         Self {
             state: field("State").bytes().next().unwrap_or(0),
+            process: field("Tgid").parse().unwrap_or(0),
             uids: numbers("Uid"),
+            gids: numbers("Gid"),
             tracer: field("TracerPid").parse().unwrap_or(0),
             numbers: numbers("NSpid"),
             permitted: capabilities("CapPrm"),
@@ -160,7 +166,9 @@ mod tests {
     fn a_status_is_read() {
         let want = Status {
             state: b't',
+            process: 77,
             uids: vec![1000; 4],
+            gids: vec![7; 4],
             tracer: 41,
             numbers: vec![77, 5],
             permitted: SYS_PTRACE,

@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Where a device is on the PCI bus; as text `DDDD:BB:DD.F`, hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +50,49 @@ impl Device {
     }
 }
 
+/// Where the driver's files are read: below a folder of ours, or as another process sees them, who may have put anything there.
+pub trait Files {
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    fn text(&self, path: &Path) -> io::Result<String>;
+
+    /// The names in a folder.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    fn names(&self, path: &Path) -> io::Result<Vec<String>>;
+}
+
+/// A folder that is believed.
+impl Files for PathBuf {
+    fn text(&self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(self.join(path))
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().ok();
+        Ok(fs::read_dir(self.join(path))?.flatten().filter_map(name).collect())
+    }
+}
+
 /// The GPUs, in the order of their nodes; `kfd` is `/sys/class/kfd/kfd`. None where nothing can be read.
 pub fn devices(kfd: &Path) -> Vec<Device> {
-    let nodes = fs::read_dir(kfd.join("topology/nodes")).into_iter().flatten().flatten();
-    let mut found: Vec<Device> = nodes
-        .filter_map(|entry| {
-            let node = entry.file_name().to_str()?.parse().ok()?;
-            let gpu_id = fs::read_to_string(entry.path().join("gpu_id")).ok()?.trim().parse().ok()?;
-            let properties = fs::read_to_string(entry.path().join("properties")).ok()?;
+    devices_in(&kfd.to_path_buf(), Path::new(""))
+}
+
+/// The same, where these files are.
+pub fn devices_in(files: &dyn Files, kfd: &Path) -> Vec<Device> {
+    let nodes = kfd.join("topology/nodes");
+    let mut found: Vec<Device> = files
+        .names(&nodes)
+        .into_iter()
+        .flatten()
+        .filter_map(|name| {
+            let node = name.parse().ok()?;
+            let gpu_id = files.text(&nodes.join(&name).join("gpu_id")).ok()?.trim().parse().ok()?;
+            let properties = files.text(&nodes.join(&name).join("properties")).ok()?;
             (gpu_id != 0).then_some(Device { node, gpu_id, properties })
         })
         .collect();

@@ -8,11 +8,11 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::panic::resume_unwind;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
+use crate::handle::Handle;
 use crate::kernel::Errno;
 use crate::outside::Problem;
 use crate::process::Untraceable;
@@ -34,31 +34,23 @@ fn last_errno() -> Errno {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) pid: libc::pid_t,
-    descriptor: OwnedFd,
+    handle: Handle,
 }
 
 impl Target {
     /// The process that has this number now.
     pub(crate) fn new(pid: libc::pid_t) -> Result<Self, Problem> {
-        // SAFETY: makes a descriptor (which is closed by exec) or fails.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let Ok(descriptor) = i32::try_from(descriptor) else { return Err(Problem::NoProcess) };
-        if descriptor < 0 {
-            return Err(match last_errno() {
-                // EINVAL, from Linux 6.9 on ENOENT: a thread's number.
-                Errno(libc::ESRCH | libc::EINVAL | libc::ENOENT) => Problem::NoProcess,
-                errno => Problem::Failed(errno),
-            });
-        }
-        // SAFETY: just made, and nobody else has it.
-        Ok(Self { pid, descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
+        let handle = Handle::open(pid.cast_unsigned()).map_err(|error| match error.raw_os_error() {
+            // EINVAL, from Linux 6.9 on ENOENT: a thread's number.
+            Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => Problem::NoProcess,
+            errno => Problem::Failed(Errno(errno.unwrap_or(libc::EIO))),
+        })?;
+        Ok(Self { pid, handle })
     }
 
     /// Whether it has ended. Its number may be another process's from then on.
     pub(crate) fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one description, which lives through the call; it does not wait.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+        self.handle.has_ended()
     }
 
     /// Makes a request on a thread that traces the process, or that could not ([`Problem::NotTraceable`], said to the request,

@@ -1,6 +1,8 @@
 //! Where a server listens if nobody says otherwise.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The name of the server that is meant if none is named: the port that users of XSched know.
@@ -22,6 +24,32 @@ pub fn default_path(uid: u32, instance: &str, is_directory: impl Fn(&Path) -> bo
     run.join("xsched").join(format!("{instance}.sock"))
 }
 
+/// How many directories above a server's socket are its user's alone, so that nobody else may own or enter them: those that the rule
+/// of [`default_path`] makes, also if somebody has named the path. Of another place its user decides.
+pub fn private_directories(uid: u32, socket: &Path) -> usize {
+    let folder = |exists| default_path(uid, INSTANCE, |_| exists).parent().map(Path::to_owned);
+    match socket.parent().map(Path::to_owned) {
+        // `/tmp/xsched-UID` as well, which anybody could have made.
+        own if own == folder(false) && uid != 0 => 2,
+        own if own == folder(true) => 1,
+        _ => 0,
+    }
+}
+
+/// Why this cannot be a directory that only this user enters; behind its path it is a sentence. Nothing if it can.
+pub fn fault_of_directory(metadata: &Metadata, uid: u32) -> Option<String> {
+    let why = if !metadata.is_dir() {
+        "is not a directory".to_owned()
+    } else if metadata.uid() != uid {
+        format!("belongs to user {}", metadata.uid())
+    } else if metadata.mode() & 0o077 != 0 {
+        format!("has the mode {:o} instead of 700", metadata.mode() & 0o777)
+    } else {
+        return None;
+    };
+    Some(why + "; a server's directory is its user's alone")
+}
+
 /// Whether a word can name an instance: letters, digits, `-` and `_`, at most 32.
 pub fn is_instance(word: &OsStr) -> bool {
     let word = word.as_encoded_bytes();
@@ -39,6 +67,17 @@ mod tests {
         assert_eq!(path(0, false), Path::new("/run/xsched/50000.sock"));
         assert_eq!(path(1000, true), Path::new("/run/user/1000/xsched/50000.sock"));
         assert_eq!(path(1000, false), Path::new("/tmp/xsched-1000/xsched/50000.sock"));
+    }
+
+    #[test]
+    fn directories_of_the_default_path_are_private_whoever_names_it() {
+        let private = |uid, path: &str| private_directories(uid, Path::new(path));
+        assert_eq!(private(0, "/run/xsched/50000.sock"), 1);
+        assert_eq!(private(1000, "/run/user/1000/xsched/night.sock"), 1);
+        assert_eq!(private(1000, "/tmp/xsched-1000/xsched/50000.sock"), 2);
+        let others = ["/tmp/xsched-1001/xsched/a.sock", "/run/xsched/a.sock", "/tmp/a.sock", "a.sock", "/"];
+        assert_eq!(others.map(|path| private(1000, path)), [0; 5]);
+        assert_eq!(private(0, "/tmp/xsched-0/xsched/a.sock"), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod worker;
 mod tests;
 
 use crate::peer;
+use hal_kfd::handle::Handle;
 use hal_kfd::{Kernel, Kfd};
 use protocol::control::Reply;
 use protocol::ids::Pid;
@@ -18,8 +19,6 @@ use protocol::time::Time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +45,7 @@ struct Process {
     number: u64,
     name: String,
     /// Its end. The thread has it as well.
-    pidfd: Arc<OwnedFd>,
+    handle: Arc<Handle>,
     jobs: Sender<Job>,
     /// Jobs without an answer.
     outstanding: usize,
@@ -147,22 +146,26 @@ impl Attachments {
         if self.processes.len() >= PROCESSES {
             return Err(format!("queues of {PROCESSES} processes are held already"));
         }
-        let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
-        let number = number.ok_or_else(|| format!("{pid} is no process"))?;
-        let pidfd = pidfd_open(number, PidfdFlags::empty()).map_err(|error| match error {
-            Errno::SRCH => format!("there is no process {pid}"),
+        if !i32::try_from(pid.0).is_ok_and(|number| number > 0) {
+            return Err(format!("{pid} is no process"));
+        }
+        let handle = Handle::open(pid.0).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => format!("there is no process {pid}"),
             // A thread that is not its process's first (EINVAL, since Linux 6.9 ENOENT).
-            Errno::INVAL | Errno::NOENT => format!("{pid} is a thread and no process"),
-            error => format!("process {pid} cannot be watched: {error}"),
+            Some(libc::EINVAL | libc::ENOENT) => format!("{pid} is a thread and no process"),
+            _ => format!("process {pid} cannot be watched: {error}"),
         })?;
-        // Of the process that the pidfd is of: if that has ended meanwhile, its thread finds that out.
+        // Of the process that is meant: if that has ended meanwhile, its thread finds that out.
         peer::may_hold(uid, pid)?;
-        let pidfd = Arc::new(pidfd);
+        let handle = Arc::new(handle);
         self.last += 1;
         let number = self.last;
-        epoll::add(&self.epoll, &*pidfd, EventData::new_u64(number), EventFlags::IN)
-            .map_err(|error| format!("process {pid} cannot be watched: {error}"))?;
-        let target = Target { pid, number, name: name(pid), pidfd: pidfd.clone(), open: self.open.clone() };
+        if let Some(descriptor) = handle.descriptor() {
+            epoll::add(&self.epoll, descriptor, EventData::new_u64(number), EventFlags::IN)
+                .map_err(|error| format!("process {pid} cannot be watched: {error}"))?;
+        }
+        let target =
+            Target { pid, number, name: name(pid), process: handle.clone(), open: self.open.clone() };
         let name = target.name.clone();
         let (jobs, taken) = channel();
         let (answer, bell) = (self.answer.clone(), self.bell.clone());
@@ -175,11 +178,11 @@ impl Attachments {
             .name("attachment".to_owned())
             .spawn(move || worker::run(target, &taken, tell));
         if let Err(error) = started {
-            let _ = epoll::delete(&self.epoll, &*pidfd);
+            self.forget(&handle);
             return Err(format!("the server has no thread for process {pid}: {error}"));
         }
         self.processes
-            .insert(pid.0, Process { number, name, pidfd, jobs, outstanding: 0, held: BTreeMap::new() });
+            .insert(pid.0, Process { number, name, handle, jobs, outstanding: 0, held: BTreeMap::new() });
         Ok(())
     }
 
@@ -200,14 +203,31 @@ impl Attachments {
                 }
                 number => {
                     let ended = self.processes.iter().find(|(_, process)| process.number == number);
-                    if let Some((pid, process)) = ended.map(|(pid, process)| (*pid, process)) {
-                        info!(pid, name = process.name, "a process has ended, held or not");
-                        self.remove(pid);
+                    if let Some(pid) = ended.map(|(pid, _)| *pid) {
+                        self.end(pid);
                     }
                 }
             }
         }
         replies
+    }
+
+    /// Looks for the end of processes that an old kernel does not tell of.
+    pub fn look(&mut self) {
+        let ended = |(_, process): &(&u32, &Process)| {
+            process.handle.descriptor().is_none() && process.handle.has_ended()
+        };
+        let ended: Vec<_> = self.processes.iter().filter(ended).map(|(pid, _)| *pid).collect();
+        for pid in ended {
+            self.end(pid);
+        }
+    }
+
+    fn end(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get(&pid) {
+            info!(pid, name = process.name, "a process has ended, held or not");
+        }
+        self.remove(pid);
     }
 
     /// Notes what came of a job.
@@ -232,8 +252,14 @@ impl Attachments {
 
     fn remove(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
-            // The thread may keep it open for a while.
-            let _ = epoll::delete(&self.epoll, &*process.pidfd);
+            self.forget(&process.handle);
+        }
+    }
+
+    /// Hears of it no more: the thread may keep it open for a while.
+    fn forget(&self, handle: &Handle) {
+        if let Some(descriptor) = handle.descriptor() {
+            let _ = epoll::delete(&self.epoll, descriptor);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::core::Fault;
 use crate::peer::Credentials;
+use hal_kfd::handle::Handle;
 use protocol::frame::{Decoder, Frame, FrameError, REQUEST_LIMIT};
 use protocol::ids::ClientId;
 use protocol::message::MessageError;
@@ -35,7 +36,7 @@ pub(crate) enum Stage {
 pub(crate) struct Connection {
     pub socket: OwnedFd,
     /// Tells of the process's end.
-    pub pidfd: Option<OwnedFd>,
+    pub process: Option<Handle>,
     /// Its process, as seen here.
     pub pid: u32,
     /// Who runs that.
@@ -102,7 +103,7 @@ impl Connection {
     pub fn new(socket: OwnedFd, who: &Credentials, deadline: Time) -> Self {
         Self {
             socket,
-            pidfd: None,
+            process: None,
             pid: who.pid,
             uid: who.uid,
             stage: Stage::New,

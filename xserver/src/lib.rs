@@ -9,8 +9,9 @@
 //! clock · `place` where the server listens, and that it is the only one there · `peer` who has connected ·
 //! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `attachments`
 //! processes of which queues are held from outside, a thread each · `power` what devices draw, read by a
-//! thread · `server` the loop · `log` lines that never make it wait.
+//! thread · `alarm` waits that are exact · `server` the loop · `log` lines that never make it wait.
 
+mod alarm;
 mod attachments;
 mod connection;
 pub mod core;

@@ -51,6 +51,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    // A limit of file sizes, which counts for shared pages as well, is an error to be said and no end.
+    // SAFETY: a disposition that needs no function.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     // Before there is a thread that could take them.
     let signals = signals().context("cannot wait for signals")?;
     let (config, faults) = Config::read(|name| std::env::var_os(name), registry::BUILT);

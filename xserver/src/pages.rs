@@ -1,6 +1,6 @@
 //! The memory that the server shares with one client.
 //!
-//! Two memory files of sealed size. The server's page is sealed against future writing after the server has mapped it,
+//! Two memory files of sealed size. The server's page is sealed against future writing after the server has mapped it (Linux 5.1),
 //! and goes to the client as a descriptor for reading only. The client's page is mapped here for reading, and every
 //! load is atomic: what lies there may change at any time and says only what the client likes it to say.
 
@@ -14,7 +14,9 @@ use protocol::page::{
 use protocol::slow::SlowPath;
 use protocol::status::Counts;
 use protocol::time::Time;
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create, open,
+};
 use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
@@ -54,7 +56,14 @@ impl Pages {
         let file = memory_file(c"xserver-page", SERVER_BYTES)?;
         // SAFETY: nobody else has the file yet, and its size is sealed below, before anybody gets it.
         let server = unsafe { Mapping::new(&file, ProtFlags::READ | ProtFlags::WRITE)? };
-        fcntl_add_seals(&file, sizes | SealFlags::FUTURE_WRITE)?;
+        match fcntl_add_seals(&file, sizes | SealFlags::FUTURE_WRITE) {
+            // A kernel before Linux 5.1. Nobody writes through the descriptor that the client gets; who opened the file anew could.
+            Err(io::Errno::INVAL) => {
+                fchmod(&file, Mode::RUSR)?;
+                fcntl_add_seals(&file, sizes)?;
+            }
+            sealed => sealed?,
+        }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let reading = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
 

@@ -1,10 +1,12 @@
 //! Who is at the other end of a connection, as the kernel says.
 
+use hal_kfd::handle::Handle;
 use hal_kfd::process::Status;
+use hal_kfd::user::is_same;
 use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::test_kill_process;
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -28,7 +30,7 @@ pub(crate) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
 
 /// Whether a server of this user takes somebody of that one.
 pub(crate) fn is_welcome(own: u32, theirs: u32) -> bool {
-    theirs == own || theirs == 0
+    theirs == 0 || is_same(own, theirs)
 }
 
 /// Whether this process, by its name here, gives processes the same numbers as we do.
@@ -73,7 +75,7 @@ pub(crate) fn may_hold(uid: u32, pid: Pid) -> Result<(), String> {
         return Ok(());
     }
     match Status::read(pid.0) {
-        Ok(status) if status.is_of(uid) => Ok(()),
+        Ok(status) if status.is_of(uid) && is_same(uid, uid) => Ok(()),
         Ok(status) => {
             let foreign = status.uids.iter().take(3).find(|other| **other != uid);
             let whose = foreign.map_or_else(|| "somebody else".to_owned(), |other| format!("user {other}"));
@@ -83,22 +85,35 @@ pub(crate) fn may_hold(uid: u32, pid: Pid) -> Result<(), String> {
     }
 }
 
-/// A descriptor that becomes readable when the process that connected ends, whoever holds its socket then. Nothing if
-/// the kernel is too old and the process has no name here; then its socket must do.
+/// The process that connected, whoever holds its socket then. Nothing if the kernel is too old and the process has no name here,
+/// or none in `/proc`; then its socket must do.
 ///
 /// # Errors
 /// The process is gone already ([`Errno::SRCH`]), or there are no descriptors left.
-pub(crate) fn pidfd(socket: &OwnedFd, credentials: &Credentials) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn process(socket: &OwnedFd, credentials: &Credentials) -> Result<Option<Handle>, Errno> {
     match option::<libc::c_int>(socket, SO_PEERPIDFD) {
         // SAFETY: the kernel has just made this descriptor for us.
-        Ok(fd) => return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Ok(fd) => return Ok(Some(Handle::of(credentials.pid, unsafe { OwnedFd::from_raw_fd(fd) }))),
         Err(Errno::NOPROTOOPT) => {}
         // What it says of a process that was reaped has changed from version to version.
         Err(Errno::SRCH | Errno::INVAL | Errno::NODATA) => return Err(Errno::SRCH),
         Err(error) => return Err(error),
     }
-    let pid = i32::try_from(credentials.pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose()
+    if credentials.pid == 0 {
+        return Ok(None);
+    }
+    match Handle::open(credentials.pid) {
+        Ok(handle) => Ok(Some(handle)),
+        // Where /proc hides it, a process that is there looks as if it were not.
+        Err(_) if exists(credentials.pid) => Ok(None),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::SRCH)),
+    }
+}
+
+/// Whether there is a process with this number.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.map(test_kill_process).is_some_and(|sent| matches!(sent, Ok(()) | Err(Errno::PERM)))
 }
 
 /// A socket option whose value is plain data.
@@ -179,6 +194,7 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let who = credentials(&one).unwrap();
         assert_eq!((who.pid, who.uid), (std::process::id(), rustix::process::geteuid().as_raw()));
-        assert!(pidfd(&one, &who).unwrap().is_some());
+        let process = process(&one, &who).unwrap().unwrap();
+        assert!(process.pid() == who.pid && !process.has_ended());
     }
 }

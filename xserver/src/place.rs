@@ -1,14 +1,15 @@
 //! Where a server listens: its directory, the lock that makes it the only one there, and its socket.
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::socket::{default_path, is_instance};
+use protocol::socket::{default_path, fault_of_directory, is_instance, private_directories};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -33,14 +34,10 @@ impl Place {
             is_instance(instance),
             "{instance:?} cannot name an instance: letters, digits, '-' and '_', at most 32"
         );
-        if let Some(socket) = socket {
-            return Ok(Self { socket, private: 0 });
-        }
         let uid = rustix::process::geteuid().as_raw();
-        let name = instance.to_string_lossy();
-        let socket = default_path(uid, &name, Path::is_dir);
-        // `/tmp/xsched-UID` as well, which anybody could have made.
-        let private = if socket.starts_with("/tmp") { 2 } else { 1 };
+        let default = || default_path(uid, &instance.to_string_lossy(), Path::is_dir);
+        let socket = std::path::absolute(socket.unwrap_or_else(default))?;
+        let private = private_directories(uid, &socket);
         Ok(Self { socket, private })
     }
 
@@ -54,10 +51,47 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub socket: OwnedFd,
-    path: PathBuf,
+    place: Place,
+    /// Which file the socket is, to know it again.
+    file: Identity,
     /// Whoever holds its lock is the server. The file stays where it is: a lock on a file that somebody may remove
     /// protects nothing.
-    _lock: File,
+    lock: File,
+}
+
+/// Which file it is: its device and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    number: u64,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), number: metadata.ino() }
+    }
+
+    /// That of what lies at this path; nothing if there is nothing.
+    fn at(path: &Path) -> std::io::Result<Option<Self>> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) => Ok(Some(Self::of(&metadata))),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What has become of a server's place.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// Clients find the server there.
+    Kept,
+    /// The socket was gone, or another one, and is made anew.
+    Renewed,
+    /// Another server has it: clients find that one.
+    Lost,
+    /// Clients do not find the server, and nothing can be done about it now; why.
+    Unreachable(String),
 }
 
 impl Listener {
@@ -66,33 +100,78 @@ impl Listener {
     /// # Errors
     /// A server runs there, or the place cannot be used; which, in one line.
     pub fn new(place: &Place) -> Result<Self> {
-        let path = place.socket.clone();
-        let address =
-            SocketAddrUnix::new(&path).with_context(|| format!("{} is too long", path.display()))?;
+        address(&place.socket)?;
         make_directories(place)?;
-        let lock = take_lock(&path)?;
-        remove_stale(&path)?;
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?;
-        // The socket file gets this mode (less the umask) from its first moment on.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &address)
-            .with_context(|| format!("cannot make the socket {}", path.display()))?;
-        let listener = Self { socket, path, _lock: lock };
-        rustix::net::listen(&listener.socket, BACKLOG)?;
-        Ok(listener)
+        let lock = take_lock(&place.socket)?;
+        remove_stale(&place.socket)?;
+        let (socket, file) = bind(&place.socket)?;
+        Ok(Self { socket, place: place.clone(), file, lock })
+    }
+
+    /// Looks whether clients find the server, and sees to it that they do, unless another server is there. Directories may have been
+    /// cleaned, and files removed by hand. After [`Fate::Renewed`] the socket is another one.
+    pub fn look(&mut self) -> Fate {
+        let path = self.place.socket.clone();
+        let unreachable = |error: anyhow::Error| Fate::Unreachable(format!("{error:#}"));
+        match (self.has_lock(), Identity::at(&path)) {
+            (Ok(true), Ok(found)) if found == Some(self.file) => return Fate::Kept,
+            (Err(error), _) | (_, Err(error)) => return unreachable(error.into()),
+            (Ok(true), Ok(_)) => {}
+            (Ok(false), Ok(_)) => {
+                // Without its lock file another server may be there, or come just now: the lock decides anew.
+                let taken = make_directories(&self.place).and_then(|()| take_lock(&path));
+                match taken {
+                    Ok(lock) => self.lock = lock,
+                    Err(error) if error.is::<Taken>() => return Fate::Lost,
+                    Err(error) => return unreachable(error),
+                }
+                if Identity::at(&path).is_ok_and(|found| found == Some(self.file)) {
+                    return Fate::Kept;
+                }
+            }
+        }
+        match remove_stale(&path).and_then(|()| bind(&path)) {
+            Ok((socket, file)) => {
+                (self.socket, self.file) = (socket, file);
+                Fate::Renewed
+            }
+            Err(error) => unreachable(error),
+        }
+    }
+
+    /// Whether the lock that makes this the only server is the one that others find.
+    fn has_lock(&self) -> std::io::Result<bool> {
+        let own = Identity::of(&self.lock.metadata()?);
+        Ok(Identity::at(&lock_path(&self.place.socket))? == Some(own))
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Whoever holds the lock owns the path.
-        let _ = fs::remove_file(&self.path);
+        // Another server's is not ours to remove: that has the lock of this path then.
+        let is_ours = |path: &Path| Identity::at(path).is_ok_and(|found| found == Some(self.file));
+        if self.has_lock().unwrap_or(false) && is_ours(&self.place.socket) {
+            let _ = fs::remove_file(&self.place.socket);
+        }
     }
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).with_context(|| format!("{} is too long", path.display()))
+}
+
+/// Listens at a path where nothing is. Which file it is there.
+fn bind(path: &Path) -> Result<(OwnedFd, Identity)> {
+    let address = address(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The socket file gets this mode (less the umask) from its first moment on.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    let made = || format!("cannot make the socket {}", path.display());
+    rustix::net::bind(&socket, &address).with_context(made)?;
+    let file = Identity::at(path).with_context(made)?.with_context(made)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((socket, file))
 }
 
 fn make_directories(place: &Place) -> Result<()> {
@@ -105,50 +184,59 @@ fn make_directories(place: &Place) -> Result<()> {
         let metadata = fs::symlink_metadata(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
         if let Some(fault) = fault_of_directory(&metadata, rustix::process::geteuid().as_raw()) {
-            bail!("{} {fault}; a server's directory is its user's alone", directory.display());
+            bail!("{} {fault}", directory.display());
         }
     }
     Ok(())
 }
 
-/// Why this cannot be a directory that only its user enters.
-fn fault_of_directory(metadata: &Metadata, uid: u32) -> Option<String> {
-    if !metadata.is_dir() {
-        Some("is not a directory".to_owned())
-    } else if metadata.uid() != uid {
-        Some(format!("belongs to user {}", metadata.uid()))
-    } else if metadata.mode() & 0o077 != 0 {
-        Some(format!("has the mode {:o} instead of 700", metadata.mode() & 0o777))
-    } else {
-        None
+/// Another server has the place.
+#[derive(Debug)]
+struct Taken(String);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
+}
+
+impl std::error::Error for Taken {}
+
+fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    PathBuf::from(path)
 }
 
 /// Becomes the server of this socket.
 fn take_lock(socket: &Path) -> Result<File> {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".lock");
-    let path = PathBuf::from(path);
+    let path = lock_path(socket);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-        .with_context(|| format!("cannot make the lock {}", path.display()))?;
-    let mut lock = File::from(lock);
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            // For the message only; the holder may be just about to write it.
-            let _ = (&lock).take(20).read_to_string(&mut pid);
-            let pid = pid.trim();
-            let who = if pid.is_empty() { String::new() } else { format!(" (process {pid})") };
-            bail!("an xserver runs already at {}{who}", socket.display());
+    loop {
+        let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .with_context(|| format!("cannot make the lock {}", path.display()))?;
+        let mut lock = File::from(lock);
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                // For the message only; the holder may be just about to write it.
+                let _ = (&lock).take(20).read_to_string(&mut pid);
+                let pid = pid.trim();
+                let who = if pid.is_empty() { String::new() } else { format!(" (process {pid})") };
+                return Err(Taken(format!("an xserver runs already at {}{who}", socket.display())).into());
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        // It may have been removed between the two: then the lock keeps nobody away.
+        let own = Identity::of(&lock.metadata()?);
+        if Identity::at(&path).is_ok_and(|found| found == Some(own)) {
+            // For messages only: a full disk does not keep the server from its work.
+            let _ = lock.set_len(0).and_then(|()| lock.rewind());
+            let _ = writeln!(lock, "{}", std::process::id());
+            return Ok(lock);
+        }
     }
-    lock.set_len(0)?;
-    lock.rewind()?;
-    writeln!(lock, "{}", std::process::id())?;
-    Ok(lock)
 }
 
 /// Removes the socket of a server that ended without doing so itself. Only the holder of the lock may.
@@ -199,6 +287,62 @@ mod tests {
     }
 
     #[test]
+    fn the_default_place_is_checked_whoever_names_it() {
+        let uid = rustix::process::geteuid().as_raw();
+        let default = Place::new("a".as_ref(), None).unwrap();
+        assert_eq!(Place::new("50000".as_ref(), Some(default.socket.clone())).unwrap(), default);
+        assert_eq!(default.private, private_directories(uid, default.socket()));
+    }
+
+    #[test]
+    fn a_server_sees_to_it_that_it_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = at(directory.path().join("run/a.sock"));
+        let found = || std::os::unix::net::UnixStream::connect(place.socket()).is_ok();
+        let mut first = Listener::new(&place).unwrap();
+        assert!(matches!(first.look(), Fate::Kept));
+        fs::remove_file(place.socket()).unwrap();
+        assert!(matches!(first.look(), Fate::Renewed) && found());
+        fs::remove_file(lock_path(place.socket())).unwrap();
+        assert!(matches!(first.look(), Fate::Kept) && found());
+        assert!(Listener::new(&place).unwrap_err().is::<Taken>(), "it has the lock again");
+        fs::remove_dir_all(directory.path().join("run")).unwrap();
+        assert!(matches!(first.look(), Fate::Renewed) && found());
+        // Not if the directory cannot be made.
+        fs::remove_dir_all(directory.path().join("run")).unwrap();
+        fs::write(directory.path().join("run"), "").unwrap();
+        assert!(matches!(first.look(), Fate::Unreachable(why) if why.contains("run")));
+        fs::remove_file(directory.path().join("run")).unwrap();
+        assert!(matches!(first.look(), Fate::Renewed) && found());
+    }
+
+    #[test]
+    fn another_servers_place_is_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = at(directory.path().join("run/a.sock"));
+        let mut first = Listener::new(&place).unwrap();
+        fs::remove_file(place.socket()).unwrap();
+        fs::remove_file(lock_path(place.socket())).unwrap();
+        let mut second = Listener::new(&place).unwrap();
+        assert!(matches!(first.look(), Fate::Lost));
+        drop(first);
+        assert!(matches!(second.look(), Fate::Kept) && place.socket().exists());
+        // Also one that has not been looked after.
+        let old = std::mem::replace(&mut second, {
+            fs::remove_dir_all(directory.path().join("run")).unwrap();
+            Listener::new(&place).unwrap()
+        });
+        drop(old);
+        assert!(matches!(second.look(), Fate::Kept));
+        // What lies there and is no socket is somebody's.
+        fs::remove_file(place.socket()).unwrap();
+        fs::write(place.socket(), "mine").unwrap();
+        assert!(matches!(second.look(), Fate::Unreachable(_)));
+        drop(second);
+        assert_eq!(fs::read(place.socket()).unwrap(), b"mine");
+    }
+
+    #[test]
     fn what_a_dead_server_left_is_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let place = Place { socket: directory.path().join("a.sock"), private: 0 };
@@ -222,7 +366,7 @@ mod tests {
         let metadata = fs::metadata(&run).unwrap();
         assert_eq!(
             fault_of_directory(&metadata, metadata.uid() + 1).unwrap(),
-            format!("belongs to user {}", metadata.uid())
+            format!("belongs to user {}; a server's directory is its user's alone", metadata.uid())
         );
         let error = Listener::new(&at("/proc/nothing/a.sock".into())).unwrap_err();
         assert!(format!("{error:#}").contains("/proc/nothing"), "{error:#}");

@@ -1,7 +1,9 @@
 //! The loop: one thread that hears everything and decides.
 
+mod around;
 mod people;
 
+use crate::alarm::Alarm;
 use crate::attachments::Attachments;
 use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Settings};
@@ -11,16 +13,18 @@ use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
 use crate::power::{Hwmon, PowerMeter, Reader};
 use anyhow::Context;
+use hal_kfd::handle::Handle;
 use hal_kfd::prompt;
 use policies::Choice;
 use protocol::control::Reply;
 use protocol::frame::{Frame, FrameError};
-use protocol::ids::Pid;
+use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
 use protocol::page::HEARTBEAT;
+use protocol::status::Counts;
 use protocol::time::Time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -35,6 +39,8 @@ const CONNECTIONS: usize = 1_024;
 const PEOPLE: usize = 64;
 /// For how long a connection may say nothing at first, or leave its answer alone.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How often it is looked for what no event tells.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// Connections accepted in one go.
 const ACCEPTS: usize = 16;
 /// Events heard in one go.
@@ -44,12 +50,13 @@ const EVENTS: usize = 64;
 const SOCKET: u64 = 0;
 const PIDFD: u64 = 1;
 const EVENTFD: u64 = 2;
-const KINDS: u64 = 4;
+const KINDS: u64 = 8;
 /// Below the first connection.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const OUTSIDE: u64 = 2;
 const POWER: u64 = 3;
+const ALARM: u64 = 4;
 
 /// How a server runs.
 #[derive(Debug, Clone)]
@@ -83,10 +90,11 @@ impl Default for Unused {
 pub struct Server {
     listener: Listener,
     epoll: OwnedFd,
+    alarm: Alarm,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
     /// The processes of programs that will come ([`protocol::control::Request::Expect`]), by the connection that said so.
-    expected: HashMap<u64, OwnedFd>,
+    expected: HashMap<u64, Handle>,
     /// The number of the last connection.
     connected: u64,
     questions: Vec<Question>,
@@ -102,6 +110,10 @@ pub struct Server {
     beat: Time,
     /// When the core wants its next step; now if something has happened.
     step: Option<Time>,
+    /// When it is looked for what no event tells.
+    look_at: Time,
+    /// Whether new clients cannot find it.
+    unreachable: bool,
     /// No connection has a deadline before.
     deadline: Option<Time>,
     /// Since when nobody is connected or expected, and nothing held.
@@ -119,17 +131,19 @@ impl Server {
     /// # Errors
     /// A server runs there already, or the place cannot be used.
     pub fn new(place: &Place, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
-        raise_limit();
+        raise_limits();
         let listener = Listener::new(place)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for events")?;
         watch(&epoll, listener.socket.as_fd(), LISTENER, EventFlags::IN)?;
         watch(&epoll, stop.as_fd(), STOP, EventFlags::IN)?;
         let attachments = Attachments::new().context("cannot wait for events")?;
         watch(&epoll, attachments.descriptor(), OUTSIDE, EventFlags::IN)?;
+        let alarm = Alarm::new(&epoll, ALARM).context("cannot wait for events")?;
         let now = crate::now();
         Ok(Self {
             listener,
             epoll,
+            alarm,
             core: Core::new(options.policy.clone(), options.settings),
             connections: HashMap::new(),
             expected: HashMap::new(),
@@ -143,6 +157,8 @@ impl Server {
             started: now,
             beat: now,
             step: None,
+            look_at: now.after(LOOK_AROUND),
+            unreachable: false,
             deadline: None,
             unused_since: Some(now),
             exhausted: false,
@@ -161,19 +177,16 @@ impl Server {
     /// # Errors
     /// The kernel tells no events any more.
     pub fn run(mut self) -> anyhow::Result<()> {
-        // Waits end when they should; by default they may end 50 µs later.
+        // For the threads that it starts: their waits end when they should. By default they may end 50 µs later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         prompt::be_prompt(prompt::Who::Decides);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::now();
             self.tend(now);
-            let Some(timeout) = self.timeout() else { break };
+            let Some(until) = self.until() else { break };
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for events"),
-            }
+            self.alarm.wait(&self.epoll, until, &mut events).context("cannot wait for events")?;
             for event in &events {
                 self.hear(event.data.u64(), event.flags);
             }
@@ -204,9 +217,19 @@ impl Server {
             }
         }
         self.answer_questions(now);
+        if now >= self.look_at {
+            self.look_around(now);
+        }
         if self.deadline.is_some_and(|at| at <= now) {
             self.end_silent(now);
         }
+    }
+
+    /// The process that came by this connection has ended.
+    fn note_end(&mut self, number: u64) {
+        self.expected.remove(&number);
+        self.close(number, &End::Exited);
+        self.note_use();
     }
 
     /// Has the devices' power read when that is due.
@@ -260,9 +283,9 @@ impl Server {
         !self.connections.is_empty() || self.exhausted
     }
 
-    /// How long to wait for events: nothing if the server has been unused for long enough.
+    /// Until when to wait for events: nothing if the server has been unused for long enough.
     #[expect(clippy::option_option, reason = "an end, a wait without one, or a wait")]
-    fn timeout(&self) -> Option<Option<Timespec>> {
+    fn until(&self) -> Option<Option<Time>> {
         let now = crate::now();
         let beat = self.has_beats().then_some(self.beat);
         let question = self.questions.iter().map(|question| question.until).min();
@@ -274,12 +297,8 @@ impl Server {
             return None;
         }
         let power = self.reads_power().map(|_| self.power_at);
-        let next = [self.step, beat, question, self.deadline, unused, power].into_iter().flatten().min();
-        Some(next.map(|at| {
-            let wait = at.since(now);
-            // Less than a second more often than not, and never more than 10.
-            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
-        }))
+        let look = Some(self.look_at);
+        Some([self.step, beat, question, self.deadline, unused, power, look].into_iter().flatten().min())
     }
 
     fn hear(&mut self, token: u64, flags: EventFlags) {
@@ -288,16 +307,13 @@ impl Server {
             STOP => self.stopping = true,
             OUTSIDE => self.hear_attachments(),
             POWER => self.hear_power(),
+            ALARM => {}
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
                     // It is edge-triggered and never read: one system call less between an event and a decision.
                     EVENTFD => self.step = Some(Time(0)),
-                    PIDFD => {
-                        self.expected.remove(&number);
-                        self.close(number, &End::Exited);
-                        self.note_use();
-                    }
+                    PIDFD => self.note_end(number),
                     _ => self.hear_socket(number, flags),
                 }
             }
@@ -343,7 +359,12 @@ impl Server {
         let mut connection = Connection::new(socket, &who, now.after(SILENCE));
         if !peer::is_welcome(own, who.uid) {
             warn!(pid = who.pid, uid = who.uid, "refused: another user's process");
-            return refuse(&connection, &format!("this server is user {own}'s, not user {}'s", who.uid));
+            let why = match who.uid == own {
+                // Each user that has no number here has this one.
+                true => "this server's user namespace does not map your user".to_owned(),
+                false => format!("this server is user {own}'s, not user {}'s", who.uid),
+            };
+            return refuse(&connection, &why);
         }
         if self.connections.len() >= CONNECTIONS {
             warn!(pid = who.pid, "refused: there are {CONNECTIONS} connections");
@@ -364,13 +385,13 @@ impl Server {
     }
 
     fn register(&mut self, connection: &mut Connection, who: &Credentials) -> rustix::io::Result<()> {
-        connection.pidfd = peer::pidfd(&connection.socket, who)?;
+        connection.process = peer::process(&connection.socket, who)?;
         self.connected += 1;
         let token = self.connected * KINDS;
         watch(&self.epoll, connection.socket.as_fd(), token + SOCKET, EventFlags::IN)?;
-        if let Some(pidfd) = &connection.pidfd {
+        if let Some(pidfd) = connection.process.as_ref().and_then(Handle::descriptor) {
             // Closing the socket takes it out of the list again if this fails.
-            watch(&self.epoll, pidfd.as_fd(), token + PIDFD, EventFlags::IN)?;
+            watch(&self.epoll, pidfd, token + PIDFD, EventFlags::IN)?;
         }
         Ok(())
     }
@@ -483,13 +504,9 @@ impl Server {
             Stage::Client { client, eventfd } => {
                 // The client may hold it open for ever, and would be heard of for as long.
                 let _ = epoll::delete(&self.epoll, eventfd);
+                self.say_end(pid, *client, end);
                 self.core.leave(*client);
                 self.step = Some(Time(0));
-                if end.is_fault() {
-                    warn!(pid, "a client is sent away: {end}");
-                } else {
-                    info!(pid, "a client has gone: {end}");
-                }
             }
             Stage::New => {
                 if let End::Frame(error @ FrameError::Version(_)) = end {
@@ -501,6 +518,21 @@ impl Server {
         }
         // Closing them takes the others out of the list: nobody else holds them.
         self.note_use();
+    }
+
+    /// A process that leaves by `_exit` says nothing itself: what is known of it is what it said last.
+    fn say_end(&self, pid: u32, client: ClientId, end: &End) {
+        let Some((name, counts, completed)) = self.core.totals(client) else { return };
+        let Counts { direct, deferred, suspensions, suspended_ns, .. } = counts;
+        let suspended_ms = suspended_ns / 1_000_000;
+        if end.is_fault() {
+            warn!(pid, name, "a client is sent away: {end}");
+        } else {
+            info!(
+                pid,
+                name, completed, direct, deferred, suspensions, suspended_ms, "a client has gone: {end}"
+            );
+        }
     }
 
     /// Looks whether anybody uses the server.
@@ -535,9 +567,11 @@ fn watch(epoll: &OwnedFd, what: BorrowedFd<'_>, token: u64, flags: EventFlags) -
     epoll::add(epoll, what, EventData::new_u64(token), flags)
 }
 
-/// Each client takes three descriptors.
-fn raise_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // With fewer it serves fewer.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+/// Each client takes three descriptors, and two files of some pages.
+fn raise_limits() {
+    for resource in [Resource::Nofile, Resource::Fsize] {
+        let limit = getrlimit(resource);
+        // With fewer it serves fewer.
+        let _ = setrlimit(resource, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
 }

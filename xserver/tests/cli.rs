@@ -3,7 +3,11 @@
 mod support;
 
 use protocol::control::{Reply, Request};
-use std::io::{BufRead, BufReader, Read};
+use protocol::frame::{Decoder, REPLY_LIMIT};
+use protocol::message::{ToClient, ToServer};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use support::{Client, ask, wait_for};
@@ -150,6 +154,37 @@ fn the_log_level_is_respected_and_nobody_need_listen() {
     for _ in 0..10 {
         drop(Client::new(&socket, "one"));
     }
+    assert!(matches!(ask(&socket, &Request::List), Reply::List(_)));
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Shared pages are files: without room for them a client is refused, and the server goes on (B4 of the field).
+#[test]
+fn a_limit_of_file_sizes_ends_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let mut command = xserver(&socket);
+    let limit = || {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a structure that lives through the call; the child alone.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none) }, 0);
+        Ok(())
+    };
+    // SAFETY: one system call.
+    unsafe { command.pre_exec(limit) };
+    let (mut child, ..) = started(&mut command);
+    let client = UnixStream::connect(&socket).unwrap();
+    (&client).write_all(&ToServer::Hello { pid: 1, name: "one".to_owned() }.encode()).unwrap();
+    let mut said = Vec::new();
+    (&client).read_to_end(&mut said).unwrap();
+    let mut decoder = Decoder::new(REPLY_LIMIT);
+    decoder.push(&said);
+    let refused = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
+    assert!(
+        matches!(&refused, ToClient::Refused { reason } if reason.contains("File too large")),
+        "{refused:?}"
+    );
     assert!(matches!(ask(&socket, &Request::List), Reply::List(_)));
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());

@@ -1,6 +1,7 @@
 //! The thread of one process: attaches when it is first asked to hold, and lets go when nothing is held any more.
 
 use super::Open;
+use hal_kfd::handle::Handle;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::session;
 use hip_sys::kfd::debug::QueueEntry;
@@ -8,8 +9,6 @@ use hip_sys::kfd::{QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL};
 use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, QueueFate, SeenQueue, Snapshot};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -57,7 +56,7 @@ pub(super) struct Target {
     pub number: u64,
     pub name: String,
     /// Its end.
-    pub pidfd: Arc<OwnedFd>,
+    pub process: Arc<Handle>,
     pub open: Open,
 }
 
@@ -98,8 +97,7 @@ impl Worker {
     }
 
     fn has_ended(&self) -> bool {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&*self.target.pidfd, PollFlags::IN)], Some(&at_once)) == Ok(1)
+        self.target.process.has_ended()
     }
 
     /// Ends the attachment, and so what is held. A process that has ended is not asked: its number may be another's.

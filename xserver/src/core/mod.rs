@@ -177,6 +177,27 @@ impl<P: Peer> Core<P> {
         client
     }
 
+    /// What a client is called, what its queues have done, as it said last, and how many of its commands have completed.
+    pub fn totals(&self, client: ClientId) -> Option<(&str, Counts, u64)> {
+        let member = &self.members[self.find(client)?];
+        let mut all = Counts::default();
+        for slot in &member.slots {
+            let counts = member.peer.counts(slot.index);
+            for (sum, count) in [
+                (&mut all.pending, counts.pending),
+                (&mut all.in_flight, counts.in_flight),
+                (&mut all.direct, counts.direct),
+                (&mut all.deferred, counts.deferred),
+                (&mut all.suspensions, counts.suspensions),
+                (&mut all.suspended_ns, counts.suspended_ns),
+            ] {
+                // Whatever the client likes it to be.
+                *sum = sum.saturating_add(count);
+            }
+        }
+        Some((&member.name, all, member.peer.completed()))
+    }
+
     /// A client goes, with everything that was known of it. Returns what it was.
     pub fn leave(&mut self, client: ClientId) -> Option<P> {
         let place = self.find(client)?;

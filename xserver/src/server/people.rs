@@ -79,9 +79,9 @@ impl Server {
                 self.answer(connection, &Reply::Error(reason))
             }
             Ok(Request::Expect) => {
-                // Without one (an old kernel) the program is not waited for.
-                if let Some(pidfd) = connection.pidfd.take() {
-                    self.expected.insert(number, pidfd);
+                // One of which nothing can be known (an old kernel, and another pid namespace) is not waited for.
+                if let Some(process) = connection.process.take() {
+                    self.expected.insert(number, process);
                 }
                 self.answer(connection, &Reply::Done)
             }

@@ -2,6 +2,7 @@
 
 use super::bell::Kept;
 use crate::process::scheduler::now;
+use hal_kfd::user::is_same;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::{ToClient, ToServer, WELCOME_DESCRIPTORS};
 use protocol::page::{CLIENT_BYTES, ClockOffset, SERVER_BYTES};
@@ -150,7 +151,7 @@ fn check_peer(socket: &OwnedFd) -> Result<(), Failure> {
     checked(unsafe { libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut length) })?;
     // SAFETY: asks for a number.
     let own = unsafe { libc::geteuid() };
-    if peer.uid == own || peer.uid == 0 {
+    if peer.uid == 0 || is_same(peer.uid, own) {
         return Ok(());
     }
     Err(broken(format!("it belongs to user {}", peer.uid)))
@@ -161,8 +162,14 @@ fn check_files(server_page: &OwnedFd, client_page: &OwnedFd, eventfd: &OwnedFd) 
     /// `F_SEAL_FUTURE_WRITE` of linux/fcntl.h.
     const FUTURE_WRITE: c_int = 0x10;
     let size_sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-    check_page("server's", server_page, SERVER_BYTES, size_sealed | libc::F_SEAL_SEAL | FUTURE_WRITE)?;
     check_page("client's", client_page, CLIENT_BYTES, size_sealed | libc::F_SEAL_SEAL)?;
+    // SAFETY: changes nothing, as the page takes no more seals. Kernels before Linux 5.1 do not know this one and say EINVAL first
+    // (`memfd_add_seals`, mm/memfd.c); the server could not set it either.
+    let known = unsafe { libc::fcntl(client_page.as_raw_fd(), libc::F_ADD_SEALS, FUTURE_WRITE) } == 0
+        || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL);
+    let written_by_nobody = if known { FUTURE_WRITE } else { 0 };
+    let seals = size_sealed | libc::F_SEAL_SEAL | written_by_nobody;
+    check_page("server's", server_page, SERVER_BYTES, seals)?;
     // SAFETY: asks for flags.
     let flags = checked(unsafe { libc::fcntl(eventfd.as_raw_fd(), libc::F_GETFL) })?;
     if flags & libc::O_NONBLOCK == 0 {
