@@ -2,13 +2,15 @@
 
 use crate::place::Place;
 use crate::table::plain;
+use hal_kfd::user::is_same;
 use protocol::control::{Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
-use protocol::message::{REPLY, REQUEST};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use protocol::message::{REPLY, REQUEST, ToClient};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -71,7 +73,14 @@ impl fmt::Display for Failure {
         }
         match &self.cause {
             Cause::Foreign { uid } => {
-                let own = rustix::process::geteuid();
+                let own = rustix::process::geteuid().as_raw();
+                if *uid == own {
+                    // Without a name in this user namespace all look the same.
+                    return write!(
+                        f,
+                        " may be anybody's: this user namespace does not map its user; it is not asked"
+                    );
+                }
                 write!(f, " belongs to uid {uid}, neither to you (uid {own}) nor to root: it is not asked")
             }
             Cause::Silent => write!(f, " does not answer within {} s: is it stopped?", self.limit.as_secs()),
@@ -125,7 +134,7 @@ pub fn ask_within(place: &Place, request: &Request, limit: Duration) -> Result<R
     let mut pid = None;
     let mut work = || -> Result<Reply, Cause> {
         let stream = connect_to(&place.socket)?;
-        pid = Some(check_peer(&stream)?);
+        pid = check_peer(&stream)?;
         match exchange(&stream, request, until)? {
             Reply::Error(why) => Err(Cause::Refused(why)),
             reply => Ok(reply),
@@ -143,13 +152,26 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Nobody is believed but root's servers and the user's own. Returns the server's process id.
-fn check_peer(stream: &UnixStream) -> Result<i32, Cause> {
-    let peer = socket_peercred(stream).map_err(io::Error::from)?;
-    if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
-        return Err(Cause::Foreign { uid: peer.uid.as_raw() });
+/// Nobody is believed but root's servers and the user's own. Returns the server's process id, nothing if it has none in this pid
+/// namespace.
+fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
+    let peer = credentials(stream)?;
+    if peer.uid != 0 && !is_same(peer.uid, rustix::process::geteuid().as_raw()) {
+        return Err(Cause::Foreign { uid: peer.uid });
     }
-    Ok(peer.pid.as_raw_nonzero().get())
+    Ok(Some(peer.pid).filter(|pid| *pid > 0))
+}
+
+/// Who listens there. What `rustix` makes of it has no value for a process without a number here.
+fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let (socket, place) = (stream.as_raw_fd(), (&raw mut peer).cast());
+    // SAFETY: fills the structure that it is given, of the length that it is given.
+    match unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) } {
+        0 => Ok(peer),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// One frame there and one back, before `until`.
@@ -161,6 +183,10 @@ fn exchange(mut stream: &UnixStream, request: &Request, until: Instant) -> Resul
     let mut part = [0; 64 * 1024];
     loop {
         if let Some(frame) = decoder.next_frame().map_err(|error| nonsense(error.to_string()))? {
+            // A server that takes nobody more does not know yet who has come.
+            if let Ok(ToClient::Refused { reason }) = ToClient::decode(&frame) {
+                return Err(Cause::Refused(reason));
+            }
             if frame.kind != REPLY {
                 return Err(nonsense(format!("a frame of kind {:#x}", frame.kind)));
             }

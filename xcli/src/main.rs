@@ -1,19 +1,22 @@
 //! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
 //!
 //! Rooms
-//! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs.
-//! * What it says: `list` is the reply for people, `table` lays it out, `metrics` is the reply for monitors, `explain` is why a queue
+//! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs, which
+//!   `daemon` keeps free of what the program has.
+//! * What it says: `list` is the reply for people, `table` lays it out, `tell` says what went wrong, `metrics` is the reply for monitors, `explain` is why a queue
 //!   runs or does not.
 //! * What it is told: `policy` says who decides, `hint` what the policy shall know, in `words` that `run` has as well.
 //! * Processes: `run` makes the environment of a scheduled one, `known` is what `/proc` says of one, `queues` what the driver shows
-//!   of it, `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
+//!   of it (`foreign` reads files as that process sees them), `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
 //! * The machine: `hooks` is what the library does with HIP's functions, `doctor` what the machine offers and why a process is
 //!   scheduled or is not, `report` what the machine is and how giveway fares on it, in a file to be sent.
 
 mod amd_log;
 mod ask;
+mod daemon;
 mod doctor;
 mod explain;
+mod foreign;
 mod hint;
 mod hooks;
 mod known;
@@ -27,6 +30,7 @@ mod report;
 mod run;
 mod server;
 mod table;
+mod tell;
 mod usage;
 mod words;
 
@@ -39,6 +43,7 @@ use std::process::ExitCode;
 
 use outside::Order;
 use place::Place;
+use tell::tell;
 use usage::Usage;
 
 /// Exit code of wrong usage.
@@ -88,7 +93,8 @@ enum Command {
     /// Run a program so that its work on the GPU is scheduled
     ///
     /// Preloads libshimhip.so, makes a queue for every stream, and lets xserver decide which queues run; where no
-    /// server runs, one is started, which ends some time after its last program. With --policy the program decides for
+    /// server runs, one is started, which ends some time after its last program. If there is none and none can be started the program
+    /// runs unscheduled, and a line says why; --strict refuses instead. With --policy the program decides for
     /// itself, without a server. The program takes the place of xcli, so signals and the exit code are its own; 125
     /// for errors of xcli, 126 and 127 if the program cannot be run or found. What is not said by an option may be said by the
     /// environment (XSCHED_AUTO_XQUEUE_*), and -1 takes that away. `xcli hint` changes it later.
@@ -246,7 +252,7 @@ fn main() -> ExitCode {
             Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
         });
     result.unwrap_or_else(|error| {
-        eprintln!("xcli: {error:#}");
+        tell(format_args!("{error:#}"));
         if of_run {
             ExitCode::from(run::EXIT_ERROR)
         } else if error.is::<Usage>() {
@@ -325,7 +331,7 @@ fn order(order: Order, place: &Place, args: &OutsideArgs) -> anyhow::Result<Exit
         say(&text)?;
     }
     for fault in &faults {
-        eprintln!("xcli: {fault}");
+        tell(fault);
     }
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

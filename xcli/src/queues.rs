@@ -5,16 +5,20 @@
 //! of them is added, and what the runtime's own log tells if there is one.
 
 use crate::amd_log::{self, LogQueue, hex_or_null};
+use crate::foreign;
 use crate::known;
 use crate::table::{self, Column, Line, plain};
 use hal_kfd::process::Status;
-use hal_kfd::topology::{self, Device};
+use hal_kfd::topology::{self, Device, Files};
 use protocol::outside::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+/// The driver's folder, below a root directory.
+const KFD: &str = "sys/class/kfd/kfd";
 
 /// The last four only where a server sees the queues.
 const COLUMNS: &[Column] = &[
@@ -158,46 +162,52 @@ impl Queues {
     /// There is no such process, its machine has no KFD, or it does not use it.
     pub fn of(pid: u32) -> Result<Self, Unknown> {
         let name = known::name(pid).map_err(Unknown::Process)?;
-        Self::below(&PathBuf::from(format!("/proc/{pid}/root")), Path::new("/"), pid, &name)
+        let of_theirs = name.clone();
+        let theirs = foreign::look(pid, move |root| Driver::of(root, pid, &of_theirs));
+        Self::choose(theirs, || Driver::of(&PathBuf::from("/"), pid, &name), pid, &name)
     }
 
     /// As the process sees it: what a container or a simulated device has in `/sys` is not ours.
-    fn below(theirs: &Path, ours: &Path, pid: u32, name: &str) -> Result<Self, Unknown> {
-        const KFD: &str = "sys/class/kfd/kfd";
-        let folders = [theirs.join(KFD), ours.join(KFD)];
-        if let Some(queues) = folders.iter().find_map(|kfd| Self::read(kfd, pid, name)) {
+    fn choose(
+        theirs: io::Result<Driver>,
+        ours: impl FnOnce() -> Driver,
+        pid: u32,
+        name: &str,
+    ) -> Result<Self, Unknown> {
+        if let Ok(Driver::Knows(queues)) = theirs {
             return Ok(queues);
         }
-        Err(match fs::metadata(theirs) {
-            Err(error) => Unknown::Hidden(format!(
-                "whether process {pid} ({name}) uses the KFD is not known: {} cannot be entered ({error}); ask as its user or root",
-                theirs.display()
-            )),
-            Ok(_) if !folders.iter().any(|folder| folder.is_dir()) => Unknown::Unused(format!(
-                "process {pid} ({name}) sees no KFD in /sys: is the driver amdgpu loaded?"
-            )),
-            Ok(_) => Unknown::Unused(format!(
-                "process {pid} ({name}) does not use the KFD: it has opened no AMD GPU"
-            )),
-        })
+        let ours = ours();
+        if let Driver::Knows(queues) = ours {
+            return Ok(queues);
+        }
+        let why = match (theirs, ours) {
+            (Err(error), _) => {
+                let why =
+                    if error.kind() == ErrorKind::TimedOut { "does not answer" } else { "cannot be entered" };
+                return Err(Unknown::Hidden(format!(
+                    "whether process {pid} ({name}) uses the KFD is not known: /proc/{pid}/root {why} ({error}); ask as its user or root"
+                )));
+            }
+            (Ok(Driver::Absent), Driver::Absent) => "sees no KFD in /sys: is the driver amdgpu loaded?",
+            _ => "does not use the KFD: it has opened no AMD GPU",
+        };
+        Err(Unknown::Unused(format!("process {pid} ({name}) {why}")))
     }
 
-    /// Those in the driver's folder; nothing if that does not know the process.
-    fn read(kfd: &Path, pid: u32, name: &str) -> Option<Self> {
-        let process = kfd.join("proc").join(pid.to_string());
-        if !process.is_dir() {
-            return None;
-        }
-        let places = places(kfd);
+    /// Those in the driver's folder.
+    fn read(files: &dyn Files, pid: u32, name: &str, ids: &[String]) -> Self {
+        let kfd = Path::new(KFD);
+        let places = places(files);
         let mut queues = Vec::new();
-        for entry in fs::read_dir(process.join("queues")).into_iter().flatten().flatten() {
+        for entry in ids {
             let number = |file: &str| -> Option<u64> {
-                fs::read_to_string(entry.path().join(file)).ok()?.trim().parse().ok()
+                let path = kfd.join(format!("proc/{pid}/queues/{entry}/{file}"));
+                files.text(&path).ok()?.trim().parse().ok()
             };
-            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
             // One that ends while it is read is none any more.
-            let (Some(id), Some(size), Some(kind), Some(gpu)) =
-                (id, number("size"), number("type"), number("gpuid"))
+            let (Ok(id), Some(size), Some(kind), Some(gpu)) =
+                (entry.parse(), number("size"), number("type"), number("gpuid"))
             else {
                 continue;
             };
@@ -206,7 +216,7 @@ impl Queues {
             queues.push(Queue { id, gpu_id, pci, kind: Kind::of(kind), size, seen: Seen::default() });
         }
         queues.sort_by_key(|queue| (queue.gpu_id, queue.id));
-        Some(Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None })
+        Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None }
     }
 
     /// How many of them take kernels.
@@ -326,10 +336,31 @@ fn numbers(pid: u32) -> Vec<u32> {
     numbers
 }
 
+/// What the driver's folder says of a process.
+enum Driver {
+    /// There is no such folder.
+    Absent,
+    /// The process is not in it.
+    DoesNotKnow,
+    Knows(Queues),
+}
+
+impl Driver {
+    /// In the folder below this root directory.
+    fn of(files: &dyn Files, pid: u32, name: &str) -> Self {
+        let folder = |path: &str| files.names(&Path::new(KFD).join(path));
+        match (folder(&format!("proc/{pid}")), folder(&format!("proc/{pid}/queues"))) {
+            (Ok(_), ids) => Self::Knows(Queues::read(files, pid, name, &ids.unwrap_or_default())),
+            _ if folder("").is_ok() => Self::DoesNotKnow,
+            _ => Self::Absent,
+        }
+    }
+}
+
 /// Where the devices are on the PCI bus, by their numbers.
-fn places(kfd: &Path) -> BTreeMap<u32, String> {
+fn places(files: &dyn Files) -> BTreeMap<u32, String> {
     let place = |device: &Device| Some((device.gpu_id, device.pci()?.to_string()));
-    topology::devices(kfd).iter().filter_map(place).collect()
+    topology::devices_in(files, Path::new(KFD)).iter().filter_map(place).collect()
 }
 
 /// A number of bytes, exactly.
@@ -344,14 +375,18 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn write(path: PathBuf, text: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
+    /// A root directory with a driver's folder, which is this one.
     fn kfd() -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join(KFD)).unwrap();
+        let folder = KfdFolder(root.path().join(KFD));
         let queue = |id: u32, size: &str, kind: &str, gpu: &str| {
             for (name, value) in [("size", size), ("type", kind), ("gpuid", gpu)] {
                 write(folder.path().join(format!("proc/7/queues/{id}/{name}")), value);
@@ -368,13 +403,28 @@ mod tests {
             folder.path().join("topology/nodes/1/properties"),
             "simd_count 4\nlocation_id 50049\ndomain 1\n",
         );
-        folder
+        root
+    }
+
+    struct KfdFolder(PathBuf);
+
+    impl KfdFolder {
+        fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    fn read(root: &tempfile::TempDir, pid: u32, name: &str) -> Queues {
+        match Driver::of(&root.path().to_path_buf(), pid, name) {
+            Driver::Knows(queues) => queues,
+            _ => panic!("the driver does not know {pid}"),
+        }
     }
 
     #[test]
     fn queues_are_read_and_put_in_order() {
         let folder = kfd();
-        let queues = Queues::read(folder.path(), 7, "batch").unwrap();
+        let queues = read(&folder, 7, "batch");
         let lines = [
             "QUEUE   GPU  PCI           TYPE           SIZE",
             "    3     1  -             type 9         12 B",
@@ -393,7 +443,7 @@ mod tests {
     #[test]
     fn what_a_server_sees_and_what_the_log_tells_are_added() {
         let folder = kfd();
-        let mut queues = Queues::read(folder.path(), 7, "batch").unwrap();
+        let mut queues = read(&folder, 7, "batch");
         let plain = queues.text(None);
         let json = serde_json::to_value(&queues).unwrap();
         for name in ["ring_address", "write_pointer", "read_pointer_address", "held_from_outside"] {
@@ -446,37 +496,38 @@ mod tests {
     #[test]
     fn a_process_without_the_kfd_is_told_from_one_without_queues() {
         let folder = kfd();
-        let root = tempfile::tempdir().unwrap();
-        let (theirs, ours) = (root.path().join("theirs"), root.path().join("ours"));
-        fs::create_dir(&theirs).unwrap();
-        let of = |pid, name| Queues::below(&theirs, &ours, pid, name);
-        let said = |pid, name| of(pid, name).unwrap_err();
+        let nothing = tempfile::tempdir().unwrap();
+        let of = |ours: &tempfile::TempDir, pid, name| {
+            let driver = |root: &tempfile::TempDir| Driver::of(&root.path().to_path_buf(), pid, name);
+            Queues::choose(Ok(driver(&nothing)), || driver(ours), pid, name)
+        };
         assert_eq!(
-            said(8, "x").to_string(),
+            of(&nothing, 8, "x").unwrap_err().to_string(),
             "process 8 (x) sees no KFD in /sys: is the driver amdgpu loaded?"
         );
-        let class = ours.join("sys/class/kfd");
-        fs::create_dir_all(&class).unwrap();
-        std::os::unix::fs::symlink(folder.path(), class.join("kfd")).unwrap();
-        let error = said(8, "other\x1b]0;x\x07");
+        let error = of(&folder, 8, "other\x1b]0;x\x07").unwrap_err();
         assert!(matches!(error, Unknown::Unused(_)));
         assert_eq!(
             error.to_string(),
             "process 8 (other?]0;x?) does not use the KFD: it has opened no AMD GPU"
         );
-        fs::create_dir_all(folder.path().join("proc/9")).unwrap();
-        let none = of(9, "idle").unwrap();
+        fs::create_dir_all(folder.path().join(KFD).join("proc/9")).unwrap();
+        let none = of(&folder, 9, "idle").unwrap();
         assert_eq!(none.text(None), "process 9 (idle): 0 hardware queues, 0 of them for kernels\n");
         assert_eq!(Queues::of(u32::MAX).unwrap_err().to_string(), "there is no process 4294967295");
         // It may be one on a simulated device, whose /sys is its own.
-        let hidden = Queues::below(&root.path().join("closed"), &ours, 8, "other").unwrap_err();
-        assert!(matches!(&hidden, Unknown::Hidden(why) if why.contains("cannot be entered")), "{hidden}");
+        for (kind, words) in
+            [(ErrorKind::PermissionDenied, "cannot be entered"), (ErrorKind::TimedOut, "does not answer")]
+        {
+            let hidden = Queues::choose(Err(kind.into()), || Driver::Absent, 8, "other").unwrap_err();
+            assert!(matches!(&hidden, Unknown::Hidden(why) if why.contains(words)), "{hidden}");
+        }
     }
 
     #[test]
     fn a_name_of_any_bytes_is_shown_and_does_nothing() {
         let folder = kfd();
-        let queues = Queues::read(folder.path(), 7, "\x1b]0;x\x07\u{fffd}").unwrap();
+        let queues = read(&folder, 7, "\x1b]0;x\x07\u{fffd}");
         let text = queues.text(None);
         assert!(text.contains("process 7 (?]0;x?\u{fffd}): 3 hardware queues"), "{text}");
     }

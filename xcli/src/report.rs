@@ -13,6 +13,7 @@ mod versions;
 use crate::doctor::{self, Machine};
 use crate::place::Place;
 use crate::table::{plain, terminal_width, wrapped};
+use crate::tell::tell;
 use anyhow::Context as _;
 use file::Target;
 use format::{Doctor, FORMAT, LaunchPath, Part, Parts, Report};
@@ -103,18 +104,18 @@ pub fn run(args: &ReportArgs, place: &Place) -> anyhow::Result<ExitCode> {
     let report: Report = serde_json::from_value(value).context("the report without names makes no sense")?;
     for (name, good, error) in report.parts.state() {
         if !good {
-            eprintln!("xcli: {name}: {}", plain(error.unwrap_or("it is missing")));
+            tell(format_args!("{name}: {}", plain(error.unwrap_or("it is missing"))));
         }
     }
     target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     if let Target::File { path, .. } = &target {
-        eprintln!("xcli: {} is written; read it before you send it", path.display());
+        tell(format_args!("{} is written; read it before you send it", path.display()));
     }
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn refuse(why: &str) -> ExitCode {
-    eprintln!("xcli: {why}");
+    tell(why);
     ExitCode::from(crate::EXIT_USAGE)
 }
 
@@ -158,7 +159,7 @@ fn secrets(place: &Place) -> Secrets {
 
 /// Makes a part, and says so.
 fn part<T>(name: &str, work: impl FnOnce() -> (Option<T>, Option<String>)) -> Part<T> {
-    eprintln!("xcli: {name} ...");
+    tell(format_args!("{name} ..."));
     let begin = Instant::now();
     let (result, error) = work();
     Part { seconds: begin.elapsed().as_secs_f64(), skipped: None, error, result }

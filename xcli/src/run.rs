@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use crate::server::{self, beside};
+use crate::tell::tell;
 use crate::words::{self, Words};
 use anyhow::{Context as _, bail};
 use protocol::codes::PreemptLevel;
@@ -34,6 +35,9 @@ pub struct RunArgs {
     /// Decide inside the program by this policy, among its own queues, without a server
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     policy: Option<PolicyKind>,
+    /// Do not run the program if no server can schedule it: exit code 125
+    #[arg(long, conflicts_with = "policy")]
+    strict: bool,
     /// Run on a simulated GPU (as root), which all such programs of the user share
     #[arg(long)]
     gpu_sim: bool,
@@ -79,21 +83,34 @@ pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
         false => prepare(&args.command, &variables),
     };
     if !args.gpu_sim && !Path::new(KFD).exists() {
-        eprintln!("xcli: there is no AMD GPU here ({KFD} is missing); `xcli run --gpu-sim` simulates one");
+        tell(format_args!("there is no AMD GPU here ({KFD} is missing); `xcli run --gpu-sim` simulates one"));
     }
     match args.policy {
         Some(_) => {}
         None => {
             if let Some(value) = std::env::var_os("XSCHED_POLICY").filter(|value| !value.is_empty()) {
-                eprintln!(
-                    "xcli: XSCHED_POLICY={} is not used, xserver decides; --policy decides in the program",
+                tell(format_args!(
+                    "XSCHED_POLICY={} is not used, xserver decides; --policy decides in the program",
                     crate::table::plain(&value.to_string_lossy())
-                );
+                ));
             }
-            server::ensure(place)?;
+            match server::ensure(place) {
+                Err(error) if args.strict => return Err(error),
+                Err(error) => tell(unscheduled(&format!("{error:#}"))),
+                Ok(()) => {}
+            }
         }
     }
     Ok(become_it(&mut command))
+}
+
+/// What is said of a program that no server schedules: what happened, why, and what to do.
+fn unscheduled(why: &str) -> String {
+    let end = if why.ends_with(['.', '?', '!']) { "" } else { "." };
+    format!(
+        "{why}{end} The program runs unscheduled until a server answers; -a PATH or XSCHED_SOCKET names another place for one, \
+         --policy HPF does without, --strict refuses to run"
+    )
 }
 
 /// The work of `xcli with`: becomes a program that finds these variables (NAME=VALUE; NAME alone is taken away).
@@ -242,7 +259,7 @@ fn become_it(command: &mut Command) -> u8 {
         ErrorKind::NotFound => ("no such program".to_owned(), EXIT_NOT_FOUND),
         _ => (error.to_string(), EXIT_NOT_EXECUTABLE),
     };
-    eprintln!("xcli: cannot run {program}: {why}");
+    tell(format_args!("cannot run {program}: {why}"));
     code
 }
 

@@ -5,12 +5,15 @@
 //! until it answers and ends.
 
 use crate::ask::{Cause, Failure, ask};
+use crate::daemon::be_nobodys;
 use crate::place::Place;
+use crate::table::plain;
 use anyhow::{Context as _, bail, ensure};
 use protocol::control::Request;
+use protocol::socket::{fault_of_directory, private_directories};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -33,49 +36,45 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// starts one if none does.
 ///
 /// # Errors
-/// There is none and none can be started. One that is stopped, or makes no sense, is no error but a warning on standard
-/// error: the program finds it when it is well again.
+/// None answers and none can be started. The program finds one that is well again later.
 pub fn ensure(place: &Place) -> anyhow::Result<()> {
     // A program may take long until it meets HIP, and an unused server ends.
     match look(place, &Request::Expect) {
-        Look::Answers => return Ok(()),
-        Look::Unwell(failure) => {
-            eprintln!("xcli: {failure} The program runs unscheduled until it does.");
-            return Ok(());
-        }
-        Look::Absent => {}
-        Look::Foreign(failure) => return Err(failure.into()),
-    }
-    match launch(place)? {
-        true => Ok(()),
-        false => bail!("there is no xserver to schedule the program; --policy HPF does without one"),
+        Look::Answers => Ok(()),
+        Look::Absent => launch(place),
+        Look::Unwell(failure) => Err(failure.into()),
     }
 }
 
-/// Sees to it that a server answers at this place and stays at least until this process has ended; starts one if none does.
+/// The same, for somebody who wants something of a server that only a server can do.
 ///
 /// # Errors
 /// There is none that answers and none can be started.
 pub fn present(place: &Place) -> anyhow::Result<()> {
-    match look(place, &Request::Expect) {
-        Look::Answers => Ok(()),
-        Look::Unwell(failure) | Look::Foreign(failure) => Err(failure.into()),
-        Look::Absent if launch(place)? => Ok(()),
-        Look::Absent => bail!("there is no xserver, which is what could hold queues of another process"),
-    }
+    ensure(place).context("there is no xserver, which is what could hold queues of another process")
 }
 
-/// Starts one by a process between; whether it answers.
-fn launch(place: &Place) -> anyhow::Result<bool> {
+/// Starts one by a process between, and asks it to stay.
+fn launch(place: &Place) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
-    let status = Command::new(this)
+    let between = Command::new(this)
         .arg("start-server")
         .arg(&place.socket)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .status()
-        .context("cannot start this program again")?;
-    Ok(matches!(status.success().then(|| look(place, &Request::Expect)), Some(Look::Answers)))
+        .stderr(Stdio::piped())
+        .output()
+        .context("cannot start this program again, which starts a server")?;
+    if !between.status.success() {
+        let said = String::from_utf8_lossy(&between.stderr);
+        let why = said.lines().last().map(|line| plain(line.trim_start_matches("xcli: ")));
+        bail!("no xserver can be started: {}", why.unwrap_or_else(|| between.status.to_string()));
+    }
+    match look(place, &Request::Expect) {
+        Look::Answers => Ok(()),
+        Look::Absent => bail!("the xserver that was started has ended again"),
+        Look::Unwell(failure) => Err(failure.into()),
+    }
 }
 
 /// Whether a server is there.
@@ -83,8 +82,8 @@ enum Look {
     Answers,
     /// Nobody is there, or somebody who is just ending.
     Absent,
+    /// It is stopped, makes no sense, is somebody else's, or takes nobody.
     Unwell(Failure),
-    Foreign(Failure),
 }
 
 fn look(place: &Place, request: &Request) -> Look {
@@ -92,8 +91,7 @@ fn look(place: &Place, request: &Request) -> Look {
         Ok(_) => Look::Answers,
         Err(failure) => match failure.cause {
             Cause::Absent | Cause::Closed => Look::Absent,
-            Cause::Silent | Cause::Refused(_) | Cause::Nonsense(_) => Look::Unwell(failure),
-            Cause::Foreign { .. } | Cause::System(_) => Look::Foreign(failure),
+            _ => Look::Unwell(failure),
         },
     }
 }
@@ -104,6 +102,7 @@ fn look(place: &Place, request: &Request) -> Look {
 /// # Errors
 /// None does; why, with what the server said last.
 pub fn start(socket: &Path) -> anyhow::Result<()> {
+    be_nobodys();
     let place = Place { socket: socket.to_owned(), said: String::new() };
     let program = beside("xserver")?;
     let log = log_file(socket)?;
@@ -115,7 +114,7 @@ pub fn start(socket: &Path) -> anyhow::Result<()> {
         // Any answer will do.
         match look(&place, &Request::List) {
             Look::Answers => return Ok(()),
-            Look::Foreign(failure) | Look::Unwell(failure) => return Err(failure.into()),
+            Look::Unwell(failure) => return Err(failure.into()),
             Look::Absent => {}
         }
         if ended.is_none() {
@@ -160,6 +159,15 @@ fn log_file(socket: &Path) -> anyhow::Result<File> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;
     }
+    let uid = rustix::process::geteuid().as_raw();
+    for folder in socket.ancestors().skip(1).take(private_directories(uid, socket)) {
+        // Not where a link leads to.
+        let about = fs::symlink_metadata(folder);
+        let about = about.with_context(|| format!("cannot look at {}", folder.display()))?;
+        if let Some(fault) = fault_of_directory(&about, uid) {
+            bail!("{} {fault}", folder.display());
+        }
+    }
     let open = OpenOptions::new()
         .read(true)
         .append(true)
@@ -170,7 +178,7 @@ fn log_file(socket: &Path) -> anyhow::Result<File> {
     let log = open.with_context(|| format!("cannot write {}", path.display()))?;
     let about = log.metadata()?;
     // Below /tmp somebody else may have put it there.
-    ensure!(about.uid() == rustix::process::geteuid().as_raw(), "{} is somebody else's", path.display());
+    ensure!(about.uid() == uid, "{} is somebody else's", path.display());
     if about.len() > LONGEST_LOG {
         log.set_len(0)?;
     }
@@ -209,7 +217,7 @@ fn last_words(mut log: &File, since: u64) -> String {
     }
     let said = String::from_utf8_lossy(&said);
     match said.lines().rfind(|line| !line.trim().is_empty()) {
-        Some(line) => format!(": {}", crate::table::plain(line)),
+        Some(line) => format!(": {}", plain(line)),
         None => String::new(),
     }
 }

@@ -110,9 +110,28 @@ fn shortened(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// What somebody else has written, for a terminal: nothing in it moves the cursor.
+/// What somebody else has written, for a terminal: nothing in it moves the cursor, turns the direction of what follows, or is not
+/// to be seen.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_seen(c) { c } else { '?' }).collect()
+}
+
+/// Whether a character shows as itself: controls, formats (U+202E among them), separators other than a space, private and
+/// unknown ones do not, which is what Rust escapes behind another letter.
+fn is_seen(c: char) -> bool {
+    let mut letters = [0; 5];
+    letters[0] = b'a';
+    c.encode_utf8(&mut letters[1..]);
+    let text = std::str::from_utf8(&letters[..=c.len_utf8()]).unwrap_or_default();
+    // Those that it escapes for other reasons.
+    let quoted = matches!(c, '\'' | '"' | '\\');
+    !is_blank(c) && (quoted || text.escape_debug().nth(2).is_none())
+}
+
+/// Letters and marks that show nothing: they would let two names look the same.
+fn is_blank(c: char) -> bool {
+    matches!(c, '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -168,5 +187,25 @@ mod tests {
     #[test]
     fn nothing_moves_the_cursor() {
         assert_eq!(plain("a\x1b[2Jb\nc"), "a?[2Jb?c");
+        let turned = ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}"];
+        let unseen = [
+            "\u{200b}",
+            "\u{feff}",
+            "\u{ad}",
+            "\u{2028}",
+            "\u{a0}",
+            "\u{e0041}",
+            "\u{3164}",
+            "\u{9b}",
+            "\u{fe0f}",
+        ];
+        for c in turned.iter().chain(&unseen) {
+            assert_eq!(plain(&format!("exe{c}txt")), "exe?txt", "{c:?}");
+        }
+        for seen in
+            ["train.py -x 'a' \"b\" c\\d", "Müller", "e\u{301}te\u{301}", "訓練", "обучение", "🚀", "…µ"]
+        {
+            assert_eq!(plain(seen), seen);
+        }
     }
 }

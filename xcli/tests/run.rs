@@ -295,18 +295,24 @@ fn a_server_is_started() {
     drop(fs::OpenOptions::new().write(true).open(installed.place.path("pipe")).unwrap());
 }
 
+/// The program runs all the same, unless that is not wanted; one line says why it is not scheduled, and what to do.
 #[test]
 fn a_server_that_cannot_be_started() {
     let installed = Installed::new();
-    let (code, _, err) = finish(&mut installed.run(&["true"]));
-    assert_eq!(code, Some(125));
-    assert!(err.contains("xserver is missing: it belongs beside "), "{err}");
+    let try_it = |why: &str| {
+        let (code, out, err) = finish(&mut installed.run(&["echo", "ran"]));
+        assert_eq!((code, out.as_str()), (Some(0), "ran\n"), "{err}");
+        let said: Vec<_> = err.lines().filter(|line| !line.contains("--gpu-sim")).collect();
+        assert!(said.len() == 1 && said[0].contains(why) && said[0].contains("runs unscheduled"), "{err}");
+        let (code, out, err) = finish(&mut installed.run(&["--strict", "echo", "ran"]));
+        assert_eq!((code, out.as_str()), (Some(125), ""));
+        assert!(err.contains(why) && !err.contains("runs unscheduled"), "{err}");
+    };
+    try_it("xserver is missing: it belongs beside ");
 
     installed.server("echo 'no memory for that' >&2; exit 3");
-    let (code, _, err) = finish(&mut installed.run(&["true"]));
-    assert_eq!(code, Some(125));
-    assert!(err.contains("ended with exit status: 3: no memory for that"), "{err}");
-    assert_eq!(text(&fs::read(installed.place.path("s.log")).unwrap()), "no memory for that\n");
+    try_it("ended with exit status: 3: no memory for that");
+    assert_eq!(text(&fs::read(installed.place.path("s.log")).unwrap()), "no memory for that\n".repeat(2));
     let mode = fs::metadata(installed.place.path("s.log")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
@@ -314,9 +320,15 @@ fn a_server_that_cannot_be_started() {
     let elsewhere = installed.place.path("elsewhere");
     fs::remove_file(installed.place.path("s.log")).unwrap();
     std::os::unix::fs::symlink(&elsewhere, installed.place.path("s.log")).unwrap();
-    let (code, _, err) = finish(&mut installed.run(&["true"]));
-    assert_eq!(code, Some(125));
-    assert!(err.contains("cannot write ") && !elsewhere.exists(), "{err}");
+    try_it("cannot write ");
+    assert!(!elsewhere.exists());
+    // Nobody reads the line, which is no reason either.
+    let mut command = installed.run(&["echo", "ran"]);
+    command.stderr(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "ran\n"));
+    let (code, _, err) = finish(&mut installed.run(&["--strict", "--policy", "HPF", "true"]));
+    assert!(code == Some(125) && err.contains("cannot be used with"), "{err}");
 }
 
 /// Two xcli at once: the server of one has lost and ends, the other's answers a moment later.

@@ -1,10 +1,11 @@
 //! The device, its driver, and where HIP's runtime and the library are.
 
 use super::{Report, Verdict};
+use crate::foreign;
 use crate::run;
 use hal_kfd::Kfd;
 use hal_kfd::probe::{self, Choice, Facts};
-use hal_kfd::topology::{self, Device};
+use hal_kfd::topology::{self, Device, Files};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -67,14 +68,19 @@ pub struct Machine {
 impl Machine {
     /// Looks, with the eyes of a process if one is named: it may be in a container, or on a simulated GPU.
     pub fn look(pid: Option<u32>) -> Self {
-        let root = pid.map_or_else(|| PathBuf::from("/"), |pid| PathBuf::from(format!("/proc/{pid}/root")));
-        let path = root.join("dev/kfd");
-        let simulated = path.metadata().is_ok_and(|metadata| metadata.is_file());
-        let opened = std::fs::metadata(&root)
-            .map_err(Closed::Root)
-            .and_then(|_| Kfd::open_at(&path).map_err(Closed::Device));
-        let (device, gpus) = match opened {
-            Ok(kfd) => (Ok(()), gpus(&kfd, &root.join("sys"), simulated)),
+        let opened = match pid {
+            None => Kfd::open().map(|kfd| (kfd, Kfd::is_simulated())).map_err(Closed::Device),
+            Some(pid) => {
+                foreign::kfd(pid).map_err(Closed::Root).and_then(|opened| opened.map_err(Closed::Device))
+            }
+        };
+        let simulated = opened.as_ref().is_ok_and(|(_, simulated)| *simulated);
+        let looked = opened.and_then(|(kfd, _)| match pid {
+            None => Ok(gpus(&kfd, &PathBuf::from("/"), simulated)),
+            Some(pid) => foreign::look(pid, move |root| gpus(&kfd, root, simulated)).map_err(Closed::Root),
+        });
+        let (device, gpus) = match looked {
+            Ok(gpus) => (Ok(()), gpus),
             Err(closed) => (Err(closed), Vec::new()),
         };
         Self {
@@ -82,19 +88,21 @@ impl Machine {
             device,
             simulated,
             gpus,
-            runtimes: runtimes(&root),
+            // Of a process it is not asked.
+            runtimes: if pid.is_none() { runtimes(Path::new("/")) } else { Vec::new() },
             library: run::library(None).map_err(|error| format!("{error:#}")),
         }
     }
 }
 
-fn gpus(kfd: &Kfd, sys: &Path, simulated: bool) -> Vec<Gpu> {
-    let mut devices = topology::devices(&sys.join("class/kfd/kfd"));
+fn gpus(kfd: &Kfd, files: &dyn Files, simulated: bool) -> Vec<Gpu> {
+    let mut devices = topology::devices_in(files, Path::new("sys/class/kfd/kfd"));
     devices.sort_by_key(|device| device.gpu_id);
+    let facts = |id| Facts::read_in(kfd, files, Path::new("sys"), id, simulated);
     let gpu = |device: Device| Gpu {
         gpu_id: device.gpu_id,
         target: device.property("gfx_target_version").unwrap_or(0),
-        facts: Facts::read(kfd, sys, device.gpu_id, simulated).map_err(|errno| errno.to_string()),
+        facts: facts(device.gpu_id).map_err(|errno| errno.to_string()),
         device: Some(device),
     };
     devices.into_iter().map(gpu).collect()

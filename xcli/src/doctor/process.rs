@@ -1,6 +1,7 @@
 //! One process: whether the library is in it, whether its calls pass there, and why it is scheduled or is not.
 
 use super::{Report, Verdict};
+use crate::foreign;
 use crate::known;
 use crate::list;
 use crate::place::Place;
@@ -56,8 +57,13 @@ impl View {
         let name = known::name(pid)?;
         let folder = PathBuf::from(format!("/proc/{pid}"));
         // Paths are any bytes.
-        let maps = fs::read(folder.join("maps")).ok().map(|bytes| mapped(&String::from_utf8_lossy(&bytes)));
-        let environment = fs::read(folder.join("environ")).ok().map(|bytes| variables(&bytes));
+        // What lies in the process's memory may be a file of its own making, which never answers.
+        let read = |name: &str| {
+            let path = folder.join(name);
+            foreign::within(move || fs::read(path)).ok()
+        };
+        let maps = read("maps").map(|bytes| mapped(&String::from_utf8_lossy(&bytes)));
+        let environment = read("environ").map(|bytes| variables(&bytes));
         let hardware_queues = match Queues::of(pid) {
             Ok(queues) => Ok(Some(queues.compute())),
             Err(Unknown::Unused(_)) => Ok(None),
