@@ -20,7 +20,7 @@ mod tests;
 use super::desk::Line;
 use super::{Board, Member, members, now};
 use crate::kfd;
-use crate::process::Process;
+use crate::process::{Process, name};
 use bell::Kept;
 use connection::{Failure, Welcome};
 use listener::Listener;
@@ -34,7 +34,7 @@ use protocol::time::Time;
 use seats::Seats;
 use std::ffi::c_int;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -47,6 +47,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// How often the numbers are brought up to date while the server waits for progress.
 const PROGRESS: Duration = Duration::from_millis(25);
+/// The same at other times.
+const COUNTED: Duration = Duration::from_millis(250);
 /// What windows admit at least while kernels are interrupted (ADR 0017): what is in flight holds nobody up then.
 const INTERRUPTED: Duration = Duration::from_millis(1);
 
@@ -63,6 +65,8 @@ pub(super) struct Client {
     seats: Seats,
     /// Whether the numbers are kept up to date at present.
     counts: bool,
+    /// When they were brought up to date last.
+    counted: Time,
     /// What the server knows of levels.
     told: (PreemptLevel, String),
     /// What it knows of this process's hints.
@@ -108,6 +112,7 @@ impl Client {
             path,
             seats: Seats::default(),
             counts: false,
+            counted: Time(0),
             told: Default::default(),
             told_hints: ProcessHints::default(),
         }
@@ -290,8 +295,11 @@ impl Client {
         if self.counts {
             line.counts.store(true, Ordering::SeqCst);
         }
-        if answers || waits {
+        let now = now();
+        // Whoever leaves by `_exit` says nothing more: what the server knows of it is never old. This thread wakes as often anyway.
+        if answers || waits || now.since(self.counted) >= COUNTED {
             self.seats.count(line, pages);
+            self.counted = now;
         }
         if answers {
             pages.header().reported.store(asked, Ordering::SeqCst);
@@ -358,11 +366,9 @@ fn wait(socket: Option<(c_int, bool)>, board: &Board, limit: Duration) -> bool {
     socket & !libc::POLLOUT != 0
 }
 
-/// The program's name for people: its file's.
+/// The program's name for people.
 fn name() -> String {
-    let name = std::env::args_os().next().map(PathBuf::from);
-    let name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
-    name.to_string_lossy().into_owned()
+    name::of(&std::env::args_os().collect::<Vec<_>>())
 }
 
 /// Waits until somebody else is to decide.

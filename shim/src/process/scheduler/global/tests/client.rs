@@ -200,7 +200,16 @@ fn a_client_obeys_and_tells() {
     until("a ring for the report", || shared.rung() != 0);
     shared.renew();
 
-    // And as long as somebody waits for progress, by themselves.
+    // And by themselves, because a process that leaves by `_exit` says nothing more.
+    assert!(launch(&first));
+    synchronize(&first);
+    until("a look without a question", || {
+        shared.renew();
+        shared.slot(0).direct.load(Ordering::SeqCst) == direct + 1
+    });
+    let direct = direct + 1;
+
+    // And as long as somebody waits for progress, sooner.
     shared.server.wants.store(WANTS_PROGRESS, Ordering::SeqCst);
     shared.wake();
     for round in 1..=3 {
