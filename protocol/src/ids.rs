@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident($int:ty);)*) => {$(
@@ -9,7 +10,11 @@ macro_rules! ids {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub $int);
+    )*};
+}
 
+macro_rules! numbers {
+    ($($name:ident)*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
@@ -28,6 +33,93 @@ ids! {
     /// An XQueue in its process, counted from 1 and never used again. The C interface's `XQueueHandle` is this number;
     /// its 0 is no queue.
     QueueId(u64);
-    /// A device: its KFD `gpu_id`, which is the same in every process whatever the HIP index there is.
+    /// A device: its KFD `gpu_id`, which is the same in every process whatever the HIP index there is. Where the driver's topology
+    /// does not tell that, the library makes one up of the device's PCI address ([`MADE_UP`](DeviceId::MADE_UP)). Displayed and
+    /// parsed as the number, or as that address.
     DeviceId(u32);
+}
+
+numbers! { Pid ClientId QueueId }
+
+impl DeviceId {
+    /// Set in an id that was made up: below it are 15 bits of the PCI domain, 8 of the bus, 5 of the device, and 3 that are 0. The
+    /// KFD's own ids are shorter.
+    pub const MADE_UP: u32 = 1 << 31;
+
+    /// The PCI address that it was made up of: domain, bus and device. Bus 0 of the first domain stands for a device without a
+    /// known address.
+    pub fn address(self) -> Option<(u32, u32, u32)> {
+        let (domain, bus) = (self.0 >> 16 & 0x7fff, self.0 >> 8 & 0xff);
+        let known = self.0 & Self::MADE_UP != 0 && (domain, bus) != (0, 0) && self.0 & 7 == 0;
+        known.then_some((domain, bus, self.0 >> 3 & 0x1f))
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address() {
+            Some((domain, bus, device)) => f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.0")),
+            None if self.0 & Self::MADE_UP != 0 => f.pad(&format!("unknown-{}", self.0 & !Self::MADE_UP)),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl FromStr for DeviceId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no device: a number, or a PCI address as 0000:c3:00.0");
+        if let Some(index) = text.strip_prefix("unknown-") {
+            let index: u32 = index.parse().map_err(|_| wrong())?;
+            return Ok(Self(Self::MADE_UP | index));
+        }
+        if let Ok(number) = text.parse() {
+            return Ok(Self(number));
+        }
+        let parts: Vec<&str> = text.split([':', '.']).collect();
+        let hexadecimal = |text: &str, most: u32| {
+            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            u32::from_str_radix(text, 16).ok().filter(|number| digits && *number <= most)
+        };
+        let address = match parts[..] {
+            [domain, bus, device, "0"] => {
+                (|| Some((hexadecimal(domain, 0x7fff)?, hexadecimal(bus, 0xff)?, hexadecimal(device, 0x1f)?)))(
+                )
+            }
+            _ => None,
+        };
+        let (domain, bus, device) = address.ok_or_else(wrong)?;
+        Ok(Self(Self::MADE_UP | domain << 16 | bus << 8 | device << 3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_a_number_is_its_address() {
+        let cases = [
+            (51_234, "51234"),
+            (0, "0"),
+            (DeviceId::MADE_UP | 0xc300, "0000:c3:00.0"),
+            (DeviceId::MADE_UP | 1 << 16 | 0x64 << 8 | 0x1f << 3, "0001:64:1f.0"),
+            (DeviceId::MADE_UP | 1 << 16, "0001:00:00.0"),
+            (DeviceId::MADE_UP | 3, "unknown-3"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(DeviceId(number).to_string(), text);
+            assert_eq!(text.parse(), Ok(DeviceId(number)));
+        }
+        // As the library made it up before: it is still taken.
+        assert_eq!("2147508480".parse(), Ok(DeviceId(2_147_508_480)));
+        assert_eq!(DeviceId(2_147_508_480).to_string(), "0000:61:00.0");
+        for wrong in
+            ["", "x", "0000:c3:00", "0000:c3:00.1", "0000:+3:00.0", "8000:c3:00.0", "0000:c3:20.0", "-1"]
+        {
+            assert!(wrong.parse::<DeviceId>().is_err(), "{wrong}");
+        }
+        assert_eq!(format!("{:>8}|{:<6}|", DeviceId(7), Pid(7)), "       7|7     |");
+    }
 }

@@ -4,6 +4,7 @@ use crate::ask::{self, Cause};
 use crate::place::Place;
 use crate::say;
 use crate::table::{self, Column, Line, plain};
+use crate::tell::tell;
 use crate::usage::usage;
 use anyhow::bail;
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -58,17 +59,17 @@ enum PolicyCommand {
     Set {
         /// The policy
         policy: String,
-        /// Only on this device, by its number in `xcli list` [default: all devices that have no policy of their own]
+        /// Only on this device, as `xcli list` names it [default: all devices that have no policy of their own]
         #[arg(long, value_name = "ID")]
-        device: Option<u32>,
+        device: Option<DeviceId>,
         #[command(flatten)]
         parameters: Parameters,
     },
     /// Take a device's own policy away, so that the one of all devices decides there
     Reset {
-        /// The device, by its number in `xcli list`
+        /// The device, as `xcli list` names it
         #[arg(long, value_name = "ID")]
-        device: u32,
+        device: DeviceId,
     },
 }
 
@@ -117,7 +118,7 @@ pub fn run(args: &PolicyArgs, place: &Place) -> anyhow::Result<()> {
         Some(_) if args.query || args.set => usage("-q and -s are commands themselves: no other can follow"),
         Some(PolicyCommand::List { json }) => list(place, *json || args.json),
         Some(PolicyCommand::Set { policy, device, parameters }) => set(place, policy, *device, parameters),
-        Some(PolicyCommand::Reset { device }) => reset(place, DeviceId(*device)),
+        Some(PolicyCommand::Reset { device }) => reset(place, *device),
         None => match &args.name {
             Some(name) => set(place, name, None, &Parameters::default()),
             None if args.query && !args.json => {
@@ -139,7 +140,7 @@ fn ask_policies(place: &Place) -> anyhow::Result<Policies> {
 fn list(place: &Place, json: bool) -> anyhow::Result<()> {
     let policies = ask_policies(place).or_else(|error| match error.downcast_ref::<ask::Failure>() {
         Some(failure) if matches!(failure.cause, Cause::Absent) => {
-            eprintln!("xcli: no xserver runs here; these are the policies that one would have");
+            tell(format_args!("no xserver runs here; these are the policies that one would have"));
             Ok(Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() })
         }
         _ => Err(error),
@@ -186,8 +187,7 @@ fn in_force(all: &[InForce], counts: bool) -> String {
     text
 }
 
-fn set(place: &Place, policy: &str, device: Option<u32>, parameters: &Parameters) -> anyhow::Result<()> {
-    let device = device.map(DeviceId);
+fn set(place: &Place, policy: &str, device: Option<DeviceId>, parameters: &Parameters) -> anyhow::Result<()> {
     let ruling = Ruling { policy: policy.to_owned(), values: parameters.0.clone(), device };
     let choice = match named::choice(&ruling) {
         Ok(choice) => choice,
@@ -208,7 +208,9 @@ fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
     say(&in_force(&policies.in_force, false))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
         let list = plain(&place.command("list"));
-        eprintln!("xcli: no connected program uses device {device} yet; `{list}` shows those that are used");
+        tell(format_args!(
+            "no connected program uses device {device} yet; `{list}` shows those that are used"
+        ));
     }
     Ok(())
 }
