@@ -21,8 +21,9 @@ pub const MAX_GPUS: u64 = 8;
 const MMIO_OFFSET: u64 = FILE_SIZE / 2;
 /// Elements of a wait at most; ROCr waits for a few hundred.
 const MAX_WAIT: u32 = 2 * kfd::SIGNAL_EVENT_LIMIT;
-/// The interface's version: that of Linux 6.12.
-const VERSION: (u32, u32) = (1, 17);
+/// The interface's version. What Linux 6.12 (1.17) does with queues and events is done here, but mappings by the render node's
+/// GEM_VA request (1.15) are not, and ROCr takes 1.15 for a promise of virtual memory management (`CheckVirtualMemApiSupport`).
+const VERSION: (u32, u32) = (1, 14);
 /// Highest GPU virtual address: 47 bits, so that GPU and CPU addresses are the same.
 const GPUVM_LIMIT: u64 = (1 << 47) - 1;
 

@@ -441,7 +441,7 @@ fn probed() {
     let client = Client::new(Kind::UpdateQueue);
     let facts = facts(&client);
     let want = Facts {
-        version: (1, 17),
+        version: (1, 14),
         scheduler: Scheduler::Hws,
         cwsr: Some(true),
         debugger: true,
