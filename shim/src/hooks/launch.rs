@@ -126,10 +126,10 @@ impl Launch {
     /// Whether the runtime refuses it whatever kernel it is: the caller need not wait for that.
     fn is_hopeless(&self, found: Found) -> bool {
         let twice = !self.params.is_null() && !self.extra.is_null();
-        if self.function.is_null() || twice || !self.sizes().are_possible() {
+        let (process, device) = (found.process, found.stream.hw.device());
+        if self.function.is_null() || twice || self.sizes().are_refused(self.of_module, process.real.major) {
             return true;
         }
-        let (process, device) = (found.process, found.stream.hw.device());
         turn::is_at_home(found)
             && process.architectures.refuse(device, &self.sizes(), self.of_module, process.real.major)
     }

@@ -34,17 +34,28 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Whether some runtime takes it on some device: there is something to run, a block has not more threads than any device
-    /// takes, and no dimension of the grid more than the queue's packets can say (32 bits of them).
-    pub(crate) fn are_possible(&self) -> bool {
-        let threads = u64::from(self.block.x) * u64::from(self.block.y) * u64::from(self.block.z);
-        let fits = |(grid, block): (u32, u32)| {
+    /// Whether the runtime (of this major version) is certain to refuse it on any device, before it looks at the stream: there
+    /// is nothing to run, a block has more threads or local memory than any device has, or the threads of a dimension need more
+    /// than 32 bits. (Of the last, hipModuleLaunchKernel and its kind look at the first dimension only before 7, and 7.2.4
+    /// launches some: docs/newer-runtimes.md.) `of_module`: by one of those.
+    pub(crate) fn are_refused(&self, of_module: bool, major: u32) -> bool {
+        let [x, y, z] = self.overflow();
+        self.are_nonsense() || major < 7 && (x || (y || z) && !of_module)
+    }
+
+    fn are_nonsense(&self) -> bool {
+        let block = self.block;
+        let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+        let empty = self.dimensions().into_iter().any(|(grid, _)| grid == 0);
+        empty || !(1..=MOST_THREADS).contains(&threads) || self.shared >= HOPELESS_SHARED
+    }
+
+    /// Of each dimension whether its threads are more than 2^32 - 1.
+    fn overflow(&self) -> [bool; 3] {
+        self.dimensions().map(|(grid, block)| {
             let factor = if self.work_items { 1 } else { u64::from(block) };
-            grid != 0 && u64::from(grid) * factor <= u64::from(u32::MAX)
-        };
-        (1..=MOST_THREADS).contains(&threads)
-            && self.shared < HOPELESS_SHARED
-            && self.dimensions().into_iter().all(fits)
+            u64::from(grid) * factor > u64::from(u32::MAX)
+        })
     }
 
     /// Of each dimension the grid and the block.
@@ -76,7 +87,10 @@ impl Limits {
 
     /// Whether the runtime takes these sizes, as far as they alone decide.
     fn admit(&self, sizes: &Sizes) -> bool {
-        sizes.are_possible() && sizes.shared <= self.shared && self.admit_grid(sizes)
+        !sizes.are_nonsense()
+            && sizes.overflow() == [false; 3]
+            && sizes.shared <= self.shared
+            && self.admit_grid(sizes)
     }
 
     fn admit_grid(&self, sizes: &Sizes) -> bool {
@@ -163,7 +177,7 @@ impl Architectures {
             let by_grid = of_module && !sizes.work_items && major >= 7 && !limits.admit_grid(sizes);
             by_grid || sizes.shared > limits.shared
         };
-        !sizes.are_possible() || self.limits(device).is_some_and(refuse)
+        sizes.are_refused(of_module, major) || self.limits(device).is_some_and(refuse)
     }
 
     /// Which code the runtime takes for them. Nothing is known if it did not name them all, or was told to compile SPIR-V
@@ -263,11 +277,23 @@ mod tests {
         };
         let line = |x| dim3::new(x, 1, 1);
         assert_eq!(of(line(1 << 21), line(1024), false), (true, false));
-        assert_eq!(of(line(1 << 22), line(1024), false), (false, true), "2^32 threads");
+        assert_eq!(
+            of(line(1 << 22), line(1024), false),
+            (false, false),
+            "2^32 threads, which 7.2.4 may launch"
+        );
         assert_eq!(of(line(u32::MAX), line(1024), true), (true, false));
         assert_eq!(of(dim3::new(1, 65_537, 1), dim3::new(1, 2, 1), true), (true, false));
         assert_eq!(of(dim3::new(1, 131_073, 1), dim3::new(1, 2, 1), true), (false, false), "more blocks");
         assert_eq!(of(line(1), line(1025), false), (false, true));
+        let (x, y) = (dim3::new(1 << 22, 1, 1), dim3::new(1, 1 << 22, 1));
+        for (grid, of_module, refused) in
+            [(x, true, true), (x, false, true), (y, true, false), (y, false, true)]
+        {
+            let sizes = Sizes { grid, block: dim3::new(1024, 1, 1), shared: 0, work_items: false };
+            let sizes = if grid == y { Sizes { block: dim3::new(1, 1024, 1), ..sizes } } else { sizes };
+            assert_eq!((sizes.are_refused(of_module, 6), sizes.are_refused(of_module, 7)), (refused, false));
+        }
         assert_eq!(of(line(1), line(0), false), (false, true));
     }
 }
