@@ -80,6 +80,14 @@ fn compare_into(
     if directions.kind != Kind::Executable {
         return if built.is_file() { Ok(()) } else { Err(format!("{} is no file", built.display())) };
     }
+    // What a mode runs instead of the native program, where it does so.
+    let fat = |mode: &Mode| match mode.of {
+        Of::Fat { compressed } => runtime.fat(compressed).filter(|_| program.has_kernels()),
+        Of::All | Of::Some => None,
+    };
+    for fat in modes.iter().filter_map(|mode| fat(mode)) {
+        fat.build_all(program)?;
+    }
     let gpu = Gpu::take();
     let started = Instant::now();
     let run = gpu.directed(program, runtime)?;
@@ -89,13 +97,10 @@ fn compare_into(
         tempfile::tempdir().map_err(|error| format!("no folder for what the library says: {error}"))?;
     for mode in modes.iter().filter(|mode| !(directions.holds && mode.holds())) {
         let run = match mode.of {
-            Of::Fat { compressed } => {
-                match runtime.fat(compressed).filter(|_| program.has_kernels()) {
-                    // Built only now, so that without this mode nothing takes longer.
-                    Some(fat) => gpu.directed(program, fat)?,
-                    None => continue,
-                }
-            }
+            Of::Fat { .. } => match fat(mode) {
+                Some(fat) => gpu.directed(program, fat)?,
+                None => continue,
+            },
             Of::Some | Of::All => run.clone(),
         };
         let log = folder.path().join(mode.name);

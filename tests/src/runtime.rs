@@ -17,6 +17,13 @@ pub trait Runtime: Debug + Sync {
     /// The built file, made if it is not there yet. The error is one sentence, and what the compiler said.
     fn build(&self, program: &Program) -> Result<PathBuf, String>;
 
+    /// Builds the program and what it loads.
+    fn build_all(&self, program: &Program) -> Result<(), String> {
+        self.build(program)?;
+        let mut loads = program.directions.loads.iter();
+        loads.try_for_each(|name| self.build(&Program::find(name)?).map(drop))
+    }
+
     /// The same with files that have code for several architectures, compressed or not; none if it cannot be had.
     fn fat(&self, _compressed: bool) -> Option<&dyn Runtime> {
         None
