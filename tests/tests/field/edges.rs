@@ -177,3 +177,23 @@ fn a10_the_library_takes_no_low_number() {
         [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_AUTO_XQUEUE_LEVEL", "3"), ("XSCHED_LOG_FILE", "/dev/null")];
     assert_eq!(numbers(preloaded(&env)), numbers(Mode::Native));
 }
+
+/// A filter may end whoever opens a socket.
+#[test]
+fn a3_behind_a_filter_nobody_looks_for_a_server() {
+    let gpu = Gpu::take();
+    for filter in ["filter trap socket", "filter kill socket"] {
+        let daemon = Daemon::start(&[]);
+        let log = tempfile::NamedTempFile::new().expect("a log");
+        let env = [("XSCHED_LOG_LEVEL", "info"), ("XSCHED_LOG_FILE", &log.path().display().to_string())];
+        let mut program = under(&daemon, "0", gpu.run("edges"), &env);
+        tell(&mut program, "start");
+        until("the server knows it", || client(&daemon, 0));
+        tell(&mut program, filter);
+        drop(daemon);
+        let said = || std::fs::read_to_string(log.path()).expect("the log");
+        until("it says so", || said().contains("does not look for an xserver any more").then_some(()));
+        tell(&mut program, "work 3");
+        program.finish().expect_success();
+    }
+}

@@ -11,6 +11,7 @@
 
 pub(super) mod bell;
 mod connection;
+mod filter;
 mod listener;
 pub(super) mod pages;
 mod seats;
@@ -23,6 +24,7 @@ use crate::kfd;
 use crate::process::{Process, name};
 use bell::Kept;
 use connection::{Failure, Welcome};
+use filter::Filters;
 use listener::Listener;
 use pages::Pages;
 use protocol::codes::PreemptLevel;
@@ -131,8 +133,22 @@ impl Client {
         // From now on the agent can be woken, and looks what there is to do.
         let _ = board.line.alarm.provide();
         let mut said = false;
+        let filters = Filters::of_this_thread();
         while board.in_turn(turn, || {}) {
-            let pause = match self.connect() {
+            // A filter may end a process that opens a socket.
+            if filters.have_changed() {
+                tracing::warn!(
+                    "this program has restricted its system calls (seccomp): it does not look for an xserver any more, and \
+                     queues run unscheduled"
+                );
+                return wait_for_turn(&board, turn);
+            }
+            // Nor does one that has written its totals, and is about to end.
+            let welcome = self.connect();
+            if board.hold.has_ended() {
+                return wait_for_turn(&board, turn);
+            }
+            let pause = match welcome {
                 Ok(welcome) => match self.serve(turn, pages, welcome) {
                     End::Turn => return,
                     End::Lost(reason) => {
