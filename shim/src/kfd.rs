@@ -21,9 +21,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::path::Path;
 use std::ptr;
-use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The longest that a hold or a release of an idle queue may take: beyond that something is wrong with the machine.
@@ -62,8 +61,7 @@ pub(crate) unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argum
     }
     if is_about_queues(command)
         && lifecycle::is_ready()
-        // SAFETY: the caller's promise: the argument belongs to the request.
-        && let Some(answer) = unsafe { intercept(descriptor, command, argument) }
+        && let Some(answer) = intercept(descriptor, command, argument)
     {
         return answer;
     }
@@ -106,40 +104,102 @@ fn is_about_queues(command: u32) -> bool {
     )
 }
 
-/// Makes the request, if it is one of this process about its queues.
-///
-/// # Safety
-///
-/// The argument is what the program passed to `ioctl` with this command.
+/// Makes the request, if it is one of this process about its queues. The argument may be any.
 #[cold]
-unsafe fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
+fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
     let _whole = Uncancelled::begin();
     let before = errno::get();
-    let size = (command >> 16 & 0x3fff) as usize;
-    let first = kfd::request_number(command) == Some(CreateQueue::NR);
-    let context = match context() {
-        Some(context) => context.is_for(descriptor).then_some(context),
-        // Whatever comes before the first queue is not about one that could be held.
-        None if first => {
-            // SAFETY: the caller's promise.
-            let creation = unsafe { copy_of::<CreateQueue>(argument, size) };
-            creation.and_then(|creation| make_context(descriptor, &creation))
+    let answer = intercept_kept(descriptor, command, argument);
+    match answer {
+        Some(result) => Some(answer_of(result, before)),
+        None => {
+            errno::set(before);
+            None
         }
-        None => None,
-    };
-    errno::set(before);
-    let context = context.filter(|_| !argument.is_null() && size != 0)?;
-    // SAFETY: the caller's promise: so many bytes are there, to be read and written, and nobody else uses them meanwhile.
-    let bytes = unsafe { slice::from_raw_parts_mut(argument.cast::<u8>(), size) };
-    let result = context.registry.intercept(&Descriptor(descriptor), command, bytes)?;
-    if first && result.is_ok() {
-        context.created(&CreateQueue::from_bytes(bytes));
     }
-    Some(answer(result, before))
+}
+
+/// The same, whatever becomes of errno.
+fn intercept_kept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<Result<i32, Errno>> {
+    let first = kfd::request_number(command) == Some(CreateQueue::NR);
+    if !context().map_or(first, |context| context.is_for(descriptor)) {
+        return None;
+    }
+    // What the driver could not read, or not answer into, is the driver's to refuse.
+    let mut bytes = Argument::copy(command, argument)?;
+    let context = match context() {
+        Some(context) => context,
+        // Whatever comes before the first queue is not about one that could be held.
+        None => make_context(descriptor, &CreateQueue::from_bytes(&bytes.copy))?,
+    };
+    let result = context.registry.intercept(&Descriptor(descriptor), command, &mut bytes.copy)?;
+    bytes.give_back();
+    if first && result.is_ok() {
+        context.created(&CreateQueue::from_bytes(&bytes.copy));
+    }
+    Some(result)
+}
+
+/// The argument of a request, copied: the address is the program's, and may be a wrong one.
+struct Argument {
+    copy: Vec<u8>,
+    /// Where the driver writes its answer, if it does.
+    answer: Option<*mut u8>,
+}
+
+impl Argument {
+    /// `_IOC_READ` of asm-generic/ioctl.h: the driver answers into the argument.
+    const ANSWERS: u32 = 2 << 30;
+
+    /// Nothing if not so many bytes are there as the command says, or if they cannot be written although the driver does.
+    fn copy(command: u32, argument: *mut c_void) -> Option<Self> {
+        let size = (command >> 16 & 0x3fff) as usize;
+        let answers = command & Self::ANSWERS != 0;
+        if argument.is_null() || size == 0 || !is_accessible(argument.addr(), size, answers) {
+            return None;
+        }
+        let mut copy = vec![0; size];
+        // SAFETY: so many bytes are mapped there, and the copy is as long.
+        unsafe { ptr::copy_nonoverlapping(argument.cast::<u8>(), copy.as_mut_ptr(), size) };
+        Some(Self { copy, answer: answers.then_some(argument.cast()) })
+    }
+
+    fn give_back(&self) {
+        if let Some(answer) = self.answer {
+            // SAFETY: so many bytes can be written there, and the driver would write them.
+            unsafe { ptr::copy_nonoverlapping(self.copy.as_ptr(), answer, self.copy.len()) };
+        }
+    }
+}
+
+/// Whether so many bytes can be read there, and written as well. Asks the kernel, by the one system call on memory that
+/// no program with threads can forbid: a wake-up of nobody reads a word, or writes it as it is.
+fn is_accessible(address: usize, size: usize, writes: bool) -> bool {
+    const PAGE: usize = 4096;
+    /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)` of linux/futex.h.
+    const OR_NOTHING: u32 = 2 << 28;
+    let Some(end) = address.checked_add(size) else { return false };
+    let nobody = AtomicU32::new(0);
+    let is_bad = |result: libc::c_long| result < 0 && errno::get() == libc::EFAULT;
+    let fits = |word: usize| {
+        let (word, nobody) = (word as *mut u32, nobody.as_ptr());
+        let operation = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel reads a word of a possibly wrong address, and wakes and moves nobody.
+        let read = unsafe { libc::syscall(libc::SYS_futex, word, operation, 0, 0_usize, nobody, 0) };
+        if is_bad(read) || !writes {
+            return !is_bad(read);
+        }
+        let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: as above; it adds no bit to the word, in one step.
+        !is_bad(unsafe { libc::syscall(libc::SYS_futex, nobody, operation, 0, 0_usize, word, OR_NOTHING) })
+    };
+    let pages = (address & !(PAGE - 1)..end).step_by(PAGE);
+    // A word of each page, and none that lies before the argument's own.
+    pages.map(|page| page.max(address & !3)).all(fits)
 }
 
 /// As libc's function answers.
-fn answer(result: Result<i32, Errno>, before: c_int) -> c_int {
+fn answer_of(result: Result<i32, Errno>, before: c_int) -> c_int {
     match result {
         Ok(value) => {
             errno::set(before);
@@ -165,18 +225,6 @@ fn further_context(descriptor: c_int) {
         }
         process::level_changed();
     }
-}
-
-/// # Safety
-///
-/// `size` bytes are there to be read, or the address is null.
-unsafe fn copy_of<A: kfd::Plain>(argument: *mut c_void, size: usize) -> Option<A> {
-    if argument.is_null() || size == 0 {
-        return None;
-    }
-    // Older callers' structures are shorter, and what they lack is zero.
-    // SAFETY: the caller's promise.
-    Some(A::from_bytes(unsafe { slice::from_raw_parts(argument.cast::<u8>(), size) }))
 }
 
 /// The queues of this process. Only for calls that count as the program's own, and threads of ours.
@@ -245,9 +293,33 @@ pub(crate) fn in_force() -> (PreemptLevel, String) {
             let why = "the program has further contexts (CREATE_PROCESS), whose queues cannot be told from the others";
             (PreemptLevel::Block, why.to_owned())
         }
-        None => {
-            (PreemptLevel::Block, "the program has no hardware queue yet, or makes them unseen".to_owned())
-        }
+        None => (PreemptLevel::Block, no_queues(Kfd::exists(), process::has_launched()).to_owned()),
+    }
+}
+
+/// Why no queue is known.
+fn no_queues(driver: bool, launched: bool) -> &'static str {
+    match (driver, launched) {
+        (false, _) => "this machine has no KFD (/dev/kfd), by which queues are taken off the hardware",
+        (true, true) => "the program's hardware queues are made where the library does not see it",
+        (true, false) => "the program has no hardware queue yet",
+    }
+}
+
+/// Says once that a deeper level was asked for and cannot be had, where that is so because no queue is known.
+pub(crate) fn say_if_unseen() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let (driver, launched) = (Kfd::exists(), process::has_launched());
+    let off = process::base().is_none_or(|base| base.config.kfd_mechanism == KfdMechanism::Off);
+    if asked() == PreemptLevel::Block || context().is_some() || off || driver && !launched {
+        return;
+    }
+    if !SAID.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "level {} is asked for and level 1 in force: {}",
+            asked().number(),
+            no_queues(driver, launched)
+        );
     }
 }
 
@@ -487,6 +559,25 @@ mod tests {
         let asked = call(reader.as_raw_fd(), libc::FIONREAD as u32, ptr::from_mut(&mut waiting).cast());
         assert_eq!((asked, waiting, errno::get()), (0, 5, 0));
         assert_eq!((call(-1, libc::FIONREAD as u32, ptr::null_mut()), errno::get()), (-1, libc::EBADF));
+    }
+
+    #[test]
+    fn wrong_addresses_are_told_from_right_ones() {
+        let mut page = [0_u64; 512];
+        let here = page.as_mut_ptr().addr();
+        assert!(is_accessible(here + 1, 88, true) && is_accessible(here, 4096, true));
+        assert_eq!(page, [0; 512]);
+        let constant = c"constant".as_ptr().addr();
+        assert!(is_accessible(constant, 8, false) && !is_accessible(constant, 8, true));
+        for (address, size) in [(16, 8), (0, 1), (usize::MAX - 3, 8), (usize::MAX / 2, 8)] {
+            assert!(!is_accessible(address, size, false), "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn the_reasons_for_no_queue_are_told_apart() {
+        assert!(no_queues(false, true).contains("/dev/kfd"));
+        assert_ne!(no_queues(true, true), no_queues(true, false));
     }
 
     #[test]

@@ -165,6 +165,14 @@ pub(crate) fn start() -> Option<&'static Process> {
     Some(process)
 }
 
+/// Whether anything was launched on a queue.
+pub(crate) fn has_launched() -> bool {
+    get().is_some_and(|process| {
+        let queued = process.queued.lock().clone();
+        queued.iter().filter_map(|stream| stream.queue()).any(|queue| queue.stats().launched != 0)
+    })
+}
+
 /// What is in force of the levels above 1 may be something else from now on.
 pub(crate) fn level_changed() {
     if let Some(process) = get() {

@@ -268,6 +268,7 @@ impl Client {
                 let sent = connection::send(socket, &unsent)?;
                 unsent.drain(..sent);
             }
+            kfd::say_if_unseen();
             let pause = self.report(pages).min(listener.stand_in());
             let left = lease_left(page, line);
             if left.is_zero() || listener.has_opened() {
