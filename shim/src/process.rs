@@ -374,6 +374,9 @@ impl Process {
         // SAFETY: `pfn` has a type for each function under its name.
         let address = unsafe { function::<pfn::hipDeviceGetPCIBusId>(c"hipDeviceGetPCIBusId") };
         // SAFETY: as above.
+        let properties =
+            unsafe { function::<pfn::hipGetDevicePropertiesR0600>(c"hipGetDevicePropertiesR0600") };
+        // SAFETY: as above.
         let current_pool = unsafe { function::<pfn::hipDeviceGetMemPool>(c"hipDeviceGetMemPool") };
         let scheduler = Scheduler::new();
         let domain = Domain::new(config, scheduler.observer());
@@ -403,7 +406,7 @@ impl Process {
             // The runtime reads it as well when it starts, which is now or was before.
             waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,
-            devices: Devices::of(real, address),
+            devices: Devices::of(real, address, properties),
             architectures,
             defaults,
             queued: Mutex::new(Vec::new()),

@@ -2,14 +2,16 @@
 //!
 //! HIP counts the devices that a process sees, and `HIP_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` and containers let every
 //! process see others. HIP tells the PCI address of a device, and the KFD's topology in sysfs tells which `gpu_id` lies
-//! at that address. Several nodes at one address are partitions of one device: the n-th device that HIP shows there is
-//! taken for the n-th of them.
+//! at that address. Several nodes at one address are partitions of one device. HIP tells them apart by the number of the
+//! partition, which newer runtimes write as the function of the address, or by their own ids (`unique_id`), where the
+//! driver gives each one of its own. Where neither tells, the n-th device that HIP shows there is taken for the n-th of them.
 
 use hal_hip::real::Real;
 use hal_kfd::topology::{self, Device, Pci};
 use hip_sys::pfn;
-use hip_sys::types::hipSuccess;
+use hip_sys::types::{hipDeviceProp_tR0600, hipSuccess};
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -47,49 +49,110 @@ impl Address {
     }
 }
 
+/// What HIP tells of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    address: Address,
+    /// The function of the address, which is the number of a partition where there are several.
+    function: u32,
+    /// The driver's `unique_id`, if the runtime tells it.
+    unique: Option<u64>,
+}
+
+/// What the topology tells of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    address: Address,
+    /// The number of the partition.
+    partition: u32,
+    unique: Option<u64>,
+    id: u32,
+}
+
 /// The devices that this process sees.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    addresses: Vec<Option<Address>>,
+    told: Vec<Option<Told>>,
     ids: OnceLock<Vec<u32>>,
 }
 
 impl Devices {
-    /// Asks the runtime for the addresses.
-    pub(crate) fn of(real: &Real, function: Option<pfn::hipDeviceGetPCIBusId>) -> Self {
-        let address = |device| {
+    /// Asks the runtime for the addresses and ids.
+    pub(crate) fn of(
+        real: &Real,
+        address: Option<pfn::hipDeviceGetPCIBusId>,
+        properties: Option<pfn::hipGetDevicePropertiesR0600>,
+    ) -> Self {
+        let told = |device| {
             let mut text: [c_char; 64] = [0; 64];
             let (device, length) = (c_int::try_from(device).ok()?, c_int::try_from(text.len() - 1).ok()?);
             // SAFETY: the runtime's function gets a buffer and less than its length; the last byte stays zero.
-            let code = unsafe { function?(text.as_mut_ptr(), length, device) };
+            let code = unsafe { address?(text.as_mut_ptr(), length, device) };
             // SAFETY: the buffer ends with a zero.
-            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-            if code == hipSuccess { Address::parse(text.to_str().ok()?) } else { None }
+            let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?;
+            if code != hipSuccess {
+                return None;
+            }
+            let unique = properties.and_then(|properties| {
+                let mut found = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
+                // SAFETY: the runtime's function fills the structure that it is given.
+                let code = unsafe { properties(found.as_mut_ptr(), device) };
+                // SAFETY: numbers and bytes, for which zeros are valid, where it was not filled.
+                (code == hipSuccess)
+                    .then(|| unsafe { found.assume_init() })
+                    .and_then(|found| unique(&found.uuid))
+            });
+            Some(Told { address: Address::parse(text)?, function: function(text), unique })
         };
-        Self { addresses: (0..real.devices).map(address).collect(), ids: OnceLock::new() }
+        Self { told: (0..real.devices).map(told).collect(), ids: OnceLock::new() }
     }
 
     /// The id of the device with this HIP index. The first call reads the topology.
     pub(crate) fn id(&self, index: u32) -> u32 {
-        let ids =
-            self.ids.get_or_init(|| match_nodes(&self.addresses, &nodes(topology::devices(Path::new(KFD)))));
+        let ids = self.ids.get_or_init(|| match_nodes(&self.told, &nodes(topology::devices(Path::new(KFD)))));
         ids.get(index as usize).copied().unwrap_or(MADE_UP | index)
     }
 }
 
-/// The address and the id of each GPU of the topology, in its order.
-fn nodes(devices: Vec<Device>) -> Vec<(Address, u32)> {
-    devices.iter().filter_map(|device| Some((Address::of(device.pci()?), device.gpu_id))).collect()
+/// The function of an address in text.
+fn function(text: &str) -> u32 {
+    text.rsplit_once('.').and_then(|(_, digits)| u32::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
-fn match_nodes(addresses: &[Option<Address>], nodes: &[(Address, u32)]) -> Vec<u32> {
-    let id = |(index, address): (usize, &Option<Address>)| {
-        let Some(address) = address else { return MADE_UP | index as u32 };
-        let before = addresses[..index].iter().filter(|other| other.as_ref() == Some(address)).count();
-        let mut there = nodes.iter().filter(|(node, _)| node == address);
-        there.nth(before).map_or(address.made_up(), |&(_, id)| id)
+/// The runtime writes `unique_id` as the 16 bytes of a uuid, in hexadecimal digits.
+fn unique(uuid: &[u8; 16]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(uuid).ok()?, 16).ok().filter(|id| *id != 0)
+}
+
+/// Each GPU of the topology, in its order.
+fn nodes(devices: Vec<Device>) -> Vec<Node> {
+    let node = |device: &Device| {
+        // In `location_id`, newer drivers keep the partition above address and function.
+        let partition = device.property("location_id").map_or(0, |at| (at >> 28 & 0xf) as u32);
+        let unique = device.property("unique_id").filter(|id| *id != 0);
+        Some(Node { address: Address::of(device.pci()?), partition, unique, id: device.gpu_id })
     };
-    addresses.iter().enumerate().map(id).collect()
+    devices.iter().filter_map(node).collect()
+}
+
+fn match_nodes(told: &[Option<Told>], nodes: &[Node]) -> Vec<u32> {
+    let id = |(index, told_of): (usize, &Option<Told>)| {
+        let Some(this) = told_of else { return MADE_UP | index as u32 };
+        let there: Vec<&Node> = nodes.iter().filter(|node| node.address == this.address).collect();
+        let one = |fits: &dyn Fn(&Node) -> bool| {
+            let mut fitting = there.iter().filter(|node| fits(node));
+            fitting.next().filter(|_| fitting.next().is_none()).map(|node| node.id)
+        };
+        let same = |other: &&Told| other.address == this.address;
+        let others = told[..index].iter().flatten().filter(same);
+        // One that is not 0 says that all of them are numbers of partitions.
+        let numbered = told.iter().flatten().filter(same).any(|other| other.function != 0);
+        one(&|node| this.unique.is_some() && node.unique == this.unique)
+            .or_else(|| one(&|node| numbered && node.partition == this.function))
+            .or_else(|| there.get(others.count()).map(|node| node.id))
+            .unwrap_or_else(|| this.address.made_up())
+    };
+    told.iter().enumerate().map(id).collect()
 }
 
 #[cfg(test)]
@@ -110,16 +173,48 @@ mod tests {
         }
     }
 
+    fn told(bus: u32, function: u32, unique: Option<u64>) -> Option<Told> {
+        Some(Told { address: at(bus), function, unique })
+    }
+
+    fn node(bus: u32, partition: u32, unique: Option<u64>, id: u32) -> Node {
+        Node { address: at(bus), partition, unique, id }
+    }
+
     #[test]
     fn devices_keep_their_ids_in_any_order() {
-        let nodes = [(at(0x64), 11), (at(0x65), 12), (at(0x66), 13), (at(0x66), 14)];
-        let ids =
-            |buses: &[u32]| match_nodes(&buses.iter().map(|&bus| Some(at(bus))).collect::<Vec<_>>(), &nodes);
+        let nodes = [(0x64, 11), (0x65, 12), (0x66, 13), (0x66, 14)].map(|(bus, id)| node(bus, 0, None, id));
+        let ids = |buses: &[u32]| {
+            match_nodes(&buses.iter().map(|&bus| told(bus, 0, None)).collect::<Vec<_>>(), &nodes)
+        };
         assert_eq!(ids(&[0x64, 0x65]), [11, 12]);
         assert_eq!(ids(&[0x65, 0x64]), [12, 11]);
         assert_eq!(ids(&[0x66, 0x65, 0x66]), [13, 12, 14], "partitions in their order");
         let made_up = ids(&[0x67, 0x66, 0x66, 0x66]);
         assert_eq!(made_up, [MADE_UP | 0x6700, 13, 14, MADE_UP | 0x6600]);
-        assert_eq!(match_nodes(&[None, Some(at(0x64))], &[]), [MADE_UP, MADE_UP | 0x6400]);
+        assert_eq!(match_nodes(&[None, told(0x64, 0, None)], &[]), [MADE_UP, MADE_UP | 0x6400]);
+    }
+
+    #[test]
+    fn a_subset_of_partitions_is_known_by_ids_or_by_numbers() {
+        let partitions = |unique: fn(u32) -> Option<u64>| -> Vec<Node> {
+            (0..4).map(|number| node(0x64, number, unique(number), 20 + number)).collect()
+        };
+        let own = partitions(|number| Some(0xa0 + u64::from(number)));
+        let shared = partitions(|_| Some(0xa0));
+        // The third of four alone, as HIP_VISIBLE_DEVICES=3 and =3,1 show it.
+        assert_eq!(match_nodes(&[told(0x64, 0, Some(0xa3))], &own), [23]);
+        assert_eq!(match_nodes(&[told(0x64, 0, Some(0xa3)), told(0x64, 0, Some(0xa1))], &own), [23, 21]);
+        assert_eq!(match_nodes(&[told(0x64, 3, Some(0xa0)), told(0x64, 0, Some(0xa0))], &shared), [23, 20]);
+        // The driver tells the numbers, and the runtime nothing.
+        assert_eq!(match_nodes(&[told(0x64, 0, None), told(0x64, 0, None)], &shared), [20, 21]);
+    }
+
+    #[test]
+    fn ids_and_functions_are_read_as_the_runtime_writes_them() {
+        assert_eq!(unique(b"00000000000000a3"), Some(0xa3));
+        assert_eq!(unique(b"3f7d8b20c41e9a55"), Some(0x3f7d_8b20_c41e_9a55));
+        assert_eq!((unique(&[0; 16]), unique(b"0000000000000000")), (None, None));
+        assert_eq!((function("0000:64:00.3"), function("0000:64:00")), (3, 0));
     }
 }
