@@ -178,7 +178,11 @@ fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
 fn exchange(mut stream: &UnixStream, request: &Request, until: Instant) -> Result<Reply, Cause> {
     let nonsense = |why: String| Cause::Nonsense(plain(&why));
     let payload = serde_json::to_vec(request).map_err(io::Error::from)?;
-    stream.write_all(&Frame::encode(REQUEST, &payload))?;
+    match stream.write_all(&Frame::encode(REQUEST, &payload)) {
+        // A server that takes nobody more has said so, and closed before it was asked.
+        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+        written => written?,
+    }
     let mut decoder = Decoder::new(REPLY_LIMIT);
     let mut part = [0; 64 * 1024];
     loop {

@@ -229,28 +229,37 @@ fn main() -> ExitCode {
         }
     };
     let of_run = matches!(cli.command, Command::Run(_) | Command::With { .. });
-    let result =
-        Place::new(cli.place.address, cli.place.instance.as_deref()).and_then(|place| match cli.command {
-            Command::Run(args) => run::run(&args, &place).map(ExitCode::from),
-            Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
-            Command::List { json } => list(&place, json),
-            Command::Metrics => metrics(&place),
-            Command::Off => {
-                let on = table::plain(&place.command("on"));
-                switch(&place, &Request::Off, &format!("off: every program runs unscheduled, until `{on}`"))
-            }
-            Command::On => switch(&place, &Request::On, "on: the policy decides"),
-            Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
-            Command::Hint(args) => hint::run(&args, &place).map(|()| ExitCode::SUCCESS),
-            Command::Explain(args) => explain::run(&args, &place).map(|()| ExitCode::SUCCESS),
-            Command::Hooks { conservative, json } => hooks(conservative, json),
-            Command::Doctor { pid, json } => doctor(&place, pid, json),
-            Command::Report(args) => report::run(&args, &place),
-            Command::Queues { pid, amd_log, json } => queues(&place, pid, amd_log.as_deref(), json),
-            Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
-            Command::Resume { outside } => order(Order::Resume, &place, &outside),
-            Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
-        });
+    // Nobody has said this on the command line, and the program finds the default as well.
+    let by_variable = cli.place.address.is_none() && cli.place.instance.is_none();
+    let tolerates = matches!(&cli.command, Command::Run(args) if by_variable && !args.strict);
+    let place = match Place::new(cli.place.address, cli.place.instance.as_deref()) {
+        Err(error) if tolerates => {
+            tell(format_args!("{error:#}; the default is used, and --strict refuses to run"));
+            Ok(Place::by_default())
+        }
+        other => other,
+    };
+    let result = place.and_then(|place| match cli.command {
+        Command::Run(args) => run::run(&args, &place).map(ExitCode::from),
+        Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
+        Command::List { json } => list(&place, json),
+        Command::Metrics => metrics(&place),
+        Command::Off => {
+            let on = table::plain(&place.command("on"));
+            switch(&place, &Request::Off, &format!("off: every program runs unscheduled, until `{on}`"))
+        }
+        Command::On => switch(&place, &Request::On, "on: the policy decides"),
+        Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
+        Command::Hint(args) => hint::run(&args, &place).map(|()| ExitCode::SUCCESS),
+        Command::Explain(args) => explain::run(&args, &place).map(|()| ExitCode::SUCCESS),
+        Command::Hooks { conservative, json } => hooks(conservative, json),
+        Command::Doctor { pid, json } => doctor(&place, pid, json),
+        Command::Report(args) => report::run(&args, &place),
+        Command::Queues { pid, amd_log, json } => queues(&place, pid, amd_log.as_deref(), json),
+        Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
+        Command::Resume { outside } => order(Order::Resume, &place, &outside),
+        Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
+    });
     result.unwrap_or_else(|error| {
         tell(format_args!("{error:#}"));
         if of_run {

@@ -3,6 +3,7 @@
 //! Times are in seconds, as is the rule there. A process is named by `pid` and `name`, a queue also by `queue` and `device`. A
 //! policy is named by `policy`, and one that a device has of its own also by `device`.
 
+use crate::table::plain;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -130,7 +131,7 @@ fn policies(registry: &mut Registry, all: &[InForce]) {
 }
 
 fn process(client: &Client) -> Labels {
-    vec![("pid", client.pid.to_string()), ("name", client.name.clone())]
+    vec![("pid", client.pid.to_string()), ("name", plain(&client.name))]
 }
 
 fn processes(registry: &mut Registry, clients: &[Client]) {
@@ -236,7 +237,7 @@ fn queues(registry: &mut Registry, clients: &[Client]) {
 
 fn held(registry: &mut Registry, held: &[Held]) {
     gauge(registry, "held_queues", "Queues that the server holds with xcli suspend", held, |held| {
-        (vec![("pid", held.pid.to_string()), ("name", held.name.clone())], Some(held.queues.len() as f64))
+        (vec![("pid", held.pid.to_string()), ("name", plain(&held.name))], Some(held.queues.len() as f64))
     });
 }
 
@@ -301,7 +302,7 @@ mod tests {
         assert!(
             lines
                 .iter()
-                .any(|line| line == "giveway_process_may_run{pid=\"4242\",name=\"a\\\"b\\\\c\\nd\"} 1.0"),
+                .any(|line| line == "giveway_process_may_run{pid=\"4242\",name=\"a\\\"b\\\\c?d\"} 1.0"),
             "{}",
             lines.join("\n")
         );

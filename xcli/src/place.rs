@@ -71,10 +71,7 @@ impl Place {
                 None => Ok(config.socket.clone()),
             }
         };
-        let default = |instance| {
-            let uid = rustix::process::geteuid().as_raw();
-            socket::default_path(uid, instance, Path::is_dir)
-        };
+        let default = Self::default_socket;
         let (socket, said) = match (address, instance) {
             (Some(Address::Socket(_)), Some(_)) => {
                 anyhow::bail!("-a with a path names a server already: leave out -p")
@@ -95,6 +92,16 @@ impl Place {
             socket.display()
         );
         Ok(Self { socket, said })
+    }
+
+    /// The one that is meant if nobody says otherwise.
+    pub fn by_default() -> Self {
+        Self { socket: Self::default_socket(socket::INSTANCE), said: String::new() }
+    }
+
+    fn default_socket(instance: &str) -> PathBuf {
+        let uid = rustix::process::geteuid().as_raw();
+        socket::default_path(uid, instance, Path::is_dir)
     }
 
     /// A command to this server, for a person to type: `xcli -p night resume 42`.

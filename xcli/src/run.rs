@@ -37,7 +37,7 @@ pub struct RunArgs {
     policy: Option<PolicyKind>,
     /// Do not run the program if no server can schedule it: exit code 125
     #[arg(long, conflicts_with = "policy")]
-    strict: bool,
+    pub strict: bool,
     /// Run on a simulated GPU (as root), which all such programs of the user share
     #[arg(long)]
     gpu_sim: bool,

@@ -6,8 +6,10 @@ mod common;
 use common::{Place, await_some, empty_list, finish, text};
 use protocol::config::Config;
 use protocol::control::{Reply, Request};
+use protocol::message::ToClient;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -329,6 +331,32 @@ fn a_server_that_cannot_be_started() {
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "ran\n"));
     let (code, _, err) = finish(&mut installed.run(&["--strict", "--policy", "HPF", "true"]));
     assert!(code == Some(125) && err.contains("cannot be used with"), "{err}");
+}
+
+/// B1 of the field: whether it has heard the question or closes before.
+#[test]
+fn a_server_that_takes_nobody_more() {
+    let refusal = || ToClient::Refused { reason: "it takes no more".to_owned() }.encode();
+    for hears in [true, false] {
+        let installed = Installed::new();
+        match hears {
+            true => installed.place.serve_raw(move |stream, _| stream.write_all(&refusal()).unwrap()),
+            false => {
+                let listener = std::os::unix::net::UnixListener::bind(installed.place.socket()).unwrap();
+                std::thread::spawn(move || {
+                    for stream in listener.incoming() {
+                        stream.unwrap().write_all(&refusal()).unwrap();
+                    }
+                });
+            }
+        }
+        let (code, out, err) = finish(&mut installed.run(&["echo", "ran"]));
+        assert_eq!((code, out.as_str()), (Some(0), "ran\n"), "{err}");
+        assert!(err.contains("says: it takes no more. The program runs unscheduled"), "{err}");
+        let (code, out, err) = finish(&mut installed.run(&["--strict", "echo", "ran"]));
+        assert_eq!((code, out.as_str()), (Some(125), ""));
+        assert!(err.contains("says: it takes no more"), "{err}");
+    }
 }
 
 /// Two xcli at once: the server of one has lost and ends, the other's answers a moment later.

@@ -4,7 +4,6 @@ use std::io::{self, BufRead as _, Read as _};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -184,32 +183,17 @@ fn b1_no_program_is_refused_because_there_can_be_no_server() {
     };
     runs_unscheduled(|| below(libc::MS_RDONLY, ""), "Read-only file system");
     runs_unscheduled(|| below(0, "nr_inodes=1"), "No space left on device");
-}
-
-#[test]
-fn b1_a_server_that_takes_nobody_more_refuses_no_program() {
-    let place = Place::new();
-    let _server = Server::start(&mut place.command("xserver"));
-    until("the server answers", || place.list());
-    let most = libc::rlimit { rlim_cur: 4_096, rlim_max: 4_096 };
-    // SAFETY: a structure that lives through the call.
-    checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) }).expect("more descriptors");
-    let connect = |_| UnixStream::connect(place.socket()).expect("a connection");
-    let mut all: Vec<UnixStream> = (0..1_024).map(connect).collect();
-    // The last one is in when one more is told that it is not.
-    let mut word = [0; 4];
-    until("one is refused", || {
-        let mut more = connect(0);
-        more.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("a limit");
-        match more.read_exact(&mut word) {
-            Ok(()) => Some(()),
-            Err(_) => {
-                all.push(more);
-                None
-            }
-        }
-    });
-    runs_unscheduled(|| place.command("xcli"), "takes no more");
+    // Whoever has set the variable need not be whoever starts the program.
+    let long = || {
+        let mut xcli = elsewhere(&format!("/{}", "x".repeat(120)));
+        // Not the server of whoever runs the tests.
+        mounted(&mut xcli, Path::new("/run"), libc::MS_RDONLY, "", || Ok(()));
+        xcli
+    };
+    let ran = said(long().args(["run", "--", "echo", "ran"]));
+    assert!(ran.code == Some(0) && ran.out == "ran\n" && ran.err.contains("the default is used"), "{ran:?}");
+    let refused = said(long().args(["run", "--strict", "--", "echo", "ran"]));
+    assert!(refused.code == Some(125) && refused.err.contains("107 bytes"), "{refused:?}");
 }
 
 #[test]
