@@ -236,6 +236,29 @@ impl XQueue {
         self.release_marks();
     }
 
+    /// Whether what is in flight can last until the program does something ([`crate::Spec::open`]), so that its completion is
+    /// not to be waited for.
+    pub fn is_open(&self) -> bool {
+        self.hot.flight.is_open()
+    }
+
+    /// The same as [`XQueue::rest`] where what is in flight is not to be waited for: gives all marks back unseen, and no other is
+    /// made of what has been launched until [`XQueue::allow_marks`].
+    pub fn forsake_marks(&self) {
+        self.wait_until(|queue| {
+            let submit = queue.try_submit();
+            submit.inspect(|submit| queue.hot.flight.forsake(submit)).is_some()
+        });
+        while !self.hot.flight.release_all(&*self.hw) {
+            spin_hint();
+        }
+    }
+
+    /// Marks meet nothing any more that they must not meet. The watcher makes one for what has none.
+    pub fn allow_marks(&self) {
+        self.hot.flight.allow_marks();
+    }
+
     /// Begins anew after [`XQueue::destroy`]: its hardware queue stands for another one, with nothing in flight. False:
     /// it was not destroyed. Name, class, device and counters stay.
     pub(crate) fn reopen(&self, config: &QueueConfig) -> bool {
@@ -282,6 +305,11 @@ impl XQueue {
     /// One look for completion and idleness: a mark behind the tail if there is none and nobody waits inside the runtime, a poll.
     pub(crate) fn look(&self) {
         let flight = &self.hot.flight;
+        if flight.is_recoverable()
+            && let Some(submit) = self.try_submit()
+        {
+            flight.recover(&submit);
+        }
         if flight.is_unmarked()
             && let Some(submit) = self.try_submit()
             // Again: between the two everything may have completed, and somebody rely on it ([`XQueue::rest`]).

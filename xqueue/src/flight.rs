@@ -87,7 +87,14 @@ pub(crate) struct Flight {
     strays_done: AtomicU64,
     poller: TryLock,
     spans: Mutex<Spans>,
+    /// Whether marks were given back unseen ([`Flight::forsake`]), and whether there may be others by now.
+    forsaken: AtomicU32,
 }
+
+/// Marks were given back unseen, and there must be no others for now.
+const FORSAKEN: u32 = 1;
+/// That is over.
+const RECOVERABLE: u32 = 2;
 
 impl Flight {
     pub(crate) fn new() -> Self {
@@ -111,6 +118,7 @@ impl Flight {
             strays_done: AtomicU64::new(0),
             poller: TryLock::new(),
             spans: Mutex::new(Spans::default()),
+            forsaken: AtomicU32::new(0),
         }
     }
 
@@ -509,6 +517,7 @@ impl Flight {
         self.strays_done.fetch_max(self.strays(), Ordering::AcqRel);
         self.strays_marked.fetch_max(self.strays(), Ordering::AcqRel);
         self.marked.store(self.launched(), Ordering::Release);
+        self.forsaken.store(0, Ordering::Release);
         self.since_mark.store(0, Ordering::Relaxed);
         self.mark_after.store(SPARSE, Ordering::Relaxed);
         self.cost_since_mark.store(0, Ordering::Relaxed);
@@ -518,7 +527,33 @@ impl Flight {
         spans.forget_times();
     }
 
-    /// Gives back all marks of a queue that is going away. False: another thread is polling.
+    /// Nobody marks what has been launched, nor looks at its marks, until [`Flight::recover`]. The marks are then to be given back.
+    pub(crate) fn forsake(&self, _: &Submit<'_>) {
+        self.forsaken.store(FORSAKEN, Ordering::Release);
+        self.marked.store(self.launched.load(Ordering::Relaxed), Ordering::Release);
+        self.strays_marked.fetch_max(self.strays(), Ordering::AcqRel);
+    }
+
+    /// There may be marks again.
+    pub(crate) fn allow_marks(&self) {
+        let _ = self.forsaken.compare_exchange(FORSAKEN, RECOVERABLE, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether there may be marks again, and what was forsaken has none.
+    pub(crate) fn is_recoverable(&self) -> bool {
+        self.forsaken.load(Ordering::Acquire) == RECOVERABLE
+    }
+
+    /// What was forsaken counts as unmarked.
+    pub(crate) fn recover(&self, _: &Submit<'_>) {
+        if self.forsaken.compare_exchange(RECOVERABLE, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            && self.spans.lock().queue.is_empty()
+        {
+            self.marked.store(self.completed(), Ordering::Release);
+        }
+    }
+
+    /// Gives back all marks of a queue that is going away, or whose marks are forsaken. False: another thread is polling.
     pub(crate) fn release_all(&self, hw: &dyn HwQueue) -> bool {
         if !self.poller.try_lock() {
             return false;

@@ -191,6 +191,7 @@ impl XQueue {
     /// Sees to it that the completion of what is in flight will be seen. False: it cannot be.
     fn ensure_mark(&self, submit: &Submit<'_>) -> bool {
         let flight = &self.hot.flight;
+        flight.recover(submit);
         !flight.is_unmarked() || !flight.has_no_mark() || self.is_awaited_inside() || self.mark_tail(submit)
     }
 

@@ -379,6 +379,29 @@ fn whoever_waits_for_a_command_that_never_ends_is_let_through_in_the_end() {
 }
 
 #[test]
+fn what_is_forsaken_has_no_mark_until_there_may_be_marks_again() {
+    let (bed, q) = occupied(true);
+    assert!(bed.queues[q].is_open());
+    bed.queues[q].forsake_marks();
+    let marks = || bed.world.get(q, |state| (state.marks.len(), state.live_marks.len()));
+    let (made, live) = marks();
+    assert_eq!(live, 0);
+    let waiter = {
+        let queue = bed.queues[q].clone();
+        std::thread::spawn(move || queue.wait_completed(Ticket::NONE))
+    };
+    bed.world.complete(q, 1);
+    for _ in 0..100 {
+        assert!(!bed.queues[q].is_complete(), "nothing shows it");
+        std::thread::yield_now();
+    }
+    assert_eq!(marks(), (made, 0));
+    bed.queues[q].allow_marks();
+    waiter.join().expect("no panic");
+    assert!(!bed.queues[q].is_open() && marks().0 > made);
+}
+
+#[test]
 fn settings_keep_their_meaning() {
     use LaunchConfig::{Adaptive, Fixed};
     assert_eq!(LaunchConfig::from_settings(None, None), Adaptive);

@@ -171,6 +171,7 @@ fn capture<R: Failure>(
         quiet(process, found.queue);
     }
     let result = process.captures.change(process.real, stream, invoke);
+    captures_ended(process);
     if result.code() != 0 {
         // The question behind the call has taken its place as the last error.
         super::error::keep(process.real, hip_sys::types::hipError_t(result.code()));
@@ -178,13 +179,25 @@ fn capture<R: Failure>(
     result
 }
 
+/// A capture may have ended: where there is none any more there may be marks again.
+pub(crate) fn captures_ended(process: &Process) {
+    if !process.captures.any() {
+        process.domain.queues().iter().for_each(|queue| queue.allow_marks());
+    }
+}
+
 /// Waits until everything of a queue has completed and its marks have shown it, and nobody looks at them any more: from 6 on
-/// an event of a stream that has begun to capture since ends the capture when it is queried (`ihipEventQuery`).
+/// an event of a stream that has begun to capture since ends the capture when it is queried (`ihipEventQuery`). What only the
+/// program can end is not waited for: its marks are forsaken.
 pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     if crate::thread::Thread::current().is_in_callback() {
         return;
     }
     process.drain_queue(queue);
+    if queue.is_open() {
+        // Only the program can end it, perhaps this thread behind this call.
+        return queue.forsake_marks();
+    }
     let proof = queue.begin_sync();
     queue.wait_completed(process.domain.take_ticket());
     queue.synced(proof);

@@ -53,7 +53,11 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         // SAFETY: the caller's own argument.
         let invoke = || unsafe { real(stream) };
         let code = match process.filter(|_| gone.is_some()) {
-            Some(process) => process.captures.destroy(process.real, stream, invoke),
+            Some(process) => {
+                let code = process.captures.destroy(process.real, stream, invoke);
+                drain::captures_ended(process);
+                code
+            }
             None => invoke(),
         };
         if let Some((base, gone)) = gone {
