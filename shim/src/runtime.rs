@@ -226,7 +226,7 @@ fn open_loaded() -> Option<NonNull<c_void>> {
 }
 
 fn open_again(object: &Object) -> Option<NonNull<c_void>> {
-    open(&object.path().to_owned(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE).ok()
+    open(object.path(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE).ok()
 }
 
 fn open_searched() -> Option<NonNull<c_void>> {
