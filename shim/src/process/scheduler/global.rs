@@ -133,7 +133,7 @@ impl Client {
         // From now on the agent can be woken, and looks what there is to do.
         let _ = board.line.alarm.provide();
         let mut said = false;
-        let filters = Filters::of_this_thread();
+        let mut filters = Filters::of_this_thread();
         while board.in_turn(turn, || {}) {
             // A filter may end a process that opens a socket.
             if filters.have_changed() {

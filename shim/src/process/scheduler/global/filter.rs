@@ -35,8 +35,12 @@ impl Filters {
     }
 
     /// Whether a filter was installed meanwhile. True as well where that cannot be seen any more; false where it never could.
-    pub(super) fn have_changed(&self) -> bool {
+    pub(super) fn have_changed(&mut self) -> bool {
         let first = FIRST.get().copied().flatten();
+        // A program that closes what it does not know has no filter for that reason.
+        if self.status.as_ref().is_some_and(|status| status.number().is_none()) {
+            self.status = open();
+        }
         first.is_some() && self.read() != first
     }
 
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn who_installs_none_has_not_changed() {
-        let filters = Filters::of_this_thread();
+        let mut filters = Filters::of_this_thread();
         assert!(!filters.have_changed());
         assert_eq!(filters.read(), filters.read(), "it is read from its beginning each time");
     }
