@@ -225,7 +225,7 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
             return Err(XResult::ErrorInvalidValue);
         }
         let (process, stream) = hardware_queue(hwq)?;
-        if process.base.config.auto.enabled {
+        if process.base.config().auto.enabled {
             let _ = stream.queue_in(process);
         }
         match stream.handle() {

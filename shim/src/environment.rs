@@ -1,14 +1,17 @@
-//! The process's `XSCHED_*` variables as they were when it started.
+//! The process's `XSCHED_*` variables: as they were when it started, and as the program has set them since, until it
+//! uses a device.
 //!
 //! A constructor copies them into static memory, which is all that ever happens in a process without HIP: no
-//! allocation, no call into libc. Later the environment cannot be read safely, because a program's threads may change
-//! it at any time. A hook that runs before the constructor (another library's constructor may call HIP) reads the
-//! environment in place; so early there is nobody who changes it.
+//! allocation, no call into libc. When HIP is first used they are read once more ([`refresh`]), at a time when the runtime
+//! reads its own; later they are not, because a program's threads may change them at any time. One that is gone by then
+//! keeps the value it had: who clears an environment does not mean the library. A hook that runs before the constructor
+//! (another library's constructor may call HIP) reads the environment in place; so early there is nobody who changes it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Room for all variables together, their names included.
 const CAPACITY: usize = 8192;
@@ -26,6 +29,9 @@ unsafe impl Sync for Remembered {}
 
 static REMEMBERED: Remembered =
     Remembered { bytes: UnsafeCell::new([0; CAPACITY]), used: AtomicUsize::new(0) };
+
+/// The same as they were read last, if they had changed: null, or leaked.
+static CHANGED: AtomicPtr<Vec<u8>> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -51,6 +57,41 @@ fn remember() {
     REMEMBERED.used.store(used + 1, Ordering::Release);
 }
 
+/// Reads the variables again. True: they are others than the last time.
+///
+/// Called when HIP is first used: the runtime reads its own variables then, and who changes the environment at the same
+/// time in another thread changes it under the runtime's hands as well.
+pub(crate) fn refresh() -> bool {
+    let mut now = Vec::new();
+    for entry in in_place() {
+        now.extend_from_slice(entry);
+        now.push(0);
+    }
+    if now == changed().unwrap_or_else(remembered) {
+        return false;
+    }
+    // A few bytes for each first use of HIP in this process and those that it was forked from.
+    CHANGED.store(Box::into_raw(Box::new(now)), Ordering::Release);
+    true
+}
+
+/// What was read last.
+fn changed() -> Option<&'static [u8]> {
+    // SAFETY: null, or leaked by `refresh`.
+    unsafe { CHANGED.load(Ordering::Acquire).as_ref() }.map(Vec::as_slice)
+}
+
+/// What the constructor has read; nothing before it has run.
+fn remembered() -> &'static [u8] {
+    let used = REMEMBERED.used.load(Ordering::Acquire);
+    if used == 0 {
+        return &[];
+    }
+    // SAFETY: `used` is not zero, so that the constructor has written the bytes and nobody writes them again.
+    let bytes: &'static [u8; CAPACITY] = unsafe { &*REMEMBERED.bytes.get() };
+    bytes.get(..used - 1).unwrap_or_default()
+}
+
 /// The value of a variable, unless it is empty, which counts as not set.
 pub(crate) fn get(name: &str) -> Option<OsString> {
     with(name, OsStr::to_owned)
@@ -67,13 +108,11 @@ pub(crate) fn with<T>(name: &str, read: impl FnOnce(&OsStr) -> T) -> Option<T> {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         Some(OsStr::from_bytes(value))
     };
-    let used = REMEMBERED.used.load(Ordering::Acquire);
-    let value = if used == 0 {
+    let value = if REMEMBERED.used.load(Ordering::Acquire) == 0 {
         in_place().find_map(value_in)
     } else {
-        // SAFETY: `used` is not zero, so that the constructor has written the bytes and nobody writes them again.
-        let bytes: &'static [u8; CAPACITY] = unsafe { &*REMEMBERED.bytes.get() };
-        bytes.get(..used - 1)?.split(|&byte| byte == 0).find_map(value_in)
+        let both = [changed().unwrap_or_default(), remembered()];
+        both.iter().find_map(|entries| entries.split(|&byte| byte == 0).find_map(value_in))
     };
     value.filter(|value| !value.is_empty()).map(read)
 }
@@ -81,7 +120,7 @@ pub(crate) fn with<T>(name: &str, read: impl FnOnce(&OsStr) -> T) -> Option<T> {
 /// The entries of the environment itself that begin with `XSCHED_`.
 fn in_place() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: libc keeps `environ` either null or at an array of C strings that a null pointer ends; this runs only
-    // while the process starts up, before anything can change it.
+    // while the process starts up, before anything can change it, and where the runtime reads it as well ([`refresh`]).
     let mut next = unsafe { environ };
     std::iter::from_fn(move || {
         if next.is_null() {
@@ -94,7 +133,7 @@ fn in_place() -> impl Iterator<Item = &'static [u8]> {
         }
         // SAFETY: the entry was not the last one, so that the array goes on.
         next = unsafe { next.add(1) };
-        // SAFETY: an entry of the environment is a C string that lives as long as the process starts up.
+        // SAFETY: an entry of the environment is a C string; libc never frees one.
         Some(unsafe { CStr::from_ptr(entry) }.to_bytes())
     })
     .filter(|entry| entry.starts_with(b"XSCHED_"))
@@ -109,5 +148,20 @@ mod tests {
         assert_ne!(REMEMBERED.used.load(Ordering::Acquire), 0);
         assert_eq!(get("XSCHED_NO_SUCH_VARIABLE"), None);
         assert_eq!(get("PATH"), None, "only the project's variables are kept");
+    }
+
+    #[test]
+    fn what_a_program_sets_counts_from_the_next_look_on() {
+        const NAME: &str = "XSCHED_TEST_OF_THE_ENVIRONMENT";
+        assert_eq!(get(NAME), None);
+        // SAFETY: no other test changes the environment, and libc's look-ups are safe beside one that adds a variable.
+        unsafe { std::env::set_var(NAME, "1") };
+        assert_eq!(get(NAME), None);
+        assert!(refresh() && !refresh());
+        assert_eq!(get(NAME).as_deref(), Some(OsStr::new("1")));
+        // SAFETY: as above.
+        unsafe { std::env::set_var(NAME, "") };
+        assert!(refresh());
+        assert_eq!(get(NAME), None, "empty is not set");
     }
 }

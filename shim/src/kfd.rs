@@ -244,6 +244,11 @@ pub(crate) fn begin(level: u8) {
     ASKED.store(i32::from(level), Ordering::Release);
 }
 
+/// The same before anything was made.
+pub(crate) fn set_asked(level: u8) {
+    ASKED.store(i32::from(level), Ordering::Release);
+}
+
 /// The end of a process in which nothing is scheduled: what was held by name is released.
 pub(crate) fn end() {
     let Some(context) = context() else { return };
@@ -267,7 +272,7 @@ pub(crate) fn ask(level: PreemptLevel) -> bool {
     if level == PreemptLevel::Block {
         return true;
     }
-    if process::base().is_none_or(|base| base.config.kfd_mechanism == KfdMechanism::Off) {
+    if process::base().is_none_or(|base| base.config().kfd_mechanism == KfdMechanism::Off) {
         return false;
     }
     context().is_none_or(|context| {
@@ -286,7 +291,7 @@ pub(crate) fn in_force() -> (PreemptLevel, String) {
             Ok(found) => found,
             Err(why) => (PreemptLevel::Block, why),
         },
-        None if process::base().is_some_and(|base| base.config.kfd_mechanism == KfdMechanism::Off) => {
+        None if process::base().is_some_and(|base| base.config().kfd_mechanism == KfdMechanism::Off) => {
             (PreemptLevel::Block, Refusal::Off.to_string())
         }
         None if FURTHER.load(Ordering::Acquire) => {
@@ -310,7 +315,7 @@ fn no_queues(driver: bool, launched: bool) -> &'static str {
 pub(crate) fn say_if_unseen() {
     static SAID: AtomicBool = AtomicBool::new(false);
     let (driver, launched) = (Kfd::exists(), process::has_launched());
-    let off = process::base().is_none_or(|base| base.config.kfd_mechanism == KfdMechanism::Off);
+    let off = process::base().is_none_or(|base| base.config().kfd_mechanism == KfdMechanism::Off);
     if asked() == PreemptLevel::Block || context().is_some() || off || driver && !launched {
         return;
     }
@@ -332,7 +337,7 @@ fn make_context(descriptor: c_int, creation: &CreateQueue) -> Option<&'static Co
     if FURTHER.load(Ordering::Acquire) {
         return None;
     }
-    let choice = choice(process::base()?.config.kfd_mechanism);
+    let choice = choice(process::base()?.config().kfd_mechanism);
     let kernel = Arc::new(Kfd::recognise(descriptor)?);
     let mut never = None;
     let kind = match choice {

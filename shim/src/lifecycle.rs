@@ -21,7 +21,7 @@ use crate::{environment, log, process, runtime, summary};
 use hip_sys::table::Class;
 use protocol::config::Config;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 pub(crate) const FRESH: u8 = 0;
 const STARTING: u8 = 1;
@@ -88,6 +88,8 @@ fn enter_starting() -> bool {
 
 /// Reads the configuration and says what is wrong with it. Runs once in a process, on the thread of the first hook.
 fn start() {
+    environment::refresh();
+    SETTLED.store(false, Ordering::Relaxed);
     if environment::is_disabled() {
         word().store(DISABLED, Ordering::Release);
         return;
@@ -105,6 +107,33 @@ fn start() {
     }
     word().store(READY, Ordering::Release);
     runtime::say_what_was_kept();
+}
+
+/// Whether it is decided what the environment says.
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+/// The process is about to use a device. Its environment counts as it is now: the library may have started before `main`,
+/// when the program's kernels were registered, and programs set variables for themselves. Later changes do not count.
+pub(crate) fn settle() {
+    if SETTLED.load(Ordering::Relaxed) || SETTLED.swap(true, Ordering::Relaxed) || !environment::refresh() {
+        return;
+    }
+    if environment::is_disabled() {
+        let _ = word().compare_exchange(READY, DISABLED, Ordering::AcqRel, Ordering::Acquire);
+        return;
+    }
+    let (config, errors) = Config::read(environment::get, policies::registry::BUILT);
+    if process::base().is_none_or(|base| base.config().log_file != config.log_file) {
+        log::aim(&config);
+    }
+    log::set_level(&config);
+    for error in &errors {
+        tracing::warn!("{error}");
+    }
+    process::configure(config);
+    if log::is_enabled(protocol::config::LogLevel::Debug) {
+        handle_exit();
+    }
 }
 
 /// Sees to it that the end of the process is noticed before the runtime takes itself apart. Handlers run in the

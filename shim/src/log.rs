@@ -74,7 +74,7 @@ static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Error as u8);
 /// Sends lines where the configuration says. False if this was done before in this process or in a parent: then what is
 /// wrong with the configuration has been said.
 pub(crate) fn install(config: &Config) -> bool {
-    LEVEL.store(config.log_level as u8, Ordering::Relaxed);
+    set_level(config);
     if tracing::subscriber::set_global_default(Writer).is_err() {
         return false;
     }
@@ -84,6 +84,17 @@ pub(crate) fn install(config: &Config) -> bool {
         let _ = write!(line, "error: {panic}");
         line.send();
     }));
+    aim(config);
+    true
+}
+
+/// Writes lines up to this level, from now on.
+pub(crate) fn set_level(config: &Config) {
+    LEVEL.store(config.log_level as u8, Ordering::Relaxed);
+}
+
+/// Sends lines where the configuration says, from now on.
+pub(crate) fn aim(config: &Config) {
     let error = match config.log_file.as_deref() {
         Some(path) => open(path).err(),
         None => {
@@ -99,7 +110,6 @@ pub(crate) fn install(config: &Config) -> bool {
             path.as_os_str().to_string_lossy().escape_debug()
         );
     }
-    true
 }
 
 /// Whether lines of this level are written.

@@ -51,7 +51,8 @@ use xqueue::{DeviceId, Domain, LaunchConfig, Permission, Scope, Stats, Ticket};
 
 /// What exists from the first hook on.
 pub(crate) struct Base {
-    pub(crate) config: Config,
+    /// Never freed. Another one as long as nothing was made by it.
+    config: AtomicPtr<Config>,
     pub(crate) kernels: Kernels,
     /// Streams that the program has made, by their handles.
     pub(crate) streams: HandleMap<Stream>,
@@ -108,11 +109,30 @@ pub(crate) fn begin(config: Config) {
     kfd::begin(if wanted { config.auto.level } else { 1 });
     let streams = HandleMap::new();
     let (kernels, real, making) = (Kernels::new(), OnceLock::new(), Mutex::new(()));
-    let base =
-        Box::leak(Box::new(Base { config, kernels, streams, retired: Mutex::new(Vec::new()), real, making }));
+    let base = Box::leak(Box::new(Base {
+        config: AtomicPtr::new(leaked(config)),
+        kernels,
+        streams,
+        retired: Mutex::new(Vec::new()),
+        real,
+        making,
+    }));
     slow::clear();
     PROCESS.store(ptr::null_mut(), Ordering::Release);
     BASE.store(base, Ordering::Release);
+    WANTED.store(wanted, Ordering::Release);
+}
+
+fn leaked(config: Config) -> *mut Config {
+    Box::into_raw(Box::new(config))
+}
+
+/// The program has changed its environment before it used a device: this is what it says now.
+pub(crate) fn configure(config: Config) {
+    let Some(base) = base() else { return };
+    let wanted = config.auto.enabled;
+    kfd::set_asked(if wanted { config.auto.level } else { 1 });
+    base.config.store(leaked(config), Ordering::Release);
     WANTED.store(wanted, Ordering::Release);
 }
 
@@ -139,7 +159,11 @@ pub(crate) fn is_inherited() -> bool {
 /// Makes the queues' side where the configuration wants it, with the first call that uses a device.
 #[cold]
 pub(crate) fn start_if_wanted(entry: &Entry) {
-    if WANTED.load(Ordering::Acquire) && lifecycle::uses_device(entry.class()) && start().is_some() {
+    if !lifecycle::uses_device(entry.class()) {
+        return;
+    }
+    lifecycle::settle();
+    if WANTED.load(Ordering::Acquire) && start().is_some() {
         WANTED.store(false, Ordering::Release);
     }
 }
@@ -151,6 +175,7 @@ pub(crate) fn start() -> Option<&'static Process> {
     if let Some(process) = get() {
         return Some(process);
     }
+    lifecycle::settle();
     let base = base()?;
     let _making = base.making.lock();
     if let Some(process) = get() {
@@ -226,6 +251,12 @@ impl Totals {
 }
 
 impl Base {
+    /// What the environment says.
+    pub(crate) fn config(&self) -> &'static Config {
+        // SAFETY: leaked by `begin` or `configure`.
+        unsafe { &*self.config.load(Ordering::Acquire) }
+    }
+
     /// The functions of the runtime, if it has them all and knows a device.
     pub(crate) fn real(&self) -> Option<&'static Real> {
         if let Some(real) = self.real.get() {
@@ -363,12 +394,12 @@ impl Process {
         let config = xqueue::Config {
             // What limits a queue is the queue's own word: one without an XQueue of the program's is never held.
             permission: Permission::unlimited(),
-            test: match base.config.test {
+            test: match base.config().test {
                 None | Some(TestMode::NoInheritance | TestMode::NoGuard) => xqueue::TestMode::Off,
                 Some(TestMode::Defer) => xqueue::TestMode::Defer,
                 Some(TestMode::Chaos(seed)) => xqueue::TestMode::Chaos(seed),
             },
-            inherit: base.config.test != Some(TestMode::NoInheritance),
+            inherit: base.config().test != Some(TestMode::NoInheritance),
             ..xqueue::Config::default()
         };
         // SAFETY: `pfn` has a type for each function under its name.
@@ -396,8 +427,8 @@ impl Process {
             base,
             real,
             domain,
-            events: Events::new(real, base.config.auto.enabled),
-            graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config.auto.enabled),
+            events: Events::new(real, base.config().auto.enabled),
+            graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config().auto.enabled),
             pools: Pools::new(current_pool),
             cooperative: Proven::default(),
             prefetches: Proven::default(),
@@ -419,7 +450,7 @@ impl Process {
     /// The window that the environment asks for.
     pub(crate) fn launch_config(&self) -> LaunchConfig {
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        match self.base.config.auto.launch_config() {
+        match self.base.config().auto.launch_config() {
             None => LaunchConfig::Adaptive,
             Some((threshold, batch)) => {
                 LaunchConfig::from_settings(Some(number(threshold)), Some(number(batch)))

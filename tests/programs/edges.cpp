@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "work.h"
 
@@ -141,8 +142,12 @@ int main(int argc, char **argv) {
       continue;
     } else if (word == "setenv") {
       setenv(words[1], words[2], 1);
-    } else if (word == "exit") {
-      break;
+    } else if (word == "fork") {
+      /* The child goes on, and its parent waits. */
+      pid_t child = fork();
+      int status = 0;
+      REQUIRE(child >= 0, "fork");
+      if (child != 0) _exit(waitpid(child, &status, 0) == child && status == 0 ? 0 : 1);
     } else {
       FAIL("what is %s", line);
     }

@@ -147,7 +147,7 @@ impl Scheduler {
 
     /// As the environment says, when queues come into being.
     pub(crate) fn begin(&self, process: &'static Process) {
-        let config = &process.base.config;
+        let config = process.base.config();
         if config.auto.enabled {
             warn_of_settings(config);
             *self.board.hints.lock() = config.auto.process_hints();

@@ -77,7 +77,7 @@ impl Stream {
     }
 
     fn queue_config(&'static self, process: &Process) -> QueueConfig {
-        let auto = &process.base.config.auto;
+        let auto = &process.base.config().auto;
         // Without an XQueue it is never held.
         let covered = auto.enabled;
         let (priority, launch) = (auto.priority, process.launch_config());
@@ -88,7 +88,7 @@ impl Stream {
     fn has_queue(&'static self, process: &'static Process) {
         process.made.fetch_add(1, Ordering::AcqRel);
         process.queued.lock().push(self);
-        let auto = &process.base.config.auto;
+        let auto = &process.base.config().auto;
         self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
         self.hint(|hints| *hints = if auto.enabled { auto.queue_hints() } else { QueueHints::default() });
         if auto.enabled {
@@ -181,7 +181,7 @@ impl Stream {
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(None);
         // The next XQueue on this stream begins as every other does.
-        queue.set_priority(process.base.config.auto.priority);
+        queue.set_priority(process.base.config().auto.priority);
         queue.set_launch_config(process.launch_config());
     }
 
@@ -295,7 +295,7 @@ impl Process {
             if let Some(stream) = own.streams.iter().find(|stream| stream.hw.device() == device) {
                 return Some(*stream);
             }
-            if !self.base.config.auto.enabled {
+            if !self.base.config().auto.enabled {
                 // The program may have used its own one before there were queues.
                 // SAFETY: the runtime's function gets a handle that it knows.
                 let _ = unsafe { (self.real.stream_synchronize)(hipStream_t::PER_THREAD) };

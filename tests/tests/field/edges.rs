@@ -197,3 +197,37 @@ fn a3_behind_a_filter_nobody_looks_for_a_server() {
         program.finish().expect_success();
     }
 }
+
+/// What a program sets for itself before it uses HIP counts, in a child that uses it first as well.
+#[test]
+fn f8_the_environment_counts_when_hip_is_first_used() {
+    let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));
+    for forks in [false, true] {
+        let mut program = gpu.run("edges").mode(preloaded(&[("XSCHED_AUTO_XQUEUE_PRIORITY", "3")])).start();
+        if forks {
+            tell(&mut program, "fork");
+        }
+        for (name, value) in [
+            ("XSCHED_SOCKET", daemon.socket().display().to_string().as_str()),
+            ("XSCHED_SCHEDULER", "GLB"),
+            ("XSCHED_AUTO_XQUEUE", "ON"),
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", "10"),
+        ] {
+            tell(&mut program, &format!("setenv {name} {value}"));
+        }
+        tell(&mut program, "start");
+        until("the server knows it", || client(&daemon, 10));
+        // From now on it is decided.
+        tell(&mut program, "setenv XSCHED_DISABLE 1");
+        tell(&mut program, "work 2");
+        assert!(client(&daemon, 10).is_some());
+        program.finish().expect_success();
+        until("it has left", || daemon.clients().is_empty().then_some(()));
+    }
+    // And so does the switch.
+    let mut program = gpu.run("edges").mode(preloaded(&[("XSCHED_LOG_LEVEL", "debug")])).start();
+    tell(&mut program, "setenv XSCHED_DISABLE 1");
+    let end = program.finish();
+    end.expect_success();
+    assert!(!end.stderr.contains(TOTALS), "{}", end.stderr);
+}

@@ -93,7 +93,7 @@ impl From<std::io::Error> for End {
 impl Client {
     /// The client of a process.
     pub(super) fn of(process: &'static Process, board: &Arc<Board>) -> Self {
-        let path = process.base.config.socket.clone().unwrap_or_else(|| {
+        let path = process.base.config().socket.clone().unwrap_or_else(|| {
             // SAFETY: asks for a number.
             let user = unsafe { libc::geteuid() };
             socket::default_path(user, socket::INSTANCE, |path| path.is_dir())

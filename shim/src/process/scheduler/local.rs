@@ -16,7 +16,7 @@ use xqueue::{Window, XQueue};
 /// Decides whenever something changes, until it is another one's turn.
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
     let mut engine = Engine::new(row, Engine::LINGER);
-    engine.set_starvation(process.base.config.starvation());
+    engine.set_starvation(process.base.config().starvation());
     loop {
         let state = board.state.lock();
         let seen = state.changes;
