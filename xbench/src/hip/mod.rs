@@ -94,6 +94,16 @@ pub struct Device {
     pub memory: u64,
 }
 
+impl Device {
+    /// For people: `AMD Instinct MI210 (gfx90a:sramecc+:xnack-)`.
+    pub fn title(&self) -> String {
+        match self.name.as_str() {
+            "" => self.arch.clone(),
+            name => format!("{name} ({})", self.arch),
+        }
+    }
+}
+
 impl Hip {
     /// Opens the newest HIP runtime on the library search path.
     pub fn load() -> Result<Self, LoadError> {

@@ -76,8 +76,8 @@ pub struct Row {
 /// All rows of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
-    /// `simulated GPU` or `GPU`.
-    pub device: &'static str,
+    /// `simulated GPU`, or what the runtime calls the card.
+    pub device: String,
     /// Arrivals in each run of each setting.
     pub samples: u32,
     /// Runs of each setting.
@@ -109,7 +109,8 @@ impl Figures {
             })
             .collect::<Result<_>>()?;
         let checks = checks(&rows, &software(outcomes, runs as usize));
-        let device = if simulated { "simulated GPU" } else { "GPU" };
+        let of_any = || outcomes.iter().flat_map(|(_, runs)| runs).map(|run| run.record.card.as_str()).next();
+        let device = if simulated { "simulated GPU" } else { of_any().unwrap_or("GPU") }.to_owned();
         Ok(Self { device, samples, runs, rows, checks })
     }
 
@@ -329,7 +330,12 @@ pub(super) mod tests {
     }
 
     fn outcome(in_force: i32, how: &str, samples: &[Sample]) -> Outcome {
-        let record = Record { in_force, how: how.to_owned(), samples: samples.to_vec() };
+        let record = Record {
+            card: "card (gfx90a)".to_owned(),
+            in_force,
+            how: how.to_owned(),
+            samples: samples.to_vec(),
+        };
         Outcome { record, device: Some(crate::simulated::tests::stats(true, 30.0)) }
     }
 
@@ -382,6 +388,12 @@ pub(super) mod tests {
             assert!(held[name]["p50"].is_number() && held[name]["p99"].is_number(), "{name}");
         }
         assert!(json["figures"].is_array());
+    }
+
+    #[test]
+    fn a_real_card_has_its_own_name() {
+        let real = Figures::new(false, 2, 1, &rows()).unwrap();
+        assert_eq!((real.device.as_str(), figures().device.as_str()), ("card (gfx90a)", "simulated GPU"));
     }
 
     #[test]

@@ -102,6 +102,8 @@ impl std::fmt::Display for Setting {
 /// What the urgent program leaves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// What the runtime calls the GPU.
+    card: String,
     /// The level in force in the low program.
     in_force: i32,
     /// By what, or why it is less than what is asked for.

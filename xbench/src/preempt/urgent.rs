@@ -31,7 +31,8 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
     let hip = Hip::load()?;
     ensure!(hip.device_count()? > 0, "the HIP runtime sees no GPU");
     let kernels = Kernels::load(&hip, 0)?;
-    let filling = kernels.filling_shape(&hip.device(0)?)?;
+    let device = hip.device(0)?;
+    let filling = kernels.filling_shape(&device)?;
     let kernel_ns = args.kernel().as_nanos() as u64;
     let mut urgent = Urgent {
         stream: hip.stream()?,
@@ -60,7 +61,8 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         }
         before = after;
     }
-    let record = Record { in_force: before.in_force.number(), how: before.how, samples };
+    let record =
+        Record { card: device.title(), in_force: before.in_force.number(), how: before.how, samples };
     write_json(&files.record(), &record)?;
     println!("done");
     Ok(())
