@@ -126,10 +126,6 @@ static const Step STEPS[] = {
      }},
     {"hipMemcpyPeerAsync",
      [](Side &s) { CHECK(hipMemcpyPeerAsync(s.at(s.a, 512), 0, s.at(s.b, 1024), 0, 2048, s.stream)); }},
-    {"hipMemcpyWithStream, device to device",
-     [](Side &s) {
-       CHECK(hipMemcpyWithStream(s.at(s.b, 4096), s.a, 1000, hipMemcpyDeviceToDevice, s.stream));
-     }},
     {"hipStreamWriteValue32", [](Side &s) { CHECK(hipStreamWriteValue32(s.stream, s.a, 77, 0)); }},
     {"hipStreamWriteValue64", [](Side &s) { CHECK(hipStreamWriteValue64(s.stream, s.a + 1, 1ull << 40, 0)); }},
     {"hipStreamWaitValue32",
