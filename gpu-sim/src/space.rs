@@ -232,7 +232,7 @@ pub mod client {
         )
     }
 
-    /// Whether the process has all of this range mapped, readable, and, where the device is to write there, writable. The errors are
+    /// Checks that the process has mapped the whole range and may read it, and write it if `writes` is set. The errors are
     /// those of the driver, which pins the pages (`init_user_pages` in amdgpu_amdkfd_gpuvm.c, `hmm_vma_fault` in mm/hmm.c of
     /// Linux 6.12): EFAULT where nothing is mapped, EPERM where it may not be used so.
     pub fn check_mapped(pid: i32, at: u64, len: u64, writes: bool) -> Result<(), i32> {

@@ -13,7 +13,7 @@ use hip_sys::types::{
 };
 use std::ffi::c_void;
 
-/// Whether the runtime is one whose synchronous functions all are: later ones return early from what is inside a device.
+/// Returns true if every synchronous function of the runtime waits. Later runtimes return early from copies inside a device.
 fn waits_always(real: &Real) -> bool {
     (real.major, real.minor) <= (5, 2)
 }

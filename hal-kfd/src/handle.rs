@@ -1,4 +1,4 @@
-//! A process that is meant, whoever has its number later.
+//! Identifies one process, even if the kernel gives its pid to another one later.
 //!
 //! A pidfd names it (`pidfd_open`, Linux 5.3). Where the kernel has none, or a container's filter forbids the call, the process is
 //! known by its number and the moment at which it began (`starttime` of `proc_pid_stat`, `fs/proc/array.c`).

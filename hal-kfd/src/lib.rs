@@ -6,7 +6,7 @@
 //! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
 //! * [`mechanism`]: the two ways of holding, a file each.
 //! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
-//! * [`handle`]: a process that is meant, whoever has its number later.
+//! * [`handle`]: identifies one process, even if the kernel gives its pid to another one later.
 //! * [`process`]: what the kernel says of a process, and why one may not be traced.
 //! * [`user`]: whether two user ids are one user's.
 //! * [`topology`]: the devices as sysfs describes them.

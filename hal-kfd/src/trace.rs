@@ -30,7 +30,7 @@ fn last_errno() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// A process that is meant, whoever has its number later.
+/// Identifies one process, even if the kernel gives its pid to another one later.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) pid: libc::pid_t,

@@ -18,7 +18,7 @@ const MAX_NOTES: usize = 64 << 20;
 /// A header count of this value means that the true one stands elsewhere; no code object has so many.
 const COUNT_ELSEWHERE: u16 = 0xffff;
 
-/// What was found so far.
+/// The metadata notes found so far.
 #[derive(Default)]
 struct Found<'a> {
     notes: Vec<&'a [u8]>,

@@ -73,7 +73,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Nothing is known: what holds for all code holds.
+    /// The devices are not known: a kernel counts as known only if all code agrees on it.
     pub const ANY: Self = Self { kinds: Vec::new(), devices: Vec::new() };
 
     /// Of the names that the runtime gives the devices' architectures, as in `gfx90a:sramecc+:xnack-`, in its order.

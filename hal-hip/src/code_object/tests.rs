@@ -38,7 +38,7 @@ fn code_that_stands_alone() {
     }
 }
 
-/// What a device has of a kernel, whether the others' code was kept or not.
+/// The argument sizes of a kernel on a device. They must be the same whether or not code for other devices was kept.
 fn on_device(bytes: &[u8], name: &str, device: &str) -> Result<Vec<u32>, Unknown> {
     let of = |devices: &[&str]| {
         let mut image = Image::of_bytes(bytes, &processors(devices));
