@@ -8,7 +8,7 @@ use crate::real::result;
 use hip_sys::types::{dim3, hipError_t};
 use std::ffi::c_void;
 use std::fmt;
-use xqueue::{CostKey, Footprint, HwCommand, HwQueue, HwResult};
+use xqueue::{CommandBox, CostKey, Footprint, HwCommand, HwQueue, HwResult, Spare};
 
 /// A call that is made later, on another thread, at most once.
 pub struct HipCommand<F> {
@@ -78,7 +78,7 @@ pub struct HipLaunch<I> {
 }
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
-    /// A launch of this kernel. `invoke` makes the real call, with the `kernelParams` and `extra` that it is given. The
+    /// A launch of this kernel, in this memory. `invoke` makes the real call, with the `kernelParams` and `extra` that it is given. The
     /// arguments are copied to where they stay: a command is large, and nothing of it is moved. If they cannot be copied
     /// `invoke` comes back.
     ///
@@ -92,12 +92,13 @@ impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
         params: *const *mut c_void,
         extra: *const *mut c_void,
         invoke: I,
-    ) -> Result<Box<Self>, (Unfit, I)> {
-        let mut command = Box::new(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
+        memory: Spare,
+    ) -> Result<CommandBox<Self>, (Unfit, I)> {
+        let mut command = memory.put(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
         // SAFETY: the caller's promise.
         match unsafe { command.args.copy(&kernel.layout, params, extra) } {
             Ok(()) => Ok(command),
-            Err(unfit) => Err((unfit, command.invoke)),
+            Err(unfit) => Err((unfit, command.into_inner().invoke)),
         }
     }
 }
@@ -187,8 +188,9 @@ mod tests {
                 hip_sys::types::hipSuccess
             };
             // SAFETY: a pointer to the argument; everything happens on this thread.
-            let command =
-                unsafe { HipLaunch::new(kernel(size as u32), params.as_ptr(), ptr::null(), invoke) };
+            let command = unsafe {
+                HipLaunch::new(kernel(size as u32), params.as_ptr(), ptr::null(), invoke, Spare::new())
+            };
             let mut command = command.unwrap_or_else(|(unfit, _)| panic!("{unfit}"));
             value.fill(0);
             assert_eq!(command.launch(&NoQueue), Ok(()));
@@ -204,7 +206,7 @@ mod tests {
         let call = |_: *mut *mut c_void, _: *mut *mut c_void| hipError_t(3);
         let params = [ptr::null_mut()];
         // SAFETY: one pointer, which is null.
-        let refused = unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call) };
+        let refused = unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call, Spare::new()) };
         let Err((unfit, call)) = refused else { panic!("a null argument was copied") };
         assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (Unfit::NullArgument, hipError_t(3)));
     }

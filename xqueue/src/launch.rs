@@ -5,7 +5,6 @@
 //! atomic words and, for a chunk of items at a time, takes `pending`; all that may take long happens
 //! after it, under submit alone.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use crate::estimate::Estimate;
 use crate::flight::{Polled, Proof};
 use crate::hw::CostKey;
 use crate::order::{Edge, OrderClass, Ticket};
-use crate::pending::{Item, Work};
+use crate::pending::{Item, Taken, Work};
 use crate::permission::OwnWord;
 use crate::queue::{Submit, XQueue};
+use crate::storage::Spare;
 use crate::submit::{Limit, Limited, RETRIES};
 use crate::sync::{now, spin_hint, store_load_barrier};
 use crate::worker::{Backoff, LOOK};
@@ -236,10 +236,10 @@ impl XQueue {
     /// window says. Reads nothing but atomic words.
     fn next(&self, submit: &Submit<'_>, mine: Option<Ticket>, force: bool) -> Next {
         let mut taken = self.hot.taken.lock();
-        if taken.is_empty() {
+        if taken.items.is_empty() {
             self.refill(&mut taken);
         }
-        let Some(item) = taken.front_mut() else {
+        let Some(item) = taken.items.front_mut() else {
             return Next::Empty;
         };
         let turn = matches!(item.work, Work::Turn);
@@ -263,7 +263,7 @@ impl XQueue {
                 return Next::Full(limit);
             }
         }
-        match taken.pop_front() {
+        match taken.items.pop_front() {
             Some(item) if drop => Next::Discard(item),
             Some(item) => Next::Launch(item, limited),
             None => Next::Empty,
@@ -272,15 +272,15 @@ impl XQueue {
 
     /// The item that `next` took is launched or discarded: the frontier moves. Whoever waits for that is woken.
     pub(crate) fn finish(&self) {
-        if self.move_frontier() {
+        if self.move_frontier(None) {
             self.core.wake_all();
         }
     }
 
     /// The same for the worker, which gives submit up where nothing is left: whoever waited for the last command may take this
     /// thread's processor, wait for the device, and then find submit taken that nobody uses.
-    fn finish_and_free<'s>(&self, submit: Submit<'s>) -> Option<Submit<'s>> {
-        let wakes = self.move_frontier();
+    fn finish_and_free<'s>(&self, submit: Submit<'s>, spare: Option<Spare>) -> Option<Submit<'s>> {
+        let wakes = self.move_frontier(spare);
         let submit = Some(submit).filter(|_| self.frontier() != Ticket::NONE);
         if wakes {
             self.core.wake_all();
@@ -288,14 +288,15 @@ impl XQueue {
         submit
     }
 
-    /// Returns whether somebody waits for the new frontier.
-    fn move_frontier(&self) -> bool {
+    /// Returns whether somebody waits for the new frontier. `spare` is the memory of what was launched.
+    fn move_frontier(&self, spare: Option<Spare>) -> bool {
         let mut taken = self.hot.taken.lock();
-        let frontier = match taken.front() {
+        taken.spares.extend(spare);
+        let frontier = match taken.items.front() {
             Some(item) => {
                 let ticket = item.ticket;
                 self.hot.frontier.store(ticket.0, Ordering::SeqCst);
-                self.hot.taken_left.store(taken.len(), Ordering::Release);
+                self.hot.taken_left.store(taken.items.len(), Ordering::Release);
                 ticket
             }
             None => self.refill(&mut taken),
@@ -308,11 +309,12 @@ impl XQueue {
     }
 
     /// Takes more items and returns the frontier; what was taken before is launched.
-    fn refill(&self, taken: &mut VecDeque<Item>) -> Ticket {
+    fn refill(&self, taken: &mut Taken) -> Ticket {
+        taken.gather();
         let mut pending = self.pending.lock();
         pending.take(taken);
-        self.hot.taken_left.store(taken.len(), Ordering::Release);
-        let frontier = taken.front().map_or(Ticket::NONE, |item| item.ticket);
+        self.hot.taken_left.store(taken.items.len(), Ordering::Release);
+        let frontier = taken.items.front().map_or(Ticket::NONE, |item| item.ticket);
         let before = self.hot.frontier.load(Ordering::Relaxed);
         self.hot.frontier.store(frontier.0, Ordering::SeqCst);
         if frontier == Ticket::NONE && before != Ticket::NONE.0 {
@@ -335,16 +337,9 @@ impl XQueue {
         // Only launches count: a look that found room, and did not use it, would be made again for ever.
         let mut left = most;
         while left != 0 {
-            match self.next(&submit, None, force) {
+            let spare = match self.next(&submit, None, force) {
                 Next::Launch(item, limited) => self.launch(&submit, item, limited),
-                Next::Discard(mut item) => {
-                    if let Work::Command(command) = &mut item.work
-                        && command.discard(&*self.hw)
-                    {
-                        self.hot.deferred_launched.fetch_add(1, Ordering::Release);
-                        self.count(&submit, item.ticket, item.key, None);
-                    }
-                }
+                Next::Discard(item) => self.discard(&submit, item),
                 Next::Empty => return Rest::Empty,
                 Next::NotMine => return Rest::Blocked,
                 Next::Waits(edges) => {
@@ -362,10 +357,10 @@ impl XQueue {
                     }
                     continue;
                 }
-            }
+            };
             force = false;
             left -= 1;
-            match self.finish_and_free(submit) {
+            match self.finish_and_free(submit, spare) {
                 Some(kept) => submit = kept,
                 None => return Rest::More,
             }
@@ -375,13 +370,14 @@ impl XQueue {
 
     /// The limit under which the first pending command waits for room.
     pub(crate) fn awaits(&self) -> Limited {
-        let key = self.hot.taken.lock().front()?.key;
+        let key = self.hot.taken.lock().items.front()?.key;
         self.limit(key)
     }
 
-    fn launch(&self, submit: &Submit<'_>, mut item: Item, limited: Limited) {
-        let Work::Command(command) = &mut item.work else {
-            return;
+    /// Launches a command and returns its memory.
+    fn launch(&self, submit: &Submit<'_>, item: Item, limited: Limited) -> Option<Spare> {
+        let Work::Command(mut command) = item.work else {
+            return None;
         };
         #[cfg(feature = "broken-order")]
         crate::broken::count_unordered();
@@ -404,6 +400,18 @@ impl XQueue {
                 );
             }
         }
+        command.empty()
+    }
+
+    fn discard(&self, submit: &Submit<'_>, item: Item) -> Option<Spare> {
+        let Work::Command(mut command) = item.work else {
+            return None;
+        };
+        if command.discard(&*self.hw) {
+            self.hot.deferred_launched.fetch_add(1, Ordering::Release);
+            self.count(submit, item.ticket, item.key, None);
+        }
+        command.empty()
     }
 
     /// Looks whether it is this ticket's turn. Edges ask for the launch of what they wait for.

@@ -9,15 +9,18 @@
 //!   an append does, under `pending`. The change between the two happens under `pending`.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::config::Bounds;
-use crate::hw::{CostKey, Footprint, HwCommand};
+use crate::hw::{CostKey, Footprint};
 use crate::order::{Edge, Ticket};
+use crate::storage::{CommandBox, Spare};
+use crate::sync::{Instant, now, spin_hint};
 
 /// How an item is launched.
 pub(crate) enum Work {
     /// By whoever has submit.
-    Command(Box<dyn HwCommand>),
+    Command(CommandBox),
     /// By the thread that waits for its turn, with the caller's own arguments.
     Turn,
 }
@@ -34,9 +37,34 @@ pub(crate) struct Item {
     pub(crate) work: Work,
 }
 
+/// State of the holder of submit: items that are not launched yet, and the memory of launched ones.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) items: VecDeque<Item>,
+    pub(crate) spares: Vec<Spare>,
+    /// When the last ones were taken, if they were few.
+    few: Option<Instant>,
+}
+
+impl Taken {
+    /// Waits until [`GATHER`] after a look that found few items. A worker that launches faster than the program appends would
+    /// otherwise take the lock of pending for each command, against the appending thread. Every launch of a runtime takes longer
+    /// than this wait.
+    pub(crate) fn gather(&mut self) {
+        if let Some(last) = self.few.take() {
+            while now().saturating_duration_since(last) < GATHER {
+                spin_hint();
+            }
+        }
+    }
+}
+
 /// Items that move at once from the buffer to the side of whoever has submit: one lock for many
 /// launches, so that the submitting thread seldom meets the worker in it.
 const CHUNK: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// The shortest time between two looks at the buffer, after one that found little.
+const GATHER: Duration = Duration::from_micros(1);
 
 /// The submitting side, behind the lock `pending`.
 pub(crate) struct Pending {
@@ -44,6 +72,8 @@ pub(crate) struct Pending {
     /// Of the items taken last, until the next ones are taken: the bounds count them to the end.
     taken: Sums,
     held: Sums,
+    /// Memory for further commands: at most for as many as were pending at once.
+    spares: Vec<Spare>,
     /// Commands that were ever appended.
     pub(crate) appended: u64,
     /// Callers that wait for room.
@@ -73,6 +103,7 @@ impl Pending {
             items: VecDeque::new(),
             taken: Sums::default(),
             held: Sums::default(),
+            spares: Vec::new(),
             appended: 0,
             waiting_for_room: 0,
             closed: false,
@@ -124,18 +155,28 @@ impl Pending {
         }
     }
 
+    /// Memory of a command that was launched.
+    pub(crate) fn spare(&mut self) -> Option<Spare> {
+        self.spares.pop()
+    }
+
     /// Moves the next items to `taken`, whose former ones are all launched. Afterwards `taken` is
     /// empty only if nothing is pending.
-    pub(crate) fn take(&mut self, taken: &mut VecDeque<Item>) {
+    pub(crate) fn take(&mut self, taken: &mut Taken) {
+        self.spares.append(&mut taken.spares);
         self.held.commands -= self.taken.commands;
         self.held.arguments -= self.taken.arguments;
         self.held.staged -= self.taken.staged;
         self.taken = Sums::default();
+        taken.few = None;
         while self.taken.commands < CHUNK
             && let Some(item) = self.items.pop_front()
         {
             self.taken.add(item.footprint);
-            taken.push_back(item);
+            taken.items.push_back(item);
+        }
+        if !cfg!(loom) && (1..CHUNK).contains(&self.taken.commands) {
+            taken.few = Some(now());
         }
     }
 }

@@ -2,8 +2,8 @@
 //! `submit.rs` (in), `launch.rs` (out), `control.rs` (suspend, resume, wait, destroy) and
 //! `ready.rs` (ready and idle).
 
-use std::collections::VecDeque;
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +16,14 @@ use crate::evidence::Follow;
 use crate::flight::Flight;
 use crate::hw::HwQueue;
 use crate::order::{DeviceId, Edge, OrderClass, QueueId, Scope, Ticket};
-use crate::pending::{Item, Pending};
+use crate::pending::{Pending, Taken};
 use crate::permission::{OwnWord, Permission, Window};
 use crate::ready::Books;
 use crate::stall::Stall;
+use crate::storage::Slot;
 use crate::submit::Spec;
 use crate::sync::{
-    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, TryLock,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, TryLock,
 };
 
 /// A preemptible software queue in front of one hardware queue.
@@ -30,6 +31,8 @@ pub struct XQueue {
     pub(crate) hot: CachePadded<Hot>,
     pub(crate) state: CachePadded<State>,
     pub(crate) pending: CachePadded<Mutex<Pending>>,
+    /// Memory for the next deferred command, or null; taken without a lock.
+    pub(crate) spare: CachePadded<AtomicPtr<Slot>>,
     pub(crate) id: QueueId,
     pub(crate) tag: usize,
     pub(crate) class: OrderClass,
@@ -72,7 +75,7 @@ pub(crate) struct Hot {
     /// Ticket of the last launch; written under submit.
     pub(crate) last_ticket: AtomicU64,
     /// Taken from pending by the holder of submit; others lock it to look only.
-    pub(crate) taken: Mutex<VecDeque<Item>>,
+    pub(crate) taken: Mutex<Taken>,
     /// Items taken and not launched.
     pub(crate) taken_left: AtomicUsize,
     pub(crate) deferred_launched: AtomicU64,
@@ -116,13 +119,14 @@ impl XQueue {
                 submit: TryLock::new(),
                 frontier: AtomicU64::new(Ticket::NONE.0),
                 last_ticket: AtomicU64::new(0),
-                taken: Mutex::new(VecDeque::new()),
+                taken: Mutex::new(Taken::default()),
                 taken_left: AtomicUsize::new(0),
                 deferred_launched: AtomicU64::new(0),
                 flight: Flight::new(),
             }),
             state: CachePadded::new(State { own: OwnWord::new(flags), ready: AtomicBool::new(false) }),
             pending: CachePadded::new(Mutex::new(Pending::new())),
+            spare: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
             id,
             tag: config.tag,
             class: config.class,
@@ -350,6 +354,12 @@ impl XQueue {
     #[inline]
     pub fn has_foreign_launches(&self) -> bool {
         self.class == OrderClass::Default && self.device.blocking.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Drop for XQueue {
+    fn drop(&mut self) {
+        self.take_spare();
     }
 }
 

@@ -11,6 +11,7 @@
 //! it heard from, had submitted before. A command appended meanwhile by another thread is concurrent
 //! with this call, and either order is right.
 
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,12 +19,13 @@ use crate::config::LaunchConfig;
 use crate::error::{HwResult, SubmitError};
 use crate::estimate::Estimate;
 use crate::flight::Proof;
-use crate::hw::{CostKey, Footprint, HwCommand};
+use crate::hw::{CostKey, Footprint};
 use crate::launch::Turned;
 use crate::order::{After, Scope, Ticket};
 use crate::pending::{Item, Work};
 use crate::permission::OwnWord;
 use crate::queue::{Submit, XQueue};
+use crate::storage::{CommandBox, Spare};
 use crate::sync::spin_hint;
 use crate::worker::Backoff;
 
@@ -208,13 +210,33 @@ impl XQueue {
 
     /// The deferred path: appends the command; the worker launches it in order. Waits, holding
     /// nothing, while pending is full. The error of the launch becomes the queue's sticky error.
-    pub fn submit(&self, spec: &Spec<'_>, command: Box<dyn HwCommand>) -> Result<Ticket, SubmitError> {
+    pub fn submit(&self, spec: &Spec<'_>, command: impl Into<CommandBox>) -> Result<Ticket, SubmitError> {
+        let command = command.into();
         let footprint = command.footprint();
         let (ticket, first) = self.append(spec, footprint, Work::Command(command))?;
         if first && !self.device.wake_worker(&self.core) {
             self.launch_without_worker(ticket);
         }
         Ok(ticket)
+    }
+
+    /// Memory for the next command: that of an earlier one if there is any, else fresh.
+    #[inline]
+    pub fn spare(&self) -> Spare {
+        self.take_spare().unwrap_or_else(Spare::new)
+    }
+
+    pub(crate) fn take_spare(&self) -> Option<Spare> {
+        let raw = self.spare.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: the word holds null or a pointer from `into_raw`; the swap made this thread its only owner.
+        unsafe { Spare::from_raw(raw) }
+    }
+
+    /// Keeps this memory for the next submit.
+    fn offer_spare(&self, spare: Spare) {
+        let raw = self.spare.swap(spare.into_raw(), Ordering::AcqRel);
+        // SAFETY: as above.
+        drop(unsafe { Spare::from_raw(raw) });
     }
 
     /// For a command whose arguments cannot be copied: waits for its turn, holding nothing, and
@@ -332,7 +354,11 @@ impl XQueue {
             self.turn_ready();
         }
         let count = pending.appended;
+        let spare = pending.spare();
         drop(pending);
+        if let Some(spare) = spare {
+            self.offer_spare(spare);
+        }
         self.chaos_step(count);
         Ok((ticket, first))
     }

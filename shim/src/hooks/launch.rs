@@ -326,7 +326,8 @@ impl Launch {
             Err(obstacle) => Err((obstacle, invoke)),
             Ok(kernel) => {
                 // SAFETY: the caller's promise; the layout is that of the kernel that the runtime would launch.
-                let command = unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke) };
+                let command =
+                    unsafe { HipLaunch::new(kernel, self.params, self.extra, invoke, found.queue.spare()) };
                 command.map_err(|(unfit, invoke)| (Obstacle::Arguments(unfit), invoke))
             }
         };

@@ -5,7 +5,7 @@ use crate::process::streams::Found;
 use crate::thread::Thread;
 use hip_sys::types::{hipError_t, hipErrorContextIsDestroyed, hipErrorUnknown, hipSuccess};
 use xqueue::{
-    CostKey, Direct, Footprint, HwCommand, HwError, HwResult, Spec, SubmitError, Ticket, hw_result,
+    CommandBox, CostKey, Direct, Footprint, HwError, HwResult, Spec, SubmitError, Ticket, hw_result,
 };
 
 /// The code of a queue's result.
@@ -54,7 +54,7 @@ pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnc
 pub(crate) fn append(
     found: Found,
     spec: &Spec<'_>,
-    command: Box<dyn HwCommand>,
+    command: impl Into<CommandBox>,
 ) -> Result<Ticket, SubmitError> {
     let appended = found.queue.submit(spec, command);
     if appended.is_ok() {
