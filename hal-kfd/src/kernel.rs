@@ -135,6 +135,13 @@ impl Kfd {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
+    /// A number of the device that this is: of the driver itself where it is a device file, which containers have copies of, and of
+    /// one simulation where it is a simulated one. Nothing if the kernel does not say.
+    pub(crate) fn device(&self) -> Option<u64> {
+        let stat = stat_of(self.descriptor.as_raw_fd())?;
+        Some(if stat.st_mode & libc::S_IFMT == libc::S_IFREG { stat.st_dev } else { stat.st_rdev })
+    }
+
     /// Whether `fd` is the same device as this one, known by what it is, wherever it was opened.
     pub fn is_same(&self, fd: RawFd) -> bool {
         let own = stat_of(self.descriptor.as_raw_fd());

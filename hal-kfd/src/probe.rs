@@ -4,6 +4,12 @@
 //! is idle. The hazard that all of it is about: without CWSR a queue comes off only when its kernels have ended, and a
 //! driver that waits for that too long resets the device for everybody (`amdgpu_drv.c`, `queue_preemption_timeout_ms`).
 
+mod key;
+mod trial;
+
+pub use key::key;
+pub use trial::{Trial, Verdict};
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +43,7 @@ pub enum Choice {
 }
 
 /// Who decides on the device which queues run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheduler {
     /// The hardware scheduler up to gfx10: every change stops all processes' queues on the device for a moment.
     Hws,
@@ -58,7 +64,7 @@ impl fmt::Display for Scheduler {
 }
 
 /// What is known of the driver and a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// The interface's version.
     pub version: (u32, u32),

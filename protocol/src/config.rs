@@ -135,6 +135,18 @@ pub enum KfdMechanism {
     Off,
 }
 
+/// Whether the cost of holds is measured at a program's start (`XSCHED_KFD_PROBE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KfdProbe {
+    /// Always.
+    Always,
+    /// Unless a server knows it from an earlier program.
+    #[default]
+    Cached,
+    /// Never.
+    Never,
+}
+
 /// Everything the environment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -154,6 +166,8 @@ pub struct Config {
     pub hip_lib: Option<PathBuf>,
     /// How queues are taken off the hardware.
     pub kfd_mechanism: KfdMechanism,
+    /// Whether the cost of that is measured at the program's start.
+    pub kfd_probe: KfdProbe,
     /// The daemon's socket, if not at its default place.
     pub socket: Option<PathBuf>,
     /// How much is said.
@@ -189,6 +203,7 @@ impl Default for Config {
             suspend: SuspendFlags::default(),
             hip_lib: None,
             kfd_mechanism: KfdMechanism::Auto,
+            kfd_probe: KfdProbe::Cached,
             socket: None,
             log_level: LogLevel::Warn,
             log_file: None,

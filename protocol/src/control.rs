@@ -180,6 +180,9 @@ pub struct Preemption {
     pub hold_ns: Option<u64>,
     /// What a release costs.
     pub release_ns: Option<u64>,
+    /// Where these two are from ([`crate::cost::CostOrigin::name`]). An older server or client does not say.
+    #[serde(default)]
+    pub cost_origin: Option<String>,
     /// When the last request of the last hold was made, on the server's `CLOCK_MONOTONIC`.
     pub asked_at: Option<u64>,
     /// When its queues stood.

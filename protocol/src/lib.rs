@@ -6,6 +6,7 @@ pub mod bounds;
 pub mod codes;
 pub mod config;
 pub mod control;
+pub mod cost;
 pub mod event;
 pub mod frame;
 pub mod hint;

@@ -12,6 +12,7 @@
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
+use crate::cost::{CostKey, HoldCost};
 use crate::frame::Frame;
 use crate::hint::{Laxity, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, QueueId};
@@ -36,6 +37,7 @@ const LEVEL: u16 = 5;
 const PREEMPTION: u16 = 6;
 const QUEUE_HINTS: u16 = 7;
 const PROCESS_HINTS: u16 = 8;
+const HOLD_COST: u16 = 9;
 const WELCOME: u16 = 0x101;
 const REFUSED: u16 = 0x102;
 
@@ -105,6 +107,14 @@ pub enum ToServer {
         in_force: PreemptLevel,
         /// By what, if that is more than [`PreemptLevel::Block`], or why it is not, for people; empty if nobody asks for more.
         how: String,
+    },
+    /// What a hold costs, or that what was known of it is wrong. Only for a server that takes it
+    /// ([`crate::cost::TAKES_COSTS`]): an older one knows no such message.
+    HoldCost {
+        /// All that it depends on.
+        key: CostKey,
+        /// The times; nothing if whoever relied on them met a failure.
+        cost: Option<HoldCost>,
     },
 }
 
@@ -188,6 +198,12 @@ impl ToServer {
                 put_text(&mut to, how);
                 PREEMPTION
             }
+            Self::HoldCost { key, cost } => {
+                to.extend_from_slice(&key.get().to_le_bytes());
+                to.extend_from_slice(&cost.map_or(0, HoldCost::hold_ns).to_le_bytes());
+                to.extend_from_slice(&cost.map_or(0, HoldCost::release_ns).to_le_bytes());
+                HOLD_COST
+            }
         };
         Frame::encode(kind, &to)
     }
@@ -216,6 +232,13 @@ impl ToServer {
             QUEUE_HINTS => Self::QueueHints { queue: QueueId(from.u64()?), hints: from.queue_hints()? },
             PROCESS_HINTS => Self::ProcessHints { hints: from.process_hints()? },
             PREEMPTION => Self::Preemption { in_force: from.level()?, how: from.text()? },
+            HOLD_COST => Self::HoldCost {
+                key: CostKey::new(from.u64()?)?,
+                cost: match (from.u64()?, from.u64()?) {
+                    (0, 0) => None,
+                    (hold_ns, release_ns) => Some(HoldCost::new(hold_ns, release_ns)?),
+                },
+            },
             _ => return None,
         })
     }

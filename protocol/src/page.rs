@@ -12,6 +12,7 @@
 //! The server writes the permission and then adds one to [`ServerPage::changes`], a futex on which the client's agent
 //! sleeps.
 
+use crate::cost::{COSTS, CostWords};
 use crate::slow::SlowPath;
 use crate::status::Activity;
 use crate::time::Time;
@@ -54,6 +55,10 @@ pub struct ServerPage {
     pub wants: AtomicU32,
     /// Counts requests to bring every number of the client's page up to date.
     pub report: AtomicU32,
+    /// `TAKES_*`: what the server wants to be told besides ([`crate::cost`]). Zero from one that is older.
+    pub takes: AtomicU32,
+    /// What holds cost, as clients told; in any order.
+    pub costs: [CostWords; COSTS],
 }
 
 /// The head of what the client writes and the server reads, as untrusted input. Slots follow.
@@ -69,6 +74,8 @@ pub struct ClientHeader {
     /// Launches of the process that were made in their turn on the calling thread, by reason ([`SlowPath::number`]); a count
     /// at its end stays there. Clients that do not count them leave them zero.
     pub slow: [AtomicU32; SlowPath::ALL.len()],
+    /// Where the times in `holds` are from ([`crate::cost::CostOrigin::number`]).
+    pub cost_origin: AtomicU32,
     /// What taking its queues off the hardware came to.
     pub holds: HoldWords,
 }
@@ -121,8 +128,11 @@ pub struct Slot {
 
 const _: () = {
     assert!(size_of::<ServerPage>() <= SERVER_BYTES);
-    // Older clients and servers of the same version have it there.
+    // Older clients and servers of the same version have them there.
     assert!(std::mem::offset_of!(ClientHeader, holds) == 64);
+    assert!(std::mem::offset_of!(ClientHeader, cost_origin) == 48);
+    assert!(std::mem::offset_of!(ServerPage, takes) == 28);
+    assert!(std::mem::offset_of!(ServerPage, costs) == 32);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));
     assert!(size_of::<Slot>() == 64);
     assert!((SLOTS + HEAD_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);

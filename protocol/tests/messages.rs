@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::codes::PreemptLevel;
+use protocol::cost::{CostKey, HoldCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
@@ -78,7 +79,27 @@ fn to_server() -> impl Strategy<Value = ToServer> {
             .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints }),
         process_hints().prop_map(|hints| ToServer::ProcessHints { hints }),
         (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
+        (1..=u64::MAX, option::of((1..=MOST_NS, 1..=MOST_NS))).prop_map(|(key, cost)| ToServer::HoldCost {
+            key: CostKey::new(key).expect("not 0"),
+            cost: cost.and_then(|(hold_ns, release_ns)| HoldCost::new(hold_ns, release_ns)),
+        }),
     ]
+}
+
+#[test]
+fn a_cost_out_of_range_is_no_message() {
+    let cost = HoldCost::new(5, 6);
+    let told = ToServer::HoldCost { key: CostKey::MIN, cost };
+    let Frame { kind, payload } = one_frame(&told.encode());
+    for (place, number) in [(0, 0), (8, 0), (16, 0), (8, MOST_NS + 1), (16, u64::MAX)] {
+        let mut payload = payload.clone();
+        payload[place..place + 8].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(
+            ToServer::decode(&Frame { kind, payload }),
+            Err(MessageError { kind }),
+            "{number} at {place}"
+        );
+    }
 }
 
 fn to_client() -> impl Strategy<Value = ToClient> {

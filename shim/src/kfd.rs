@@ -6,7 +6,9 @@
 //! registry is never used there, and a child that starts HIP itself begins with none.
 //!
 //! What the driver can do is measured on the first queue of each device, before its creator knows it, and only where more
-//! than level 1 is asked for ([`ask`]).
+//! than level 1 is asked for ([`ask`]). Each measurement may stop the queues of all processes for a moment, so where a server
+//! knows from an earlier program what a hold costs, that is taken, and the first holds show whether it is right
+//! (`XSCHED_KFD_PROBE`).
 
 mod argument;
 
@@ -14,12 +16,13 @@ use crate::errno::Uncancelled;
 use crate::{elf, errno, lifecycle, process};
 use argument::Argument;
 use hal_kfd::kernel::Descriptor;
-use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
+use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler, Trial, Verdict};
 use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
 use hip_sys::kfd::{self, CreateQueue, Ioctl as _, Plain as _, debug};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
-use protocol::config::KfdMechanism;
+use protocol::config::{KfdMechanism, KfdProbe};
+use protocol::cost::{CostKey, CostOrigin, HoldCost};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::path::Path;
@@ -48,6 +51,8 @@ static ASKED: AtomicI32 = AtomicI32::new(PreemptLevel::Block.number());
 /// The program has asked for a further context of its own (CREATE_PROCESS, ABI 1.19), whose queues have numbers of their own:
 /// from then on nobody looks at queues, and level 1 is in force.
 static FURTHER: AtomicBool = AtomicBool::new(false);
+/// A server has told what it knows of the cost of holds, or is too old to know any: what it has not told is to be measured.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
@@ -186,6 +191,7 @@ fn known() -> Option<&'static Context> {
 pub(crate) fn begin(level: u8) {
     CONTEXT.store(ptr::null_mut(), Ordering::Release);
     FURTHER.store(false, Ordering::Release);
+    TOLD.store(false, Ordering::Release);
     ASKED.store(i32::from(level), Ordering::Release);
 }
 
@@ -224,6 +230,25 @@ pub(crate) fn ask(level: PreemptLevel) -> bool {
         context.measure_all();
         !context.is_refused()
     })
+}
+
+/// A server has come, and its page shows what it knows; or none is waited for any more. What was left unmeasured until now is
+/// known or measured after this.
+pub(crate) fn stop_waiting() {
+    TOLD.store(true, Ordering::Release);
+    if asked() != PreemptLevel::Block
+        && let Some(context) = context()
+    {
+        context.measure_all();
+    }
+}
+
+/// What this process has found out about the cost of its holds by itself, for a server: the times, or that relying on
+/// what was told led to a failure.
+pub(crate) fn evidence() -> Vec<(CostKey, Option<HoldCost>)> {
+    let Some(context) = context() else { return Vec::new() };
+    let devices = context.devices.lock();
+    devices.values().flatten().filter_map(Ability::evidence).collect()
 }
 
 /// The level in force, and by what, or why it is not the one that is asked for.
@@ -331,6 +356,58 @@ fn drains(facts: &Facts) -> bool {
 pub(crate) struct Ability {
     pub(crate) facts: Facts,
     pub(crate) cost: Cost,
+    /// Where the cost is from.
+    origin: CostOrigin,
+    /// Under what a server keeps it.
+    key: Option<CostKey>,
+    /// Of what was taken from others, as long as it is open whether that is right.
+    trial: Option<Trial>,
+    /// What the hold took that has not been released yet.
+    hold: Option<Duration>,
+    /// A hold failed.
+    failed: bool,
+}
+
+impl Ability {
+    fn new(facts: Facts, cost: Cost, origin: CostOrigin, key: Option<CostKey>) -> Self {
+        let on_trial = matches!(origin, CostOrigin::Taken | CostOrigin::Unmeasured);
+        let trial = on_trial.then(|| Trial::new(cost));
+        Self { facts, cost, origin, key, trial, hold: None, failed: false }
+    }
+
+    fn evidence(&self) -> Option<(CostKey, Option<HoldCost>)> {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let own = match self.origin {
+            _ if self.failed => None,
+            CostOrigin::Measured | CostOrigin::Corrected | CostOrigin::Learnt => {
+                Some(HoldCost::new(nanos(self.cost.hold), nanos(self.cost.release))?)
+            }
+            _ => return None,
+        };
+        Some((self.key?, own))
+    }
+
+    /// A hold and its release took so long. True: what is known of the cost is something else now.
+    fn learn(&mut self, seen: Cost) -> bool {
+        let Some(trial) = &mut self.trial else { return false };
+        let told = self.origin == CostOrigin::Taken;
+        match trial.see(seen) {
+            Verdict::Open => return false,
+            Verdict::Right => self.origin = if told { CostOrigin::Confirmed } else { CostOrigin::Learnt },
+            Verdict::Wrong(cost) => {
+                tracing::debug!(
+                    told_us = self.cost.hold.as_micros(),
+                    hold_us = cost.hold.as_micros(),
+                    release_us = cost.release.as_micros(),
+                    "holds cost something else than was known"
+                );
+                self.origin = if told { CostOrigin::Corrected } else { CostOrigin::Learnt };
+                self.cost = cost;
+            }
+        }
+        self.trial = None;
+        true
+    }
 }
 
 /// The queues of this process, and what holding them takes.
@@ -378,11 +455,9 @@ impl Context {
         }
         let limit = if idle { LIMIT } else { LIMIT_BUSY };
         let serial = self.registry.serial(queue);
-        let ability = facts.and_then(|facts| {
-            probe::choose(self.choice, &facts, drains(&facts))?;
-            let cost = probe::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
-            Ok(Ability { facts, cost })
-        });
+        let found = facts.and_then(|facts| self.find_out(facts, gpu_id, queue, limit, saves));
+        // A server is waited for.
+        let Some(ability) = found.transpose() else { return };
         self.settle();
         if ability.is_err() && (serial.is_none() || self.registry.serial(queue) != serial) {
             // It was destroyed meanwhile: that says nothing of the device.
@@ -393,9 +468,10 @@ impl Context {
                 gpu_id,
                 hold_us = ability.cost.hold.as_micros(),
                 release_us = ability.cost.release.as_micros(),
-                "holds by {} ({})",
+                "holds by {} ({}), cost {}",
                 self.registry.mechanism().name(),
-                ability.facts.scheduler
+                ability.facts.scheduler,
+                ability.origin.name().unwrap_or("unknown")
             ),
             Err(refusal) => {
                 tracing::warn!(
@@ -405,6 +481,73 @@ impl Context {
             }
         }
         self.devices.lock().insert(gpu_id, ability);
+    }
+
+    /// What a hold costs, from whoever knows it. Nothing if that shall be asked again when a server has come.
+    fn find_out(
+        &self,
+        facts: Facts,
+        gpu_id: u32,
+        queue: u32,
+        limit: Duration,
+        saves: bool,
+    ) -> Result<Option<Ability>, Refusal> {
+        let kind = probe::choose(self.choice, &facts, drains(&facts))?;
+        let key = probe::key(&self.kernel, Path::new("/sys"), &facts, gpu_id, kind);
+        let wish = process::base().map_or(KfdProbe::Always, |base| base.config().kfd_probe);
+        let told = key.filter(|_| wish != KfdProbe::Always).and_then(process::cost_from_server);
+        let (cost, origin) = match (told, wish) {
+            (Some(told), _) => {
+                let [hold, release] = [told.hold_ns(), told.release_ns()].map(Duration::from_nanos);
+                (Cost { hold, release }, CostOrigin::Taken)
+            }
+            // Until then nothing is held. A queue that may have work by then can be measured only where its waves are saved.
+            (None, KfdProbe::Cached | KfdProbe::Never)
+                if saves && !TOLD.load(Ordering::Acquire) && process::expects_server() =>
+            {
+                return Ok(None);
+            }
+            (None, KfdProbe::Never) => (Cost::default(), CostOrigin::Unmeasured),
+            (None, _) => {
+                let cost = probe::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
+                (cost, CostOrigin::Measured)
+            }
+        };
+        Ok(Some(Ability::new(facts, cost, origin, key)))
+    }
+
+    /// A hold of a device's queues took so long; or it failed, and what was known of its cost is not to be relied upon.
+    pub(crate) fn saw_hold(&self, gpu_id: u32, took: Option<Duration>) {
+        if let Some(Ok(ability)) = self.devices.lock().get_mut(&gpu_id) {
+            ability.hold = took;
+            ability.failed |= took.is_none();
+        }
+    }
+
+    /// The release behind a hold took so long. True: what is known of the cost is something else now.
+    pub(crate) fn saw_release(&self, gpu_id: u32, release: Duration) -> bool {
+        let mut devices = self.devices.lock();
+        let Some(Ok(ability)) = devices.get_mut(&gpu_id) else { return false };
+        ability.hold.take().is_some_and(|hold| ability.learn(Cost { hold, release }))
+    }
+
+    /// Where the cost is from; of several devices, what is known the least. Looked at with each suspension: makes no allocation.
+    pub(crate) fn origin(&self) -> CostOrigin {
+        const LEAST_FIRST: [CostOrigin; 6] = [
+            CostOrigin::Unmeasured,
+            CostOrigin::Taken,
+            CostOrigin::Learnt,
+            CostOrigin::Corrected,
+            CostOrigin::Confirmed,
+            CostOrigin::Measured,
+        ];
+        let devices = self.devices.lock();
+        if devices.values().any(Result::is_err) {
+            return CostOrigin::None;
+        }
+        let is_there =
+            |origin: &CostOrigin| devices.values().flatten().any(|ability| ability.origin == *origin);
+        LEAST_FIRST.into_iter().find(is_there).unwrap_or_default()
     }
 
     /// Measures devices that have not been.

@@ -37,6 +37,7 @@ use hip_sys::types::hipSuccess;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
 use protocol::config::{Config, SchedulerKind, TestMode};
+use protocol::cost::{CostKey, HoldCost};
 use proven::Proven;
 use scheduler::Scheduler;
 use std::collections::HashMap;
@@ -196,6 +197,19 @@ pub(crate) fn has_launched() -> bool {
         let queued = process.queued.lock().clone();
         queued.iter().filter_map(|stream| stream.queue()).any(|queue| queue.stats().launched != 0)
     })
+}
+
+/// Whether a server is to decide. It may not have come yet.
+pub(crate) fn expects_server() -> bool {
+    match get() {
+        Some(process) => process.scheduler.expects_server(),
+        None => base().is_some_and(|base| base.config().scheduler_in_force() == SchedulerKind::Global),
+    }
+}
+
+/// What the server knows of a hold's cost.
+pub(crate) fn cost_from_server(key: CostKey) -> Option<HoldCost> {
+    get()?.scheduler.cost_from_server(key)
 }
 
 /// What is in force of the levels above 1 may be something else from now on.

@@ -58,11 +58,22 @@ impl Daemon {
     /// Starts one with the policy HPF and these further variables, and waits until it answers.
     pub fn start(env: &[(&str, &str)]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder for the socket");
+        Daemon { child: Self::answering(&folder, env), folder }
+    }
+
+    /// Kills it, and starts one in its place.
+    pub fn restart(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it can be waited for");
+        self.child = Self::answering(&self.folder, &[]);
+    }
+
+    /// A server in this folder that answers.
+    fn answering(folder: &TempDir, env: &[(&str, &str)]) -> Child {
         let socket = folder.path().join("socket");
         let child = spawn(&socket, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
-        let daemon = Daemon { child, folder };
         until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
-        daemon
+        child
     }
 
     /// Its socket.

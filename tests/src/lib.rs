@@ -151,7 +151,7 @@ impl Gpu {
     }
 
     /// The run that [`Gpu::keep`] starts, for options that all runs on these GPUs are to have.
-    fn keep_run(&self) -> Run {
+    pub fn keep_run(&self) -> Run {
         Run { command: Some("cat".into()), ..self.shared("cat") }
     }
 }

@@ -4,6 +4,7 @@ use crate::outside;
 use crate::table::{self, Column, Line, plain};
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
+use protocol::cost::CostOrigin;
 use protocol::operation::Reason;
 use protocol::slow::SlowPath;
 use std::time::Duration;
@@ -93,7 +94,8 @@ pub fn disregarded(client: &Client, queue: &Queue) -> Option<&'static str> {
 
 /// How deep suspensions of the process reach, where that is more than level 1 or less than what is asked for.
 fn preemption(client: &Client) -> Option<String> {
-    let Preemption { how, holds, waits, failures, expected_ns, hold_ns, release_ns, .. } = &client.preemption;
+    let Preemption { how, holds, waits, failures, expected_ns, hold_ns, release_ns, cost_origin, .. } =
+        &client.preemption;
     let asked = client.queues.iter().map(|queue| queue.status.level).max()?;
     if asked == PreemptLevel::Block {
         return None;
@@ -106,8 +108,13 @@ fn preemption(client: &Client) -> Option<String> {
     let time =
         |name: &str, ns: &Option<u64>| ns.map(|ns| format!(", {name} {}", micros(ns))).unwrap_or_default();
     let failed = if *failures == 0 { String::new() } else { format!(", failed {failures} times") };
+    let origin = match (cost_origin.as_deref().and_then(CostOrigin::meaning), hold_ns) {
+        (Some(meaning), Some(_)) => format!(" ({meaning})"),
+        (Some(meaning), None) => format!(", cost of a hold {meaning}"),
+        (None, _) => String::new(),
+    };
     Some(format!(
-        "level {in_force} by {how}: held {holds} times, waited {waits} times because that cost less{failed}{}{}{}",
+        "level {in_force} by {how}: held {holds} times, waited {waits} times because that cost less{failed}{}{}{origin}{}",
         time("hold", hold_ns),
         time("release", release_ns),
         time("in flight last", expected_ns)
@@ -349,6 +356,21 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
             "{said}"
         );
         assert!(said.contains("      3  suspended"), "{said}");
+        let train = &mut list.clients[1];
+        train.preemption.cost_origin = Some("taken".to_owned());
+        let said = text(&list, None);
+        assert!(
+            said.contains("release 1.25 ms (measured by an earlier program, not checked by a hold yet)"),
+            "{said}"
+        );
+        let train = &mut list.clients[1];
+        (train.preemption.hold_ns, train.preemption.release_ns) = (None, None);
+        train.preemption.cost_origin = Some("unmeasured".to_owned());
+        let said = text(&list, None);
+        assert!(
+            said.contains("cost less, cost of a hold not measured yet: its first holds will tell"),
+            "{said}"
+        );
     }
 
     #[test]

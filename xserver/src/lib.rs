@@ -9,12 +9,13 @@
 //! clock · `place` where the server listens, and that it is the only one there · `peer` who has connected ·
 //! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `attachments`
 //! processes of which queues are held from outside, a thread each · `power` what devices draw, read by a
-//! thread · `alarm` waits that are exact · `server` the loop · `log` lines that never make it wait.
+//! thread · `costs` what holds cost, kept for clients and in a file · `alarm` waits that are exact · `server` the loop · `log` lines that never make it wait.
 
 mod alarm;
 mod attachments;
 mod connection;
 pub mod core;
+mod costs;
 mod list;
 pub mod log;
 mod pages;

@@ -7,6 +7,7 @@
 use crate::core::Peer;
 use hal_kfd::process::Status;
 use protocol::control::Preemption;
+use protocol::cost::{CostKey, CostOrigin, HoldCost, TAKES_COSTS};
 use protocol::ids::Pid;
 use protocol::page::{
     CLIENT_BYTES, ClientHeader, HEAD_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
@@ -92,6 +93,22 @@ impl Pages {
         self.server.head().deadline.store(now.after(LEASE).0, SeqCst);
     }
 
+    /// Shows what holds cost; at most as many as there is room for.
+    pub fn show_costs(&self, known: &[(CostKey, HoldCost)]) {
+        let head = self.server.head();
+        head.takes.store(TAKES_COSTS, SeqCst);
+        let known = known.iter().copied().map(Some).chain(std::iter::repeat(None));
+        for (words, cost) in head.costs.iter().zip(known) {
+            words.store(cost);
+        }
+    }
+
+    /// What is shown under this key.
+    #[cfg(test)]
+    pub fn cost(&self, key: CostKey) -> Option<HoldCost> {
+        self.server.head().costs.iter().find_map(|words| words.load(key))
+    }
+
     /// Asks for fresh numbers. Returns what the client answers with.
     pub fn ask_report(&self) -> u32 {
         let number = self.server.head().report.fetch_add(1, SeqCst).wrapping_add(1);
@@ -154,6 +171,9 @@ impl Peer for Pages {
             expected_ns: Some(expected).filter(|expected| suspended && *expected != UNKNOWN),
             hold_ns: Some(words.hold_ns.load(Relaxed)).filter(|cost| *cost != 0),
             release_ns: Some(words.release_ns.load(Relaxed)).filter(|cost| *cost != 0),
+            cost_origin: CostOrigin::of_number(self.client.head().cost_origin.load(Relaxed))
+                .name()
+                .map(str::to_owned),
             asked_at: some(words.asked_at.load(Relaxed)),
             stood_at: some(words.stood_at.load(Relaxed)),
             ..Preemption::default()

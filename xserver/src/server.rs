@@ -7,6 +7,7 @@ use crate::alarm::Alarm;
 use crate::attachments::Attachments;
 use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Settings};
+use crate::costs::Costs;
 use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
@@ -17,6 +18,7 @@ use hal_kfd::handle::Handle;
 use hal_kfd::prompt;
 use policies::Choice;
 use protocol::control::Reply;
+use protocol::cost::{CostKey, HoldCost};
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
@@ -100,6 +102,8 @@ pub struct Server {
     questions: Vec<Question>,
     /// Processes of which queues are held from outside.
     attachments: Attachments,
+    /// What holds cost.
+    costs: Costs,
     /// What devices draw, until there is a thread that reads it; that comes when a policy wants to know.
     meter: Option<Box<dyn PowerMeter + Send>>,
     power: Option<Reader>,
@@ -150,6 +154,7 @@ impl Server {
             connected: 0,
             questions: Vec::new(),
             attachments,
+            costs: Costs::load(place.socket()),
             meter: Some(Box::new(Hwmon::default())),
             power: None,
             power_at: now,
@@ -192,6 +197,7 @@ impl Server {
             }
         }
         self.core.release_all(crate::now());
+        self.costs.save();
         info!("the server ends; {} clients run on unscheduled", self.core.peers().len());
         Ok(())
     }
@@ -434,11 +440,22 @@ impl Server {
             },
             Stage::Client { client, .. } => {
                 let message = ToServer::decode(frame).map_err(End::Message)?;
+                if let ToServer::HoldCost { key, cost } = message {
+                    self.keep_cost(key, cost);
+                    return Ok(());
+                }
                 self.core.apply(client, &message).map_err(End::Fault)?;
                 self.step = Some(Time(0));
                 Ok(())
             }
             Stage::Person => Err(End::Unexpected(frame.kind)),
+        }
+    }
+
+    /// A client has measured what holds cost, or found that what was known is wrong: all are shown it.
+    fn keep_cost(&mut self, key: CostKey, cost: Option<HoldCost>) {
+        if self.costs.keep(key, cost) {
+            self.core.peers().for_each(|(_, pages)| self.costs.show(pages));
         }
     }
 
@@ -461,6 +478,7 @@ impl Server {
         info!(pid = connection.pid, own_pid = pid, name, "a client has come");
         let now = crate::now();
         pages.renew(now);
+        self.costs.show(&pages);
         pages.set_held(self.attachments.holds(pages.pid()));
         let client = self.core.join(Pid(connection.pid), name, pages);
         if let Some(nice) = peer::nice(Pid(connection.pid)) {

@@ -1,6 +1,6 @@
 //! How single values are read: pure functions from what is written to what is meant. They know no variable.
 
-use super::{KfdMechanism, LogLevel, SchedulerKind, TestMode};
+use super::{KfdMechanism, KfdProbe, LogLevel, SchedulerKind, TestMode};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -29,6 +29,10 @@ pub(super) fn kfd_mechanism(value: &OsStr) -> Option<KfdMechanism> {
             ("off", KfdMechanism::Off),
         ],
     )
+}
+
+pub(super) fn kfd_probe(value: &OsStr) -> Option<KfdProbe> {
+    word(value, &[("always", KfdProbe::Always), ("cached", KfdProbe::Cached), ("never", KfdProbe::Never)])
 }
 
 pub(super) fn log_level(value: &OsStr) -> Option<LogLevel> {

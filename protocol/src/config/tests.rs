@@ -46,6 +46,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
         ("XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE", "ON"),
         ("XSCHED_HIP_LIB", "lib.so"),
         ("XSCHED_KFD_MECHANISM", "Debug-Trap"),
+        ("XSCHED_KFD_PROBE", "Never"),
         ("XSCHED_SOCKET", "socket"),
         ("XSCHED_LOG_LEVEL", "TRACE"),
         ("XSCHED_LOG_FILE", "log"),

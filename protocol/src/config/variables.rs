@@ -1,6 +1,6 @@
 //! The table of variables, one row each. A new variable is one row and one field of [`Config`].
 
-use super::parse::{count, kfd_mechanism, log_level, number, path, scheduler, switch, test_mode};
+use super::parse::{count, kfd_mechanism, kfd_probe, log_level, number, path, scheduler, switch, test_mode};
 use super::{AutoXQueue, Config};
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
@@ -220,6 +220,15 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "How levels 2 and 3 take queues off the hardware; with `off` level 1 is in force whatever is \
                   asked for.",
         read: |config, value, _| set(kfd_mechanism(value), |mechanism| config.kfd_mechanism = mechanism),
+    },
+    Variable {
+        name: "XSCHED_KFD_PROBE",
+        values: "always, cached, never",
+        default: "cached",
+        meaning: "Whether a program measures at its start what taking a queue off the hardware costs, by 8 holds of an idle \
+                  queue. With `cached` it does so unless `xserver` knows that from an earlier program on this device since \
+                  the machine was started; with `never` its first real holds show it.",
+        read: |config, value, _| set(kfd_probe(value), |probe| config.kfd_probe = probe),
     },
     Variable {
         name: "XSCHED_SOCKET",

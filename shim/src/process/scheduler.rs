@@ -13,6 +13,7 @@ mod hold;
 mod local;
 
 use super::{Process, get, warn_of_settings};
+use crate::kfd;
 use crate::thread::Thread;
 use desk::{Desk, Line};
 use hold::Holder;
@@ -21,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use policies::registry::{self, Row};
 use protocol::codes::PreemptLevel;
 use protocol::config::{SchedulerKind, TestMode};
+use protocol::cost::{CostKey, HoldCost};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::status::Activity;
 use protocol::time::Time;
@@ -185,6 +187,9 @@ impl Scheduler {
         drop(state);
         self.board.changed.notify_all();
         self.board.line.alarm.ring();
+        if !matches!(decider, Decider::Server) {
+            kfd::stop_waiting();
+        }
         if start {
             let board = self.board.clone();
             let agent = std::thread::Builder::new().name("giveway-agent".into());
@@ -196,6 +201,17 @@ impl Scheduler {
                 self.board.told.store(NOBODY, Ordering::Release);
             }
         }
+    }
+
+    /// Whether the server is to decide.
+    pub(crate) fn expects_server(&self) -> bool {
+        self.board.told.load(Ordering::Acquire) == GLOBAL
+    }
+
+    /// What it knows of a hold's cost, as it said last.
+    pub(crate) fn cost_from_server(&self, key: CostKey) -> Option<HoldCost> {
+        let page = self.board.line.pages_in_use()?.server();
+        page.costs.iter().find_map(|words| words.load(key))
     }
 
     /// For a call of the program's that must find no queue off the hardware; until the answer is dropped.

@@ -12,7 +12,7 @@ fn preloaded(env: &[(&str, &str)]) -> Mode {
 }
 
 /// A part of a co-run under this server.
-fn under(daemon: &Daemon, priority: &str, run: Run, more: &[(&str, &str)]) -> Running {
+pub(super) fn under(daemon: &Daemon, priority: &str, run: Run, more: &[(&str, &str)]) -> Running {
     let socket = daemon.socket().display().to_string();
     let mut env = vec![
         ("XSCHED_SOCKET", socket.as_str()),
@@ -25,13 +25,13 @@ fn under(daemon: &Daemon, priority: &str, run: Run, more: &[(&str, &str)]) -> Ru
 }
 
 /// Has the program do something, and waits until it is done.
-fn tell(program: &mut Running, line: &str) {
+pub(super) fn tell(program: &mut Running, line: &str) {
     program.tell(line);
     assert_eq!(program.line(), line.split(' ').next().unwrap_or_default());
 }
 
 /// The client of this priority, once the server knows its queues.
-fn client(daemon: &Daemon, priority: i64) -> Option<Value> {
+pub(super) fn client(daemon: &Daemon, priority: i64) -> Option<Value> {
     let of = |client: &Value| client["queues"].as_array()?.first()?["priority"].as_i64();
     daemon.clients().into_iter().find(|client| of(client) == Some(priority))
 }

@@ -9,5 +9,7 @@ mod answers;
 mod deferral;
 /// What belongs to the program: descriptors, signals, threads, limits, observers.
 mod edges;
+/// Levels above 1: what measuring them costs others.
+mod levels;
 /// The server and the commands: directories, sockets, limits, namespaces.
 mod server;

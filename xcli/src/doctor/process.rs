@@ -9,6 +9,7 @@ use crate::queues::{Queues, Unknown};
 use protocol::codes::PreemptLevel;
 use protocol::config::{Config, SchedulerKind};
 use protocol::control::{Client, QueueState};
+use protocol::cost::CostOrigin;
 use protocol::outside::Held;
 use protocol::socket;
 use std::collections::HashMap;
@@ -293,8 +294,16 @@ fn level(client: &Client, report: &mut Report) {
             Verdict::Good,
             "level",
             format!(
-                "level {asked} is asked for and level {in_force} in force by {}: {} holds, {} times waiting cost less",
-                preemption.how, preemption.holds, preemption.waits
+                "level {asked} is asked for and level {in_force} in force by {}: {} holds, {} times waiting cost less{}",
+                preemption.how,
+                preemption.holds,
+                preemption.waits,
+                preemption
+                    .cost_origin
+                    .as_deref()
+                    .and_then(CostOrigin::meaning)
+                    .map(|meaning| format!("; what a hold costs: {meaning}"))
+                    .unwrap_or_default()
             ),
         ),
     }

@@ -273,6 +273,8 @@ impl<P: Peer> Core<P> {
                 (member.in_force, member.how) = (in_force, how.clone());
                 Ok(())
             }
+            // No decision depends on it; the server keeps it for other clients.
+            ToServer::HoldCost { .. } => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ impl Server {
         self.look_at = now.after(LOOK_AROUND);
         self.look_for_ends();
         self.look_after_place();
+        self.costs.save();
         self.note_use();
     }
 

@@ -28,6 +28,7 @@ use filter::Filters;
 use listener::Listener;
 use pages::Pages;
 use protocol::codes::PreemptLevel;
+use protocol::cost::{CostKey, HoldCost, TAKES_COSTS};
 use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
 use protocol::page::{LEASE, ServerPage, WANTS_PROGRESS};
@@ -73,6 +74,8 @@ pub(super) struct Client {
     told: (PreemptLevel, String),
     /// What it knows of this process's hints.
     told_hints: ProcessHints,
+    /// What it was told of the cost of holds.
+    told_costs: Vec<(CostKey, Option<HoldCost>)>,
 }
 
 /// Why a connection ended.
@@ -117,6 +120,7 @@ impl Client {
             counted: Time(0),
             told: Default::default(),
             told_hints: ProcessHints::default(),
+            told_costs: Vec::new(),
         }
     }
 
@@ -207,6 +211,7 @@ impl Client {
         self.seats.forget_announcements();
         self.told = Default::default();
         self.told_hints = ProcessHints::default();
+        self.told_costs.clear();
         let listener = begun.and_then(|()| Listener::start(self.domain, &self.board, pages, turn));
         let end = match &listener {
             Ok(listener) => {
@@ -236,6 +241,8 @@ impl Client {
         let (line, page) = (&board.line, pages.server());
         let mut unsent = Vec::new();
         let mut seen = None;
+        // Its page shows by now what it knows of holds.
+        kfd::stop_waiting();
         loop {
             let changes = board.state.lock().changes;
             if seen != Some(changes) {
@@ -247,6 +254,9 @@ impl Client {
                     let (in_force, how) = found.clone();
                     unsent.extend(ToServer::Preemption { in_force, how }.encode());
                     self.told = found;
+                }
+                if page.takes.load(Ordering::SeqCst) & TAKES_COSTS != 0 {
+                    self.tell_costs(page, &mut unsent);
                 }
                 let hints = *board.hints.lock();
                 if self.told_hints != hints {
@@ -281,6 +291,17 @@ impl Client {
             let socket_ready = wait(Some((number, !unsent.is_empty())), &board, left.min(pause));
             if socket_ready {
                 self.read(socket)?;
+            }
+        }
+    }
+
+    /// Tells what the server does not know of the cost of holds, each thing once.
+    fn tell_costs(&mut self, page: &ServerPage, unsent: &mut Vec<u8>) {
+        for (key, cost) in kfd::evidence() {
+            let knows = page.costs.iter().find_map(|words| words.load(key)) == cost;
+            if !knows && !self.told_costs.contains(&(key, cost)) {
+                unsent.extend(ToServer::HoldCost { key, cost }.encode());
+                self.told_costs.push((key, cost));
             }
         }
     }

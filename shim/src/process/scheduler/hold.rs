@@ -12,7 +12,8 @@ use crate::kfd::{self, Context, RETRY, TRIES};
 use hal_kfd::registry::Mark;
 use hal_kfd::{Errno, Outcome};
 use parking_lot::Mutex;
-use protocol::page::{HoldWords, UNKNOWN};
+use protocol::cost::CostOrigin;
+use protocol::page::{ClientHeader, UNKNOWN};
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -65,6 +66,12 @@ struct Costs {
 }
 
 impl Costs {
+    /// What is known before any hold. Nothing while level 1 is in force.
+    fn of(context: &Context) -> Option<Self> {
+        let (cost, everybody) = context.cost()?;
+        Some(Self { hold: Recent::new(cost.hold), release: Recent::new(cost.release), everybody })
+    }
+
     /// Whether a hold costs less than waiting for what is expected to run for so long. While the queues are saved and restored
     /// the device does nothing for this process, which it would have done instead of waiting; and where an update stops
     /// everybody, nothing for the bystanders either. Nobody knows for how long what is unknown runs.
@@ -114,6 +121,8 @@ struct State {
     proof: Option<(Vec<Mark>, Snapshot, Instant)>,
     report: Report,
     said: Said,
+    /// More is known of the cost of holds than was told.
+    learnt: bool,
 }
 
 /// What has been said: each of these once, however often it happens. `xcli list` counts.
@@ -168,7 +177,7 @@ impl Holder {
     pub(super) fn new() -> Self {
         let phase = Phase::Running;
         let (report, said) = (Report::default(), Said::default());
-        let state = State { phase, costs: None, proof: None, report, said };
+        let state = State { phase, costs: None, proof: None, report, said, learnt: false };
         Self {
             state: Mutex::new(state),
             pauses: AtomicU32::new(0),
@@ -201,12 +210,16 @@ impl Holder {
             state.suspend(context, domain, permission, always)
         };
         if let Some(pages) = line.pages_in_use() {
-            let costs = state.costs;
-            state.report.write(costs, &pages.header().holds, line);
+            // Before the first suspension it is what is known of holds at all.
+            let origin = context.origin();
+            let known = || (origin != CostOrigin::None).then(|| Costs::of(context)).flatten();
+            let costs = state.costs.or_else(known);
+            state.report.write(costs, origin, pages.header(), line);
         }
+        let learnt = mem::take(&mut state.learnt);
         let given_up = state.phase == Phase::Failed && context.registry.given_up().is_some();
         drop(state);
-        if given_up {
+        if given_up || learnt {
             crate::process::level_changed();
         }
         again
@@ -258,7 +271,15 @@ impl State {
     /// The process may run.
     fn run(&mut self, context: &Context, domain: &Domain) -> Option<Duration> {
         if let Phase::Held { .. } = self.phase {
-            let outcome = each(&context.registry.holding(), |gpu_id| context.registry.release(gpu_id));
+            let mut learnt = false;
+            let outcome = each(&context.registry.holding(), |gpu_id| {
+                let outcome = context.registry.release(gpu_id);
+                if outcome.requests != 0 && outcome.error.is_none() {
+                    learnt |= context.saw_release(gpu_id, outcome.took);
+                }
+                outcome
+            });
+            self.learnt |= learnt;
             domain.forget_times();
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
                 costs.release.learn(outcome.took);
@@ -308,13 +329,12 @@ impl State {
         let now = Instant::now();
         let outstanding = domain.outstanding();
         if self.phase == Phase::Running {
-            let Some((cost, everybody)) = context.cost() else {
+            let Some(costs) = Costs::of(context) else {
                 self.say_given_up(context);
                 self.phase = Phase::Failed;
                 return self.settle(context);
             };
-            let (hold, release) = (Recent::new(cost.hold), Recent::new(cost.release));
-            self.costs.get_or_insert(Costs { hold, release, everybody });
+            self.costs.get_or_insert(costs);
             self.phase = Phase::Begun { until: now + FIRST_LOOK };
         }
         if let Phase::Begun { until } = self.phase {
@@ -399,7 +419,17 @@ impl State {
         let first = !matches!(self.phase, Phase::Held { .. });
         // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
         // after it has destroyed the queue, which takes the registry's lock.
-        let outcome = each(&context.registry.devices(), |gpu_id| unsafe { context.registry.hold(gpu_id) });
+        let hold = |gpu_id| unsafe { context.registry.hold(gpu_id) };
+        let outcome = each(&context.registry.devices(), |gpu_id| {
+            let outcome = hold(gpu_id);
+            if outcome.unsettled != 0 {
+                context.saw_hold(gpu_id, None);
+                self.learnt = true;
+            } else if first && outcome.requests != 0 && outcome.error.is_none() {
+                context.saw_hold(gpu_id, Some(outcome.took));
+            }
+            outcome
+        });
         let failed = outcome.unsettled != 0 || context.registry.given_up().is_some();
         if outcome.requests != 0 && !failed {
             domain.forget_times();
@@ -478,7 +508,9 @@ fn each(devices: &BTreeSet<u32>, mut act: impl FnMut(u32) -> Outcome) -> Outcome
 }
 
 impl Report {
-    fn write(&mut self, costs: Option<Costs>, words: &HoldWords, line: &Line) {
+    fn write(&mut self, costs: Option<Costs>, origin: CostOrigin, header: &ClientHeader, line: &Line) {
+        let words = &header.holds;
+        header.cost_origin.store(origin.number(), Ordering::Relaxed);
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(UNKNOWN);
         let costs = costs.unwrap_or_default();
         words.waits.store(self.waits, Ordering::Relaxed);

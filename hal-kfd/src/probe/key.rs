@@ -1,0 +1,97 @@
+//! A number for all that a hold's cost depends on, so that a program can tell whether what another one measured holds for it.
+
+use super::Facts;
+use crate::kernel::Kfd;
+use crate::mechanism::Kind;
+use std::ffi::CStr;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU64;
+use std::path::Path;
+
+/// Changes with each start of the machine, and is the same in all containers (random(4)).
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// What the driver's module says of itself, in `/sys/module/amdgpu`: AMD's own packages have a version, modules of the kernel's
+/// tree a checksum of their source, drivers built into the kernel neither.
+const MODULE: [&str; 2] = ["version", "srcversion"];
+
+/// The key of what a hold costs on the device `gpu_id` by this mechanism: the same in all programs until the machine is
+/// started anew, or its driver is another one. `sys` is `/sys`. Nothing if the start of the machine cannot be told.
+///
+/// It is made by a hash of the standard library's, so two builds of this library may differ in it; each measures then.
+pub fn key(kernel: &Kfd, sys: &Path, facts: &Facts, gpu_id: u32, kind: Kind) -> Option<NonZeroU64> {
+    let boot = fs::read_to_string(BOOT).ok()?;
+    let module = MODULE.map(|name| fs::read_to_string(sys.join("module/amdgpu").join(name)).ok());
+    Some(number(&boot, &release()?, &module, kernel.device()?, facts, gpu_id, kind))
+}
+
+fn number(
+    boot: &str,
+    release: &[u8],
+    module: &[Option<String>],
+    device: u64,
+    facts: &Facts,
+    gpu_id: u32,
+    kind: Kind,
+) -> NonZeroU64 {
+    let mut hasher = DefaultHasher::new();
+    (boot.trim(), release, module, device, facts, gpu_id, kind).hash(&mut hasher);
+    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
+}
+
+/// The kernel's release, as `uname -r` prints it.
+fn release() -> Option<Vec<u8>> {
+    // SAFETY: an array of characters, for which zeros are valid.
+    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: fills the structure that it is given.
+    if unsafe { libc::uname(&mut names) } != 0 {
+        return None;
+    }
+    // SAFETY: the kernel terminates each of these words within its array.
+    Some(unsafe { CStr::from_ptr(names.release.as_ptr()) }.to_bytes().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Scheduler;
+
+    #[test]
+    fn whatever_a_cost_depends_on_makes_another_key() {
+        let facts = Facts {
+            version: (1, 14),
+            scheduler: Scheduler::Hws,
+            cwsr: Some(true),
+            debugger: true,
+            simulated: false,
+        };
+        let none = [None, None];
+        let version = [Some("6.8.5".to_owned()), None];
+        let key = |boot, release: &str, module: &[Option<String>], device, facts, gpu_id, kind| {
+            number(boot, release.as_bytes(), module, device, &facts, gpu_id, kind)
+        };
+        let keys = [
+            key("a", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
+            key("b", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
+            key("a", "6.2", &none, 1, facts, 7, Kind::UpdateQueue),
+            key("a", "6.1", &version, 1, facts, 7, Kind::UpdateQueue),
+            key("a", "6.1", &none, 2, facts, 7, Kind::UpdateQueue),
+            key("a", "6.1", &none, 1, Facts { cwsr: Some(false), ..facts }, 7, Kind::UpdateQueue),
+            key("a", "6.1", &none, 1, Facts { simulated: true, ..facts }, 7, Kind::UpdateQueue),
+            key("a", "6.1", &none, 1, facts, 8, Kind::UpdateQueue),
+            key("a", "6.1", &none, 1, facts, 7, Kind::DebugTrap),
+        ];
+        let different: std::collections::BTreeSet<_> = keys.into_iter().collect();
+        assert_eq!(different.len(), keys.len());
+        assert_eq!(
+            keys[0],
+            key("a\n", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
+            "and the same once more"
+        );
+    }
+
+    #[test]
+    fn this_kernel_has_a_release() {
+        assert!(release().is_some_and(|release| release.contains(&b'.')));
+    }
+}

@@ -1,0 +1,238 @@
+//! What taking queues off the hardware costs, as clients measured: kept in memory, on every client's page, and in a file beside the
+//! socket, so that a server that is started again has it still.
+//!
+//! A client that finds a figure does not measure, which would stop other programs' queues for a moment. The file is worth what
+//! a measurement is: without it the next program measures.
+
+use crate::pages::Pages;
+use anyhow::{Context as _, Result, ensure};
+use protocol::cost::{COSTS, CostKey, HoldCost};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use tracing::{debug, warn};
+
+/// Changes with each start of the machine (random(4)).
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// The file's form; another one is not read.
+const VERSION: u32 = 1;
+/// A file that is longer is not one of ours.
+const LONGEST: u64 = 64 * 1024;
+
+/// The file's content.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    /// Since which start of the machine; what was measured before may be wrong, and no client asks for it.
+    boot: String,
+    costs: Vec<Row>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    key: CostKey,
+    hold_ns: u64,
+    release_ns: u64,
+}
+
+/// What is known, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Costs {
+    path: PathBuf,
+    /// Nothing if it cannot be told: then the file is left alone.
+    boot: Option<String>,
+    known: Vec<(CostKey, HoldCost)>,
+    /// The file does not have it yet.
+    changed: bool,
+    /// It was said that the file cannot be written.
+    said: bool,
+}
+
+impl Costs {
+    /// What a server at this socket knew.
+    pub fn load(socket: &Path) -> Self {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".costs");
+        let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
+        Self::load_for(PathBuf::from(path), boot)
+    }
+
+    fn load_for(path: PathBuf, boot: Option<String>) -> Self {
+        let known = boot.as_ref().and_then(|boot| match read(&path) {
+            Ok(kept) => kept.filter(|kept| kept.boot == *boot),
+            Err(error) => {
+                debug!("{error:#}: what holds cost is measured anew");
+                None
+            }
+        });
+        let rows = known.map(|kept| kept.costs).unwrap_or_default().into_iter();
+        let known = rows.filter_map(|row| Some((row.key, HoldCost::new(row.hold_ns, row.release_ns)?)));
+        let known = known.take(COSTS).collect();
+        Self { path, boot, known, changed: false, said: false }
+    }
+
+    /// A client has measured this, or has found that what was known is wrong. True: that is news.
+    pub fn keep(&mut self, key: CostKey, cost: Option<HoldCost>) -> bool {
+        let place = self.known.iter().position(|(known, _)| *known == key);
+        let known = place.map(|place| self.known[place].1);
+        if known == cost {
+            return false;
+        }
+        match (place, cost) {
+            // It keeps its place, on the pages as well.
+            (Some(place), Some(cost)) => self.known[place].1 = cost,
+            (Some(place), None) => drop(self.known.remove(place)),
+            (None, Some(cost)) => {
+                if self.known.len() == COSTS {
+                    self.known.remove(0);
+                }
+                self.known.push((key, cost));
+            }
+            (None, None) => return false,
+        }
+        self.changed = true;
+        true
+    }
+
+    /// Shows it to a client.
+    pub fn show(&self, pages: &Pages) {
+        pages.show_costs(&self.known);
+    }
+
+    /// Writes the file, if it lacks something.
+    pub fn save(&mut self) {
+        let Some(boot) = &self.boot else { return };
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        let costs = self.known.iter().map(|(key, cost)| Row {
+            key: *key,
+            hold_ns: cost.hold_ns(),
+            release_ns: cost.release_ns(),
+        });
+        let kept = Kept { version: VERSION, boot: boot.clone(), costs: costs.collect() };
+        if let Err(error) = write(&self.path, &kept)
+            && !std::mem::replace(&mut self.said, true)
+        {
+            warn!("{error:#}: after the server's end, programs measure anew what holds cost");
+        }
+    }
+}
+
+/// What the file holds, if there is one.
+fn read(path: &Path) -> Result<Option<Kept>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()).map_err(std::io::Error::from) {
+        Ok(file) => File::from(file),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let metadata = file.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let own = rustix::process::geteuid().as_raw();
+    ensure!(
+        metadata.is_file() && metadata.uid() == own && metadata.len() <= LONGEST,
+        "{} is not a file of this server's",
+        path.display()
+    );
+    let mut text = String::new();
+    let read = file.take(LONGEST).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    let kept: Kept =
+        serde_json::from_str(&text).with_context(|| format!("{} cannot be understood", path.display()))?;
+    ensure!(kept.version == VERSION, "{} has version {}, not {VERSION}", path.display(), kept.version);
+    Ok(Some(kept))
+}
+
+/// Puts a new file in place of the old one, so that no reader finds half of it.
+fn write(path: &Path, kept: &Kept) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    // Left by a server that was killed meanwhile. What lies there instead is replaced, and never written into.
+    let _ = fs::remove_file(&new);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&new, flags, Mode::RUSR | Mode::WUSR).with_context(cannot)?;
+    let mut bytes = serde_json::to_vec(kept).with_context(cannot)?;
+    bytes.push(b'\n');
+    let written = File::from(file).write_all(&bytes).and_then(|()| fs::rename(&new, path));
+    written.inspect_err(|_| drop(fs::remove_file(&new))).with_context(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::ids::Pid;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    fn key(number: u64) -> CostKey {
+        CostKey::new(number).expect("not 0")
+    }
+
+    fn boot() -> Option<String> {
+        Some("this".to_owned())
+    }
+
+    #[test]
+    fn what_was_measured_since_the_machines_start_is_known_to_the_next_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.costs");
+        let mut costs = Costs::load_for(path.clone(), boot());
+        let cost = HoldCost::new(70_000, 50_000);
+        assert!(costs.keep(key(7), cost) && !costs.keep(key(7), cost));
+        assert!(costs.keep(key(8), cost) && costs.keep(key(8), None) && !costs.keep(key(8), None));
+        costs.save();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Costs::load_for(path.clone(), boot()).known, [(key(7), cost.unwrap())]);
+        assert_eq!(Costs::load_for(path.clone(), Some("another".to_owned())).known, []);
+        assert_eq!(Costs::load_for(path, None).known, []);
+        let names = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(names, 1, "and nothing else is left there");
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut costs = Costs::load_for(folder.path().join("s.costs"), boot());
+        for number in 1..=COSTS as u64 + 1 {
+            assert!(costs.keep(key(number), HoldCost::new(number, 1)));
+        }
+        assert_eq!((costs.known.len(), costs.known[0].0), (COSTS, key(2)));
+        let (pages, _descriptors) = Pages::new(Pid(0)).unwrap();
+        costs.show(&pages);
+        assert_eq!((pages.cost(key(2)), pages.cost(key(1))), (HoldCost::new(2, 1), None));
+        costs.keep(key(2), None);
+        costs.show(&pages);
+        assert_eq!((pages.cost(key(2)), pages.cost(key(3))), (None, HoldCost::new(3, 1)));
+    }
+
+    #[test]
+    fn what_is_no_file_of_this_servers_is_neither_read_nor_written_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.costs");
+        let other = folder.path().join("other");
+        for text in ["", "{", "{\"version\":2,\"boot\":\"this\",\"costs\":[]}", &"x".repeat(70_000)] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(Costs::load_for(path.clone(), boot()).known, [], "{text:.20}");
+        }
+        fs::write(&other, "mine").unwrap();
+        fs::remove_file(&path).unwrap();
+        for link in [path.clone(), folder.path().join("s.costs.new")] {
+            symlink(&other, link).unwrap();
+        }
+        let mut costs = Costs::load_for(path.clone(), boot());
+        costs.keep(key(7), HoldCost::new(1, 1));
+        costs.save();
+        assert_eq!(fs::read(&other).unwrap(), b"mine");
+        assert_eq!(Costs::load_for(path.clone(), boot()).known.len(), 1, "the link is replaced");
+        // A directory cannot be: the server goes on, and says so once.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        costs.keep(key(8), HoldCost::new(1, 1));
+        costs.save();
+        assert!(costs.said && path.is_dir());
+    }
+}
