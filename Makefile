@@ -117,8 +117,9 @@ example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, wha
 		examples/5_gpreempt_poc/measure.hip -L target/examples -lgpreempt_poc -L target/release -Wl,--no-as-needed \
 		-lshimhip -Wl,-rpath,$(CURDIR)/target/examples -Wl,-rpath,$(CURDIR)/target/release -o target/examples/measure
 
+# `make demo-faults ARGS="--server-faults 200"`: so many faults of the server in a random order, with the numbers in the last line.
 demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
-	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
+	@$${CARGO_TARGET_DIR:-target}/release/demo-faults $(ARGS)
 
 # `make kfd-faults ARGS="SIGKILL, debug-trap"`: the cases with this in their names.
 kfd-faults: build ## Faults while a program's queues are off the hardware; last line "N passed, N failed"

@@ -12,6 +12,7 @@
 //! program that is never resumed does not finish, and fails the case by that.
 
 pub(crate) mod log;
+pub mod many;
 pub(crate) mod stage;
 
 use std::time::Duration;
@@ -46,9 +47,7 @@ const CASES: &[(&str, Case)] = &[
 
 /// Runs every case, one line each to `say`, and then the line `N passed, N failed`. Whether all passed.
 pub fn run(longest_stall: Duration, mut say: impl FnMut(&str)) -> bool {
-    let missing =
-        ["gpu-sim", "libshimhip.so", "xserver", "xcli"].map(product).into_iter().find_map(Result::err);
-    if let Some(missing) = missing {
+    if let Some(missing) = missing() {
         say(&missing);
         say(&format!("0 passed, {} failed", CASES.len()));
         return false;
@@ -66,6 +65,11 @@ pub fn run(longest_stall: Duration, mut say: impl FnMut(&str)) -> bool {
     }
     say(&format!("{} passed, {failed} failed", CASES.len() - failed));
     failed == 0
+}
+
+/// What is not built, in one sentence, if something that faults happen to is not.
+pub(crate) fn missing() -> Option<String> {
+    ["gpu-sim", "libshimhip.so", "xserver", "xcli"].map(product).into_iter().find_map(Result::err)
 }
 
 fn attempt(gpu: &Gpu, longest_stall: Duration, case: Case) -> Result<String, String> {

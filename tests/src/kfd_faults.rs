@@ -18,8 +18,8 @@ use std::time::Duration;
 
 pub use soak::soak;
 
+use crate::faults::missing;
 use crate::faults::stage::{Outcome, Trouble};
-use crate::product;
 use bed::MECHANISMS;
 
 /// The longest that a queue may stay held when nobody is waited for any more, on a machine that has time for it.
@@ -79,10 +79,6 @@ pub fn run(longest: Duration, part: &str, mut say: impl FnMut(&str)) -> bool {
     }
     say(&format!("{passed} passed, {failed} failed"));
     failed == 0 && passed > 0
-}
-
-fn missing() -> Option<String> {
-    ["gpu-sim", "libshimhip.so", "xserver", "xcli"].map(product).into_iter().find_map(Result::err)
 }
 
 fn attempt(case: impl Fn() -> Outcome<String>) -> Result<String, String> {

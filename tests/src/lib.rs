@@ -16,6 +16,7 @@
 pub mod clients;
 pub mod conformance;
 mod daemon;
+mod dice;
 pub mod faults;
 pub mod kfd_faults;
 mod process;

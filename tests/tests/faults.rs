@@ -10,3 +10,12 @@ fn programs_survive_faults() {
         "a case failed; its line says why"
     );
 }
+
+/// The same for faults that follow each other.
+#[test]
+fn programs_survive_faults_in_a_row() {
+    let mut lines = Vec::new();
+    let right = tests::faults::many::run(5, 1, Duration::from_secs(15), |line| lines.push(line.to_owned()));
+    assert!(right, "{}", lines.join("\n"));
+    assert!(lines.last().is_some_and(|line| line.starts_with("5 faults (")), "{lines:?}");
+}

@@ -25,6 +25,11 @@ impl Log {
         Self(bytes.as_chunks().0.iter().map(|bytes| Nanos::from_ne_bytes(*bytes)).collect())
     }
 
+    /// How many rounds the program has written so far.
+    pub fn count(path: &Path) -> usize {
+        std::fs::metadata(path).map_or(0, |meta| meta.len() as usize / size_of::<Nanos>())
+    }
+
     /// How many rounds.
     pub fn rounds(&self) -> usize {
         self.0.len()
@@ -90,5 +95,6 @@ mod tests {
         assert_eq!(Log::read(&path).rounds(), 0);
         std::fs::write(&path, [&7u64.to_ne_bytes()[..], &[1, 2, 3]].concat()).unwrap();
         assert_eq!(Log::read(&path).0, [7]);
+        assert_eq!((Log::count(&path), Log::count(folder.path().join("none").as_path())), (1, 0));
     }
 }

@@ -103,7 +103,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    fn start(gpu: &Gpu, folder: &Path, socket: &Path, name: &'static str, priority: i32) -> Outcome<Self> {
+    fn start(
+        gpu: &Gpu,
+        (folder, socket): (&Path, &Path),
+        (name, priority): (&'static str, i32),
+        limit: Option<Duration>,
+    ) -> Outcome<Self> {
         let log = folder.join(name);
         let variables = [
             ("XSCHED_AUTO_XQUEUE", "ON"),
@@ -114,6 +119,7 @@ impl Worker {
         ];
         let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let run = gpu.shared("endless").arg(name).arg("0").arg(log.display().to_string());
+        let run = if let Some(limit) = limit { run.limit(limit) } else { run };
         let running = run.mode(Mode::Shimmed { env }).start();
         let begun = await_some(&format!("{name} completed nothing"), || {
             running.program().filter(|_| Log::read(&log).rounds() > 0)
@@ -128,6 +134,11 @@ impl Worker {
     /// What it has completed so far.
     pub fn log(&self) -> Log {
         Log::read(&self.log)
+    }
+
+    /// How many rounds it has completed so far.
+    pub fn rounds(&self) -> usize {
+        Log::count(&self.log)
     }
 
     /// Sends it a signal; the time just before.
@@ -208,12 +219,23 @@ pub struct Stage {
 impl Stage {
     /// Starts all three, and waits until both programs have completed something.
     pub fn start(gpu: &Gpu, longest_stall: Duration) -> Outcome<Self> {
+        Self::begin(gpu, longest_stall, None)
+    }
+
+    /// The same for programs that may run for so long.
+    pub fn start_for(gpu: &Gpu, longest_stall: Duration, limit: Duration) -> Outcome<Self> {
+        Self::begin(gpu, longest_stall, Some(limit))
+    }
+
+    fn begin(gpu: &Gpu, longest_stall: Duration, limit: Option<Duration>) -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
         let socket = folder.path().join("xserver.sock");
         let server = Server::start(folder.path(), &socket)?;
         let mut stage = Self { urgent: None, low: None, server, longest_stall, socket, folder };
         await_some("xserver did not answer", || stage.list()).map_err(|trouble| stage.explain(trouble))?;
-        let start = |name, priority| Worker::start(gpu, stage.folder.path(), &stage.socket, name, priority);
+        let start = |name, priority| {
+            Worker::start(gpu, (stage.folder.path(), &stage.socket), (name, priority), limit)
+        };
         let low = start("low", 1)?;
         let urgent = start("urgent", 10)?;
         (stage.low, stage.urgent) = (Some(low), Some(urgent));

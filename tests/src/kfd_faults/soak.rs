@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::bed::{Bed, MECHANISMS, Program, wrong};
+use crate::dice::Dice;
 use crate::faults::log::now;
 use crate::faults::stage::{Outcome, Trouble, await_some};
 
@@ -67,13 +68,13 @@ struct Soak {
     bed: Bed,
     programs: Vec<(Program, Does)>,
     servants: [(&'static str, Pid); 2],
-    random: u64,
+    dice: Dice,
 }
 
 /// Has `processes` programs held and released at random for so long; one line to `say` now and then, and the last one is `N
 /// passed, N failed`. Whether all passed.
 pub fn soak(length: Duration, processes: usize, mut say: impl FnMut(&str)) -> bool {
-    if let Some(missing) = super::missing() {
+    if let Some(missing) = crate::faults::missing() {
         say(&missing);
         say("0 passed, 1 failed");
         return false;
@@ -123,7 +124,7 @@ fn run(
         programs.push((program, Does::Rest));
     }
     let servants = await_some("gpu-sim did not answer", || bed.servants())?;
-    let mut soak = Soak { bed, programs, servants, random: 0x9e37_79b9_7f4a_7c15 };
+    let mut soak = Soak { bed, programs, servants, dice: Dice::new(0) };
     let begun = Instant::now();
     let spell = length / (SAMPLES + 1);
     soak.play(spell)?;
@@ -164,31 +165,24 @@ fn told(sample: &Sample) -> String {
 }
 
 impl Soak {
-    fn up_to(&mut self, most: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % most
-    }
-
     /// Programs begin and end their work at random for so long; then all rest.
     fn play(&mut self, length: Duration) -> Outcome<()> {
         let until = Instant::now() + length;
         while Instant::now() < until {
             self.hear(false)?;
             let at_work = self.programs.iter().filter(|(_, does)| *does != Does::Rest).count();
-            let more = at_work < AT_WORK || at_work < 3 * AT_WORK && self.up_to(2) == 0;
+            let more = at_work < AT_WORK || at_work < 3 * AT_WORK && self.dice.below(2) == 0;
             let of = if more { Does::Rest } else { Does::Work };
             let like_that: Vec<usize> =
                 (0..self.programs.len()).filter(|i| self.programs[*i].1 == of).collect();
             if !like_that.is_empty() {
-                let which = like_that[self.up_to(like_that.len() as u64) as usize];
+                let which = like_that[self.dice.below(like_that.len() as u64) as usize];
                 let (program, does) = &mut self.programs[which];
                 *does = if more { Does::Work } else { Does::End };
                 program.tell(if more { "go" } else { "rest" });
             }
             // The length of a spell is the play itself; nothing is decided by it.
-            std::thread::sleep(Duration::from_micros(self.up_to(SPELL)));
+            std::thread::sleep(Duration::from_micros(self.dice.below(SPELL)));
         }
         for (program, _) in self.programs.iter_mut().filter(|(_, does)| *does == Does::Work) {
             program.tell("rest");
