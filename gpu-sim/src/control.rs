@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sandbox::Place;
+
 /// How a set of GPUs is made. A run that joins one leaves out what it does not insist on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
@@ -83,6 +85,8 @@ pub enum ToSupervisor {
 pub enum ToLauncher {
     /// The join is accepted.
     Joined {
+        /// From where the supervisor was started.
+        place: Place,
         /// The supervisor, whose mount namespace is to be entered.
         pid: i32,
     },

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
+use crate::sandbox::{self, Entrance, Place};
 
 /// Where a run inside a run finds the GPUs it is on.
 const SOCKET_VARIABLE: &str = "GPU_SIM_SOCKET";
@@ -46,13 +46,23 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
             .with_context(|| format!("cannot write {}", path.display()))
     });
     let stats = stats.transpose()?;
-    let Joined { stream, mut receiver, supervisor } = connect(run)?;
+    let Joined { stream, mut receiver, supervisor, place } = connect(run)?;
     let socket = stream.peer_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
 
     // Descendants that lose their parent come to us, so that all of them can be ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
     let dispositions = forward_signals();
+    let here = Place::here().context("cannot find out in which root directory this is")?;
     let mut command = prepare(&run.command, supervisor, &socket, dispositions)?;
+    if here == place || Place::of(supervisor).is_ok_and(|inside| inside == here) {
+        enter_first(&mut command, Entrance::of(supervisor)?)?;
+    } else {
+        // The command is to see its own files and not those of whoever made the GPUs.
+        sandbox::share(supervisor).context(
+            "these GPUs were made in another root directory or mount namespace, and cannot be put into this one (it needs /dev, \
+             /proc and /sys; or take another --name)",
+        )?;
+    }
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -106,6 +116,8 @@ struct Joined {
     stream: UnixStream,
     receiver: Receiver,
     supervisor: i32,
+    /// From where the supervisor was started.
+    place: Place,
 }
 
 /// Asks the supervisor at the other end to take us in; `None` if it is just ending.
@@ -119,7 +131,9 @@ fn join(stream: UnixStream, setup: &Setup) -> anyhow::Result<Option<Joined>> {
     let answer = receiver.next();
     stream.set_read_timeout(None)?;
     match answer {
-        Some(ToLauncher::Joined { pid }) => Ok(Some(Joined { stream, receiver, supervisor: pid })),
+        Some(ToLauncher::Joined { place, pid }) => {
+            Ok(Some(Joined { stream, receiver, supervisor: pid, place }))
+        }
         Some(ToLauncher::Refused(why)) => anyhow::bail!("{why}"),
         _ => Ok(None),
     }
@@ -232,9 +246,6 @@ fn prepare(
     socket: &Path,
     dispositions: Dispositions,
 ) -> anyhow::Result<Command> {
-    let namespace = File::open(format!("/proc/{supervisor}/ns/mnt"))
-        .context("cannot reach the simulated GPU's namespace")?;
-    let directory = std::env::current_dir().context("no current directory")?;
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
@@ -242,14 +253,7 @@ fn prepare(
         .env(SOCKET_VARIABLE, socket)
         .env(PID_VARIABLE, supervisor.to_string());
     let parent = rustix::process::getpid();
-    let directory = std::ffi::CString::new(directory.into_os_string().into_encoded_bytes())?;
-    let enter = move || {
-        // SAFETY: a system call on a descriptor that the closure owns.
-        let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) } == 0;
-        // SAFETY: a system call with a terminated string that the closure owns.
-        if !entered || unsafe { libc::chdir(directory.as_ptr()) } != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+    let detach = move || {
         // If the launcher is killed the command goes with it, as its device does.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         if rustix::process::getppid() != Some(parent) {
@@ -262,8 +266,21 @@ fn prepare(
         Ok(())
     };
     // SAFETY: the closure only makes system calls and allocates nothing (errors are plain codes).
-    unsafe { command.pre_exec(enter) };
+    unsafe { command.pre_exec(detach) };
     Ok(command)
+}
+
+/// Has the command go through this entrance before it begins, and stay in the current directory.
+fn enter_first(command: &mut Command, entrance: Entrance) -> anyhow::Result<()> {
+    let directory = std::env::current_dir().context("no current directory")?;
+    let directory = std::ffi::CString::new(directory.into_os_string().into_encoded_bytes())?;
+    let enter = move || {
+        entrance.enter()?;
+        Ok(rustix::process::chdir(&directory)?)
+    };
+    // SAFETY: the closure only makes system calls and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+    Ok(())
 }
 
 /// The running command, for signal handlers.

@@ -7,13 +7,14 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::Context as _;
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
-use rustix::thread::UnshareFlags;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::driver::Settings;
 use crate::topology::{self, GpuConfig};
@@ -22,6 +23,39 @@ use crate::topology::{self, GpuConfig};
 pub const PROC: &str = "/sys/class/kfd/kfd/proc";
 /// Where programs look for the KFD.
 pub const KFD: &str = "/dev/kfd";
+
+/// The directories that are shadowed, and what stands in them that is simulated.
+const SIMULATED: &[(&str, &[&str])] = &[
+    ("/dev", &["kfd", "dri"]),
+    ("/sys/class", &["kfd"]),
+    // Newer runtimes look here.
+    ("/sys/devices/virtual", &["kfd"]),
+    // rocminfo asks whether the driver is loaded.
+    ("/sys/module", &["amdgpu"]),
+];
+
+/// From where a process sees files: its mount namespace and its root directory in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    namespace: u64,
+    /// Mount and inode.
+    root: (u64, u64),
+}
+
+impl Place {
+    /// That of the calling process.
+    pub fn here() -> io::Result<Self> {
+        Self::of("self")
+    }
+
+    /// That of a process, by its name in `/proc`.
+    pub fn of(process: impl std::fmt::Display) -> io::Result<Self> {
+        let namespace = fs::metadata(format!("/proc/{process}/ns/mnt"))?.ino();
+        let (path, wanted) = (format!("/proc/{process}/root/"), StatxFlags::INO | StatxFlags::MNT_ID);
+        let root = rustix::fs::statx(CWD, path, AtFlags::empty(), wanted)?;
+        Ok(Self { namespace, root: (root.stx_mnt_id, root.stx_ino) })
+    }
+}
 
 /// Why the simulated device cannot be had here, in one sentence, if it cannot.
 pub fn obstacle() -> Option<&'static str> {
@@ -41,6 +75,21 @@ pub fn obstacle() -> Option<&'static str> {
     None
 }
 
+/// Gives the calling process a mount namespace of its own, of which nothing outside sees anything.
+fn isolate() -> anyhow::Result<()> {
+    // SAFETY: the caller has no other thread whose file system view could be shared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+        .context("cannot make a mount namespace")?;
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    match rustix::mount::mount_change("/", propagation) {
+        Err(rustix::io::Errno::INVAL) => anyhow::bail!(
+            "the root directory is not a mount (this is a chroot), so that mounts in it would be seen outside; mount it onto itself \
+             (mount --bind DIR DIR) before the chroot"
+        ),
+        result => result.context("cannot change mount propagation"),
+    }
+}
+
 /// Moves the calling process into a namespace of its own with the devices in place. Call before starting threads.
 ///
 /// `nodes` are the mounts of the render nodes, in the order of `gpus`; without one a node is a link to the memory itself,
@@ -52,13 +101,10 @@ pub fn enter(
     gpus: &[GpuConfig],
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    // SAFETY: the caller has no other thread whose file system view could be shared.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
-        .context("cannot make a mount namespace")?;
-    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", propagation).context("cannot change mount propagation")?;
-
-    shadow("/dev", &["kfd", "dri"])?;
+    isolate()?;
+    for (directory, names) in SIMULATED {
+        shadow(directory, names)?;
+    }
     put(&kfd, KFD)?;
     fs::create_dir("/dev/dri")?;
     let mut nodes = nodes.into_iter();
@@ -74,15 +120,10 @@ pub fn enter(
         }
     }
 
-    shadow("/sys/class", &["kfd"])?;
     fs::create_dir_all("/sys/class/kfd/kfd/topology")?;
     topology::write(Path::new("/sys/class/kfd/kfd/topology"), gpus).context("cannot write the topology")?;
-    // Newer runtimes look here.
-    shadow("/sys/devices/virtual", &["kfd"])?;
     fs::create_dir_all("/sys/devices/virtual/kfd/kfd")?;
     bind("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")?;
-    // rocminfo asks whether the driver is loaded.
-    shadow("/sys/module", &["amdgpu"])?;
     fs::create_dir("/sys/module/amdgpu")?;
     fs::write("/sys/module/amdgpu/initstate", "live\n")?;
     // What says how the driver treats queues (0: hardware scheduling).
@@ -98,11 +139,78 @@ pub fn enter(
     Ok(())
 }
 
+/// Moves the calling process into a namespace of its own, in which the devices of a supervisor's stand in the root directory of the
+/// caller and not in that of the supervisor. Call before starting threads.
+pub fn share(supervisor: i32) -> anyhow::Result<()> {
+    let directory = |path: &str| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .with_context(|| format!("cannot open {path}"))
+    };
+    let home = fs::File::open("/proc/self/ns/mnt").context("cannot open the own mount namespace")?;
+    let (root, current) = (directory("/")?, directory(".")?);
+    // There the devices are, and only there can their mounts be copied.
+    Entrance::of(supervisor)?.enter()?;
+    let mut copies = Vec::new();
+    for (directory, name) in
+        SIMULATED.iter().flat_map(|(directory, names)| names.iter().map(move |name| (directory, name)))
+    {
+        let path = Path::new(directory).join(name);
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = rustix::mount::open_tree(CWD, &path, flags);
+        let tree = tree.with_context(|| format!("cannot copy the mount of {}", path.display()))?;
+        copies.push((tree, path));
+    }
+    Entrance { namespace: home.into(), root }.enter()?;
+    rustix::process::fchdir(&current)?;
+    isolate()?;
+    for (directory, names) in SIMULATED {
+        shadow(directory, names)?;
+    }
+    for (tree, path) in copies {
+        let is_directory = rustix::fs::fstat(&tree)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if is_directory { fs::create_dir(&path) } else { fs::write(&path, "") }?;
+        move_to(&tree, &path)?;
+    }
+    Ok(())
+}
+
+/// What leads into another mount namespace, to a root directory in it.
+#[derive(Debug)]
+pub struct Entrance {
+    namespace: OwnedFd,
+    root: OwnedFd,
+}
+
+impl Entrance {
+    /// To where a process is.
+    pub fn of(process: i32) -> anyhow::Result<Self> {
+        let namespace = fs::File::open(format!("/proc/{process}/ns/mnt"));
+        let namespace = namespace.context("cannot reach the simulated GPU's namespace")?.into();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(format!("/proc/{process}/root"), flags, Mode::empty());
+        Ok(Self { namespace, root: root.context("cannot reach the simulated GPU's root directory")? })
+    }
+
+    /// Enters it, with its root directory as the current one. The caller is a process with one thread. Allocates nothing.
+    pub fn enter(&self) -> io::Result<()> {
+        rustix::thread::move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        // A namespace's own root is what one gets, which is not that of a process behind a chroot.
+        rustix::process::fchdir(&self.root)?;
+        rustix::process::chroot(".")?;
+        Ok(())
+    }
+}
+
 /// Mounts a file of ours at a path that does not exist yet.
 fn put(mount: &OwnedFd, path: &str) -> anyhow::Result<()> {
     fs::write(path, "")?;
+    move_to(mount, Path::new(path))
+}
+
+fn move_to(mount: &OwnedFd, path: &Path) -> anyhow::Result<()> {
     rustix::mount::move_mount(mount.as_fd(), "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .with_context(|| format!("cannot mount {path}"))
+        .with_context(|| format!("cannot mount {}", path.display()))
 }
 
 /// Puts a tmpfs in place of `path` with all its entries bound into it, except those named.

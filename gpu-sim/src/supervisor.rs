@@ -27,7 +27,7 @@ use crate::fuse::{Connection, FILE_SIZE, Request};
 use crate::ioctl::{Call, MAX_GPUS};
 use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process};
-use crate::sandbox;
+use crate::sandbox::{self, Place};
 use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
 use launchers::Launchers;
 
@@ -62,6 +62,8 @@ pub struct Shared {
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
     setup: Setup,
+    /// From where we were started.
+    place: Place,
     socket: PathBuf,
     me: Weak<Self>,
 }
@@ -196,6 +198,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
             (Vec::new(), Vec::new())
         }
     };
+    let place = Place::here().context("cannot find out in which root directory this is")?;
     sandbox::enter(mount, mounts, arena.fd(), &configs, &settings)?;
     let pace = Pace::new()?;
     let memory = arena.fd().try_clone_to_owned()?;
@@ -215,6 +218,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
         clients: Mutex::default(),
         launchers: Mutex::default(),
         setup,
+        place,
         socket: path.to_owned(),
         me: me.clone(),
     });

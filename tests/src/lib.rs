@@ -98,6 +98,11 @@ impl Gpu {
         Gpu { name: format!("test-{}-{number}", std::process::id()), _slot: slots::take("gpu", 2) }
     }
 
+    /// The name of the GPUs that all shared runs use, as `gpu-sim run --name` takes it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A run of this program on a GPU of its own.
     pub fn run(&self, program: &str) -> Run {
         Run::new(program)

@@ -1,6 +1,7 @@
 //! Several processes on one simulated GPU: shared memory size, processes that are killed, signals, queue updates.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use tests::Gpu;
@@ -28,6 +29,49 @@ fn vram_is_shared_by_runs_of_one_name() {
     assert_eq!(third.expect_success().stdout, "hipSuccess\nok\n");
     keeper.let_go();
     assert_eq!(keeper.finish().code, 0);
+}
+
+/// Starts `gpu-sim run --name NAME -- sh -c ...` in another root directory, where `/mnt/marker` is; shell words that enter it
+/// are `how`, with the directory as `$1`.
+fn in_another_root(how: &str, name: &str, program: &Path) -> Output {
+    let root = tempfile::tempdir().expect("a folder");
+    // Nothing of this is seen outside: the mounts are private to the shell.
+    let script = format!(
+        "set -e; mount --rbind / $1; mount -t tmpfs none $1/mnt; echo mine >$1/mnt/marker; {how} \
+         $2 run --name $3 -- sh -c 'cat /mnt/marker; pwd; exec $0 try 40' $4"
+    );
+    let gpu_sim = tests::product("gpu-sim").unwrap_or_else(|reason| panic!("{reason}"));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"]);
+    command.arg(root.path()).arg(gpu_sim).arg(name).arg(program);
+    command.output().expect("unshare starts")
+}
+
+/// A run from another root directory is on the same GPU, and sees the files of its own root and not those of the first run's.
+#[test]
+fn runs_of_one_name_keep_their_root_directories() {
+    let gpu = Gpu::take();
+    let program = tests::program("vram").unwrap_or_else(|reason| panic!("{reason}"));
+    let mut holder = gpu.shared("vram").arg("hold").arg("40").start();
+    assert_eq!(holder.line(), "held");
+    let pivot = "cd $1; pivot_root . .; umount -l .; cd /usr/lib; exec";
+    for (how, directory) in [(pivot, "/usr/lib"), ("exec chroot $1", "/")] {
+        let ran = in_another_root(how, gpu.name(), &program);
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert_eq!(said, format!("mine\n{directory}\nhipErrorOutOfMemory\nok\n"), "{how}: {ran:?}");
+    }
+    // Whoever makes the GPUs behind a chroot stays there.
+    let first = in_another_root("exec chroot $1", &format!("{}-first", gpu.name()), &program);
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "mine\n/\nhipSuccess\nok\n", "{first:?}");
+    // A root that is no mount cannot be given mounts that nobody else sees.
+    let inside = "mkdir $1/mnt/root; for d in $(ls / | grep -v '^mnt$'); do test ! -d /$d || { mkdir $1/mnt/root/$d; \
+                  mount --rbind /$d $1/mnt/root/$d; }; done; exec chroot $1/mnt/root";
+    let refused = in_another_root(inside, gpu.name(), &program);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), why.lines().count()), (Some(125), 1), "{refused:?}");
+    assert!(why.contains("another root directory") && why.contains("mount --bind DIR DIR"), "{why}");
+    holder.let_go();
+    holder.finish().expect_success();
 }
 
 #[test]

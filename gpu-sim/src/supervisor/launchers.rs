@@ -91,7 +91,7 @@ impl Shared {
                         let id = launchers.next;
                         launchers.streams.insert(id, (copy, None));
                         me = Some(id);
-                        ToLauncher::Joined { pid: std::process::id().cast_signed() }
+                        ToLauncher::Joined { place: self.place, pid: std::process::id().cast_signed() }
                     }
                 },
                 ToSupervisor::Child(pid) => {
