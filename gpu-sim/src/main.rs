@@ -6,9 +6,10 @@
 //!
 //! Rooms: `launch` and `info` are the commands; `supervisor` owns the machine and serves `fuse` requests, which `ioctl`
 //! executes on `machine`; `engine` lets time pass; `device` models the compute units; `kernels` knows what a kernel
-//! does; `arena` and `space` are memory; `sandbox` and `topology` are what programs see.
+//! does; `arena` and `space` are memory; `sandbox`, `topology` and `cards` are what programs see.
 
 mod arena;
+mod cards;
 mod control;
 mod device;
 mod driver;

@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeF
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::cards;
 use crate::driver::Settings;
 use crate::topology::{self, GpuConfig};
 
@@ -27,7 +28,8 @@ pub const KFD: &str = "/dev/kfd";
 /// The directories that are shadowed, and what stands in them that is simulated.
 const SIMULATED: &[(&str, &[&str])] = &[
     ("/dev", &["kfd", "dri"]),
-    ("/sys/class", &["kfd"]),
+    ("/sys/class", &["kfd", "drm"]),
+    ("/sys/devices", &[cards::BUS]),
     // Newer runtimes look here.
     ("/sys/devices/virtual", &["kfd"]),
     // rocminfo asks whether the driver is loaded.
@@ -124,6 +126,9 @@ pub fn enter(
     topology::write(Path::new("/sys/class/kfd/kfd/topology"), gpus).context("cannot write the topology")?;
     fs::create_dir_all("/sys/devices/virtual/kfd/kfd")?;
     bind("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")?;
+    fs::create_dir("/sys/class/drm")?;
+    let written = cards::write(Path::new("/sys/devices"), Path::new("/sys/class/drm"), gpus);
+    written.context("cannot write the devices into sysfs")?;
     fs::create_dir("/sys/module/amdgpu")?;
     fs::write("/sys/module/amdgpu/initstate", "live\n")?;
     // What says how the driver treats queues (0: hardware scheduling).

@@ -142,7 +142,7 @@ impl Arch {
 }
 
 /// AMD's PCI vendor id.
-const VENDOR: u32 = 4098;
+pub const VENDOR: u32 = 4098;
 
 /// Local data share of one compute unit, bytes.
 pub const LDS_PER_CU: u32 = 64 << 10;
@@ -294,8 +294,13 @@ fn cpu_properties(gpus: u64) -> String {
 /// firmware is new enough for it.
 const CAPABILITY: u64 = 746_037_888 & !(1 << 27);
 
-/// PCI location of a GPU.
-fn location(index: u64) -> u64 {
+/// What tells a GPU from all others of its kind.
+pub fn unique_id(index: u64) -> u64 {
+    1_801_979_520_617_338_023 + index
+}
+
+/// PCI location of a GPU: bus, device and function (`location_id` of sysfs).
+pub fn location(index: u64) -> u64 {
     25600 + index * 256
 }
 
@@ -360,7 +365,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("capability", CAPABILITY),
         ("debug_prop", arch.debug_prop.into()),
         ("sdma_fw_version", arch.sdma_firmware.into()),
-        ("unique_id", 1_801_979_520_617_338_023 + index),
+        ("unique_id", unique_id(index)),
         ("num_xcc", arch.xcc_count.into()),
         ("family_id", arch.family_id.into()),
         ("max_engine_clk_ccompute", 2450),

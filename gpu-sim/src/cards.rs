@@ -1,0 +1,89 @@
+//! What sysfs shows of the devices beside the KFD: the PCI device, and the DRM card and render node that it has.
+//!
+//! AMD's tools go from `/sys/class/drm/cardN` to the PCI device, by the name of its folder, and match it with a node of the KFD by
+//! location and unique id (`RocmSMI::DiscoverAmdgpuDevices` and `ConstructBDFID` of rocm_smi_lib, 5.2.3 and 7.2). The attributes are
+//! those of the driver that do not change (`amdgpu_device.c`, `amdgpu_vram_mgr.c` and `amdgpu_pm.c` of Linux 6.12; the PCI core's
+//! for the rest). Sensors, clocks and memory in use are not shown, as by a driver that does not support them.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::topology::{GpuConfig, VENDOR, location, unique_id};
+
+/// The folder of the simulated PCI bus in `/sys/devices`.
+pub const BUS: &str = "pci0000:64";
+
+/// A device's address on the bus, as sysfs names its folder. The domain is 0; the rest is the KFD's `location_id`.
+fn address(index: usize) -> String {
+    let location = location(index as u64);
+    format!("0000:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
+}
+
+/// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`). Both exist; the bus and
+/// the links do not.
+pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
+    std::fs::write(drm.join("version"), "drm 1.1.0 20060810\n")?;
+    for (index, gpu) in gpus.iter().enumerate() {
+        let address = address(index);
+        let device = devices.join(BUS).join(&address);
+        std::fs::create_dir_all(device.join("drm"))?;
+        let arch = gpu.arch;
+        let attributes = [
+            ("vendor", format!("{VENDOR:#06x}")),
+            ("device", format!("{:#06x}", arch.device_id)),
+            ("subsystem_vendor", format!("{VENDOR:#06x}")),
+            ("subsystem_device", format!("{:#06x}", arch.device_id)),
+            ("revision", format!("{:#04x}", arch.pci_revision)),
+            // A processing accelerator.
+            ("class", "0x120000".to_owned()),
+            ("enable", "1".to_owned()),
+            ("numa_node", "-1".to_owned()),
+            ("unique_id", format!("{:016x}", unique_id(index as u64))),
+            // By its being there the library of ROCm 5 knows the driver.
+            ("vbios_version", "113-SIMULATED-000".to_owned()),
+            ("mem_info_vram_total", gpu.vram.to_string()),
+            ("mem_info_vis_vram_total", gpu.vram.to_string()),
+            (
+                "uevent",
+                format!("DRIVER=amdgpu\nPCI_ID={VENDOR:04X}:{:04X}\nPCI_SLOT_NAME={address}", arch.device_id),
+            ),
+        ];
+        for (name, value) in attributes {
+            std::fs::write(device.join(name), value + "\n")?;
+        }
+        for minor in [format!("card{index}"), format!("renderD{}", gpu.render_minor)] {
+            let folder = device.join("drm").join(&minor);
+            std::fs::create_dir(&folder)?;
+            symlink(format!("../../../{address}"), folder.join("device"))?;
+            std::fs::write(folder.join("uevent"), format!("DEVNAME=dri/{minor}\nDEVTYPE=drm_minor\n"))?;
+            symlink(format!("../../devices/{BUS}/{address}/drm/{minor}"), drm.join(minor))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::ARCHS;
+
+    #[test]
+    fn a_card_leads_to_its_device_and_its_render_node() {
+        let sys = tempfile::tempdir().unwrap();
+        let at = |path: &str| sys.path().join(path);
+        std::fs::create_dir_all(at("class/drm")).unwrap();
+        std::fs::create_dir(at("devices")).unwrap();
+        let gpu = GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128 };
+        let gpus = [gpu, GpuConfig { gpu_id: 10, render_minor: 129, ..gpu }];
+        write(&at("devices"), &at("class/drm"), &gpus).unwrap();
+        let read = |path: &str| std::fs::read_to_string(at(path)).unwrap();
+        assert_eq!(read("class/drm/card1/device/vendor"), "0x1002\n");
+        assert_eq!(read("class/drm/renderD129/device/mem_info_vram_total"), "68719476736\n");
+        let card = std::fs::canonicalize(at("class/drm/card1/device")).unwrap();
+        assert_eq!(card, std::fs::canonicalize(at("class/drm/renderD129/device")).unwrap());
+        assert!(card.ends_with("pci0000:64/0000:65:00.0"), "{card:?}");
+        assert!(card.join("drm/renderD129").is_dir());
+        assert_ne!(read("class/drm/card0/device/unique_id"), read("class/drm/card1/device/unique_id"));
+    }
+}
