@@ -212,6 +212,12 @@ impl Machine {
             }),
             kfd::AllocMemoryOfGpu::NR => run(call, |a| self.alloc(call.pid, a)),
             kfd::FreeMemoryOfGpu::NR => run(call, |a| self.free(call.pid, a)),
+            kfd::IpcExportHandle::NR => run(call, |a| self.export(call.pid, a)),
+            kfd::IpcImportHandle::NR => run(call, |a| self.import(call.pid, a)),
+            kfd::ExportDmabuf::NR | kfd::ImportDmabuf::NR | kfd::GetDmabufInfo::NR => {
+                self.not_simulated(call.pid, "memory shared as a dma-buf");
+                Err(libc::EINVAL)
+            }
             kfd::MapMemoryToGpu::NR => run(call, |a| self.map(call.pid, a)),
             kfd::UnmapMemoryFromGpu::NR => run(call, |a| self.unmap(call.pid, a)),
             kfd::CreateEvent::NR => run(call, |a| self.create_event(call.pid, a)),
@@ -261,10 +267,7 @@ impl Machine {
 
     fn alloc(&mut self, pid: i32, a: &mut kfd::AllocMemoryOfGpu) -> Answer<()> {
         let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
-        if a.size == 0
-            || a.va_addr == 0
-            || a.va_addr.checked_add(a.size).is_none_or(|end| end - 1 > GPUVM_LIMIT)
-        {
+        if !is_mappable(a.va_addr, a.size) {
             return Err(libc::EINVAL);
         }
         let doorbell = doorbell_offset(self.process(pid)?.doorbell, gpu);
@@ -319,6 +322,47 @@ impl Machine {
         let range = allocation.va..allocation.va + allocation.size;
         process.kernels.retain(|object, _| !range.contains(object));
         self.release(&allocation);
+        Ok(())
+    }
+
+    /// Gives memory a name by which other processes get it (`kfd_ipc_export_as_handle` of AMD's packaged driver).
+    fn export(&mut self, pid: i32, a: &mut kfd::IpcExportHandle) -> Answer<()> {
+        let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
+        let process = self.process(pid)?;
+        let allocation = *process.allocations.get(&a.handle).ok_or(libc::EINVAL)?;
+        if allocation.gpu != gpu {
+            return Err(libc::EINVAL);
+        }
+        let Some(offset) = allocation.offset else {
+            // Memory of the process itself (userptr) and doorbells are no buffers of the driver's.
+            let client = matches!(
+                process.space.find(allocation.va),
+                Some((_, Range { backing: Backing::Client(_), .. }))
+            );
+            return Err(if client { libc::EPERM } else { libc::EINVAL });
+        };
+        a.share_handle = self.shared.export(offset, allocation, a.flags).ok_or(libc::ENOMEM)?;
+        Ok(())
+    }
+
+    /// Gives a process memory of another one (`kfd_ipc_import_handle` there).
+    fn import(&mut self, pid: i32, a: &mut kfd::IpcImportHandle) -> Answer<()> {
+        let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
+        let (offset, memory, flags) = self.shared.find(a.share_handle).ok_or(libc::EINVAL)?;
+        if memory.gpu != gpu || !is_mappable(a.va_addr, memory.size) {
+            return Err(libc::EINVAL);
+        }
+        let process = self.process(pid)?;
+        if !process
+            .space
+            .insert(a.va_addr, Range { len: memory.size, backing: Backing::Arena(offset), gpus: 0 })
+        {
+            return Err(libc::EINVAL);
+        }
+        (a.handle, a.mmap_offset, a.flags) = (process.next_handle, offset, flags);
+        process.next_handle += 1;
+        process.allocations.insert(a.handle, Allocation { va: a.va_addr, ..memory });
+        self.shared.add_user(offset);
         Ok(())
     }
 
@@ -392,6 +436,11 @@ pub fn apertures(gpu_id: u32) -> kfd::ProcessDeviceApertures {
 /// Offset in the KFD file of a process's doorbells on a GPU.
 pub fn doorbell_offset(process: u64, gpu: usize) -> u64 {
     (process * MAX_GPUS + gpu as u64) * DOORBELLS
+}
+
+/// Whether a range of GPU virtual addresses can be had at all.
+fn is_mappable(va: u64, size: u64) -> bool {
+    size > 0 && va > 0 && va.checked_add(size).is_some_and(|end| end - 1 <= GPUVM_LIMIT)
 }
 
 fn found(done: bool) -> Answer<()> {

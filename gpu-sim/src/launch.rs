@@ -235,9 +235,8 @@ pub const ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("HSA_USERPTR_FOR_PAGED_MEM", "0", "the device cannot change client memory atomically"),
     // HIP 7 takes the memory of its pools from there otherwise, and hipMallocAsync finds none.
     ("DEBUG_HIP_MEM_POOL_VMHEAP", "0", "there is no virtual memory management (hsa_amd_vmem_*)"),
-    // ROCr from 5.7 on exports memory for other processes as DMA buffers, and aborts where the driver makes none; the older way
-    // is refused with an error.
-    ("HSA_ENABLE_IPC_MODE_LEGACY", "1", "memory cannot be shared between processes (no DMA buffers)"),
+    // ROCr from 5.7 on exports memory for other processes as DMA buffers otherwise, and aborts where the driver makes none.
+    ("HSA_ENABLE_IPC_MODE_LEGACY", "1", "processes share memory by name (there are no DMA buffers)"),
 ];
 
 fn prepare(

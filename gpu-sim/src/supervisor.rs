@@ -303,6 +303,7 @@ impl Shared {
         let result = work(&mut machine);
         let (answers, failures) =
             (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
+        let remarks = std::mem::take(&mut machine.remarks);
         let (freed, notices) = (machine.arena.take_freed(), std::mem::take(&mut machine.notices));
         drop(machine);
         for descriptor in notices {
@@ -314,6 +315,9 @@ impl Shared {
                 Ok(reply) => self.connection.ioctl(unique, &reply),
                 Err(errno) => self.connection.error(unique, errno),
             }
+        }
+        for (pid, text) in remarks {
+            self.remark(pid, &text);
         }
         for (pid, reason) in failures {
             self.end_process(pid, &reason);
@@ -434,6 +438,12 @@ impl Shared {
             open.threads.insert(tid);
         }
         Some(open.pid)
+    }
+
+    /// Says something of a process to whoever started it.
+    fn remark(&self, pid: i32, text: &str) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.launchers.lock().tell(pid, &format!("gpu-sim: process {pid} ({}): {text}", name.trim()));
     }
 
     /// Ends a process that did what is not simulated, and says so to whoever started it.

@@ -228,6 +228,29 @@ plain! {
     }
     /// `SET_XNACK_MODE`.
     SetXnackMode = 4 { #[doc = "In and out: negative asks, 0 off, 1 on."] xnack_enabled: i32 }
+    /// `GET_DMABUF_INFO`.
+    GetDmabufInfo = 32 {
+        #[doc = "Out: bytes."] size: u64, #[doc = "In."] metadata_ptr: u64, #[doc = "In and out: bytes."] metadata_size: u32,
+        #[doc = "Out."] gpu_id: u32, #[doc = "Out: `ALLOC_` bits."] flags: u32, #[doc = "In."] dmabuf_fd: u32,
+    }
+    /// `IMPORT_DMABUF`.
+    ImportDmabuf = 24 {
+        #[doc = "In: GPU virtual address."] va_addr: u64, #[doc = "Out."] handle: u64, #[doc = "In."] gpu_id: u32,
+        #[doc = "In."] dmabuf_fd: u32,
+    }
+    /// `EXPORT_DMABUF`.
+    ExportDmabuf = 16 { #[doc = "In."] handle: u64, #[doc = "In."] flags: u32, #[doc = "Out."] dmabuf_fd: u32 }
+    /// `IPC_IMPORT_HANDLE` of AMD's packaged driver (amdgpu-dkms); Linux has it not. Layout: the thunk's `kfd_ioctl.h`.
+    IpcImportHandle = 48 {
+        #[doc = "Out."] handle: u64, #[doc = "In: GPU virtual address."] va_addr: u64, #[doc = "Out: offset to mmap."] mmap_offset: u64,
+        #[doc = "In: what the exporter got."] share_handle: [u32; 4], #[doc = "In."] gpu_id: u32,
+        #[doc = "Out: what the exporter passed."] flags: u32,
+    }
+    /// `IPC_EXPORT_HANDLE` of AMD's packaged driver.
+    IpcExportHandle = 32 {
+        #[doc = "In."] handle: u64, #[doc = "Out: names the memory for every process."] share_handle: [u32; 4],
+        #[doc = "In."] gpu_id: u32, #[doc = "In: the thunk's flags of the memory, for the importer's thunk."] flags: u32,
+    }
     /// `AVAILABLE_MEMORY`.
     GetAvailableMemory = 16 { #[doc = "Out: bytes."] available: u64, #[doc = "In."] gpu_id: u32, #[doc = "Unused."] pad: u32 }
 }
@@ -255,11 +278,16 @@ ioctls! {
     UnmapMemoryFromGpu: "unmap_memory_from_gpu", 0x19, RW;
     SetCuMask: "set_cu_mask", 0x1a, W;
     GetQueueWaveState: "get_queue_wave_state", 0x1b, RW;
+    GetDmabufInfo: "get_dmabuf_info", 0x1c, RW;
+    ImportDmabuf: "import_dmabuf", 0x1d, RW;
     AllocQueueGws: "alloc_queue_gws", 0x1e, RW;
     SetXnackMode: "set_xnack_mode", 0x21, RW;
     GetAvailableMemory: "available_memory", 0x23, RW;
+    ExportDmabuf: "export_dmabuf", 0x24, RW;
     RuntimeEnable: "runtime_enable", 0x25, RW;
     DbgTrap: "dbg_trap", 0x26, RW;
+    IpcImportHandle: "ipc_import_handle", 0x80, RW;
+    IpcExportHandle: "ipc_export_handle", 0x81, RW;
 }
 
 /// PM4 compute queue.
@@ -327,6 +355,9 @@ mod tests {
         assert_eq!(AllocQueueGws::COMMAND, 0xc010_4b1e);
         assert_eq!(RuntimeEnable::COMMAND, 0xc010_4b25);
         assert_eq!(DbgTrap::COMMAND, 0xc020_4b26);
+        assert_eq!(ExportDmabuf::COMMAND, 0xc010_4b24);
+        assert_eq!(IpcImportHandle::COMMAND, 0xc030_4b80);
+        assert_eq!(IpcExportHandle::COMMAND, 0xc020_4b81);
     }
 
     #[test]

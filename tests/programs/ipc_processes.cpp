@@ -24,6 +24,10 @@ template <typename T> static T handle_of(const char *text) {
   return handle;
 }
 
+/* Words of the memory that both have, and what they are. */
+static const size_t SHARED = 1000;
+static const gw_u64 SEED = 9;
+
 /* The other process: opens both, with work of its own pending. */
 static int other(const char *memory_text, const char *event_text) {
   hipStream_t stream = new_stream();
@@ -31,17 +35,18 @@ static int other(const char *memory_text, const char *event_text) {
   CHECK(hipDeviceSynchronize());
   launch_busy(stream, 20 * MS);
   sum.launch(stream, 5);
+  /* The other process's memory: read, changed by a kernel, and given back. */
   void *opened = nullptr;
-#if HIP_VERSION_MAJOR < 6 /* as in events_ipc */
-  /* What is no handle ends the process natively. */
-  if (*memory_text) {
-    show("memory", hipIpcOpenMemHandle(&opened, handle_of<hipIpcMemHandle_t>(memory_text),
-                                       hipIpcMemLazyEnablePeerAccess));
+  show("memory", hipIpcOpenMemHandle(&opened, handle_of<hipIpcMemHandle_t>(memory_text), hipIpcMemLazyEnablePeerAccess));
+  if (opened != nullptr) {
+    Words words = pattern_words(SHARED, SEED);
+    SAME_WORDS((gw_u64 *)opened, words, "the memory of the other process");
+    launch_mix(stream, (gw_u64 *)opened, sum.device, SHARED, 7);
+    CHECK(hipStreamSynchronize(stream));
+    cpu_mix(words, sum.want, 7);
+    SAME_WORDS((gw_u64 *)opened, words, "the memory of the other process, changed");
+    show("closed", hipIpcCloseMemHandle(opened));
   }
-  if (opened != nullptr) show("closed", hipIpcCloseMemHandle(opened));
-#else
-  (void)memory_text, (void)opened;
-#endif
   hipEvent_t event = nullptr;
   hipError_t code = hipIpcOpenEventHandle(&event, handle_of<hipIpcEventHandle_t>(event_text));
   show("event", code);
@@ -75,31 +80,34 @@ int main(int argc, char **argv) {
   memset(&memory_handle, 0, sizeof memory_handle);
   memset(&nothing, 0, sizeof nothing);
   void *opened = nullptr;
-  std::string memory_text; /* empty: gpu-sim does not share memory between processes */
-#if HIP_VERSION_MAJOR < 6
+  Words words = pattern_words(SHARED, SEED);
+  gw_u64 *shared = device_words(words);
   launch_busy(stream, 20 * MS);
   sum.launch(stream, 5);
-  hipError_t got = hipIpcGetMemHandle(&memory_handle, sum.device);
-  show("the memory's handle", got);
-  if (got == hipSuccess) memory_text = text_of(memory_handle);
+  show("the memory's handle", hipIpcGetMemHandle(&memory_handle, shared));
   show("into nothing", hipIpcGetMemHandle(nullptr, sum.device));
   show("of nothing", hipIpcGetMemHandle(&nothing, nullptr));
   show("no handle opened", hipIpcOpenMemHandle(&opened, nothing, hipIpcMemLazyEnablePeerAccess));
   show("with no flag", hipIpcOpenMemHandle(&opened, nothing, 0));
   show("into no place", hipIpcOpenMemHandle(nullptr, nothing, hipIpcMemLazyEnablePeerAccess));
   show("nothing closed", hipIpcCloseMemHandle(nullptr));
-#endif
   hipEvent_t none = nullptr;
   hipIpcEventHandle_t no_event;
   memset(&no_event, 0, sizeof no_event);
   show("no event opened", hipIpcOpenEventHandle(&none, no_event));
   show("an event into no place", hipIpcOpenEventHandle(nullptr, event_handle));
   (void)opened;
-  Child child = start_self({memory_text, text_of(event_handle)});
+  Child child = start_self({text_of(memory_handle), text_of(event_handle)});
   for (std::string line; (line = child.line()) != "end" && line != "(end of output)";) printf("other: %s\n", line.c_str());
   printf("other: ended with %d\n", child.end());
   CHECK(hipStreamSynchronize(stream));
   printf("%016llx\n", sum.check("this process's work"));
+  /* What the other process has made of the memory: mixed it with its own work, which was five kernels by then. */
+  Words others = pattern_words(SHARED, 2);
+  for (gw_u64 i = 0; i < 5; i++) cpu_mix(others, others, i);
+  cpu_mix(words, others, 7);
+  SAME_WORDS(shared, words, "the memory that both had");
+  CHECK(hipFree(shared));
   CHECK(hipEventDestroy(event));
   return passed();
 }

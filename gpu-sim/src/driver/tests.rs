@@ -4,6 +4,7 @@ use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, QUEUE_ERROR, QUEUE_INVA
 use hip_sys::kfd::{self, Ioctl, Plain as _};
 
 mod blocked;
+mod shared;
 
 use super::{Faults, RESET, Scheduler, Settings};
 use crate::arena::Arena;

@@ -5,6 +5,7 @@
 mod events;
 mod process;
 mod queue;
+mod shared;
 mod stats;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub use events::{Events, Waiter};
 pub use process::{Allocation, Process, Unusable};
 pub use queue::{Kind, Queue, State};
+pub use shared::Shared;
 pub use stats::{Counts, ProcessStats, Stats};
 
 use crate::arena::Arena;
@@ -94,6 +96,8 @@ pub struct Machine {
     pub executions: HashMap<WorkId, Execution>,
     /// Large changes of memory under way.
     pub moves: VecDeque<Move>,
+    /// Memory that several processes may have.
+    pub shared: Shared,
     /// Kernel times by name.
     pub durations: Durations,
     /// Host memory that clients hold, and may hold, bytes.
@@ -104,6 +108,8 @@ pub struct Machine {
     pub stats: Stats,
     /// Processes to be ended, with the reason.
     pub failures: Vec<(i32, String)>,
+    /// What users are to be told of processes that go on.
+    pub remarks: Vec<(i32, String)>,
     /// Answers to waiting threads that the holder of the lock must send.
     pub answers: Vec<(Unique, Result<Reply, i32>)>,
     /// Descriptors that are to get a byte, outside the lock.
@@ -135,11 +141,13 @@ impl Machine {
             waiters: Vec::new(),
             executions: HashMap::new(),
             moves: VecDeque::new(),
+            shared: Shared::default(),
             durations,
             host_used: 0,
             host_limit: crate::topology::host_memory(),
             stats: Stats::default(),
             failures: Vec::new(),
+            remarks: Vec::new(),
             answers: Vec::new(),
             notices: Vec::new(),
             settings: Settings::default(),
@@ -198,6 +206,13 @@ impl Machine {
         self.failures.push((pid, reason));
     }
 
+    /// A call of the process asks for what is not simulated, and fails: says so, once for each process and matter.
+    pub fn not_simulated(&mut self, pid: i32, what: &'static str) {
+        if self.processes.get_mut(&pid).is_some_and(|process| process.told.insert(what)) {
+            self.remarks.push((pid, format!("{what} is not simulated; the call fails")));
+        }
+    }
+
     /// Takes a queue off its device for good and keeps its counts.
     pub fn forget_queue(&mut self, now: Time, key: QueueKey) {
         let Some(process) = self.processes.get_mut(&key.pid) else { return };
@@ -238,7 +253,8 @@ impl Machine {
 
     /// Gives an allocation's memory back.
     pub fn release(&mut self, allocation: &Allocation) {
-        if let Some(offset) = allocation.offset {
+        // Another process may still have it.
+        if let Some(offset) = allocation.offset.filter(|offset| self.shared.remove_user(*offset)) {
             self.arena.free(offset, allocation.size);
             if allocation.vram {
                 self.gpus[allocation.gpu].used -= allocation.size;

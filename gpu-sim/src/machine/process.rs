@@ -1,6 +1,6 @@
 //! A process that has opened the KFD: its address space, allocations, events and queues.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::{Events, Execution, Machine, Move, ProcessStats, Queue};
 use crate::device::{QueueKey, Time};
@@ -51,6 +51,8 @@ pub struct Process {
     pub parked: VecDeque<OwnedCall>,
     /// They are being let go on, one after the other.
     pub unlocking: bool,
+    /// What it asked for that is not simulated, and users have been told.
+    pub told: HashSet<&'static str>,
 }
 
 impl Process {
@@ -69,6 +71,7 @@ impl Process {
             locked: false,
             parked: VecDeque::new(),
             unlocking: false,
+            told: HashSet::new(),
         }
     }
 
