@@ -9,23 +9,24 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::topology::{GpuConfig, VENDOR, location, unique_id};
+use crate::topology::{GpuConfig, Part, VENDOR};
 
 /// The folder of the simulated PCI bus in `/sys/devices`.
 pub const BUS: &str = "pci0000:64";
 
 /// A device's address on the bus, as sysfs names its folder. The domain is 0; the rest is the KFD's `location_id`.
-fn address(index: usize) -> String {
-    let location = location(index as u64);
+fn address(part: Part) -> String {
+    let location = part.address();
     format!("0000:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
 }
 
 /// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`). Both exist; the bus and
-/// the links do not.
+/// the links do not. Partitions but the first one of a device have no PCI device of their own and are not shown.
 pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
     std::fs::write(drm.join("version"), "drm 1.1.0 20060810\n")?;
-    for (index, gpu) in gpus.iter().enumerate() {
-        let address = address(index);
+    for gpu in gpus.iter().filter(|gpu| gpu.part.partition == 0) {
+        let address = address(gpu.part);
+        let vram = gpu.vram * u64::from(gpu.part.of);
         let device = devices.join(BUS).join(&address);
         std::fs::create_dir_all(device.join("drm"))?;
         let arch = gpu.arch;
@@ -39,11 +40,11 @@ pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
             ("class", "0x120000".to_owned()),
             ("enable", "1".to_owned()),
             ("numa_node", "-1".to_owned()),
-            ("unique_id", format!("{:016x}", unique_id(index as u64))),
+            ("unique_id", format!("{:016x}", gpu.part.unique_id())),
             // By its being there the library of ROCm 5 knows the driver.
             ("vbios_version", "113-SIMULATED-000".to_owned()),
-            ("mem_info_vram_total", gpu.vram.to_string()),
-            ("mem_info_vis_vram_total", gpu.vram.to_string()),
+            ("mem_info_vram_total", vram.to_string()),
+            ("mem_info_vis_vram_total", vram.to_string()),
             (
                 "uevent",
                 format!("DRIVER=amdgpu\nPCI_ID={VENDOR:04X}:{:04X}\nPCI_SLOT_NAME={address}", arch.device_id),
@@ -52,7 +53,7 @@ pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
         for (name, value) in attributes {
             std::fs::write(device.join(name), value + "\n")?;
         }
-        for minor in [format!("card{index}"), format!("renderD{}", gpu.render_minor)] {
+        for minor in [format!("card{}", gpu.part.device), format!("renderD{}", gpu.render_minor)] {
             let folder = device.join("drm").join(&minor);
             std::fs::create_dir(&folder)?;
             symlink(format!("../../../{address}"), folder.join("device"))?;
@@ -74,8 +75,9 @@ mod tests {
         let at = |path: &str| sys.path().join(path);
         std::fs::create_dir_all(at("class/drm")).unwrap();
         std::fs::create_dir(at("devices")).unwrap();
-        let gpu = GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128 };
-        let gpus = [gpu, GpuConfig { gpu_id: 10, render_minor: 129, ..gpu }];
+        let gpu =
+            GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) };
+        let gpus = [gpu, GpuConfig { gpu_id: 10, render_minor: 129, part: Part::whole(1), ..gpu }];
         write(&at("devices"), &at("class/drm"), &gpus).unwrap();
         let read = |path: &str| std::fs::read_to_string(at(path)).unwrap();
         assert_eq!(read("class/drm/card1/device/vendor"), "0x1002\n");

@@ -13,6 +13,8 @@ use crate::sandbox::Place;
 pub struct Setup {
     /// Number of GPUs.
     pub gpus: Option<u32>,
+    /// Partitions of each.
+    pub partitions: Option<u32>,
     /// Device model.
     pub arch: Option<String>,
     /// Device memory of each, GiB.
@@ -46,6 +48,7 @@ impl Setup {
             (want.is_some() && want != have).then(|| format!("{name} {have:?}, not {want:?}"))
         }
         differ("gpus", &self.gpus, &wanted.gpus)
+            .or_else(|| differ("partitions", &self.partitions, &wanted.partitions))
             .or_else(|| differ("arch", &self.arch, &wanted.arch))
             .or_else(|| differ("vram", &self.vram, &wanted.vram))
             .or_else(|| differ("cu-model", &self.cu_model, &wanted.cu_model))

@@ -172,10 +172,16 @@ fn device_info(gpu: &GpuConfig) -> DeviceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{ARCHS, Arch};
+    use crate::topology::{ARCHS, Arch, Part};
 
     fn gpu(arch: &str) -> GpuConfig {
-        GpuConfig { arch: Arch::find(arch).unwrap(), gpu_id: 1, vram: 1 << 30, render_minor: 128 }
+        GpuConfig {
+            arch: Arch::find(arch).unwrap(),
+            gpu_id: 1,
+            vram: 1 << 30,
+            render_minor: 128,
+            part: Part::whole(0),
+        }
     }
 
     fn ask<A: Plain>(gpu: &GpuConfig, nr: u8, argument: A) -> Result<A, i32> {

@@ -78,6 +78,10 @@ struct RunArgs {
     /// Number of GPUs (1 to 8) [default: 1]
     #[arg(long)]
     gpus: Option<u32>,
+    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide compute units and memory
+    /// (gfx942 and gfx950: 2, 4 or 8) [default: 1]
+    #[arg(long, value_name = "N")]
+    partitions: Option<u32>,
     /// Device model [default: gfx90a]
     #[arg(long)]
     arch: Option<String>,
@@ -165,6 +169,7 @@ fn run(args: RunArgs) -> anyhow::Result<u8> {
     let cu_model = args.cu_model.and_then(|model| Some(model.to_possible_value()?.get_name().to_owned()));
     let setup = Setup {
         gpus: args.gpus,
+        partitions: args.partitions,
         arch: args.arch,
         vram: args.vram,
         cu_model,

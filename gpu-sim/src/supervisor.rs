@@ -28,7 +28,7 @@ use crate::ioctl::{Call, MAX_GPUS};
 use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process};
 use crate::sandbox::{self, Place};
-use crate::topology::{ARCHS, Arch, GpuConfig, gpu_ids};
+use crate::topology::{ARCHS, Arch, GpuConfig, Part, gpu_ids};
 use launchers::Launchers;
 
 /// First minor number of render nodes.
@@ -104,6 +104,18 @@ impl Plan {
         let arch = Arch::find(name).with_context(|| {
             format!("--arch {name} is not a device that the installed runtime knows: {}", known())
         })?;
+        let partitions = setup.partitions.unwrap_or(1);
+        anyhow::ensure!(
+            (1..=MAX_GPUS as u32 / count).contains(&partitions),
+            "--gpus times --partitions is at most {MAX_GPUS}, not {count} times {partitions}"
+        );
+        let arch = match partitions {
+            1 => arch,
+            // As long-lived as the process, like those of the table.
+            of => &*Box::leak(Box::new(arch.partition(of).with_context(|| {
+                format!("--partitions {of}: {name} has no compute dies that can be divided so (gfx942 and gfx950 have 8)")
+            })?)),
+        };
         let vram = setup.vram.unwrap_or(64);
         anyhow::ensure!((1..=1024).contains(&vram), "--vram takes 1 to 1024 GiB, not {vram}");
         let cu_model = setup.cu_model.as_deref().unwrap_or("shared");
@@ -115,10 +127,21 @@ impl Plan {
         };
         let durations = setup.durations.as_deref().map(Durations::load).transpose();
         let durations = durations.context("--durations")?.unwrap_or_default();
-        let gpus = gpu_ids(std::process::id(), count)
+        let parts = (0..count).flat_map(|device| {
+            (0..partitions).map(move |partition| Part { device, partition, of: partitions })
+        });
+        let gpus = gpu_ids(std::process::id(), count * partitions)
             .zip(RENDER_MINOR..)
-            .map(|(gpu_id, render_minor)| Gpu {
-                config: GpuConfig { arch, gpu_id, vram: vram << 30, render_minor },
+            .zip(parts)
+            .map(|((gpu_id, render_minor), part)| Gpu {
+                // Partitions divide the memory among them.
+                config: GpuConfig {
+                    arch,
+                    gpu_id,
+                    vram: (vram << 30) / u64::from(partitions),
+                    render_minor,
+                    part,
+                },
                 used: 0,
                 model: model(),
                 scheduler: Scheduler::default(),
@@ -145,6 +168,7 @@ impl Plan {
             stuck_queue: settings.stuck,
             fail_ioctls: setup.fail_ioctls.clone(),
             gpus: Some(count),
+            partitions: Some(partitions),
             arch: Some(arch.name.into()),
             vram: Some(vram),
             cu_model: Some(cu_model.into()),

@@ -1,6 +1,6 @@
 //! What a simulated GPU is: its size and what the KFD's sysfs tells about it.
 //!
-//! Numbers follow a real MI210 (gfx90a), MI300X (gfx942) and RX 7900 XTX (gfx1100). ROCr reads `/sys/class/kfd` (5.x) or
+//! Numbers follow a real MI210 (gfx90a), MI300X (gfx942), MI355X (gfx950) and RX 7900 XTX (gfx1100). ROCr reads `/sys/class/kfd` (5.x) or
 //! `/sys/devices/virtual/kfd` (newer).
 
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use hip_sys::kfd::debug::DeviceEntry;
 
-/// A device model. HIP 5.2 knows the first, HIP 6.4 and 7.2 all of them.
+/// A device model. HIP 5.2 knows the first, HIP 7.2 all of them, HIP 6.4 all but gfx950.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
     /// The compiler's name, as `--arch` takes it.
@@ -26,6 +26,8 @@ pub struct Arch {
     simd_per_cu: u32,
     wave_front_size: u32,
     max_waves_per_simd: u32,
+    /// Local data share of a compute unit, KiB.
+    lds_kib: u32,
     /// Shader arrays of a shader engine.
     pub arrays_per_engine: u32,
     xcc_count: u32,
@@ -61,6 +63,7 @@ pub const ARCHS: &[Arch] = &[
         simd_per_cu: 4,
         wave_front_size: 64,
         max_waves_per_simd: 8,
+        lds_kib: 64,
         arrays_per_engine: 1,
         xcc_count: 1,
         cp_queues: 24,
@@ -83,6 +86,30 @@ pub const ARCHS: &[Arch] = &[
         simd_per_cu: 4,
         wave_front_size: 64,
         max_waves_per_simd: 8,
+        lds_kib: 64,
+        arrays_per_engine: 1,
+        xcc_count: 8,
+        cp_queues: 24,
+        firmware: 177,
+        sdma_firmware: 24,
+        family_id: 141,
+        kernel_name: "ip discovery",
+        mes: false,
+        debug_prop: 1511,
+        pci_revision: 0x00,
+        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+    },
+    Arch {
+        name: "gfx950",
+        version: 90500,
+        device_id: 0x75a3,
+        simd_count: 1024,
+        array_count: 32,
+        cu_per_simd_array: 8,
+        simd_per_cu: 4,
+        wave_front_size: 64,
+        max_waves_per_simd: 8,
+        lds_kib: 160,
         arrays_per_engine: 1,
         xcc_count: 8,
         cp_queues: 24,
@@ -105,6 +132,7 @@ pub const ARCHS: &[Arch] = &[
         simd_per_cu: 2,
         wave_front_size: 32,
         max_waves_per_simd: 16,
+        lds_kib: 64,
         arrays_per_engine: 2,
         xcc_count: 1,
         cp_queues: 8,
@@ -125,6 +153,16 @@ impl Arch {
         ARCHS.iter().find(|arch| arch.name == name)
     }
 
+    /// One of so many partitions of the device, of equal size; none if its dies cannot be divided so.
+    pub fn partition(&self, of: u32) -> Option<Self> {
+        (of > 0 && self.xcc_count.is_multiple_of(of)).then(|| Self {
+            simd_count: self.simd_count / of,
+            array_count: self.array_count / of,
+            xcc_count: self.xcc_count / of,
+            ..*self
+        })
+    }
+
     /// Compute units.
     pub fn compute_units(&self) -> u32 {
         self.simd_count / self.simd_per_cu
@@ -135,6 +173,11 @@ impl Arch {
         self.simd_per_cu * self.max_waves_per_simd
     }
 
+    /// Local data share of one compute unit, bytes.
+    pub fn lds(&self) -> u32 {
+        self.lds_kib << 10
+    }
+
     /// Work-items in a wave.
     pub fn wave_size(&self) -> u32 {
         self.wave_front_size
@@ -143,9 +186,6 @@ impl Arch {
 
 /// AMD's PCI vendor id.
 pub const VENDOR: u32 = 4098;
-
-/// Local data share of one compute unit, bytes.
-pub const LDS_PER_CU: u32 = 64 << 10;
 
 /// One GPU of a machine.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +198,43 @@ pub struct GpuConfig {
     pub vram: u64,
     /// Minor number of the render node.
     pub render_minor: u32,
+    /// Which device of the PCI bus it is, and which part of that.
+    pub part: Part,
+}
+
+/// A device of the PCI bus, or a partition of one (compute partition mode CPX and the like).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Index of the device.
+    pub device: u32,
+    /// Index of the partition in it.
+    pub partition: u32,
+    /// Partitions of the device; 1 if it is not partitioned.
+    pub of: u32,
+}
+
+impl Part {
+    /// A device that is not partitioned.
+    #[cfg(test)]
+    pub fn whole(device: u32) -> Self {
+        Self { device, partition: 0, of: 1 }
+    }
+
+    /// `location_id` of sysfs: bus and device, and the partition in place of the function (`kfd_topology_add_device` of Linux 6.12; AMD's
+    /// packaged driver has it in bits 28 to 31).
+    pub fn location(self) -> u32 {
+        self.address() | self.partition
+    }
+
+    /// Bus, device and function.
+    pub fn address(self) -> u32 {
+        25600 + self.device * 256
+    }
+
+    /// What tells a device from all others of its kind. Its partitions have it in common.
+    pub fn unique_id(self) -> u64 {
+        1_801_979_520_617_338_023 + u64::from(self.device)
+    }
 }
 
 /// GPU ids of a supervisor: derived from its pid, so that devices of two supervisors never look alike.
@@ -294,23 +371,13 @@ fn cpu_properties(gpus: u64) -> String {
 /// firmware is new enough for it.
 const CAPABILITY: u64 = 746_037_888 & !(1 << 27);
 
-/// What tells a GPU from all others of its kind.
-pub fn unique_id(index: u64) -> u64 {
-    1_801_979_520_617_338_023 + index
-}
-
-/// PCI location of a GPU: bus, device and function (`location_id` of sysfs).
-pub fn location(index: u64) -> u64 {
-    25600 + index * 256
-}
-
 /// A device as DBG_TRAP describes it.
-pub fn debug_entry(index: usize, gpu: &GpuConfig, raised: u64) -> DeviceEntry {
+pub fn debug_entry(gpu: &GpuConfig, raised: u64) -> DeviceEntry {
     let arch = gpu.arch;
     DeviceEntry {
         exception_status: raised,
         gpu_id: gpu.gpu_id,
-        location_id: location(index as u64) as u32,
+        location_id: gpu.part.location(),
         vendor_id: VENDOR,
         device_id: arch.device_id,
         revision_id: arch.pci_revision,
@@ -339,7 +406,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("cpu_core_id_base", 0),
         ("simd_id_base", simd_base(index)),
         ("max_waves_per_simd", arch.max_waves_per_simd.into()),
-        ("lds_size_in_kb", u64::from(LDS_PER_CU >> 10)),
+        ("lds_size_in_kb", arch.lds_kib.into()),
         ("gds_size_in_kb", 0),
         ("num_gws", 64),
         ("wave_front_size", arch.wave_front_size.into()),
@@ -351,7 +418,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("gfx_target_version", arch.version.into()),
         ("vendor_id", VENDOR.into()),
         ("device_id", arch.device_id.into()),
-        ("location_id", location(index)),
+        ("location_id", gpu.part.location().into()),
         ("domain", 0),
         ("drm_render_minor", gpu.render_minor.into()),
         ("hive_id", 0),
@@ -365,7 +432,7 @@ fn gpu_properties(index: u64, gpu: &GpuConfig) -> String {
         ("capability", CAPABILITY),
         ("debug_prop", arch.debug_prop.into()),
         ("sdma_fw_version", arch.sdma_firmware.into()),
-        ("unique_id", unique_id(index)),
+        ("unique_id", gpu.part.unique_id()),
         ("num_xcc", arch.xcc_count.into()),
         ("family_id", arch.family_id.into()),
         ("max_engine_clk_ccompute", 2450),
@@ -385,7 +452,8 @@ mod tests {
     #[test]
     fn every_node_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let gpu = GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128 };
+        let gpu =
+            GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) };
         write(dir.path(), &[gpu, GpuConfig { gpu_id: 10, render_minor: 129, ..gpu }]).unwrap();
         let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
         assert_eq!(read("nodes/2/gpu_id"), "10\n");
@@ -393,5 +461,19 @@ mod tests {
         assert!(read("nodes/0/properties").contains("io_links_count 2\n"));
         assert!(read("nodes/1/mem_banks/0/properties").contains("size_in_bytes 68719476736\n"));
         assert_eq!((gpu.arch.compute_units(), gpu.arch.waves_per_cu()), (104, 32));
+    }
+
+    #[test]
+    fn partitions_lie_at_one_address_and_have_numbers() {
+        let part = Part { device: 1, partition: 3, of: 4 };
+        assert_eq!((part.location(), part.address()), (0x6503, 0x6500));
+        assert_eq!(part.unique_id(), Part { partition: 0, ..part }.unique_id());
+        assert_ne!(part.unique_id(), Part::whole(0).unique_id());
+        let whole = Arch::find("gfx942").unwrap();
+        let quarter = whole.partition(4).unwrap();
+        assert_eq!((quarter.compute_units(), quarter.xcc_count), (76, 2));
+        assert!(
+            whole.partition(3).is_none() && ARCHS[0].partition(2).is_none() && whole.partition(0).is_none()
+        );
     }
 }

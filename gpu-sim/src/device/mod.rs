@@ -10,7 +10,7 @@ mod shared;
 pub use fcfs::Fcfs;
 pub use shared::Shared;
 
-use crate::topology::{Arch, LDS_PER_CU};
+use crate::topology::Arch;
 
 /// Virtual time: nanoseconds of the host's monotonic clock.
 pub type Time = u64;
@@ -93,7 +93,7 @@ pub fn slots(arch: &Arch) -> u32 {
 pub fn group_cost(arch: &Arch, items: u32, lds: u32) -> u32 {
     let per_cu = arch.waves_per_cu();
     let waves = items.max(1).div_ceil(arch.wave_size());
-    let memory = (u64::from(lds) * u64::from(per_cu)).div_ceil(u64::from(LDS_PER_CU)) as u32;
+    let memory = (u64::from(lds) * u64::from(per_cu)).div_ceil(u64::from(arch.lds())) as u32;
     waves.max(memory).min(per_cu)
 }
 
@@ -116,6 +116,8 @@ mod tests {
         assert_eq!(group_cost(arch, 64, 32 << 10), 16);
         assert_eq!(group_cost(arch, 1024, 64 << 10), 32);
         assert_eq!(group_cost(arch, 0, 0), 1);
+        let larger = Arch::find("gfx950").unwrap();
+        assert_eq!((slots(larger), group_cost(larger, 64, 80 << 10)), (8192, 16));
         assert_eq!(rounds(3328, 832, 4), 1);
         assert_eq!(rounds(3328, 833, 4), 2);
     }

@@ -148,7 +148,7 @@ impl Machine {
                 scratch_limit: seen.scratch_limit,
                 gpuvm_base: seen.gpuvm_base,
                 gpuvm_limit: seen.gpuvm_limit,
-                ..topology::debug_entry(gpu, config, raised)
+                ..topology::debug_entry(config, raised)
             };
             if let Some(raised) = self.process(pid)?.debug.devices.get_mut(gpu) {
                 *raised &= !a.exception_mask;

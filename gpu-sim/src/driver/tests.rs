@@ -13,7 +13,7 @@ use crate::ioctl::Call;
 use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process, State};
 use crate::space::{Backing, Range, View};
-use crate::topology::{Arch, GpuConfig};
+use crate::topology::{Arch, GpuConfig, Part};
 
 const RING: u64 = 0x1000;
 const RINGS: u64 = 0x10_0000;
@@ -38,8 +38,13 @@ const OTHER: i32 = 0x7fff_ffff;
 
 impl Bench {
     fn new(arch: &str, settings: Settings) -> Self {
-        let config =
-            GpuConfig { arch: Arch::find(arch).unwrap(), gpu_id: 1, vram: 1 << 30, render_minor: 128 };
+        let config = GpuConfig {
+            arch: Arch::find(arch).unwrap(),
+            gpu_id: 1,
+            vram: 1 << 30,
+            render_minor: 128,
+            part: Part::whole(0),
+        };
         let gpu = Gpu {
             config,
             used: 0,

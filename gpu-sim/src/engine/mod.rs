@@ -292,7 +292,7 @@ mod tests {
     use crate::kernels::Durations;
     use crate::machine::{Gpu, Process, Queue};
     use crate::space::{Backing, Range, View};
-    use crate::topology::{ARCHS, GpuConfig};
+    use crate::topology::{ARCHS, GpuConfig, Part};
 
     const PID: i32 = 1;
     const RINGS: u64 = 0x1_0000;
@@ -304,7 +304,8 @@ mod tests {
 
     /// A GPU with two queues of one process; signal `i` is at `SIGNALS + 64 * i` and holds 1.
     fn machine() -> Machine {
-        let config = GpuConfig { arch: &ARCHS[0], gpu_id: 1, vram: 1 << 30, render_minor: 128 };
+        let config =
+            GpuConfig { arch: &ARCHS[0], gpu_id: 1, vram: 1 << 30, render_minor: 128, part: Part::whole(0) };
         let gpu = Gpu {
             config,
             used: 0,
