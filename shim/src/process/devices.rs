@@ -127,12 +127,20 @@ fn unique(uuid: &[u8; 16]) -> Option<u64> {
 /// Each GPU of the topology, in its order.
 fn nodes(devices: Vec<Device>) -> Vec<Node> {
     let node = |device: &Device| {
-        // In `location_id`, newer drivers keep the partition above address and function.
-        let partition = device.property("location_id").map_or(0, |at| (at >> 28 & 0xf) as u32);
+        let partition = device.property("location_id").map_or(0, partition);
         let unique = device.property("unique_id").filter(|id| *id != 0);
         Some(Node { address: Address::of(device.pci()?), partition, unique, id: device.gpu_id })
     };
     devices.iter().filter_map(node).collect()
+}
+
+/// The number of the partition in a `location_id`: AMD's packaged driver keeps it above the address, Linux in place of the function
+/// (`kfd_topology_add_device`).
+fn partition(location: u64) -> u32 {
+    match (location >> 28 & 0xf, location & 7) {
+        (0, function) => function as u32,
+        (number, _) => number as u32,
+    }
 }
 
 fn match_nodes(told: &[Option<Told>], nodes: &[Node]) -> Vec<u32> {
@@ -208,6 +216,11 @@ mod tests {
         assert_eq!(match_nodes(&[told(0x64, 3, Some(0xa0)), told(0x64, 0, Some(0xa0))], &shared), [23, 20]);
         // The driver tells the numbers, and the runtime nothing.
         assert_eq!(match_nodes(&[told(0x64, 0, None), told(0x64, 0, None)], &shared), [20, 21]);
+    }
+
+    #[test]
+    fn numbers_of_partitions_are_read_as_either_driver_writes_them() {
+        assert_eq!((partition(0x6400), partition(0x6403), partition(0x3000_6400)), (0, 3, 3));
     }
 
     #[test]

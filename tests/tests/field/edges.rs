@@ -231,3 +231,27 @@ fn f8_the_environment_counts_when_hip_is_first_used() {
     end.expect_success();
     assert!(!end.stderr.contains(TOTALS), "{}", end.stderr);
 }
+
+/// HIP shows two of four partitions, which lie at one PCI address, in another order than the driver's: the first of them has its own
+/// identity for the server, and not that of the first partition.
+#[test]
+fn f6_a_partition_has_its_own_identity_whichever_are_visible() {
+    if tests::hip_major() < 7 || tests::arch() != "gfx942" {
+        println!(
+            "not run: older runtimes tell no partitions apart; scripts/rocm-enter 7 with GIVEWAY_TEST_ARCH=gfx942 runs it"
+        );
+        return;
+    }
+    let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));
+    for (priority, visible, first) in [("3", "2", 2), ("5", "3,1", 3), ("7", "0,2", 0)] {
+        let run = gpu.run("stay").arg("1").sim("--partitions", 4);
+        let mut program = under(&daemon, priority, run, &[("HIP_VISIBLE_DEVICES", visible)]);
+        assert_eq!(program.line(), "ready");
+        let seen = until("the server knows it", || client(&daemon, priority.parse().ok()?));
+        // gpu-sim counts the partitions in the lowest three bits of the KFD's ids, from 1 on.
+        let id = seen["queues"][0]["device"].as_u64().unwrap_or_else(|| panic!("no device in {seen}"));
+        assert_eq!((id - 1) & 7, first, "HIP_VISIBLE_DEVICES={visible}: {seen}");
+        // It runs until it is killed.
+        drop(program);
+    }
+}
