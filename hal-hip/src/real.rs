@@ -89,6 +89,15 @@ impl Real {
         (self.major, self.minor) < (6, 2)
     }
 
+    /// The error that the runtime gives every call, if it does: then it also gives it to one that cannot fail otherwise. That
+    /// is the calling thread's last error afterwards, as after any other call.
+    pub fn answer_to_all(&self) -> Option<hipError_t> {
+        let mut device: c_int = 0;
+        // SAFETY: the runtime's function gets a place for its answer.
+        let code = unsafe { (self.get_device)(&mut device) };
+        (code != hipSuccess).then_some(code)
+    }
+
     /// Makes the runtime keep an error that no program is likely to meet as this thread's last one, and returns which: an
     /// error of the library's own holds as long as the runtime still keeps it. Nothing if the runtime calls it none.
     pub fn leave_error(&self) -> Option<HwError> {

@@ -11,6 +11,7 @@ pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod fits;
 pub(crate) mod graphs;
+pub(crate) mod lost;
 pub(crate) mod name;
 pub(crate) mod pools;
 pub(crate) mod proven;

@@ -4,6 +4,7 @@
 //! not zero a hook hands the call straight on. The state is initialised at compile time and needs no destructor, so
 //! that its first use in a thread neither allocates nor registers anything.
 
+use crate::process::lost;
 use crate::summary;
 use hip_sys::table::Class;
 use std::cell::Cell;
@@ -113,6 +114,7 @@ impl Thread {
     /// program's own from now on.
     #[cold]
     pub(crate) fn refused(&self, code: u32) {
+        lost::failed(code);
         let (kept, place) = self.error();
         if kept != 0 && code == place {
             self.keep_error(0, 0);

@@ -4,6 +4,7 @@ use super::turn::{self, code};
 use super::{drain, sync};
 use crate::boundary::Call;
 use crate::process;
+use crate::process::lost;
 use crate::process::streams::{Found, Target};
 use crate::thread::Thread;
 use hal_hip::command::HipCommand;
@@ -261,7 +262,9 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
             return sync::not_ready(process);
         }
         let evidence = process.events.evidence(event);
-        if evidence.as_ref().is_some_and(|evidence| evidence.is_known()) {
+        if evidence.as_ref().is_some_and(|evidence| evidence.is_known())
+            && lost::answer(process.real).is_none()
+        {
             // The program can know it, by a synchronization of the stream for example. A stream's synchronization waits for
             // the mark behind, and until the runtime has gone through what lies in front it calls that not ready.
             process.real.forget_result();

@@ -4,9 +4,9 @@
 
 use super::{drain, turn};
 use crate::boundary::Call;
-use crate::process::pools;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
+use crate::process::{lost, pools};
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
 use hip_sys::pfn;
@@ -39,6 +39,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
         };
         let pool = pool.or_else(|| process.pools.current(stream.hw.device()));
         if let Some(pool) = pool
+            && lost::answer(process.real).is_none()
             && let Some(address) = process.pools.take_back(queue.id(), pool, size)
         {
             // SAFETY: the caller's place, which is not null.

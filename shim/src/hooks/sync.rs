@@ -8,6 +8,7 @@ use super::event::NOT_READY;
 use super::{error, turn};
 use crate::boundary::Call;
 use crate::process;
+use crate::process::lost;
 use crate::process::streams::{Found, Target};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
@@ -16,6 +17,9 @@ use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
 
 /// The answer for what is deferred still.
 pub(crate) fn not_ready(process: &process::Process) -> hipError_t {
+    if let Some(code) = lost::answer(process.real) {
+        return code;
+    }
     error::keep(process.real, NOT_READY);
     NOT_READY
 }
@@ -190,7 +194,7 @@ pub(crate) unsafe fn query(
             return not_ready(found.process);
         }
         let own = std::iter::once(&**found.queue);
-        if is_complete(found) {
+        if is_complete(found) && lost::answer(found.process.real).is_none() {
             // A mark behind the program's last command is not the program's business, so the runtime is not asked.
             found.process.real.forget_result();
             return with_error(found.process, hipSuccess, own);

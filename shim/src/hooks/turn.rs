@@ -1,6 +1,7 @@
 //! Calls that are made on the calling thread: at once where the queue allows it, else in their turn.
 
 use crate::boundary::Failure;
+use crate::process::lost;
 use crate::process::streams::Found;
 use crate::thread::Thread;
 use hip_sys::types::{hipError_t, hipErrorContextIsDestroyed, hipErrorUnknown, hipSuccess};
@@ -50,18 +51,23 @@ pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnc
     result.unwrap_or_else(|| R::failure(hipErrorUnknown))
 }
 
-/// Appends a command. If the queue has just ended, the command is carried out at once.
+/// Why a command was not appended, as the caller gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal(hipError_t);
+
+/// Appends a command, unless the queue has just ended (the stream is gone), or the runtime refuses everything.
 pub(crate) fn append(
     found: Found,
     spec: &Spec<'_>,
     command: impl Into<CommandBox>,
-) -> Result<Ticket, SubmitError> {
-    let appended = found.queue.submit(spec, command);
-    if appended.is_ok() {
-        // The program's call has succeeded, though the runtime knows nothing of it yet.
-        found.process.real.forget_result();
+) -> Result<Ticket, Refusal> {
+    if let Some(code) = lost::answer(found.process.real) {
+        return Err(Refusal(code));
     }
-    appended
+    let ticket = found.queue.submit(spec, command).map_err(|_| Refusal(hipErrorContextIsDestroyed))?;
+    // The program's call has succeeded, though the runtime knows nothing of it yet.
+    found.process.real.forget_result();
+    Ok(ticket)
 }
 
 /// The memory of a command that owns so many bytes of arguments.
@@ -74,7 +80,7 @@ pub(crate) fn is_at_home(found: Found) -> bool {
     found.process.real.current_device() == found.stream.hw.device()
 }
 
-/// What the caller gets if a queue has ended under its hands: the stream is gone.
-pub(crate) fn refused(_: SubmitError) -> hipError_t {
-    hipErrorContextIsDestroyed
+/// What the caller gets of it.
+pub(crate) fn refused(refusal: Refusal) -> hipError_t {
+    refusal.0
 }

@@ -10,6 +10,8 @@ const OF_THE_RUNTIME: &[&str] = &[
     "Use of non-host signal in host signal wait API",
     // ROCr, for each allocation that fails; a program that asks again until it succeeds has more of them.
     "MemoryRegion::BlockAllocator::alloc failed",
+    // ROCr, of what a failed kernel has cut off.
+    "time stamps may be invalid",
     // ROCr 6 and 7 at exit; how many depends on what was in flight.
     "Resource leak detected by SharedSignalPool",
 ];
