@@ -22,6 +22,9 @@ int main() {
     CHECK(hipGraphExecDestroy(exec));
     show("launch of a destroyed one", hipGraphLaunch(exec, stream));
     show("and again", hipGraphLaunch(exec, stream));
+#if HIP_VERSION_MAJOR >= 7
+    show("upload of it", hipGraphUpload(exec, stream));
+#endif
     CHECK(hipGraphInstantiate(&next, graph, nullptr, nullptr, 0));
     CHECK(hipGraphLaunch(next, stream));
     cpu_mix(want, want, 7);
