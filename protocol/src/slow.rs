@@ -16,7 +16,7 @@ pub enum SlowPath {
     Limits,
     /// Its arguments could not be copied.
     Arguments,
-    /// It records an event of another device.
+    /// It records an event of another device, or one that is gone.
     Events,
 }
 
@@ -66,7 +66,7 @@ impl SlowPath {
             Self::Device => "the thread's current device is not the stream's",
             Self::Limits => "the launch is larger than the device's limits",
             Self::Arguments => "the launch's arguments cannot be copied",
-            Self::Events => "the launch records an event of another device",
+            Self::Events => "the launch records an event that is not one of its device",
         }
     }
 }
