@@ -10,6 +10,8 @@
 //! afresh. The kernels themselves are kept for good, equal ones once: a launch holds a plain reference, and a program
 //! that loads the same code again and again costs nothing more.
 //!
+//! Code that was registered past this library, and later shows up by a launch, is noted then ([`Kernels::add_past`]).
+//!
 //! In a child after a fork `find` works for handles that were found before, whatever other threads did at that moment;
 //! everything else takes a lock that may then be held for ever, so that a child starts with a new [`Kernels`].
 
@@ -50,6 +52,8 @@ struct State {
     free: Vec<u32>,
     binaries: HashMap<usize, u32, Mix>,
     modules: HashMap<usize, u32, Mix>,
+    /// Binaries that were registered past us, by their wrappers.
+    past: HashMap<usize, u32, Mix>,
     owners: HashMap<usize, Owners, Mix>,
     /// Images with host functions that do not stand in `owners` yet.
     unsettled: Vec<u32>,
@@ -82,6 +86,7 @@ struct Owner {
 
 /// Nearly always one. A template's host function can be the same symbol in several libraries, each of which registers
 /// it with its own code.
+#[derive(Clone, PartialEq, Eq)]
 enum Owners {
     One(Owner),
     Several(Vec<Owner>),
@@ -110,6 +115,7 @@ impl Kernels {
                 free: Vec::new(),
                 binaries: HashMap::with_hasher(Mix::NEW),
                 modules: HashMap::with_hasher(Mix::NEW),
+                past: HashMap::with_hasher(Mix::NEW),
                 owners: HashMap::with_hasher(Mix::NEW),
                 unsettled: Vec::new(),
                 kept: HashSet::with_hasher(Mix::NEW),
@@ -206,11 +212,52 @@ impl Kernels {
         self.found.remove(handle);
     }
 
-    /// Before `__hipUnregisterFatBinary(modules)`.
+    /// A host function that was registered past us: by one of these wrappers, under this name. Says whether one of them has
+    /// such a kernel. Of several that have one all must agree, as of several binaries that register the same function.
+    ///
+    /// # Safety
+    ///
+    /// The wrappers and what they lead to stay as they are until [`Kernels::remove_binary`] is called for what was
+    /// registered by them.
+    pub unsafe fn add_past(&self, function: *const c_void, name: &CStr, wrappers: &[*const c_void]) -> bool {
+        let (handle, name) = (function.addr(), NameKey::new(name.to_bytes()));
+        let mut state = self.state.lock();
+        let mut known = false;
+        for wrapper in wrappers {
+            let image = match state.past.get(&wrapper.addr()) {
+                Some(&image) => image,
+                None => {
+                    let image = state.add(Some(Wrapper(*wrapper)), Image::EMPTY);
+                    state.past.insert(wrapper.addr(), image);
+                    image
+                }
+            };
+            let processors = self.processors();
+            let Some(Some(loaded)) = state.images.get_mut(image as usize) else { continue };
+            let device = processors.kinds().first();
+            if loaded.image(processors).kernel_by_key(name, device) == Err(Unknown::NoSuchKernel) {
+                continue;
+            }
+            known = true;
+            state.enter(handle, Owner { name, image });
+        }
+        if known {
+            self.found.remove(handle);
+        }
+        known
+    }
+
+    /// Before `__hipUnregisterFatBinary(modules)`. Modules that are not known are those of code that was registered past us, and
+    /// whose they are nobody can tell: all such code is forgotten, and noted again at its next launch.
     pub fn remove_binary(&self, modules: *const c_void) {
         let mut state = self.state.lock();
-        if let Some(image) = state.binaries.remove(&modules.addr()) {
-            self.forget(&mut state, image);
+        match state.binaries.remove(&modules.addr()) {
+            Some(image) => self.forget(&mut state, image),
+            None => {
+                for image in std::mem::take(&mut state.past).into_values() {
+                    self.forget(&mut state, image);
+                }
+            }
         }
     }
 
@@ -252,6 +299,25 @@ impl Kernels {
             state.owners.insert(handle, Owners::One(owner));
             state.note_handle(owner.image, handle);
         }
+    }
+
+    /// After `hipGetFuncBySymbol` has given `function` for this host function; says whether that one is known.
+    pub fn add_alias(&self, function: hipFunction_t, symbol: *const c_void) -> bool {
+        let handle = function.as_raw();
+        let mut state = self.state.lock();
+        state.settle();
+        let owners = state.owners.get(&symbol.addr()).cloned();
+        // Programs may ask for the same function before each launch.
+        if owners.is_some() && state.owners.get(&handle) == owners.as_ref() {
+            return true;
+        }
+        state.owners.remove(&handle);
+        self.found.remove(handle);
+        let Some(owners) = owners else { return false };
+        for owner in owners.all() {
+            state.enter(handle, *owner);
+        }
+        true
     }
 
     /// Before `hipModuleUnload(module)`.
@@ -329,28 +395,27 @@ impl State {
 
     /// Enters the host functions that have been noted.
     fn settle(&mut self) {
-        let Self { images, owners, unsettled, .. } = self;
-        for image in unsettled.drain(..) {
-            let Some(Some(loaded)) = images.get_mut(image as usize) else { continue };
+        for image in std::mem::take(&mut self.unsettled) {
+            let Some(Some(loaded)) = self.images.get_mut(image as usize) else { continue };
             for (handle, name) in std::mem::take(&mut loaded.noted) {
-                let owner = Owner { name, image };
-                match owners.entry(handle) {
-                    Entry::Vacant(entry) => drop(entry.insert(Owners::One(owner))),
-                    Entry::Occupied(mut entry) => entry.get_mut().add(owner),
-                }
-                loaded.handles.push(handle);
+                self.enter(handle, Owner { name, image });
             }
         }
+    }
+
+    /// A handle means this as well.
+    fn enter(&mut self, handle: usize, owner: Owner) {
+        match self.owners.entry(handle) {
+            Entry::Vacant(entry) => drop(entry.insert(Owners::One(owner))),
+            Entry::Occupied(mut entry) => entry.get_mut().add(owner),
+        }
+        self.note_handle(owner.image, handle);
     }
 
     /// Reads what a handle means; the error is that nobody knows the handle.
     fn read(&mut self, handle: usize, processors: &Processors) -> Result<Found, Unknown> {
         let Self { owners, images, .. } = self;
-        let owners = match owners.get(&handle) {
-            None => return Err(Unknown::NotRegistered),
-            Some(Owners::One(owner)) => std::slice::from_ref(owner),
-            Some(Owners::Several(owners)) => owners,
-        };
+        let owners = owners.get(&handle).ok_or(Unknown::NotRegistered)?.all();
         let mut on = |kind| {
             let mut result: Answer = Err(Unknown::NotRegistered);
             for owner in owners {
@@ -386,6 +451,13 @@ impl State {
 }
 
 impl Owners {
+    fn all(&self) -> &[Owner] {
+        match self {
+            Self::One(owner) => std::slice::from_ref(owner),
+            Self::Several(owners) => owners,
+        }
+    }
+
     fn add(&mut self, owner: Owner) {
         match self {
             Self::One(other) if *other == owner => {}

@@ -113,6 +113,19 @@ pub(crate) fn set_right(object: &Object) {
     });
 }
 
+/// Sets an object's references right, and says whether it calls this function, and calls us by it.
+pub(crate) fn leads_here(object: &Object, name: &CStr) -> bool {
+    set_right(object);
+    let Some(entry) = table::find(name) else { return false };
+    let mut leads = None;
+    elf::for_each_reference(object.map, |reference| {
+        if reference.name == name {
+            leads = Some(leads.unwrap_or(true) && reference.value() == entry.hook());
+        }
+    });
+    leads == Some(true)
+}
+
 /// What a driver's reference to `ioctl` is to lead to, if that is something else than now. Whoever stands before us (a tracer, a
 /// sanitizer) stays there: its next one is ours.
 fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Option<*const c_void> {

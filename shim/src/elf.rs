@@ -86,6 +86,61 @@ fn dynamic_section(bias: u64, headers: &[Elf64_Phdr]) -> Option<*const Dyn> {
     Some(bias.wrapping_add(header.p_vaddr) as *const Dyn)
 }
 
+/// Visits the words of the data that the object containing this address was loaded with, with their addresses, until `visit` has
+/// seen all of them. What holds an address of the object's own, a constant too, is among them: the dynamic linker writes there.
+pub(crate) fn for_each_word(inside: *const c_void, visit: &mut dyn FnMut(*const u64, u64)) {
+    with_headers(inside, &mut |bias, headers| {
+        let is_data = |header: &&Elf64_Phdr| {
+            header.p_type == libc::PT_LOAD
+                && header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R | libc::PF_W
+        };
+        for header in headers.iter().filter(is_data) {
+            let start = bias.wrapping_add(header.p_vaddr);
+            let end = start.wrapping_add(header.p_filesz);
+            for address in (start.next_multiple_of(8)..end & !7).step_by(8) {
+                let place = address as *const u64;
+                // SAFETY: an aligned word of a segment that stays mapped for reading as long as the object is loaded. It is the
+                // program's, which may write to it meanwhile; whatever value is seen counts only if it is a constant's.
+                visit(place, unsafe { place.read_volatile() });
+            }
+        }
+    });
+}
+
+/// Whether the object that contains the one address contains the other as well.
+pub(crate) fn contains_both(one: *const c_void, other: *const c_void) -> bool {
+    let mut both = false;
+    with_headers(one, &mut |bias, headers| both = contains(bias, headers, other.addr() as u64));
+    both
+}
+
+/// Calls `body` with where the object that contains this address is loaded, and its headers.
+fn with_headers(inside: *const c_void, body: &mut dyn FnMut(u64, &[Elf64_Phdr])) {
+    struct Wanted<'a> {
+        inside: u64,
+        body: &'a mut dyn FnMut(u64, &[Elf64_Phdr]),
+    }
+    unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+        // SAFETY: libc passes a valid object description for the time of the call.
+        let info = unsafe { &*info };
+        // SAFETY: `data` is the structure below, and nothing else uses it during the iteration.
+        let wanted = unsafe { &mut *data.cast::<Wanted<'_>>() };
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        // SAFETY: a loaded object's program headers are an array of this length that stays mapped.
+        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        if !contains(info.dlpi_addr, headers, wanted.inside) {
+            return 0;
+        }
+        (wanted.body)(info.dlpi_addr, headers);
+        1
+    }
+    let mut wanted = Wanted { inside: inside.addr() as u64, body };
+    // SAFETY: the callback has the type that libc wants, and `wanted` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(&mut wanted).cast()) };
+}
+
 /// How many objects the process has loaded since its beginning.
 pub(crate) fn loaded_so_far() -> u64 {
     unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {

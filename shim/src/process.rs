@@ -13,6 +13,7 @@ pub(crate) mod fits;
 pub(crate) mod graphs;
 pub(crate) mod lost;
 pub(crate) mod name;
+pub(crate) mod past;
 pub(crate) mod pools;
 pub(crate) mod proven;
 pub(crate) mod scheduler;
@@ -81,6 +82,8 @@ pub(crate) struct Process {
     pub(crate) fits: Option<fits::Functions>,
     /// What says how kernels are called, if the runtime has it.
     pub(crate) names: Option<slow::Names>,
+    /// What is known of kernels that were registered past us.
+    pub(crate) past: past::Past,
     /// Whether a stream can wait for a value in any memory, and not in signals only.
     pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
@@ -449,6 +452,7 @@ impl Process {
             prefetches: Proven::default(),
             fits: fits_functions(),
             names: name_functions(),
+            past: past::Past::default(),
             // The runtime reads it as well when it starts, which is now or was before.
             waits_anywhere: std::env::var_os("GPU_STREAMOPS_CP_WAIT").is_none(),
             scheduler,

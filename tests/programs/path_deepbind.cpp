@@ -1,4 +1,4 @@
-// run: unlinked | loads plugin_linked | slow-path
+// run: unlinked | loads plugin_linked
 /* The same with RTLD_DEEPBIND: the library looks among what it was loaded with before anywhere else. */
 #include "plugin.h"
 

@@ -1,4 +1,4 @@
-// run: loads plugin_linked | slow-path
+// run: loads plugin_linked
 /* A program and a library that it loads (RTLD_LAZY | RTLD_LOCAL | RTLD_DEEPBIND) send work for the same words to the same stream in turn. */
 #include "plugin.h"
 #include "work.h"

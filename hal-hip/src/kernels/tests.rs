@@ -177,6 +177,69 @@ fn a_host_function_of_several_binaries_is_known_if_they_agree() {
     assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
 }
 
+/// A host function that was registered past us by these.
+fn past(kernels: &Kernels, function: usize, name: &CStr, binaries: &[&Binary]) -> bool {
+    let wrappers: Vec<_> = binaries.iter().map(|binary| binary.wrapper.as_ptr().cast()).collect();
+    // SAFETY: as for `Binary::register`.
+    unsafe { kernels.add_past(handle(function), name, &wrappers) }
+}
+
+#[test]
+fn what_was_registered_past_us_is_known_until_something_unknown_goes() {
+    let kernels = Kernels::new();
+    let (one, other, differs) = (
+        Binary::new(&[("a", &[4])]),
+        Binary::new(&[("b", &[8, 8])]),
+        Binary::new(&[("a", &[1]), ("c", &[2])]),
+    );
+    let ours = Binary::new(&[("d", &[4, 4, 4])]);
+    ours.register(&kernels, 16);
+    host_function(&kernels, 16, 0x4000, c"d");
+    assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
+    assert!(past(&kernels, 0x1000, c"a", &[&one, &other]));
+    assert!(past(&kernels, 0x2000, c"b", &[&one, &other]));
+    assert!(!past(&kernels, 0x3000, c"nowhere", &[&one, &other]));
+    assert!(!past(&kernels, 0x3000, c"a", &[]));
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    assert_eq!(sizes(&kernels, 0x2000), Ok(vec![8, 8]));
+    assert_eq!(sizes(&kernels, 0x3000), Err(Unknown::NotRegistered));
+    // Which one of two the runtime takes is not known.
+    assert!(past(&kernels, 0x5000, c"a", &[&one, &differs]));
+    assert_eq!(sizes(&kernels, 0x5000), Err(Unknown::EntriesDiffer));
+    kernels.remove_binary(handle(16));
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]), "somebody else's went");
+    kernels.remove_binary(handle(32));
+    for function in [0x1000, 0x2000, 0x4000, 0x5000] {
+        assert_eq!(sizes(&kernels, function), Err(Unknown::NotRegistered), "{function:#x}");
+    }
+    assert!(past(&kernels, 0x1000, c"c", &[&differs]));
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![2]), "another library at the same place");
+}
+
+#[test]
+fn a_function_of_a_symbol_means_the_same_kernel_as_long_as_it_does() {
+    let kernels = Kernels::new();
+    let (one, other) = (Binary::new(&[("a", &[4])]), Binary::new(&[("a", &[8])]));
+    let alias = |function, symbol| kernels.add_alias(hipFunction_t::from_raw(function), handle(symbol));
+    one.register(&kernels, 16);
+    host_function(&kernels, 16, 0x1000, c"a");
+    assert!(alias(0x100, 0x1000) && alias(0x100, 0x1000));
+    assert!(!alias(0x200, 0x2000));
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![4]));
+    assert_eq!(sizes(&kernels, 0x200), Err(Unknown::NotRegistered));
+    other.register(&kernels, 32);
+    host_function(&kernels, 32, 0x2000, c"a");
+    assert!(alias(0x100, 0x2000));
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![8]), "the address was used again");
+    kernels.remove_binary(handle(16));
+    assert_eq!(sizes(&kernels, 0x100), Ok(vec![8]));
+    assert!(!alias(0x100, 0x1000), "nobody knows that one any more");
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+    assert!(alias(0x100, 0x2000));
+    kernels.remove_binary(handle(32));
+    assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
+}
+
 #[test]
 fn each_device_has_the_kernel_of_its_own_code() {
     let kernels = Kernels::new();

@@ -11,6 +11,7 @@ use crate::boundary::Call;
 use crate::errno;
 use crate::process::architecture::Sizes;
 use crate::process::fits::Handle;
+use crate::process::past;
 use crate::process::proven;
 use crate::process::slow::{self, Obstacle};
 use crate::process::streams::{Found, Target};
@@ -200,7 +201,15 @@ impl Launch {
         let (kernels, device) = (&found.process.base.kernels, found.stream.hw.device());
         kernels.find(self.function, device).or_else(|unknown| {
             let launches = Thread::current().launches();
-            if launches.is_null() { Err(unknown) } else { kernels.find(launches, device) }
+            let host = match self.of_module {
+                _ if !launches.is_null() => launches,
+                true => return Err(unknown),
+                false => self.function,
+            };
+            match kernels.find(host, device) {
+                Err(Unknown::NotRegistered) if past::note(found, host) => kernels.find(host, device),
+                answer => answer,
+            }
         })
     }
 

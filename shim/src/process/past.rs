@@ -1,0 +1,101 @@
+//! Kernels that were registered past us. A library that is loaded with RTLD_DEEPBIND registers its kernels while it is loaded,
+//! with the runtime directly: its references are set right only afterwards (`bindings`). At the first launch of such a kernel that
+//! is to be deferred, its code is looked for in the library that the host function is in.
+//!
+//! The compiler makes a wrapper for each fat binary (`__hip_fatbin_wrapper` in the section `.hipFatBinSegment`, clang's
+//! `CGCUDANV.cpp`): a magic number, a version, and the address of the code in the same library. Sections are known to the file only,
+//! so that the wrappers are looked for in the library's data. The name of the kernel is known to the runtime.
+
+use super::Process;
+use super::streams::Found;
+use crate::loader::Object;
+use crate::{bindings, elf, errno};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_void};
+
+/// "HIPF", and version 1.
+const WRAPPER: u64 = 0x1_4849_5046;
+
+/// Functions of which nothing was found, and how many libraries had been loaded by then.
+#[derive(Debug, Default)]
+pub(crate) struct Past(Mutex<HashMap<usize, u64>>);
+
+/// Notes the kernel of a host function that nobody registered with us; says whether anything is known of it now.
+pub(crate) fn note(found: Found, function: *const c_void) -> bool {
+    let process = found.process;
+    errno::kept(|| {
+        let loaded = elf::loaded_so_far();
+        if process.past.0.lock().get(&function.addr()) == Some(&loaded) {
+            return false;
+        }
+        let known = look_for(process, found, function).unwrap_or(false);
+        if !known {
+            process.past.0.lock().insert(function.addr(), loaded);
+        }
+        // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
+        unsafe { libc::dlerror() };
+        known
+    })
+}
+
+fn look_for(process: &Process, found: Found, function: *const c_void) -> Option<bool> {
+    let ask = process.names?.host;
+    // SAFETY: any address may be asked for; the stream is that of the launch.
+    let name = unsafe { ask(function, found.stream.hw.stream()) };
+    if name.is_null() {
+        return None;
+    }
+    let object = Object::of(function)?;
+    // What is unloaded must be forgotten: another library's kernel can have the same address then.
+    if !bindings::leads_here(&object, c"__hipUnregisterFatBinary") {
+        return None;
+    }
+    let wrappers = wrappers(function);
+    // SAFETY: the runtime's own string, which stays as long as the kernel is registered.
+    let name = unsafe { CStr::from_ptr(name) };
+    // SAFETY: the compiler's constants in a library that is loaded. Before it is unloaded it unregisters them, with us.
+    Some(unsafe { process.base.kernels.add_past(function, name, &wrappers) })
+}
+
+/// The wrappers in the library that an address is in.
+fn wrappers(inside: *const c_void) -> Vec<*const c_void> {
+    let mut found = Vec::new();
+    let mut wrapper = None;
+    elf::for_each_word(inside, &mut |place, word| {
+        let code = std::ptr::with_exposed_provenance(word as usize);
+        found.extend(wrapper.take().map(|wrapper| (wrapper, code)));
+        wrapper = (word == WRAPPER).then_some(place.cast::<c_void>());
+    });
+    found.retain(|(_, code)| elf::contains_both(inside, *code));
+    found.into_iter().map(|(wrapper, _)| wrapper).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    /// As the compiler makes them; the first one's code is here, the second one's nowhere.
+    #[repr(C)]
+    struct Wrappers([*const c_void; 3], [*const c_void; 3]);
+
+    // SAFETY: addresses that nobody follows.
+    unsafe impl Sync for Wrappers {}
+
+    static CODE: u64 = 7;
+    static WRAPPERS: Wrappers = {
+        let magic = ptr::without_provenance(WRAPPER as usize);
+        let code = &raw const CODE;
+        Wrappers([magic, code.cast(), ptr::null()], [magic, ptr::without_provenance(8), ptr::null()])
+    };
+
+    #[test]
+    fn wrappers_are_found_by_what_they_hold() {
+        let ours = ptr::from_ref(&WRAPPERS).cast::<c_void>();
+        let found = wrappers(ours);
+        assert!(found.contains(&ours), "{found:?}");
+        assert!(!found.contains(&ptr::from_ref(&WRAPPERS.1).cast()), "its code is not in this object");
+        assert_eq!(wrappers(ptr::null()), Vec::<*const c_void>::new());
+    }
+}
