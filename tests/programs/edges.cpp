@@ -16,6 +16,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <atomic>
+#include <thread>
+
 #include "work.h"
 
 /* After the word "nothreads" no thread can be made but the runtime's, which ends the process without one. */
@@ -70,6 +73,71 @@ static void filter(const char *action, const char *call) {
           strerror(errno));
 }
 
+/* Words of the host that kernels write, one each. To look at them is no call, so that it proves nothing to anybody. */
+struct Signs {
+  static const size_t COUNT = 256;
+  volatile gw_u64 *words = nullptr;
+  gw_u64 *source = nullptr;
+  gw_u64 next = 0;
+
+  void allocate() {
+    CHECK(hipHostMalloc((void **)&words, COUNT * sizeof(gw_u64), hipHostMallocDefault));
+    source = device_words(pattern_words(1, 3));
+  }
+  /* A kernel that takes a millisecond and one that writes the next word, which is 0 until then. */
+  gw_u64 launch(hipStream_t on) {
+    words[next % COUNT] = 0;
+    launch_busy(on, 1 * MS);
+    launch_mix(on, (gw_u64 *)&words[next % COUNT], source, 1, next + 1);
+    return next++;
+  }
+  bool is_done(gw_u64 which) const { return words[which % COUNT] != 0; }
+  void wait(gw_u64 which) const {
+    while (!is_done(which)) usleep(100);
+  }
+};
+
+static Signs own, theirs;
+static std::atomic<gw_u64> rounds;
+static std::atomic<bool> calm;
+static gw_u64 behind;
+
+/* A stream of higher priority that always has work, until it is calm. The program calls nothing that shows its end. */
+static void rival() {
+  start();
+  own.allocate();
+  theirs.allocate();
+  CHECK(hipStreamSynchronize(nullptr));
+  std::thread([] {
+    hipStream_t urgent = new_stream();
+    /* Its queue comes into being. */
+    gw_u64 last = theirs.launch(urgent);
+    typedef int (*Get)(uint64_t *, void *);
+    typedef int (*Queue)(uint64_t *, uint64_t);
+    typedef int (*Priority)(uint64_t, int);
+    uint64_t hardware = 0, queue = 0;
+    REQUIRE(((Get)dlsym(RTLD_DEFAULT, "HipQueueCreate"))(&hardware, urgent) == 0, "a hardware queue");
+    REQUIRE(((Queue)dlsym(RTLD_DEFAULT, "XQueueGet"))(&queue, hardware) == 0, "an XQueue");
+    REQUIRE(((Priority)dlsym(RTLD_DEFAULT, "XHintPriority"))(queue, 10) == 0, "a priority");
+    while (!calm) {
+      gw_u64 one_more = theirs.launch(urgent);
+      theirs.wait(last);
+      last = one_more;
+      rounds++;
+    }
+    theirs.wait(last);
+  }).detach();
+}
+
+/* Returns when work of its own does not get on beside the rival: it is suspended. */
+static void beside() {
+  for (bool held = false; !held;) {
+    behind = own.launch(stream);
+    for (gw_u64 enough = rounds + 20; rounds < enough && !own.is_done(behind);) usleep(100);
+    held = !own.is_done(behind);
+  }
+}
+
 /* The numbers below 100 that lead to something, and what. */
 static void numbers() {
   for (int fd = 3; fd < 100; fd++)
@@ -113,6 +181,14 @@ int main(int argc, char **argv) {
       sum->launch(stream, 5);
       CHECK(hipEventRecord(event, stream));
       while (hipEventQuery(event) == hipErrorNotReady) sched_yield();
+    } else if (word == "rival") {
+      rival();
+    } else if (word == "beside") {
+      beside();
+    } else if (word == "calm") {
+      calm = true;
+    } else if (word == "behind") {
+      own.wait(behind);
     } else if (word == "filter") {
       filter(words[1], words[2]);
     } else if (word == "nothreads") {

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use crate::config::{QueueConfig, TestMode};
 use crate::error::HwResult;
+use crate::lease::SILENCE;
 use crate::order::Ticket;
 use crate::permission::{OwnWord, Window};
 use crate::queue::XQueue;
-use crate::sync::spin_hint;
+use crate::sync::{now, spin_hint};
 use crate::worker::Backoff;
 
 /// Flags of [`XQueue::suspend`]; the values are those of `XQueueSuspendFlag`.
@@ -145,7 +146,8 @@ impl XQueue {
             if !self.want_launched(before, false) {
                 return;
             }
-            self.core.progress.wait(key);
+            self.device.stand_in_for_watcher(&self.core);
+            self.core.progress.wait_and_look(key, SILENCE);
         }
     }
 
@@ -295,7 +297,8 @@ impl XQueue {
             let key = self.core.progress.key();
             if self.core.watcher.is_running() {
                 self.core.watcher.arm(&self.core);
-            } else {
+            }
+            if !self.core.watcher.is_running() || self.core.watcher.is_absent(self.core.epoch.of(now())) {
                 self.look();
             }
             backoff.wait(&self.core.progress, key);

@@ -11,6 +11,7 @@ use crate::config::{Config, QueueConfig};
 use crate::estimate::Estimates;
 use crate::flight::{DENSE, Proof, SPARSE};
 use crate::hw::{HwDevice, HwQueue, Observer};
+use crate::lease::{Epoch, Lease};
 use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
 use crate::permission::{Gate, Permission};
 use crate::queue::XQueue;
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) mark_spacing: AtomicU32,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) watcher: Watcher,
+    pub(crate) epoch: Epoch,
+    pub(crate) lease: Lease,
     pub(crate) stop: AtomicBool,
     /// Pending commands beside which no other thread may launch.
     pub(crate) exclusive: AtomicUsize,
@@ -57,6 +60,10 @@ pub(crate) struct Device {
     pub(crate) estimates: Estimates,
     has_worker: AtomicBool,
     worker: Mutex<Helper>,
+    /// Counts the looks of the worker.
+    pub(crate) rounds: AtomicU64,
+    /// What they were when the watcher last launched in its place.
+    pub(crate) left_at: AtomicU64,
 }
 
 impl Core {
@@ -107,14 +114,17 @@ impl Device {
         there
     }
 
-    /// Where no watcher thread could be made, looks for completion and idleness on this device. True: so it is.
+    /// Where no watcher thread could be made, or none has looked for a while, looks for completion and idleness on this device, and
+    /// whether the policy still decides. True: so it is.
     pub(crate) fn stand_in_for_watcher(&self, core: &Core) -> bool {
-        let missing = core.watcher.is_missing();
-        if missing {
+        let at = core.epoch.of(now());
+        let absent = core.watcher.is_absent(at);
+        if absent {
+            core.end_policy(at);
             let queues = self.queues.read().clone();
             queues.iter().filter(|queue| queue.is_ready()).for_each(|queue| queue.look());
         }
-        missing
+        absent
     }
 
     /// The list of queues or their priorities changed.
@@ -193,6 +203,8 @@ impl Domain {
             mark_spacing: AtomicU32::new(SPARSE),
             observer,
             watcher: Watcher::new(config.watch),
+            epoch: Epoch::new(),
+            lease: Lease::new(),
             stop: AtomicBool::new(false),
             exclusive: AtomicUsize::new(0),
             next_queue: AtomicU64::new(1),
@@ -216,6 +228,8 @@ impl Domain {
             estimates: Estimates::new(),
             has_worker: AtomicBool::new(false),
             worker: Mutex::new(Helper::new()),
+            rounds: AtomicU64::new(0),
+            left_at: AtomicU64::new(u64::MAX),
         });
         *devices = devices.iter().cloned().chain([device]).collect();
     }
@@ -379,6 +393,13 @@ impl Domain {
             queue.hot.flight.forget_times();
             true
         });
+    }
+
+    /// The policy holds what it holds ([`XQueue::set_policy_run`]) for so long from now on, and then every queue runs, whether the
+    /// thread that decides says so or not. To be called before it holds anything, and again in time. True: the time before had
+    /// ended with something held, which runs since then.
+    pub fn keep_policy(&self, span: Duration) -> bool {
+        self.core.lease.renew(self.core.epoch.of(now() + span))
     }
 
     /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a

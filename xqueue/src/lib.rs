@@ -19,7 +19,7 @@
 //! between its marks · `estimate` how long it takes ·
 //! `order` tickets and edges · `permission` who may · `control` suspend, resume, wait, destroy ·
 //! `ready` ready and idle · `evidence` what else a program learns · `worker`, `watcher` the threads ·
-//! `hw` the contract · `sync` primitives.
+//! `lease` what they do for each other · `hw` the contract · `sync` primitives.
 //!
 //! # Locks, in the order in which they nest
 //! 1. *submit* of a queue: held across the real call; only ever tried, never waited for. Who needs it
@@ -49,6 +49,7 @@
 //! * Idle means proved: nothing pending, nothing in flight, with both locks held.
 //! * Waits end: whoever changes what somebody waits for bumps the signal whose key the waiter took
 //!   before it looked. Only completion is polled, because the hardware tells nobody.
+//! * No thread of this crate, nor the one that decides, is needed for a wait to end or a suspension by the policy (`lease.rs`).
 
 #[cfg(all(feature = "broken-order", not(debug_assertions)))]
 compile_error!("the feature broken-order is for tests of the tests, and never in an optimized build");
@@ -65,6 +66,7 @@ mod flight;
 mod hw;
 mod launch;
 mod lead;
+mod lease;
 #[cfg(all(test, loom))]
 mod model;
 mod order;

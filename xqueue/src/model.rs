@@ -541,3 +541,39 @@ fn what_a_wait_carries_on_is_complete() {
         assert_eq!(awaited.queue.is_complete(), !late);
     });
 }
+
+/// Whoever decided is gone: what it has held is launched, whenever it was submitted.
+#[test]
+fn the_end_of_a_policy_meets_submit() {
+    check(|| {
+        let bed = Bed::free();
+        let worker = bed.worker();
+        let (part, core) = (bed.part(0), bed.domain.core().clone());
+        core.lease.renew(1);
+        part.queue.set_policy_run(false);
+        let thread = thread::spawn(move || core.end_policy(2));
+        part.submit(1).expect("open");
+        part.queue.wait_launched(Ticket::NONE);
+        thread.join().expect("no panic");
+        worker.stop();
+        assert_eq!(bed.launched(0), [1]);
+    });
+}
+
+/// Whoever decides is late only: what it says counts, or it hears that it has to say it again.
+#[test]
+fn the_end_of_a_policy_meets_its_renewal() {
+    check(|| {
+        let bed = Bed::free();
+        let (part, core) = (bed.part(0), bed.domain.core().clone());
+        core.lease.renew(1);
+        part.queue.set_policy_run(false);
+        let thread = thread::spawn(move || core.end_policy(2));
+        bed.domain.core().lease.renew(u64::MAX);
+        part.queue.set_policy_run(false);
+        thread.join().expect("no panic");
+        let lapsed = bed.domain.core().lease.renew(u64::MAX);
+        assert!(lapsed || !part.queue.may_run());
+        part.queue.set_policy_run(true);
+    });
+}

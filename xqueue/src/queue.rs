@@ -64,6 +64,9 @@ pub struct XQueue {
     pub(crate) has_follows: AtomicBool,
     /// And what was known to have completed.
     pub(crate) seen_completed: AtomicU64,
+    /// And the first pending ticket, and since when it has been that one and may be launched.
+    pub(crate) seen_front: AtomicU64,
+    pub(crate) still_since: AtomicU64,
 }
 
 /// What every launch changes, apart from what an append reads: the worker and a thread that appends would take these
@@ -149,6 +152,8 @@ impl XQueue {
             follows: Mutex::new(Vec::new()),
             has_follows: AtomicBool::new(false),
             seen_completed: AtomicU64::new(0),
+            seen_front: AtomicU64::new(Ticket::NONE.0),
+            still_since: AtomicU64::new(0),
         };
         queue.note_permission();
         queue

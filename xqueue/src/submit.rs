@@ -21,6 +21,7 @@ use crate::estimate::Estimate;
 use crate::flight::Proof;
 use crate::hw::{CostKey, Footprint};
 use crate::launch::Turned;
+use crate::lease::SILENCE;
 use crate::order::{After, Scope, Ticket};
 use crate::pending::{Item, Work};
 use crate::permission::OwnWord;
@@ -285,7 +286,10 @@ impl XQueue {
                         backoff.wait(&self.core.progress, key);
                     }
                 }
-                Turned::Blocked => self.core.progress.wait(key),
+                Turned::Blocked => {
+                    self.device.stand_in_for_watcher(&self.core);
+                    self.core.progress.wait_and_look(key, SILENCE);
+                }
             }
         }
     }

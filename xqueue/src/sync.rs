@@ -277,6 +277,16 @@ impl Signal {
         });
     }
 
+    /// As [`Signal::wait`]; returns after `limit` at the latest, for a look at what nobody tells of. In a model, where nothing takes
+    /// time and every thread gets on, it waits for the signal alone: a signal that is missing there must show.
+    pub(crate) fn wait_and_look(&self, key: Key, limit: Duration) {
+        if cfg!(loom) {
+            self.wait(key);
+        } else {
+            self.wait_at_most(key, limit);
+        }
+    }
+
     fn sleep_while(&self, key: Key, mut once: impl FnMut(&mut MutexGuard<'_, ()>) -> bool) {
         let mut sleep = self.sleep.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -1,7 +1,8 @@
 //! The watcher: one thread a process that proves idleness where the program does not ask for it. It
 //! records a mark behind the tail of a queue that has been quiet, unless somebody waits for that inside the runtime, polls
 //! it, and turns the queue idle.
-//! It also ends the suspensions of the chaos test.
+//! It also ends the suspensions of the chaos test, and those by a policy that does not answer any more, and launches what a worker
+//! leaves (`lease.rs`).
 //!
 //! It sleeps while nothing is ready. Turning ready wakes it only if it sleeps, and it goes to sleep
 //! only after a while, so a program that launches and synchronizes in turn does not pay for it.
@@ -11,11 +12,13 @@ use std::time::Duration;
 
 use crate::config::TestMode;
 use crate::control::QUIET;
-use crate::domain::Core;
+use crate::domain::{Core, nanos};
+use crate::lease::SILENCE;
 use crate::order::{Scope, Ticket};
 use crate::queue::XQueue;
-use crate::sync::{AtomicBool, Mutex, Ordering, Signal, now};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Signal, now};
 use crate::thread::Helper;
+use crate::worker::BATCH;
 
 /// Pause where nothing is limited, so that nobody waits to hear of idleness.
 const RELAXED: Duration = Duration::from_millis(1);
@@ -32,6 +35,8 @@ pub(crate) struct Watcher {
     awake: AtomicBool,
     /// No thread could be made.
     missing: AtomicBool,
+    /// When the thread looked last, or was woken to look ([`crate::lease::Epoch`]).
+    looked: AtomicU64,
     signal: Signal,
     thread: Mutex<Helper>,
 }
@@ -42,19 +47,22 @@ impl Watcher {
             enabled: enabled && !cfg!(loom),
             awake: AtomicBool::new(false),
             missing: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
             signal: Signal::new(),
             thread: Mutex::new(Helper::new()),
         }
     }
 
-    /// Whether somebody but the callers looks for completion.
+    /// Whether somebody but the callers is meant to look for completion.
     pub(crate) fn is_running(&self) -> bool {
-        self.enabled && !self.is_missing()
+        self.enabled && !self.missing.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody does because no thread can be made.
-    pub(crate) fn is_missing(&self) -> bool {
+    /// Whether nobody looks at this moment because no thread can be made, or it does not get on.
+    pub(crate) fn is_absent(&self, at: u64) -> bool {
         self.missing.load(Ordering::Relaxed)
+            || self.awake.load(Ordering::SeqCst)
+                && at.saturating_sub(self.looked.load(Ordering::Relaxed)) > nanos(SILENCE)
     }
 
     /// Something turned ready. The watcher switches `awake` off before it looks whether anything is
@@ -63,6 +71,8 @@ impl Watcher {
         if !self.enabled || self.awake.load(Ordering::SeqCst) {
             return;
         }
+        // Before it counts as awake, so that it is not taken for one that does not get on.
+        self.looked.fetch_max(core.epoch.of(now()), Ordering::SeqCst);
         if self.awake.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -111,9 +121,13 @@ impl Watcher {
             if core.stop.load(Ordering::Acquire) {
                 return;
             }
-            let stale = now().saturating_duration_since(marked) >= STALE;
+            let begun = now();
+            let at = core.epoch.of(begun);
+            self.looked.store(at, Ordering::SeqCst);
+            core.end_policy(at);
+            let stale = begun.saturating_duration_since(marked) >= STALE;
             if stale {
-                marked = now();
+                marked = begun;
             }
             let mut ready = false;
             let mut limited = chaos;
@@ -128,6 +142,7 @@ impl Watcher {
                         queue.device.hw.enter();
                     }
                     moved |= watch(queue, stale);
+                    limited |= launch_for_worker(queue, at);
                 }
                 true
             });
@@ -143,6 +158,7 @@ impl Watcher {
             if !any_ready(core) {
                 self.signal.wait(key);
             }
+            self.looked.store(core.epoch.of(now()), Ordering::SeqCst);
             self.awake.store(true, Ordering::SeqCst);
             idle_looks = 0;
         }
@@ -157,6 +173,28 @@ fn any_ready(core: &Core) -> bool {
         !ready
     });
     ready
+}
+
+/// Launches what may be launched and stays pending: the worker of the device does not get on. From then on at each look, until the
+/// worker gives a sign of life. True: so it is.
+fn launch_for_worker(queue: &XQueue, at: u64) -> bool {
+    let (front, device) = (queue.frontier(), &queue.device);
+    let moved = queue.seen_front.swap(front.0, Ordering::Relaxed) != front.0;
+    // What is held is nobody's to launch.
+    if moved || !queue.may_launch(front) {
+        queue.still_since.store(at, Ordering::Relaxed);
+    }
+    if front == Ticket::NONE || !queue.may_launch(front) {
+        return false;
+    }
+    let rounds = device.rounds.load(Ordering::Relaxed);
+    let silent = at.saturating_sub(queue.still_since.load(Ordering::Relaxed)) > nanos(SILENCE);
+    if !silent && device.left_at.load(Ordering::Relaxed) != rounds {
+        return false;
+    }
+    device.left_at.store(rounds, Ordering::Relaxed);
+    queue.advance(BATCH);
+    true
 }
 
 /// One look at a ready queue. True: something was launched or completed since the last one.

@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use crate::domain::{Core, Device};
 use crate::launch::Rest;
+use crate::lease::SILENCE;
 use crate::order::Ticket;
 use crate::queue::XQueue;
 use crate::sync::{Key, Ordering, Signal, now, spin_hint};
 
 /// Launches in a row on one queue before the others get their look.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 /// Looks in vain before the worker sleeps: a few microseconds in which a submit costs no wake-up.
 const LINGER: u32 = if cfg!(loom) { 0 } else { 100 };
 /// How long the first step of the back-off spins, and spin hints between two looks at the clock.
@@ -82,6 +83,7 @@ pub(crate) fn run(core: &Core, device: &Device) {
         if core.stop.load(Ordering::Acquire) {
             return;
         }
+        device.rounds.fetch_add(1, Ordering::Relaxed);
         let current = device.version.load(Ordering::Acquire);
         if version != current {
             version = current;
@@ -91,11 +93,13 @@ pub(crate) fn run(core: &Core, device: &Device) {
         match round(&queues) {
             Rest::More => backoff.reset(),
             Rest::Full => wait_for_room(&queues, &device.signal, key, &mut backoff, &mut late),
-            Rest::Empty | Rest::Blocked => {
+            rest @ (Rest::Empty | Rest::Blocked) => {
                 backoff.reset();
                 if !linger(&queues) {
                     if device.stand_in_for_watcher(core) {
                         device.signal.wait_at_most(key, LOOK);
+                    } else if rest == Rest::Blocked {
+                        device.signal.wait_and_look(key, SILENCE);
                     } else {
                         device.signal.wait(key);
                     }

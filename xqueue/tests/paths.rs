@@ -4,6 +4,7 @@
 mod sim;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sim::{Bed, unlimited, until, within};
@@ -296,6 +297,27 @@ fn wait_all_on_a_suspended_queue_waits_for_its_resumption() {
     bed.queues[q].resume(ResumeFlags::NONE);
     waiter.join().expect("no panic").expect("no error");
     bed.world.get(q, |state| assert_eq!(state.done, 1));
+}
+
+/// Nobody renews the time of the policy that holds a queue: whoever looks lets it run, the watcher or a thread that waits.
+#[test]
+fn what_a_policy_holds_runs_after_its_time() {
+    let mut bed = Bed::new(Config { watch: true, ..unlimited() });
+    let q = bed.plain();
+    let hour = Duration::from_secs(3600);
+    assert!(!bed.domain.keep_policy(hour));
+    bed.queues[q].set_policy_run(false);
+    bed.submit(q, 0);
+    assert!(!bed.queues[q].may_run());
+    assert!(!bed.domain.keep_policy(Duration::ZERO), "nobody has ended it before");
+    until("it is launched", || bed.world.launched(q) == [0]);
+    until("whoever decides hears of that", || bed.domain.keep_policy(hour));
+    assert!(bed.queues[q].may_run());
+    // What holds nothing has nothing to renew.
+    assert!(!bed.domain.keep_policy(Duration::ZERO));
+    bed.submit(q, 1);
+    until("the watcher has looked", || !bed.queues[q].is_ready());
+    assert!(!bed.domain.keep_policy(hour));
 }
 
 #[derive(Default)]

@@ -72,6 +72,82 @@ fn a2_without_a_listener_a_permission_is_heard_of() {
     low.finish().expect_success();
 }
 
+/// A thread of a program that is stopped as a debugger stops it, as long as this lives.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    /// The thread of this name, while it sleeps: so it has no lock that others need.
+    fn thread(program: &Running, name: &str) -> Self {
+        let pid = program.program().expect("it runs").as_raw_nonzero();
+        until("its thread sleeps", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+            let is_it = |task: &std::fs::DirEntry| {
+                std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+            };
+            let thread = tasks.into_iter().find(is_it)?.file_name();
+            let stopped = Self::stop(thread.to_str()?.parse().ok()?);
+            stopped.sleeps().then_some(stopped)
+        })
+    }
+
+    fn stop(thread: libc::pid_t) -> Self {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: numbers alone; the thread goes on when this one detaches, or ends.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, none, none) }, 0);
+        let mut status = 0;
+        // SAFETY: fills the number.
+        assert_eq!(unsafe { libc::waitpid(thread, &mut status, libc::__WALL) }, thread);
+        assert!(libc::WIFSTOPPED(status), "{status:x}");
+        Self(thread)
+    }
+
+    /// Whether it was in a futex system call that has not come to its end.
+    fn sleeps(&self) -> bool {
+        let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: the thread is stopped by this one; fills the structure.
+        let read = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0, none, registers.as_mut_ptr()) };
+        assert_eq!(read, 0);
+        // SAFETY: filled above.
+        let registers = unsafe { registers.assume_init() };
+        // The kernel's own numbers for a call that is to begin anew.
+        let restarts = (-516..=-512).contains(&registers.rax.cast_signed());
+        registers.orig_rax.cast_signed() == libc::SYS_futex && restarts
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: numbers alone. It may have ended.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, none, none) };
+    }
+}
+
+/// Whichever of the library's threads does not get on: what a policy in the process has suspended goes on when its rival has no more
+/// work, and right.
+#[test]
+fn a2_no_thread_of_the_librarys_keeps_a_queue_suspended() {
+    let gpu = Gpu::take();
+    for thread in ["giveway-agent", "giveway-launch", "giveway-watch"] {
+        let env = [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_POLICY", "HPF")];
+        let mut program = gpu.run("edges").mode(preloaded(&env)).start();
+        tell(&mut program, "rival");
+        tell(&mut program, "beside");
+        let stopped = Stopped::thread(&program, thread);
+        tell(&mut program, "calm");
+        tell(&mut program, "behind");
+        drop(stopped);
+        let end = program.finish();
+        end.expect_success();
+        // A busy machine may keep it from its work in the other cases as well.
+        let said = end.stderr.contains("does not answer: they run unscheduled");
+        assert!(said || thread != "giveway-agent", "{}", end.stderr);
+    }
+}
+
 /// A program that cannot have more threads than the runtime has made launches by itself.
 #[test]
 fn a4_without_threads_of_ours_launches_go_on() {

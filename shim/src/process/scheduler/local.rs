@@ -1,4 +1,7 @@
 //! A policy in this process: it is asked when a queue turns ready or idle, and when it has said that time matters.
+//!
+//! What it holds is held for a lease only, as under a server, and as long as it holds anything it is asked again and renews that.
+//! Where this thread does not get on any more, whoever looks at the queues lets them run (`xqueue`).
 
 use super::{Board, activity, members, now};
 use crate::process::Process;
@@ -7,11 +10,15 @@ use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::{Permit, UnitId};
+use protocol::page::LEASE;
 use protocol::status::{Counts, QueueStatus, Queues, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use xqueue::{Window, XQueue};
+
+/// How often a lease is renewed: one renewal that comes late ends nothing.
+const RENEWAL: Duration = Duration::from_millis(100);
 
 /// Decides whenever something changes, until it is another one's turn.
 pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, turn: u64) {
@@ -24,6 +31,9 @@ pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, t
             return;
         }
         drop(state);
+        if process.domain.keep_policy(LEASE) {
+            engine.forget_decision();
+        }
         let wake = decide(process, board, turn, &mut engine);
         let mut state = board.state.lock();
         if state.changes != seen {
@@ -59,6 +69,7 @@ fn decide(process: &'static Process, board: &Board, turn: u64, engine: &mut Engi
     let hints = *board.hints.lock();
     let status = Status::Local { pid: Pid(std::process::id()), hints, queues: list };
     let decision = engine.decide(&status, now);
+    let mut holds = false;
     board.in_turn(turn, || {
         for operation in decision.operations {
             let UnitId::Queue(id) = operation.unit else { continue };
@@ -67,7 +78,10 @@ fn decide(process: &'static Process, board: &Board, turn: u64, engine: &mut Engi
             let Permit { run, limit, window, .. } = operation.permit;
             queue.set_policy_limit(limit.then_some(Window::from_units(window.units())));
             queue.set_policy_run(run);
+            holds |= !run;
         }
     });
-    decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)))
+    let wake = decision.wake.map(|at| at.since(now).max(Duration::from_micros(20)));
+    let renewal = holds.then_some(RENEWAL);
+    wake.into_iter().chain(renewal).min()
 }
