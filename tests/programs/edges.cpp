@@ -154,11 +154,24 @@ static void full_pipe(int number) {
   REQUIRE(fcntl(ends[1], F_SETFL, 0) == 0 && dup2(ends[1], number) == number, "dup2");
 }
 
-/* `edges stderr FILE` and `edges full-stderr` begin anew with that for standard error. */
+/* Takes this number for a pipe whose reader has gone. */
+static void closed_pipe(int number) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0 && dup2(ends[1], number) == number && close(ends[0]) == 0, "pipe");
+}
+
+/* At the end of the process, behind all handlers that were set later: waits for the end of its input. */
+static void linger() {
+  char line[64];
+  while (fgets(line, sizeof line, stdin) != nullptr) {}
+}
+
+/* `edges stderr FILE`, `edges full-stderr` and `edges closed-stderr` begin anew with that for standard error. */
 int main(int argc, char **argv) {
   if (argc > 1) {
     int fd = argc > 2 ? open(argv[2], O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
-    if (argc == 2) full_pipe(2);
+    if (strcmp(argv[1], "full-stderr") == 0) full_pipe(2);
+    else if (strcmp(argv[1], "closed-stderr") == 0) closed_pipe(2);
     else REQUIRE(fd >= 0 && dup2(fd, 2) == 2 && close(fd) == 0, "%s: %s", argv[2], strerror(errno));
     execl("/proc/self/exe", argv[0], nullptr);
     FAIL("execl");
@@ -189,6 +202,11 @@ int main(int argc, char **argv) {
       calm = true;
     } else if (word == "behind") {
       own.wait(behind);
+    } else if (word == "linger") {
+      REQUIRE(atexit(linger) == 0, "atexit");
+    } else if (word == "exit") {
+      printf("exit\n");
+      return 0;
     } else if (word == "filter") {
       filter(words[1], words[2]);
     } else if (word == "nothreads") {

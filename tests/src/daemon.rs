@@ -76,6 +76,14 @@ impl Daemon {
         child
     }
 
+    /// Kills it, and starts another one in its place, without further variables.
+    pub fn restart(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+        self.child = spawn(&self.socket(), &[], Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
+        until("the next server answers", || UnixStream::connect(self.socket()).is_ok().then_some(()));
+    }
+
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")

@@ -238,6 +238,17 @@ fn a9_a_log_that_nobody_reads_holds_nobody_up() {
     gpu.run("edges").arg("full-stderr").mode(preloaded(&env[..1])).finish().expect_success();
 }
 
+/// Nor one whose reader has gone.
+#[test]
+fn a_log_without_a_reader_ends_nobody() {
+    let gpu = Gpu::take();
+    gpu.run("edges")
+        .arg("closed-stderr")
+        .mode(preloaded(&[("XSCHED_LOG_LEVEL", "debug")]))
+        .finish()
+        .expect_success();
+}
+
 #[test]
 fn a10_the_library_takes_no_low_number() {
     let gpu = Gpu::take();
@@ -272,6 +283,34 @@ fn a3_behind_a_filter_nobody_looks_for_a_server() {
         tell(&mut program, "work 3");
         program.finish().expect_success();
     }
+}
+
+/// A process that has written its totals is about to end, however long that takes: it comes under no server any more.
+#[test]
+fn f16_after_its_totals_a_process_looks_for_no_server() {
+    let (gpu, mut daemon) = (Gpu::take(), Daemon::start(&[]));
+    let log = daemon.folder().join("log").display().to_string();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let env = [("XSCHED_LOG_LEVEL", "debug"), ("XSCHED_LOG_FILE", log.as_str())];
+    let mut ending = under(&daemon, "0", gpu.shared("edges"), &env);
+    tell(&mut ending, "linger");
+    let mut other = under(&daemon, "10", gpu.shared("edges"), &[]);
+    for program in [&mut ending, &mut other] {
+        tell(program, "start");
+    }
+    until("the server knows both", || client(&daemon, 0).and(client(&daemon, 10)));
+    tell(&mut ending, "exit");
+    until("it has written its totals", || said().contains(TOTALS).then_some(()));
+    // The other one loses its server at the same time and looks for the next one as often.
+    for _ in 0..2 {
+        daemon.restart();
+        until("the other one has come back", || client(&daemon, 10));
+    }
+    assert_eq!(daemon.clients().len(), 1);
+    let after = said().split_once(TOTALS).map(|(_, after)| after.to_owned()).expect("its totals");
+    assert!(!after.contains("decides"), "{after}");
+    assert_eq!(ending.finish().code, 0);
+    other.finish().expect_success();
 }
 
 /// What a program sets for itself before it uses HIP counts, in a child that uses it first as well.

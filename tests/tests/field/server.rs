@@ -239,6 +239,26 @@ fn b3_a_server_is_found_again_or_ends() {
     assert!(status.success() && pid(&list) == u64::from(second.0.id()), "{status} {list}");
 }
 
+/// A server that may not make a file of the size that a client needs serves nobody, and lives on.
+#[test]
+fn b4_a_limit_of_file_sizes_ends_no_server() {
+    let (gpu, place) = (Gpu::take(), Place::new());
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 1; exec \"$0\""]).arg(product("xserver"));
+    place.environment(&mut command);
+    let mut server = Server::start(&mut command);
+    until("the server answers", || place.list());
+    let log = place.path("log");
+    let env = scheduled_by(&place, &[("XSCHED_LOG_FILE", &log.display().to_string())]);
+    let mut program = gpu.run("life_exit_at_once").mode(Mode::Shimmed { env }).start();
+    program.line();
+    until("the program has been there", || {
+        fs::read_to_string(&log).is_ok_and(|said| said.contains("queues run unscheduled")).then_some(())
+    });
+    program.finish().expect_success();
+    assert!(place.list().is_some() && server.0.try_wait().expect("it is ours").is_none());
+}
+
 /// Whatever the shell around `xcli run` has, its server has not.
 #[test]
 fn b6_a_started_server_is_nobodys() {
@@ -409,6 +429,37 @@ fn b5_root_is_not_led_astray_by_a_sys_of_the_programs_own() {
     assert!(!queues.out.contains("4711") && !doctor.out.contains("4711"), "{queues:?} {doctor:?}");
 }
 
+/// The variables of a program that the server of this place schedules, and these.
+fn scheduled_by(place: &Place, more: &[(&str, &str)]) -> Vec<(String, String)> {
+    let socket = place.socket().display().to_string();
+    let always =
+        [("XSCHED_SOCKET", socket.as_str()), ("XSCHED_SCHEDULER", "GLB"), ("XSCHED_AUTO_XQUEUE", "ON")];
+    let all = always.iter().chain(more);
+    all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Characters in a program's name that turn the line around do nothing to whoever reads it.
+#[test]
+fn b12_a_name_shows_as_itself() {
+    let (gpu, place) = (Gpu::take(), Place::new());
+    let _server = Server::start(&mut place.command("xserver"));
+    until("the server answers", || place.list());
+    let program = tests::program("life_exit_at_once").unwrap_or_else(|reason| panic!("{reason}"));
+    let named = place.path("tur\u{202e}ned");
+    fs::copy(program, &named).expect("a copy");
+    let env = scheduled_by(&place, &[]);
+    let mut running = gpu.run_executable(&named).mode(Mode::Shimmed { env }).start();
+    running.line();
+    let list = place.list_with("the program is scheduled", is_scheduled);
+    let pid = list["clients"][0]["pid"].to_string();
+    for words in [vec!["list"], vec!["explain", "--pid", &pid], vec!["doctor", &pid]] {
+        let told = said(place.command("xcli").args(&words));
+        assert!(!told.out.contains('\u{202e}') && !told.err.contains('\u{202e}'), "{words:?} {told:?}");
+        assert!(told.out.contains(&pid) || told.out.contains("ned"), "{words:?} {told:?}");
+    }
+    running.finish().expect_success();
+}
+
 /// A program that an interpreter runs has its own name, and what a worker did that leaves by `_exit` is known to the server.
 #[test]
 fn f9_f15_a_worker_is_named_and_its_work_known() {
@@ -422,18 +473,18 @@ fn f9_f15_a_worker_is_named_and_its_work_known() {
     let program = tests::program("life_exit_at_once").unwrap_or_else(|reason| panic!("{reason}"));
     let python = place.path("python3");
     fs::copy(program, &python).expect("a copy");
-    let environment = [
-        ("XSCHED_SOCKET", place.socket().display().to_string()),
-        ("XSCHED_SCHEDULER", "GLB".to_owned()),
-        ("XSCHED_AUTO_XQUEUE", "ON".to_owned()),
-    ];
-    let env = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let env = scheduled_by(&place, &[]);
     let run = ["-u", "-X", "dev", "/srv/train.py", "--epochs"].into_iter();
     let run = run.fold(gpu.run_executable(&python), |run, word| run.arg(word));
     let mut running = run.mode(Mode::Shimmed { env }).start();
     running.line();
     let list = place.list_with("the program is scheduled", is_scheduled);
     assert_eq!(list["clients"][0]["name"], "train.py", "{list}");
+    let pid = list["clients"][0]["pid"].to_string();
+    for words in [vec!["list"], vec!["explain", "--pid", &pid], vec!["metrics"]] {
+        let told = said(place.command("xcli").args(&words));
+        assert!(told.out.contains("train.py") && !told.out.contains("python3"), "{words:?} {told:?}");
+    }
     running.finish().expect_success();
     let line = until("the server says that it has gone", || {
         let said = fs::read_to_string(&log).expect("a log");
