@@ -61,7 +61,7 @@ impl Daemon {
         Daemon { child: Self::answering(&folder, env), folder }
     }
 
-    /// Kills it, and starts one in its place.
+    /// Kills it, and starts another one in its place, without further variables.
     pub fn restart(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it can be waited for");
@@ -74,14 +74,6 @@ impl Daemon {
         let child = spawn(&socket, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
         until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
         child
-    }
-
-    /// Kills it, and starts another one in its place, without further variables.
-    pub fn restart(&mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is ours");
-        self.child = spawn(&self.socket(), &[], Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
-        until("the next server answers", || UnixStream::connect(self.socket()).is_ok().then_some(()));
     }
 
     /// Its socket.
