@@ -189,6 +189,7 @@ foreign_enums! {
     }
     /// An attribute of a memory pool.
     hipMemPoolAttr {
+        hipMemPoolReuseFollowEventDependencies = 1,
         hipMemPoolAttrReleaseThreshold = 4,
     }
     /// An option for loading a module.

@@ -37,7 +37,7 @@ use hal_kfd::prompt;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
 use parking_lot::{Mutex, RwLockWriteGuard};
-use pools::Pools;
+use pools::{Following, Pools};
 use protocol::config::{Config, SchedulerKind, TestMode};
 use protocol::cost::{CostKey, HoldCost};
 use proven::Proven;
@@ -427,6 +427,13 @@ impl Process {
             unsafe { function::<pfn::hipGetDevicePropertiesR0600>(c"hipGetDevicePropertiesR0600") };
         // SAFETY: as above.
         let current_pool = unsafe { function::<pfn::hipDeviceGetMemPool>(c"hipDeviceGetMemPool") };
+        // SAFETY: as above.
+        let attribute = unsafe { function::<pfn::hipMemPoolGetAttribute>(c"hipMemPoolGetAttribute") };
+        // SAFETY: as above.
+        let allocate = unsafe { function::<pfn::hipMallocFromPoolAsync>(c"hipMallocFromPoolAsync") };
+        // SAFETY: as above.
+        let free = unsafe { function::<pfn::hipFreeAsync>(c"hipFreeAsync") };
+        let following = Following::of(real.major, (attribute, allocate, free));
         let scheduler = Scheduler::new();
         let domain = Domain::new(config, scheduler.observer());
         for device in 0..real.devices {
@@ -447,7 +454,7 @@ impl Process {
             domain,
             events: Events::new(real, base.config().auto.enabled),
             graphs: Graphs::new(graph_functions(), (real.major, real.minor), base.config().auto.enabled),
-            pools: Pools::new(current_pool),
+            pools: Pools::new(current_pool, following),
             cooperative: Proven::default(),
             prefetches: Proven::default(),
             fits: fits_functions(),

@@ -113,50 +113,68 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
         let Some(found) = found else {
             if let Some(process) = process::get().filter(|_| own) {
                 process.events.foreign(event);
+                process.pools.forget_record(event);
             }
             return invoke(real, raw);
         };
-        let events = &found.process.events;
-        let after = events.before_record(event);
-        let spec = Spec { after: &after, ..turn::spec(KEY) };
-        // Inside a callback the call may be made beside the queue.
-        let queue = spec.may_wait.then_some(found.queue);
-        let invoke = move || events.recording(event, queue, || invoke(real, raw));
-        if let Direct::Launched(_, recorded) = found.queue.try_direct(&spec, || result(invoke())) {
-            if recorded.is_ok() {
-                events.recorded(event);
-            }
-            return code(recorded);
+        let pools = &found.process.pools;
+        let behind = pools.in_front_of_record(found.queue.id());
+        pools.forget_record(event);
+        let recorded = record_on(found, event, flags, move || invoke(real, raw));
+        if recorded == hipSuccess {
+            pools.recorded(event, behind);
         }
-        let refused = event.is_null() || flags > RECORD_FLAGS;
-        if refused || events.is_elsewhere(event, found.stream.hw.device()) {
-            return invoke(); // refused, whatever is in front of it
-        }
-        if flags != 0 || !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
-            let recorded = turn::take(found, &spec, invoke);
-            if recorded == hipSuccess {
-                events.recorded(event);
-            }
-            return recorded;
-        }
-        let named = events.name(event);
-        let holds = named.clone();
-        let call = move || {
-            let _ = &holds;
-            invoke()
-        };
-        // SAFETY: the event is not destroyed before the command is dropped, and a record belongs to no thread.
-        let command = unsafe { HipCommand::new("event record", Footprint::default(), call) }.kept();
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(ticket) => {
-                events.record_deferred(event, &named, found.queue, ticket);
-                hipSuccess
-            }
-            Err(error) => turn::refused(error),
-        }
+        recorded
     };
     // SAFETY: the call's type is that of its function, by the caller's promise.
     unsafe { call.handle(body) }
+}
+
+/// One record on a stream with a queue.
+fn record_on(
+    found: Found,
+    event: hipEvent_t,
+    flags: c_uint,
+    invoke: impl Fn() -> hipError_t + 'static,
+) -> hipError_t {
+    let events = &found.process.events;
+    let after = events.before_record(event);
+    let spec = Spec { after: &after, ..turn::spec(KEY) };
+    // Inside a callback the call may be made beside the queue.
+    let queue = spec.may_wait.then_some(found.queue);
+    let invoke = move || events.recording(event, queue, &invoke);
+    if let Direct::Launched(_, recorded) = found.queue.try_direct(&spec, || result(invoke())) {
+        if recorded.is_ok() {
+            events.recorded(event);
+        }
+        return code(recorded);
+    }
+    let refused = event.is_null() || flags > RECORD_FLAGS;
+    if refused || events.is_elsewhere(event, found.stream.hw.device()) {
+        return invoke(); // refused, whatever is in front of it
+    }
+    if flags != 0 || !events.is_on(event, found.stream.hw.device()) || !turn::is_at_home(found) {
+        let recorded = turn::take(found, &spec, invoke);
+        if recorded == hipSuccess {
+            events.recorded(event);
+        }
+        return recorded;
+    }
+    let named = events.name(event);
+    let holds = named.clone();
+    let call = move || {
+        let _ = &holds;
+        invoke()
+    };
+    // SAFETY: the event is not destroyed before the command is dropped, and a record belongs to no thread.
+    let command = unsafe { HipCommand::new("event record", Footprint::default(), call) }.kept();
+    match turn::append(found, &spec, Box::new(command)) {
+        Ok(ticket) => {
+            events.record_deferred(event, &named, found.queue, ticket);
+            hipSuccess
+        }
+        Err(error) => turn::refused(error),
+    }
 }
 
 /// `hipStreamWaitEvent` and its per-thread twin
@@ -227,6 +245,7 @@ pub(crate) unsafe fn wait(
         match turn::append(found, &spec, Box::new(command)) {
             Ok(ticket) => {
                 events.wait_deferred(event, &named, found.queue, ticket);
+                found.process.pools.waits(event, found.queue.id());
                 hipSuccess
             }
             Err(error) => turn::refused(error),
@@ -350,10 +369,11 @@ pub(crate) unsafe fn elapsed_time(
 /// That of the runtime's function.
 pub(crate) unsafe fn destroy(call: Call<pfn::hipEventDestroy>, event: hipEvent_t) -> hipError_t {
     let body = |real: pfn::hipEventDestroy, own| {
-        if let Some(process) = process::get().filter(|_| own)
-            && process.events.doom(event)
-        {
-            return hipSuccess;
+        if let Some(process) = process::get().filter(|_| own) {
+            process.pools.forget_record(event);
+            if process.events.doom(event) {
+                return hipSuccess;
+            }
         }
         // SAFETY: the caller's own argument.
         unsafe { real(event) }

@@ -62,6 +62,7 @@ pub(crate) unsafe fn launch(
         let invoke = move || {
             if !plain {
                 found.process.events.graph_launched();
+                found.process.pools.forget_records();
             }
             invoke()
         };

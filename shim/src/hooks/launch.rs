@@ -373,6 +373,7 @@ impl Launch {
     ) -> hipError_t {
         let events = &found.process.events;
         let given: Vec<hipEvent_t> = self.events.into_iter().filter(|event| !event.is_null()).collect();
+        given.iter().for_each(|event| found.process.pools.forget_record(*event));
         let after: Vec<After> = given.iter().flat_map(|event| events.before_record(*event)).collect();
         let spec = Spec { after: &after, ..*spec };
         let [start, stop] = self.events;

@@ -33,7 +33,10 @@ pub(crate) unsafe fn allocate<F: Copy>(
 ) -> hipError_t {
     let body = |real: F, own| {
         let Target { raw, found } = Target::of(own, stream, false);
-        let invoke = || invoke(real, raw);
+        let invoke = || match process::get() {
+            Some(process) => process.pools.ask(|| invoke(real, raw)),
+            None => invoke(real, raw),
+        };
         let Some(Found { process, stream, queue }) = found.filter(|_| !place.is_null() && size != 0) else {
             return invoke();
         };
@@ -87,6 +90,11 @@ pub(crate) unsafe fn give_back(
         let Some(block) = pools.gives_up(address) else {
             // The runtime frees it as hipFree does, or refuses.
             return turn::take(found, &drain::after_all(), invoke);
+        };
+        let invoke = move || match block.is_lent() {
+            // SAFETY: the program has given the block up on this stream.
+            true => unsafe { pools.return_lent(address, block, raw) },
+            false => invoke(),
         };
         let spec = turn::spec(super::defer::INSTANT);
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke())) {

@@ -4,16 +4,24 @@
 //! device, as in hipFree. A block that a stream gives back can be had again at once by the same stream, as with the runtime
 //! itself: all that the new owner does there comes after the deferred call. The call then never happens. Without that, a
 //! program that allocates and gives back in turns would run out of memory while its stream is held.
+//!
+//! A pool can follow events (`hipMemPoolReuseFollowEventDependencies`; from 7 on, measured on 7.2.4): what a stream gives back
+//! another one has at once, if it waits for an event that was recorded behind that. While record and wait are deferred with the
+//! return, only this file knows of them. The runtime then still has the memory for the first stream, and when the second one
+//! gives it back the first one could have it at once, without waiting for anything. So such a block is lent, and returning it
+//! makes it the second one's before ([`Pools::return_lent`]).
 
 use crate::process::Process;
 use crate::thread::Thread;
 use hip_sys::pfn;
-use hip_sys::types::{hipMemPool_t, hipSuccess};
+use hip_sys::types::{
+    hipError_t, hipEvent_t, hipMemPool_t, hipMemPoolReuseFollowEventDependencies, hipStream_t, hipSuccess,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use xqueue::{After, QueueId, Ticket, XQueue};
 
 /// A block that the program has.
@@ -22,6 +30,14 @@ pub(crate) struct Block {
     /// Bytes, as far as the program may use them.
     size: usize,
     pool: usize,
+    /// Whether the runtime has it for another stream than the program.
+    lent: bool,
+}
+
+impl Block {
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent
+    }
 }
 
 /// A block whose return is deferred.
@@ -30,6 +46,8 @@ pub(crate) struct Returning {
     block: Block,
     queue: QueueId,
     state: AtomicU8,
+    /// Queues whose further commands follow the return.
+    followers: Mutex<Vec<QueueId>>,
 }
 
 const PENDING: u8 = 0;
@@ -50,7 +68,47 @@ impl Returning {
     fn is_pending(&self) -> bool {
         self.state.load(Ordering::Acquire) == PENDING
     }
+
+    /// Whether what this queue does from now on comes after the return.
+    fn precedes(&self, queue: QueueId) -> bool {
+        self.queue == queue || self.followers.lock().contains(&queue)
+    }
 }
+
+/// What is needed of a runtime whose pools follow events.
+#[derive(Clone, Copy)]
+pub(crate) struct Following {
+    attribute: pfn::hipMemPoolGetAttribute,
+    allocate: pfn::hipMallocFromPoolAsync,
+    free: pfn::hipFreeAsync,
+}
+
+impl Following {
+    /// None: the pools of this runtime do not.
+    pub(crate) fn of(
+        major: u32,
+        (attribute, allocate, free): (
+            Option<pfn::hipMemPoolGetAttribute>,
+            Option<pfn::hipMallocFromPoolAsync>,
+            Option<pfn::hipFreeAsync>,
+        ),
+    ) -> Option<Self> {
+        (major >= 7).then_some(Self { attribute: attribute?, allocate: allocate?, free: free? })
+    }
+
+    /// Whether this pool does.
+    fn does(&self, pool: hipMemPool_t) -> bool {
+        let mut follows: c_int = 0;
+        // SAFETY: a pool of the program's, and a place for the answer, which is an int.
+        let code = unsafe {
+            (self.attribute)(pool, hipMemPoolReuseFollowEventDependencies, (&raw mut follows).cast())
+        };
+        code == hipSuccess && follows != 0
+    }
+}
+
+/// Blocks that a pool may hand out in place of a lent one before that comes.
+const MOST_OTHERS: usize = 64;
 
 /// The pools of a process.
 pub(crate) struct Pools {
@@ -58,11 +116,29 @@ pub(crate) struct Pools {
     blocks: Mutex<HashMap<usize, Block>>,
     /// With the command that does it.
     returning: Mutex<Vec<(Arc<Returning>, Option<After>)>>,
+    /// How many there were when somebody last looked; 0 is the common case.
+    open: AtomicUsize,
+    following: Option<Following>,
+    /// What was about to be returned in front of the last record of an event, by the event's handle.
+    records: Mutex<HashMap<usize, Vec<Arc<Returning>>>>,
+    /// How many of these there are.
+    recorded: AtomicUsize,
+    /// Held while the runtime is asked for memory of a pool, where pools follow events.
+    hands: Mutex<()>,
 }
 
 impl Pools {
-    pub(crate) fn new(current: Option<pfn::hipDeviceGetMemPool>) -> Self {
-        Self { current, blocks: Mutex::default(), returning: Mutex::default() }
+    pub(crate) fn new(current: Option<pfn::hipDeviceGetMemPool>, following: Option<Following>) -> Self {
+        Self {
+            current,
+            blocks: Mutex::default(),
+            returning: Mutex::default(),
+            open: AtomicUsize::new(0),
+            following,
+            records: Mutex::default(),
+            recorded: AtomicUsize::new(0),
+            hands: Mutex::default(),
+        }
     }
 
     /// The pool that a device's stream takes memory from.
@@ -73,28 +149,135 @@ impl Pools {
         (code == hipSuccess).then_some(pool)
     }
 
-    /// A block of at least this size that this queue is about to return to this pool: the smallest one.
+    /// A block of at least this size that this queue is about to return to this pool: the smallest one. Else one that another
+    /// queue is, if this one follows that and the pool lends it.
     pub(crate) fn take_back(&self, queue: QueueId, pool: hipMemPool_t, size: usize) -> Option<*mut c_void> {
         let mut returning = self.returning.lock();
         returning.retain(|(one, _)| one.is_pending());
+        self.open.store(returning.len(), Ordering::Release);
+        let mut follows = None;
         loop {
-            let fits = |one: &&Arc<Returning>| {
-                one.queue == queue
-                    && one.block.pool == pool.as_raw()
-                    && one.block.size >= size
-                    && one.is_pending()
+            let mut fits = |one: &&Arc<Returning>| {
+                let is_of = one.block.pool == pool.as_raw() && one.block.size >= size && one.is_pending();
+                if !is_of || one.queue == queue {
+                    return is_of;
+                }
+                // The runtime takes nothing that is larger by more than an eighth.
+                one.block.size <= size.saturating_add(size / 8)
+                    && one.precedes(queue)
+                    && *follows.get_or_insert_with(|| self.following.is_some_and(|each| each.does(pool)))
             };
-            let best = returning.iter().map(|(one, _)| one).filter(fits).min_by_key(|one| one.block.size)?;
+            let all = returning.iter().map(|(one, _)| one);
+            let best = all.filter(|one| fits(one)).min_by_key(|one| (one.queue != queue, one.block.size))?;
             if best.turn(TAKEN) {
-                self.blocks.lock().insert(best.address, best.block);
+                let block = Block { lent: best.block.lent || best.queue != queue, ..best.block };
+                self.blocks.lock().insert(best.address, block);
                 return Some(std::ptr::with_exposed_provenance_mut(best.address));
             }
         }
     }
 
+    /// Asks the runtime for memory of a pool.
+    pub(crate) fn ask<R>(&self, ask: impl FnOnce() -> R) -> R {
+        let _hands = self.following.is_some().then(|| self.hands.lock());
+        ask()
+    }
+
+    /// What this queue, or one that it follows, is about to return: it lies in front of an event's record that is about to be
+    /// made there.
+    pub(crate) fn in_front_of_record(&self, queue: QueueId) -> Vec<Arc<Returning>> {
+        if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let returning = self.returning.lock();
+        let all = returning.iter().map(|(one, _)| one);
+        all.filter(|one| one.is_pending() && one.precedes(queue)).cloned().collect()
+    }
+
+    /// The event has been recorded behind these.
+    pub(crate) fn recorded(&self, event: hipEvent_t, behind: Vec<Arc<Returning>>) {
+        if !behind.is_empty() {
+            let mut records = self.records.lock();
+            records.insert(event.as_raw(), behind);
+            self.recorded.store(records.len(), Ordering::Release);
+        }
+    }
+
+    /// The event is recorded anew, or gone.
+    pub(crate) fn forget_record(&self, event: hipEvent_t) {
+        if self.recorded.load(Ordering::Acquire) != 0 {
+            let mut records = self.records.lock();
+            records.remove(&event.as_raw());
+            self.recorded.store(records.len(), Ordering::Release);
+        }
+    }
+
+    /// A graph is launched, which may record any event.
+    pub(crate) fn forget_records(&self) {
+        if self.recorded.load(Ordering::Acquire) != 0 {
+            self.records.lock().clear();
+            self.recorded.store(0, Ordering::Release);
+        }
+    }
+
+    /// What this queue does from now on waits for the event's last record.
+    pub(crate) fn waits(&self, event: hipEvent_t, queue: QueueId) {
+        if self.recorded.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut records = self.records.lock();
+        let Some(behind) = records.get_mut(&event.as_raw()) else { return };
+        behind.retain(|one| one.is_pending());
+        for one in behind.iter().filter(|one| !one.precedes(queue)) {
+            one.followers.lock().push(queue);
+        }
+    }
+
+    /// Returns a lent block on this stream. The runtime makes it the stream's own by handing it out there, and only then has
+    /// it back: else the stream that it was made for could have it at once.
+    ///
+    /// # Safety
+    ///
+    /// The program has given the block up, and the stream exists.
+    pub(crate) unsafe fn return_lent(
+        &self,
+        address: *mut c_void,
+        block: Block,
+        stream: hipStream_t,
+    ) -> hipError_t {
+        let Some(Following { allocate, free, .. }) = self.following else { return hipSuccess };
+        let _hands = self.hands.lock();
+        // SAFETY: the caller's promise.
+        let code = unsafe { free(address, stream) };
+        if code != hipSuccess {
+            return code;
+        }
+        let mut others = Vec::new();
+        let mut own = false;
+        while !own && others.len() < MOST_OTHERS {
+            let mut place = std::ptr::null_mut();
+            // SAFETY: a place for the address; the pool is that of the block.
+            let code =
+                unsafe { allocate(&mut place, block.size, hipMemPool_t::from_raw(block.pool), stream) };
+            if code != hipSuccess || place.is_null() {
+                break;
+            }
+            own = place == address;
+            others.push(place);
+        }
+        if !own {
+            tracing::warn!("a pool does not hand out again what was given back on the same stream");
+        }
+        for one in others {
+            // SAFETY: it was allocated above.
+            let _ = unsafe { free(one, stream) };
+        }
+        hipSuccess
+    }
+
     /// The program has got a block from the runtime.
     pub(crate) fn has(&self, address: *mut c_void, size: usize, pool: hipMemPool_t) {
-        let block = Block { size, pool: pool.as_raw() };
+        let block = Block { size, pool: pool.as_raw(), lent: false };
         self.blocks.lock().insert(address.expose_provenance(), block);
     }
 
@@ -112,7 +295,8 @@ impl Pools {
     /// finds it; [`Pools::submitted`] says where.
     pub(crate) fn returns(&self, address: *mut c_void, block: Block, queue: QueueId) -> Arc<Returning> {
         let address = address.expose_provenance();
-        Arc::new(Returning { address, block, queue, state: AtomicU8::new(PENDING) })
+        let followers = Mutex::default();
+        Arc::new(Returning { address, block, queue, state: AtomicU8::new(PENDING), followers })
     }
 
     /// The command was submitted.
@@ -120,6 +304,7 @@ impl Pools {
         let mut all = self.returning.lock();
         all.retain(|(one, _)| one.is_pending());
         all.push((returning, Some(After { queue: queue.clone(), through: ticket })));
+        self.open.store(all.len(), Ordering::Release);
     }
 
     /// Waits until what was to be returned is: who asks a pool, or empties it, must find it there. Inside a callback nothing
@@ -158,6 +343,7 @@ pub(crate) fn settle(process: Option<&Process>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hip_sys::types::{hipErrorOutOfMemory, hipMemPoolAttr};
 
     fn address(number: usize) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(number)
@@ -176,7 +362,7 @@ mod tests {
 
     #[test]
     fn only_memory_of_a_pool_is_given_up_and_only_once() {
-        let pools = Pools::new(None);
+        let pools = Pools::new(None, None);
         assert_eq!(pools.gives_up(address(0x1000)), None);
         pools.has(address(0x1000), 64, POOL);
         let block = pools.gives_up(address(0x1000)).unwrap();
@@ -190,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_block_that_is_taken_back_is_not_returned() {
-        let pools = Pools::new(None);
+        let pools = Pools::new(None, None);
         let (large, small) = (returning(&pools, 0x1000, 4096, 1), returning(&pools, 0x2000, 256, 1));
         // Another queue, another pool, more than there is.
         assert_eq!(pools.take_back(QueueId(2), POOL, 16), None);
@@ -200,7 +386,64 @@ mod tests {
         assert!(!small.launch(), "it belongs to the program again");
         assert!(large.launch(), "its turn has come");
         assert_eq!(pools.take_back(QueueId(1), POOL, 16), None, "the runtime has it");
-        assert_eq!(pools.gives_up(address(0x2000)), Some(Block { size: 256, pool: POOL.as_raw() }));
+        assert_eq!(
+            pools.gives_up(address(0x2000)),
+            Some(Block { size: 256, pool: POOL.as_raw(), lent: false })
+        );
         assert_eq!(pools.gives_up(address(0x1000)), None);
+    }
+
+    /// Pools that follow events, and that cannot be asked for memory.
+    fn following() -> Pools {
+        unsafe extern "C" fn follows(_: hipMemPool_t, _: hipMemPoolAttr, value: *mut c_void) -> hipError_t {
+            // SAFETY: the place for an int.
+            unsafe { value.cast::<c_int>().write(1) };
+            hipSuccess
+        }
+        unsafe extern "C" fn none(
+            _: *mut *mut c_void,
+            _: usize,
+            _: hipMemPool_t,
+            _: hipStream_t,
+        ) -> hipError_t {
+            hipErrorOutOfMemory
+        }
+        unsafe extern "C" fn free(_: *mut c_void, _: hipStream_t) -> hipError_t {
+            hipSuccess
+        }
+        Pools::new(None, Following::of(7, (Some(follows), Some(none), Some(free))))
+    }
+
+    #[test]
+    fn a_block_is_lent_to_a_queue_that_follows_its_return() {
+        let [one, two, three] = [1, 2, 3].map(QueueId);
+        let [event, other] = [0x100, 0x200].map(hipEvent_t::from_raw);
+        let pools = following();
+        let block = returning(&pools, 0x1000, 4096, 1);
+        pools.open.store(1, Ordering::Release);
+        assert_eq!(pools.take_back(two, POOL, 4096), None, "it does not follow");
+        // A record of the wrong queue, and one that was made anew.
+        assert!(pools.in_front_of_record(two).is_empty());
+        pools.recorded(other, pools.in_front_of_record(one));
+        pools.forget_record(other);
+        pools.waits(other, two);
+        assert_eq!(pools.take_back(two, POOL, 4096), None);
+        // The third queue follows the second one, which follows the first.
+        pools.recorded(event, pools.in_front_of_record(one));
+        pools.waits(event, two);
+        pools.recorded(other, pools.in_front_of_record(two));
+        pools.waits(other, three);
+        assert_eq!(pools.take_back(three, POOL, 3000), None, "the runtime would not take so large a one");
+        assert_eq!(pools.take_back(three, POOL, 4000), Some(address(0x1000)));
+        assert!(!block.launch(), "it belongs to the program again");
+        assert_eq!(pools.take_back(two, POOL, 4096), None);
+        assert!(pools.gives_up(address(0x1000)).is_some_and(|block| block.is_lent()));
+        // What was launched is the runtime's to hand out.
+        let launched = returning(&pools, 0x2000, 4096, 1);
+        pools.open.store(1, Ordering::Release);
+        pools.recorded(event, pools.in_front_of_record(one));
+        pools.waits(event, two);
+        assert!(launched.launch());
+        assert_eq!(pools.take_back(two, POOL, 4096), None);
     }
 }
