@@ -3,6 +3,7 @@
  * working, and streams can be made. Behind that the limits are what they were. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include "work.h"
