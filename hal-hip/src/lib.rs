@@ -13,6 +13,7 @@
 pub mod args;
 pub mod code_object;
 pub mod command;
+pub mod ended;
 pub mod exclusion;
 mod handles;
 pub mod kernels;

@@ -4,6 +4,7 @@
 //! They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the caller's current
 //! device, so both are used with the queue's own device as the current one.
 
+use crate::ended;
 use crate::real::{Real, result};
 use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
@@ -144,12 +145,12 @@ impl HipQueue {
         let first = FLAGS_IN_USE.load(Ordering::Relaxed);
         let mut code = hipErrorUnknown;
         for (index, flags) in (first..).zip(FLAGS.iter().skip(first as usize)) {
-            let mut event = hipEvent_t::NULL;
-            // SAFETY: the runtime's function gets a place for the event.
-            code = unsafe { (self.real.event_create)(&mut event, *flags) };
-            if code == hipSuccess {
-                FLAGS_IN_USE.store(index, Ordering::Relaxed);
-                return Ok(event);
+            match ended::create(self.real, *flags) {
+                Ok(event) => {
+                    FLAGS_IN_USE.store(index, Ordering::Relaxed);
+                    return Ok(event);
+                }
+                Err(refused) => code = refused,
             }
         }
         Err(error(code))

@@ -1,4 +1,4 @@
-// run: from-hip 7 | slow-path
+// run: from-hip 7 | slow-path | every-mode
 /* Launches with an event that is destroyed, as the start or as the stop, behind work on the stream: the call says so, nothing is
  * launched, and the stream goes on. Older runtimes do not look. */
 #include "work.h"

@@ -9,6 +9,7 @@
 //! front of the record is complete (`xqueue`'s evidence). An event that others record too, another process or a graph,
 //! proves nothing.
 
+use hal_hip::ended;
 use hal_hip::real::Real;
 use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
@@ -126,6 +127,7 @@ impl Events {
     /// The program has made an event with these flags.
     pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
         self.records.shard(event).remove(&event.as_raw());
+        ended::remove(event);
         self.live.lock().insert(event.as_raw());
         if flags & hipEventDisableTiming != 0 {
             self.untimed.lock().insert(event.as_raw());
@@ -140,6 +142,7 @@ impl Events {
 
     /// The program has opened another process's event.
     pub(crate) fn opened(&self, event: hipEvent_t) {
+        ended::remove(event);
         self.live.lock().insert(event.as_raw());
         self.foreign(event);
     }
@@ -317,7 +320,9 @@ impl Events {
     /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
-        self.live.lock().remove(&event.as_raw());
+        if self.live.lock().remove(&event.as_raw()) {
+            ended::add(event);
+        }
         self.untimed.lock().remove(&event.as_raw());
         if self.real.devices > 1 {
             self.devices.lock().remove(&event.as_raw());
