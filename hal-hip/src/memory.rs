@@ -1,7 +1,8 @@
 //! What memory a copy or fill touches, and what follows for launching it later.
 //!
-//! Only what is certain to succeed, and asynchronous in the runtime as well, is launched later. For everything else the
-//! caller makes the call itself, in its turn, and gets the runtime's own answer.
+//! Only what is certain to succeed, and asynchronous in the runtime as well, is launched later. What the runtime is certain to
+//! refuse it refuses at once (docs/refusals.md). For everything else the caller makes the call itself, in its turn, and gets
+//! the runtime's own answer.
 
 use crate::real::Real;
 use hip_sys::types::{
@@ -42,11 +43,20 @@ pub enum Later {
     Nothing,
 }
 
+impl Later {
+    /// With the caller's own addresses if that is certain to succeed, else in its turn.
+    pub fn if_certain(certain: bool) -> Self {
+        if certain { Self::AsItIs } else { Self::No }
+    }
+}
+
 /// Rows of bytes in slices: what a copy or fill of two or three dimensions touches on one side.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
     /// The first byte.
     pub start: *const c_void,
+    /// How far that is behind the address that the runtime is given, by which it knows the memory.
+    pub offset: usize,
     /// Bytes from row to row.
     pub pitch: usize,
     /// Bytes from slice to slice.
@@ -58,7 +68,7 @@ pub struct Rows {
 impl Rows {
     /// Rows in one slice.
     pub fn plane(start: *const c_void, pitch: usize, width: usize, height: usize) -> Self {
-        Self { start, pitch, slice: 0, extent: [width, height, 1] }
+        Self { start, offset: 0, pitch, slice: 0, extent: [width, height, 1] }
     }
 
     /// Bytes from the first to the last one; nothing if there is none, or if rows or slices would overlap.
@@ -132,6 +142,12 @@ pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
 /// none.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the address up and does not follow it")]
 pub fn left(real: &Real, address: *const c_void) -> Option<usize> {
+    let (base, size) = range(real, address)?;
+    size.checked_sub(address.addr().checked_sub(base.addr())?)
+}
+
+/// Where the memory begins that the runtime knows there, and how large it is.
+fn range(real: &Real, address: *const c_void) -> Option<(*const c_void, usize)> {
     let (mut base, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: the runtime's function gets places for its answers.
     let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
@@ -143,7 +159,29 @@ pub fn left(real: &Real, address: *const c_void) -> Option<usize> {
         // Memory of the program's own, which it has registered: the runtime has no address of its own for that.
         base = start_of(real, address)?;
     }
-    size.checked_sub(address.addr().checked_sub(base.addr())?)
+    Some((base.cast_const(), size))
+}
+
+/// Whether so many bytes are more than there are, by the `left` ones in front of the end of the memory there. Where the next
+/// memory is known as well both may be mapped side by side, and newer runtimes then look at the whole range of addresses.
+fn is_beyond(real: &Real, address: *const c_void, here: usize, bytes: usize) -> bool {
+    here < bytes && (real.major < 6 || left(real, address.wrapping_byte_add(here)).is_none())
+}
+
+/// With what the runtime compares a number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// What is left of the memory from the address on.
+    WhatIsLeft,
+    /// All of it, wherever the address is.
+    All,
+}
+
+/// Whether the runtime surely refuses so many bytes there, because the memory that it knows has fewer.
+fn is_too_much(real: &Real, address: *const c_void, bytes: usize, by: By) -> bool {
+    let Some((base, whole)) = range(real, address) else { return false };
+    let here = whole.saturating_sub(address.addr().wrapping_sub(base.addr()));
+    is_beyond(real, address, here, bytes) && (by == By::WhatIsLeft || whole < bytes)
 }
 
 /// Where the memory begins that the runtime knows there.
@@ -158,6 +196,18 @@ fn start_of(real: &Real, address: *const c_void) -> Option<*mut c_void> {
         real.forget_result();
     }
     (code == hipSuccess && !start.is_null()).then_some(start)
+}
+
+/// Whether the runtime surely refuses a prefetch of this: of no bytes, of more than a memory that it knows has, and in 5.2 of memory that it
+/// does not know (`hipMemPrefetchAsync` in hipamd/src/hip_hmm.cpp; 5.2.3 tested).
+pub fn prefetch_is_refused(real: &Real, address: *const c_void, bytes: usize) -> bool {
+    if address.is_null() || bytes == 0 {
+        return true;
+    }
+    match left(real, address) {
+        None => (real.major, real.minor) < (5, 3),
+        Some(here) => is_beyond(real, address, here, bytes),
+    }
 }
 
 /// Whether all of this is managed memory.
@@ -186,12 +236,31 @@ pub fn copy_later(
     if bytes == 0 || dst.is_null() || src.is_null() || refuses_direction(real, kind) {
         return Later::Nothing;
     }
-    let places = [place(real, dst), place(real, src)];
-    if places.iter().any(|place| matches!(place, Some(Place::Device { left }) if *left < bytes)) {
-        return Later::Nothing;
-    }
+    let sides = [dst, src].map(|side| holds(real, side, bytes, By::WhatIsLeft));
+    let [Ok(to), Ok(from)] = sides else { return Later::Nothing };
     let known = [hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault];
-    if known.contains(&kind) { decide(places, bytes, kind) } else { Later::No }
+    if known.contains(&kind) { decide([to, from], bytes, kind) } else { Later::No }
+}
+
+/// The place of an address, if so many bytes are there or the runtime does not know the memory; nothing if it may be otherwise.
+/// The error is that the memory is known, and surely has not as many.
+fn holds(real: &Real, address: *const c_void, bytes: usize, by: By) -> Result<Option<Place>, ()> {
+    let place = place(real, address);
+    let here = match place {
+        Some(Place::Device { left }) => Some(left),
+        Some(Place::Pinned) => left(real, address),
+        Some(Place::Pageable) | None => None,
+    };
+    match here {
+        Some(here) if here < bytes => {
+            if is_too_much(real, address, bytes, by) {
+                Err(())
+            } else {
+                Ok(None)
+            }
+        }
+        _ => Ok(place),
+    }
 }
 
 /// Whether the runtime has a look at the direction and knows no such one (`hipMemcpyAsync` in hipamd/src/hip_memory.cpp of
@@ -201,15 +270,25 @@ fn refuses_direction(real: &Real, kind: hipMemcpyKind) -> bool {
     (real.major, real.minor) >= (6, 3) && kind.0 > hipMemcpyDefault.0 && kind.0 != WITHOUT_COMPUTE_UNITS
 }
 
-/// How an asynchronous copy of rows can be launched later.
+/// How an asynchronous copy of rows can be launched later. Without rows, from or to nowhere, or beyond the end of memory that the
+/// runtime knows, it is nothing (`ihipMemcpyParam3D` and what it calls in hipamd/src/hip_memory.cpp, `Buffer::validateRegion` in
+/// rocclr/platform/memory.cpp; 5.2.3 tested).
 pub fn rows_later(real: &Real, dst: &Rows, src: &Rows, kind: hipMemcpyKind) -> Later {
     let known = [hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault];
+    if dst.extent.contains(&0) || dst.start.is_null() || src.start.is_null() {
+        return Later::Nothing;
+    }
     let (Some(to), Some(from)) = (dst.span(), src.span()) else { return Later::No };
     if !known.contains(&kind) {
         return Later::No;
     }
-    let later =
-        decide([fits(place(real, dst.start), to), fits(place(real, src.start), from)], src.bytes(), kind);
+    // 7.2.4 does not look where in its memory an address is.
+    let by = if (real.major, real.minor) < (6, 4) { By::WhatIsLeft } else { By::All };
+    let sides = [(dst, to), (src, from)].map(|(rows, span)| {
+        holds(real, rows.start.wrapping_byte_sub(rows.offset), rows.offset.saturating_add(span), by)
+    });
+    let [Ok(to), Ok(from)] = sides else { return Later::Nothing };
+    let later = decide([to, from], src.bytes(), kind);
     if later == Later::Staged { pageable_rows(real) } else { later }
 }
 
@@ -254,15 +333,32 @@ fn decide([dst, src]: [Option<Place>; 2], bytes: usize, kind: hipMemcpyKind) -> 
     }
 }
 
-/// Whether a fill of rows can be launched later.
-pub fn fill_rows_later(real: &Real, rows: &Rows) -> bool {
-    let Some(span) = rows.span() else { return false };
-    matches!(place(real, rows.start), Some(Place::Device { left }) if left >= span)
+/// How a fill of rows can be launched later. It is nothing without rows, in memory that the runtime does not know, or of more bytes
+/// than there are (`ihipMemset3D_validate` in hipamd/src/hip_memory.cpp; 5.2.3 tested).
+pub fn fill_rows_later(real: &Real, rows: &Rows) -> Later {
+    let later = fill_later(real, rows.start, rows.bytes());
+    match (later, rows.span()) {
+        (Later::Nothing, _) => Later::Nothing,
+        (_, None) => Later::No,
+        (_, Some(span)) => Later::if_certain(fits(place(real, rows.start), span).is_some_and(is_of_a_device)),
+    }
 }
 
-/// The address of a variable of the program's on the current device, if so many bytes from this offset on are in it.
+/// What is known of a part of a variable of the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbol {
+    /// Its address on the current device.
+    At(*mut c_void),
+    /// The runtime knows no such variable, or it has not as many bytes: refused (`ihipMemcpySymbol_validate` in
+    /// hipamd/src/hip_memory.cpp; 5.2.3 tested).
+    None,
+    /// Only the runtime knows.
+    Unknown,
+}
+
+/// So many bytes from this offset on of a variable of the program's.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the symbol up and does not follow it")]
-pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -> Option<*mut c_void> {
+pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -> Symbol {
     let (mut start, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: the runtime's function gets a place for its answer, and looks the symbol up without following it.
     let found = unsafe { (real.symbol_address)(&mut start, symbol) };
@@ -270,14 +366,52 @@ pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -
     let sized = unsafe { (real.symbol_size)(&mut size, symbol) };
     if found != hipSuccess || sized != hipSuccess {
         real.forget_result();
-        return None;
+        return Symbol::None;
     }
-    (offset.checked_add(bytes)? <= size && !start.is_null()).then(|| start.wrapping_byte_add(offset))
+    match offset.checked_add(bytes) {
+        Some(end) if end > size => Symbol::None,
+        Some(_) if !start.is_null() => Symbol::At(start.wrapping_byte_add(offset)),
+        // The runtime adds without a look at the carry.
+        _ => Symbol::Unknown,
+    }
 }
 
-/// Whether a fill of so many bytes can be launched later.
-pub fn fill_later(real: &Real, dst: *const c_void, bytes: usize) -> bool {
-    bytes != 0 && matches!(place(real, dst), Some(Place::Device { left }) if left >= bytes)
+/// How a copy to a variable (`is_source`: from it) can be launched later; `other` is its other side.
+pub fn symbol_later(
+    real: &Real,
+    variable: Symbol,
+    other: *const c_void,
+    is_source: bool,
+    (bytes, kind): (usize, hipMemcpyKind),
+) -> Later {
+    let opposite = if is_source { hipMemcpyHostToDevice } else { hipMemcpyDeviceToHost };
+    match variable {
+        Symbol::None => Later::Nothing,
+        // From the code of October 2024 (6.3) on the opposite of what the call says is refused; 5.2.3 copies all the same.
+        _ if (real.major, real.minor) >= (6, 3) && kind == opposite => Later::Nothing,
+        Symbol::Unknown => Later::No,
+        Symbol::At(variable) if is_source => copy_later(real, other, variable, bytes, kind),
+        Symbol::At(variable) => copy_later(real, variable, other, bytes, kind),
+    }
+}
+
+/// How a fill of so many bytes can be launched later. It is nothing without bytes, in memory that the runtime does not know, or
+/// beyond its end (`ihipMemset_validate` in hipamd/src/hip_memory.cpp; 5.2.3 tested).
+pub fn fill_later(real: &Real, dst: *const c_void, bytes: usize) -> Later {
+    // 5.2.3 does not look where in its memory an address is, the code of October 2024 (6.3) does.
+    let by = if (real.major, real.minor) < (6, 3) { By::All } else { By::WhatIsLeft };
+    if bytes == 0 || dst.is_null() {
+        return Later::Nothing;
+    }
+    match left(real, dst) {
+        None => Later::Nothing,
+        Some(_) if is_too_much(real, dst, bytes, by) => Later::Nothing,
+        Some(here) => Later::if_certain(here >= bytes && place(real, dst).is_some_and(is_of_a_device)),
+    }
+}
+
+fn is_of_a_device(place: Place) -> bool {
+    matches!(place, Place::Device { .. })
 }
 
 #[cfg(test)]
@@ -285,7 +419,7 @@ mod tests {
     use super::*;
 
     fn rows(start: &[u8], pitch: usize, slice: usize, extent: [usize; 3]) -> Rows {
-        Rows { start: start.as_ptr().cast(), pitch, slice, extent }
+        Rows { start: start.as_ptr().cast(), offset: 0, pitch, slice, extent }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One-dimensional copies and fills. What is asynchronous in the runtime can be deferred; where it returns only when the
 //! copy is done, or is not known to be, the call is made in its turn on the calling thread; what it refuses is refused at once.
 
-use super::defer::after_all_if;
+use super::defer::{self, after_all_if};
 use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
@@ -219,18 +219,9 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
         let Some(found) = found else { return invoke() };
         let bytes = count.saturating_mul(size);
         let spec = turn::spec(memory_key(16, bytes));
-        if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke())) {
-            return code(launched);
-        }
-        if !turn::is_at_home(found) || !memory::fill_later(found.process.real, dst, bytes) {
-            return turn::take(found, &spec, invoke);
-        }
+        let later = || memory::fill_later(found.process.real, dst, bytes);
         // SAFETY: the memory stays the caller's until the fill is done, as for the runtime itself.
-        let command = unsafe { HipCommand::new("fill", Footprint::default(), invoke) };
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(_) => hipSuccess,
-            Err(error) => turn::refused(error),
-        }
+        unsafe { defer::go(found, &spec, "fill", later, invoke) }
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }

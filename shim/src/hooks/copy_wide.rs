@@ -50,7 +50,10 @@ pub(crate) unsafe fn rows(
         let from = Rows::plane(src, spitch, width, height);
         let key = memory_key(64 + kind.0, from.bytes());
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &Real| memory::rows_later(real, &to, &from, kind);
+        let later = |real: &Real| match width > dpitch.min(spitch) {
+            true => Later::Nothing, // refused, unless there are no rows
+            false => memory::rows_later(real, &to, &from, kind),
+        };
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     };
@@ -64,9 +67,10 @@ fn side(memory: &hipPitchedPtr, position: hipPos, extent: [usize; 3]) -> Option<
     let slice = pitch.checked_mul(ysize)?;
     let fits = position.x.checked_add(extent[0])? <= pitch
         && (extent[2] == 1 && position.z == 0 || position.y.checked_add(extent[1])? <= ysize);
-    let offset = position.z.checked_mul(slice)?.checked_add(position.y.checked_mul(pitch)?)?;
-    let start = ptr.cast_const().wrapping_byte_add(offset.checked_add(position.x)?);
-    (fits && !ptr.is_null()).then_some(Rows { start, pitch, slice, extent })
+    let rows = position.z.checked_mul(slice)?.checked_add(position.y.checked_mul(pitch)?)?;
+    let offset = rows.checked_add(position.x)?;
+    let start = ptr.cast_const().wrapping_byte_add(offset);
+    (fits && !ptr.is_null()).then_some(Rows { start, offset, pitch, slice, extent })
 }
 
 /// `hipMemcpy3DAsync` and its per-thread twin
@@ -108,7 +112,12 @@ pub(crate) unsafe fn slices(
             })
             .flatten();
         let key = memory_key(128 + given.kind.0, width.saturating_mul(height).saturating_mul(depth));
-        let Some((to, from)) = sides else { return turn::take(found, &turn::spec(key), || invoke(None)) };
+        let Some((to, from)) = sides else {
+            if slices_are_refused(&given) {
+                return invoke(None);
+            }
+            return turn::take(found, &turn::spec(key), || invoke(None));
+        };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
         let later = |real: &Real| memory::rows_later(real, &to, &from, given.kind);
         // SAFETY: the caller's promise; a copy belongs to no thread.
@@ -116,6 +125,20 @@ pub(crate) unsafe fn slices(
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
+}
+
+/// Whether the runtime refuses such a copy by its parameters alone: each side is an array or memory, and a row of memory is no
+/// longer than the pitch (`ihipMemcpy3D_validate` in hipamd/src/hip_memory.cpp, `BufferRect::create` in
+/// rocclr/platform/memory.cpp). Without anything to copy there is nothing to do.
+fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
+    let hipExtent { width, height, depth } = given.extent;
+    let sides = [(&given.dst_ptr, given.dst_array.is_null()), (&given.src_ptr, given.src_array.is_null())];
+    if sides.iter().any(|(memory, no_array)| *no_array && memory.ptr.is_null()) {
+        return true;
+    }
+    let in_memory = sides.iter().all(|(_, no_array)| *no_array);
+    let too_long = sides.iter().any(|(memory, _)| memory.pitch != 0 && memory.pitch < width);
+    in_memory && (too_long || [width, height, depth].contains(&0))
 }
 
 /// Whether a synchronous copy between these returns only when it is done.
@@ -171,7 +194,8 @@ impl Described {
         let [x, y] = self.position;
         let offset = y.checked_mul(self.pitch)?.checked_add(x)?;
         let fits = x.checked_add(width)? <= self.pitch && !base.is_null();
-        fits.then(|| Rows::plane(base.wrapping_byte_add(offset), self.pitch, width, height))
+        let rows = Rows::plane(base.wrapping_byte_add(offset), self.pitch, width, height);
+        fits.then_some(Rows { offset, ..rows })
     }
 }
 
@@ -187,6 +211,23 @@ fn described_later(
         return Later::No;
     }
     memory::rows_later(real, to, from, hipMemcpyDefault)
+}
+
+/// Whether the runtime refuses such a copy by its parameters alone (`BufferRect::create` in rocclr/platform/memory.cpp, and its
+/// callers in hipamd/src/hip_memory.cpp), or has nothing to copy.
+fn described_is_refused(given: &hip_Memcpy2D, major: u32) -> bool {
+    let (width, height) = (given.width_in_bytes, given.height);
+    let refused = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void, pitch: usize| {
+        let base = match kind {
+            Some(MemoryKind::Host) => host,
+            Some(MemoryKind::Device) => device,
+            _ => return None,
+        };
+        Some(base.is_null() || pitch != 0 && pitch < width)
+    };
+    let to = refused(given.dst_memory_type.kind(major), given.dst_host, given.dst_device, given.dst_pitch);
+    let from = refused(given.src_memory_type.kind(major), given.src_host, given.src_device, given.src_pitch);
+    to.zip(from).is_some_and(|(to, from)| to || from) || width == 0 || height == 0
 }
 
 /// `hipMemcpyParam2DAsync`
@@ -238,6 +279,9 @@ pub(crate) unsafe fn described(
         };
         let key = memory_key(192, width.saturating_mul(height));
         let Some(((to, from), (to_kind, from_kind))) = sides() else {
+            if described_is_refused(&given, major) {
+                return invoke(None);
+            }
             return turn::take(found, &turn::spec(key), || invoke(None));
         };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
@@ -272,9 +316,9 @@ pub(crate) unsafe fn to_symbol(
         };
         let Some(found) = found else { return invoke(None) };
         let spec = after_all_if(visits_others(found, [src, src]), memory_key(kind.0, bytes));
-        let later = |real: &Real| match memory::symbol(real, symbol, offset, bytes) {
-            Some(dst) => memory::copy_later(real, dst, src, bytes, kind),
-            None => Later::No,
+        let later = |real: &Real| {
+            let variable = memory::symbol(real, symbol, offset, bytes);
+            memory::symbol_later(real, variable, src, false, (bytes, kind))
         };
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
@@ -306,8 +350,8 @@ pub(crate) unsafe fn from_symbol(
         let spec = after_all_if(visits_others(found, [dst, dst]), memory_key(kind.0, bytes));
         let later = || {
             let real = found.process.real;
-            let source = memory::symbol(real, symbol, offset, bytes);
-            source.is_some_and(|src| memory::copy_later(real, dst, src, bytes, kind) == Later::AsItIs)
+            let variable = memory::symbol(real, symbol, offset, bytes);
+            memory::symbol_later(real, variable, dst, true, (bytes, kind))
         };
         // SAFETY: the destination stays the caller's until the copy is done, as for the runtime itself.
         unsafe { defer::go(found, &spec, "copy", later, invoke) }
@@ -341,7 +385,7 @@ pub(crate) unsafe fn peer(
         let devices = i64::from(found.process.real.devices);
         let exist = [dst_device, src_device].iter().all(|&device| (0..devices).contains(&device.into()));
         if !exist {
-            return turn::take(found, &super::drain::after_all(), || invoke(src));
+            return invoke(src); // refused, whatever is in front of it
         }
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { copy::go(found, dst.cast_const(), src, bytes, hipMemcpyDeviceToDevice, invoke) }
@@ -375,7 +419,13 @@ pub(crate) unsafe fn with_stream(
         }
         let spec =
             Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
-        turn::take(found, &spec, || invoke(src))
+        let later = |real: &Real| match memory::copy_later(real, dst, src, bytes, kind) {
+            Later::Nothing => Later::Nothing,
+            _ => Later::No,
+        };
+        let invoke = move |_| invoke(src);
+        // SAFETY: it is made on the calling thread, with the caller's own addresses.
+        unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
     };
     // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
@@ -406,11 +456,14 @@ pub(crate) unsafe fn prefetch(
     let spec = after_all_if(elsewhere, memory_key(256, count));
     let later = |process: &Process| {
         let exists = device == HOST || (0..i64::from(process.real.devices)).contains(&device.into());
+        if !exists || memory::prefetch_is_refused(process.real, address, count) {
+            return Later::Nothing;
+        }
         // Not every runtime or device takes one, and it says so in the call.
-        exists
-            && count != 0
-            && process.prefetches.is_taken(prefetched(device), count as u64)
-            && memory::is_managed(process.real, address, count)
+        Later::if_certain(
+            process.prefetches.is_taken(prefetched(device), count as u64)
+                && memory::is_managed(process.real, address, count),
+        )
     };
     let invoke = move |real: pfn::hipMemPrefetchAsync, stream| {
         // SAFETY: the caller's own arguments.
@@ -439,7 +492,13 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
 ) -> hipError_t {
     let [width, height, size] = extent;
     let rows = Rows::plane(dst.cast_const(), pitch, width.saturating_mul(size), height);
-    let later = |process: &Process| memory::fill_rows_later(process.real, &rows);
+    // Rows that are longer than the pitch are refused (`ihipMemset3DCommand` in hipamd/src/hip_memory.cpp); of larger values than
+    // bytes that is not known.
+    let too_long = size == 1 && pitch < width;
+    let later = |process: &Process| match too_long {
+        true => Later::Nothing,
+        false => memory::fill_rows_later(process.real, &rows),
+    };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _, _) -> _, stream| {
         // SAFETY: the caller's own arguments.
         unsafe { real(dst, pitch, value, width, height, stream) }
@@ -463,7 +522,20 @@ pub(crate) unsafe fn fill_slices(
     stream: hipStream_t,
 ) -> hipError_t {
     let rows = side(&memory, hipPos { x: 0, y: 0, z: 0 }, [extent.width, extent.height, extent.depth]);
-    let later = |process: &Process| rows.is_some_and(|rows| memory::fill_rows_later(process.real, &rows));
+    // As for rows; the runtime looks at the memory's own width.
+    let too_long = memory.pitch < memory.xsize && memory.pitch != extent.width;
+    let later = |process: &Process| match rows {
+        _ if too_long => Later::Nothing,
+        Some(rows) => memory::fill_rows_later(process.real, &rows),
+        // It does not fit into its rows: only what cannot be in any is certain.
+        None => {
+            let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
+            match memory::fill_later(process.real, memory.ptr, bytes) {
+                Later::Nothing => Later::Nothing,
+                _ => Later::No,
+            }
+        }
+    };
     let invoke = move |real: pfn::hipMemset3DAsync, stream| {
         // SAFETY: the caller's own arguments.
         unsafe { real(memory, value, extent, stream) }

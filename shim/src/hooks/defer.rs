@@ -1,5 +1,6 @@
 //! The way of a call whose arguments are plain values: at once, or as a command with the same values, or, where it could
-//! fail or would not mean the same on another thread, in its turn on the calling thread.
+//! fail or would not mean the same on another thread, in its turn on the calling thread. What is certain to be refused is refused at
+//! once.
 
 use super::drain;
 use super::turn::{self, code};
@@ -7,6 +8,7 @@ use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
+use hal_hip::memory::Later;
 use hal_hip::real::result;
 use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
 use xqueue::{CostKey, Direct, Footprint, Spec};
@@ -14,8 +16,7 @@ use xqueue::{CostKey, Direct, Footprint, Spec};
 /// What takes no time on the device.
 pub(crate) const INSTANT: CostKey = CostKey(2);
 
-/// One call. `later` says whether it is certain to succeed later, as far as can be told; it is asked only if the call
-/// cannot be made at once.
+/// One call. `later` says what is certain of it, as far as can be told; it is asked only if the call cannot be made at once.
 ///
 /// # Safety
 ///
@@ -25,14 +26,16 @@ pub(crate) unsafe fn go(
     found: Found,
     spec: &Spec<'_>,
     name: &'static str,
-    later: impl FnOnce() -> bool,
+    later: impl FnOnce() -> Later,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
     if let Direct::Launched(_, launched) = found.queue.try_direct(spec, || result(invoke())) {
         return code(launched);
     }
-    if !turn::is_at_home(found) || !later() {
-        return turn::take(found, spec, invoke);
+    match turn::is_at_home(found).then(later) {
+        Some(Later::Nothing) => return invoke(),
+        Some(Later::AsItIs) => {}
+        Some(Later::Staged | Later::No) | None => return turn::take(found, spec, invoke),
     }
     // SAFETY: the caller's promise.
     let command = unsafe { HipCommand::new(name, Footprint::default(), invoke) };
@@ -51,7 +54,7 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
     (name, spec): (&'static str, Spec<'static>),
-    later: impl FnOnce(&'static Process) -> bool,
+    later: impl FnOnce(&'static Process) -> Later,
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
     let body = |real: F, own: bool| {

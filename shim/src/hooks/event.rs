@@ -228,7 +228,9 @@ pub(crate) unsafe fn wait(
         if let Direct::Launched(_, waits) = found.queue.try_direct(&spec, || result(invoke())) {
             return code(waits);
         }
-        if event.is_null() {
+        // Where there are flags, there is the one of a wait by a graph to come; else they are refused.
+        let known = if found.process.real.major < 6 { 0 } else { 1 };
+        if event.is_null() || flags > known {
             return invoke(); // refused, whatever is in front of it
         }
         if flags != 0 || !events.is_live(event) || !turn::is_at_home(found) {

@@ -48,7 +48,7 @@ pub(crate) unsafe fn launch(
             // SAFETY: the caller's own arguments; a command keeps the graph.
             unsafe { real(exec, raw) }
         };
-        let Some(found) = found else { return invoke() };
+        let Some(found) = found.filter(|_| !exec.is_null()) else { return invoke() };
         if found.process.graphs.all_plain() {
             let spec = turn::spec(key(exec));
             return match found.queue.try_direct(&spec, || result(invoke())) {

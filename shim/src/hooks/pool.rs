@@ -82,6 +82,9 @@ pub(crate) unsafe fn give_back(
         let Target { raw, found } = Target::of(own, stream, false);
         // SAFETY: the caller's own arguments.
         let invoke = move || unsafe { real(address, raw) };
+        if address.is_null() {
+            return invoke(); // refused, whatever is in front of it
+        }
         let Some(found) = found else {
             super::defer::beside(own, &drain::after_all());
             return invoke();

@@ -8,7 +8,7 @@ use crate::boundary::Call;
 use crate::process::Process;
 use crate::process::streams::Target;
 use hal_hip::command::HipCommand;
-use hal_hip::memory;
+use hal_hip::memory::{self, Later};
 use hal_hip::real::{Real, result};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams, hipSuccess};
@@ -30,7 +30,7 @@ pub(crate) unsafe fn write<V: Copy + 'static>(
     value: V,
     flags: c_uint,
 ) -> hipError_t {
-    let later = |process: &Process| is_known(process.real, ptr, size_of::<V>());
+    let later = |process: &Process| later(process.real, ptr, size_of::<V>());
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _) -> _, stream| {
         // SAFETY: the caller's own arguments.
         unsafe { real(stream, ptr, value, flags) }
@@ -53,8 +53,9 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
     flags: c_uint,
     mask: V,
 ) -> hipError_t {
-    let later = |process: &Process| {
-        flags < COMPARISONS && process.waits_anywhere && is_known(process.real, ptr, size_of::<V>())
+    let later = |process: &Process| match later(process.real, ptr, size_of::<V>()) {
+        Later::AsItIs if flags >= COMPARISONS || !process.waits_anywhere => Later::No,
+        later => later,
     };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _) -> _, stream| {
         // SAFETY: the caller's own arguments.
@@ -65,9 +66,13 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }
 
-/// Whether the runtime knows memory of so many bytes there; else it refuses the operation.
-fn is_known(real: &Real, ptr: *const c_void, bytes: usize) -> bool {
-    !ptr.is_null() && memory::left(real, ptr).is_some_and(|left| left >= bytes)
+/// How an operation on so many bytes can be launched later. Where the runtime knows no memory it refuses (`ihipStreamOperation` in
+/// hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
+fn later(real: &Real, ptr: *const c_void, bytes: usize) -> Later {
+    if ptr.is_null() {
+        return Later::Nothing;
+    }
+    memory::left(real, ptr).map_or(Later::Nothing, |left| Later::if_certain(left >= bytes))
 }
 
 /// The kinds of `hipStreamBatchMemOpType` that are waits and writes of these sizes.
@@ -105,7 +110,7 @@ impl Operation {
 
     fn is_later(&self, process: &Process) -> bool {
         let waits = self.compares.is_none_or(|flags| flags < COMPARISONS && process.waits_anywhere);
-        waits && is_known(process.real, self.address, self.bytes)
+        waits && later(process.real, self.address, self.bytes) == Later::AsItIs
     }
 }
 
@@ -146,11 +151,15 @@ pub(crate) unsafe fn batch(
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(params))) {
             return turn::code(launched);
         }
+        // What no release takes; 7.2.4 refuses every list (`ihipBatchMemOperation`).
+        let real = found.process.real;
+        if params.is_null() || count == 0 || length > MOST || (real.major, real.minor) == (7, 2) {
+            return invoke(params);
+        }
         let is_later =
             |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
-        // 7.2.4 refuses every list (`ihipBatchMemOperation`), and of later ones nothing is known.
-        let refuses = found.process.real.major >= 7;
-        if refuses
+        // Of 7.0 and 7.1, and of later ones, nothing is known.
+        if real.major >= 7
             || !turn::is_at_home(found)
             || flags != 0
             || given.is_empty()
