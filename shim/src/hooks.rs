@@ -152,6 +152,7 @@ macro_rules! hook {
         $crate::hooks::module::register_function($call, $modules, $host, $name, |real| real($modules, $host, $device, $name, $($a),*))
     };
     (__hipUnregisterFatBinary, $call:expr, $scope:tt, ($modules:expr)) => { $crate::hooks::module::unregister_fat_binary($call, $modules) };
+    (hipGetFuncBySymbol, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::module::function_of_symbol($call, $($a),*) };
     (hipModuleGetFunction, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::module::get_function($call, $($a),*) };
     (hipModuleLoad, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::module::load($call, $($a),*) };
     (hipModuleLoadData, $call:expr, $scope:tt, ($module:expr, $image:expr)) => { $crate::hooks::module::load_data($call, $module, $image, |real| real($module, $image)) };

@@ -137,6 +137,7 @@ macro_rules! direct_prototypes {
             [all] fn __hipUnregisterFatBinary(modules: *mut *mut c_void) -> ();
             [none] fn hipGetDriverEntryPoint(symbol: *const c_char, func_ptr: *mut *mut c_void, flags: c_ulonglong, driver_status: *mut hipDriverEntryPointQueryResult) -> hipError_t;
             [none] fn hipGetDriverEntryPoint_spt(symbol: *const c_char, func_ptr: *mut *mut c_void, flags: c_ulonglong, status: *mut hipDriverEntryPointQueryResult) -> hipError_t;
+            [none] fn hipGetFuncBySymbol(function_ptr: *mut hipFunction_t, symbol_ptr: *const c_void) -> hipError_t;
             [none] fn hipGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, hip_version: c_int, flags: u64, symbol_status: *mut hipDriverProcAddressQueryResult) -> hipError_t;
             [none] fn hipModuleGetFunction(function: *mut hipFunction_t, module: hipModule_t, kname: *const c_char) -> hipError_t;
             [none] fn hipModuleLoad(module: *mut hipModule_t, fname: *const c_char) -> hipError_t;

@@ -58,7 +58,6 @@ macro_rules! forward_prototypes {
             [none] fn hipGetDevicePropertiesR0600(prop: *mut hipDeviceProp_tR0600, device_id: c_int) -> hipError_t;
             [none] fn hipGetErrorName(hip_error: hipError_t) -> *const c_char;
             [none] fn hipGetErrorString(hip_error: hipError_t) -> *const c_char;
-            [none] fn hipGetFuncBySymbol(function_ptr: *mut hipFunction_t, symbol_ptr: *const c_void) -> hipError_t;
             [none] fn hipGetSymbolAddress(dev_ptr: *mut *mut c_void, symbol: *const c_void) -> hipError_t;
             [none] fn hipGetSymbolSize(size: *mut usize, symbol: *const c_void) -> hipError_t;
             [none] fn hipGraphAddDependencies(graph: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t, num_dependencies: usize) -> hipError_t;

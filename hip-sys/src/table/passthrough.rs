@@ -47,7 +47,6 @@ pub(super) const READS_STATE: &[Function] = passes![reason::READS_STATE;
     ALL            "hipGetDeviceProperties",
     FROM_6_4       "hipGetDevicePropertiesR0000",
     FROM_6_4       "hipGetDevicePropertiesR0600",
-    FROM_6_4       "hipGetFuncBySymbol",
     ALL            "hipGetSymbolAddress",
     ALL            "hipGetSymbolSize",
     ALL            "hipGetTextureAlignmentOffset",

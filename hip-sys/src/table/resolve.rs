@@ -9,6 +9,7 @@ pub(super) const RESOLVE: &[Function] = rows![Resolve;
     Direct    ALL            "__hipUnregisterFatBinary", // drains, then forgets the binary's functions
     Direct    FROM_7_2       "hipGetDriverEntryPoint",
     Direct    FROM_7_2       "hipGetDriverEntryPoint_spt",
+    Direct    FROM_6_4       "hipGetFuncBySymbol",
     Direct    FROM_6_4       "hipGetProcAddress",
     Drain     FROM_7_2       "hipLibraryLoadData" SET_UP, // loading can initialise managed variables on the default stream
     Drain     FROM_7_2       "hipLibraryLoadFromFile" SET_UP,

@@ -207,7 +207,9 @@ impl Launch {
                 false => self.function,
             };
             match kernels.find(host, device) {
-                Err(Unknown::NotRegistered) if past::note(found, host) => kernels.find(host, device),
+                Err(Unknown::NotRegistered) if past::note(found.process, found.stream.hw.stream(), host) => {
+                    kernels.find(host, device)
+                }
                 answer => answer,
             }
         })

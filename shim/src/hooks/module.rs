@@ -1,10 +1,10 @@
 //! Code that the program registers or loads: which handle means which kernel is remembered, for deferred launches.
 
 use crate::boundary::{Call, Failure};
-use crate::process::{self, Base};
+use crate::process::{self, Base, past};
 use crate::{bindings, errno};
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipFunction_t, hipModule_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipFunction_t, hipModule_t, hipStream_t, hipSuccess};
 use std::ffi::{CStr, c_char, c_void};
 use std::mem;
 use xqueue::Scope;
@@ -125,6 +125,38 @@ pub(crate) unsafe fn get_function(
             let handle = unsafe { *function };
             // SAFETY: the runtime has read the name, so that it is a C string.
             errno::kept(|| unsafe { base.kernels.add_function(module, handle, name) });
+        }
+        code
+    };
+    // SAFETY: the call's type is that of its function.
+    unsafe { call.handle(body) }
+}
+
+/// `hipGetFuncBySymbol`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn function_of_symbol(
+    call: Call<pfn::hipGetFuncBySymbol>,
+    function: *mut hipFunction_t,
+    symbol: *const c_void,
+) -> hipError_t {
+    let body = |real: pfn::hipGetFuncBySymbol, own| {
+        // SAFETY: the caller's own arguments.
+        let code = unsafe { real(function, symbol) };
+        if let Some(base) = of(own)
+            && code == hipSuccess
+            && !function.is_null()
+        {
+            // SAFETY: the runtime has just written the handle there.
+            let handle = unsafe { *function };
+            let is_known = errno::kept(|| base.kernels.add_alias(handle, symbol));
+            if !is_known
+                && process::get().is_some_and(|process| past::note(process, hipStream_t::NULL, symbol))
+            {
+                errno::kept(|| base.kernels.add_alias(handle, symbol));
+            }
         }
         code
     };

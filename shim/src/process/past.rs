@@ -7,9 +7,9 @@
 //! so that the wrappers are looked for in the library's data. The name of the kernel is known to the runtime.
 
 use super::Process;
-use super::streams::Found;
 use crate::loader::Object;
 use crate::{bindings, elf, errno};
+use hip_sys::types::hipStream_t;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -22,14 +22,14 @@ const WRAPPER: u64 = 0x1_4849_5046;
 pub(crate) struct Past(Mutex<HashMap<usize, u64>>);
 
 /// Notes the kernel of a host function that nobody registered with us; says whether anything is known of it now.
-pub(crate) fn note(found: Found, function: *const c_void) -> bool {
-    let process = found.process;
+/// `stream` is one of the runtime's own.
+pub(crate) fn note(process: &Process, stream: hipStream_t, function: *const c_void) -> bool {
     errno::kept(|| {
         let loaded = elf::loaded_so_far();
         if process.past.0.lock().get(&function.addr()) == Some(&loaded) {
             return false;
         }
-        let known = look_for(process, found, function).unwrap_or(false);
+        let known = look_for(process, stream, function).unwrap_or(false);
         if !known {
             process.past.0.lock().insert(function.addr(), loaded);
         }
@@ -39,10 +39,10 @@ pub(crate) fn note(found: Found, function: *const c_void) -> bool {
     })
 }
 
-fn look_for(process: &Process, found: Found, function: *const c_void) -> Option<bool> {
+fn look_for(process: &Process, stream: hipStream_t, function: *const c_void) -> Option<bool> {
     let ask = process.names?.host;
     // SAFETY: any address may be asked for; the stream is that of the launch.
-    let name = unsafe { ask(function, found.stream.hw.stream()) };
+    let name = unsafe { ask(function, stream) };
     if name.is_null() {
         return None;
     }
