@@ -28,7 +28,7 @@ fn h2_a_query_knows_what_a_synchronous_call_has_completed() {
 }
 
 #[test]
-fn h3_what_is_destroyed_is_refused_at_once() {
+fn h3_what_the_runtime_refuses_is_refused_at_once() {
     as_natively(&["refused_behind_work"], &["defer"]);
 }
 
@@ -49,7 +49,7 @@ fn g1_g2_g3_the_simulated_driver_does_what_the_driver_does_or_says_that_it_does_
 
 #[test]
 fn f1_kernels_of_many_architectures_are_deferred() {
-    as_natively(&["launch_ways", "error_launch_bounds"], &["fat", "fat-compressed"]);
+    as_natively(&["arguments_none", "ext_launch"], &["fat", "fat-compressed"]);
 }
 
 #[test]
@@ -65,11 +65,6 @@ fn f2_each_of_two_runtimes_answers_for_itself() {
 #[test]
 fn f10_a_busy_kernel_is_a_fixed_amount_of_work() {
     as_natively(&["busy_clock"], &["preloaded"]);
-}
-
-#[test]
-fn f12_a_prefetch_is_refused_where_the_runtime_refuses_it() {
-    as_natively(&["managed"], &["defer"]);
 }
 
 #[test]

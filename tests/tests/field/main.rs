@@ -1,15 +1,70 @@
 //! One case for each finding of the field: ROCm as it is shipped, edges of the system, what the program could notice.
 //!
-//! `make test-field` runs them and prints `N passed, N failed` as its last line. Each case was seen to fail without its mend. What a
-//! small program can show by itself is a program of `tests/programs` instead, which runs natively and in all modes.
+//! `make test-field` runs them and prints `N passed, N failed` as its last line; `make test-field ARGS=b1` those with this in their names.
+//! Each case was seen to fail without its mend. What a small program can show by itself is a program of `tests/programs`, which runs
+//! natively and in all modes; [`answers`] runs it in those modes in which it once failed.
+//!
+//! The names begin with the finding's letter and number, which stand for nothing here but an order:
+//!
+//! # What calls answer (`answers.rs`)
+//! | what broke | case | program |
+//! |---|---|---|
+//! | a deadlock: a call waits in its turn behind what only its caller can end | `h1_…` | `host_opens`, `capture_behind_value` |
+//! | a query said "not ready" after a synchronous copy or fill | `h2_…` | `query_behind_whole` |
+//! | arguments that HIP refuses at once were taken when deferred (not destroyed events: HIP 5.2.3 reads freed memory then) | `h3_…` | `refused_behind_work` |
+//! | launches larger than the device takes were taken when deferred; local memory above 64 KiB was never deferred | `h4_f7_…` | `launch_limits` |
+//! | a destroyed graph was taken while a launch of it was deferred | `h5_…` | `graph_ended` |
+//! | gpu-sim: registration of unmapped memory; virtual memory and IPC said to be there | `g1_g2_g3_…` | `host_register_unmapped`, `virtual_memory`, `events_ipc` |
+//! | driver requests with a bad pointer crashed | `a8_…` | `kfd_bad_arguments` |
+//!
+//! # ROCm as it is shipped
+//! | what broke | case |
+//! |---|---|
+//! | kernels for many architectures blocked their caller | `answers::f1_…` (`arguments_none`, `ext_launch`, built fat) |
+//! | launches that are not deferred were not counted or explained (list, doctor, metrics, log) | `deferral::f1_…` |
+//! | a renamed runtime was not scheduled, and `XSCHED_DISABLE=1` was not heeded | `answers::f2_a_renamed_…` (`path_renamed`, also inert) |
+//! | two runtimes in one process | `answers::f2_each_…` (`path_two_runtimes`) |
+//! | Linux before 5.11 | `server::f3_…` |
+//! | a subset of partitions took the wrong device | `edges::f6_…` under HIP 7 (`make test-rocm ROCM=7`; 5.2.3 knows no partitions), unit test `a_subset_of_partitions_…` of the shim |
+//! | variables that a program or its forked child sets before it uses HIP; a spawned one has them from its start | `edges::f8_…` |
+//! | a Python program was called `python3` (list, explain, metrics, the server's log) | `server::f9_f15_…` |
+//! | a busy kernel was no fixed amount of work | `answers::f10_…` (`busy_clock`) |
+//! | each start of a program held and released queues, and so disturbed those that ran | `levels::what_a_hold_costs_…`, `levels::a_wrong_cost_…` |
+//! | a prefetch was deferred though the runtime refuses it | `managed` under HIP 7 (`make test-rocm`): 5.2.3 refuses none |
+//! | a device without a KFD id had no name | unit test `a_device_without_a_number_is_its_address` of `protocol` |
+//! | an auditor (LD_AUDIT) beside the library recursed | `answers::f14_…` (`path_audit`) |
+//! | what workers did that leave by `_exit` | `server::f9_f15_…` |
+//! | a process reconnected behind its totals | `edges::f16_…` |
+//! | a wrong choice of autotuners | unit test `what_else_matters_is_said` of `xcli explain` |
+//!
+//! # Every edge fails open
+//! | what broke | case |
+//! |---|---|
+//! | our line in a file of the program's | `edges::a1_…` |
+//! | a thread of ours, killed or blocked, kept the program suspended: under a server | `edges::a2_without_an_agent_…`, `edges::a2_without_a_listener_…` |
+//! | the same under a policy in the process: who decides, who launches, who looks for completion | `edges::a2_no_thread_…` |
+//! | a filter for system calls ended the program | `edges::a3_…` |
+//! | no thread could be made | `edges::a4_…` |
+//! | our descriptor's number, taken by the program | `edges::a5_…` |
+//! | `xcli` in another pid namespace, or in a user namespace without a mapping | `server::a6_…`, `server::b11_…` |
+//! | SIGXFSZ, a full pipe or FIFO as log, SIGPIPE | `edges::a7_…`, `edges::a9_…`, `edges::a_log_without_a_reader_…` |
+//! | a low descriptor number taken | `edges::a10_…` |
+//! | `xcli run` refused programs: read-only, full, missing or foreign directory; `--strict` exits with 125 each time | `server::b1_…`, `server::b2_…`, `server::b11_…` |
+//! | the same where the server takes nobody more | `a_server_that_takes_nobody_more` in `xcli/tests/run.rs` |
+//! | the default directory was not checked | `server::b2_…` |
+//! | a socket or lock that is gone, another server's socket | `server::b3_…` |
+//! | a limit of file sizes ended the server | `server::b4_…` |
+//! | root's commands followed links, FIFOs and devices of a program | `server::b5_…` |
+//! | a started server inherited descriptors, nice value, scheduling class, affinity, limits, signals | `server::b6_…` |
+//! | characters in names that turn lines around | `server::b12_…` |
 
-/// What a deferred call answers: errors at once, order, queries.
+/// What a call answers: as natively, at once or deferred.
 mod answers;
-/// Which launches can be deferred: architectures, local memory, what is counted.
+/// What is counted of launches that cannot be deferred.
 mod deferral;
-/// What belongs to the program: descriptors, signals, threads, limits, observers.
+/// What belongs to the program: descriptors, signals, threads, limits, variables.
 mod edges;
 /// Levels above 1: what measuring them costs others.
 mod levels;
-/// The server and the commands: directories, sockets, limits, namespaces.
+/// The server and the commands: directories, sockets, limits, namespaces, names.
 mod server;
