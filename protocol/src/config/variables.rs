@@ -234,7 +234,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "XSCHED_SOCKET",
         values: "a path of at most 107 bytes",
         default: "`xsched/50000.sock` in `/run` (root), `/run/user/UID` or `/tmp/xsched-UID`",
-        meaning: "The socket of `xserver`.",
+        meaning: "The socket of `xserver`. `xserver` and `xcli` refuse the directory of the default path, whoever names the path, unless it \
+                  belongs to the user and has the mode 700; they do not check other directories.",
         read: |config, value, _| {
             let fits = value.as_bytes().len() <= SOCKET_PATH;
             set(path(value).filter(|_| fits), |path| config.socket = Some(path))
