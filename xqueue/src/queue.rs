@@ -64,8 +64,8 @@ pub struct XQueue {
     pub(crate) has_follows: AtomicBool,
     /// And what was known to have completed.
     pub(crate) seen_completed: AtomicU64,
-    /// And the first pending ticket, and since when it has been that one and may be launched.
-    pub(crate) seen_front: AtomicU64,
+    /// And how often the worker of the device had looked, and since when it has not although something may be launched.
+    pub(crate) seen_rounds: AtomicU64,
     pub(crate) still_since: AtomicU64,
 }
 
@@ -152,7 +152,7 @@ impl XQueue {
             follows: Mutex::new(Vec::new()),
             has_follows: AtomicBool::new(false),
             seen_completed: AtomicU64::new(0),
-            seen_front: AtomicU64::new(Ticket::NONE.0),
+            seen_rounds: AtomicU64::new(0),
             still_since: AtomicU64::new(0),
         };
         queue.note_permission();

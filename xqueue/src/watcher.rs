@@ -175,20 +175,19 @@ fn any_ready(core: &Core) -> bool {
     ready
 }
 
-/// Launches what may be launched and stays pending: the worker of the device does not get on. From then on at each look, until the
-/// worker gives a sign of life. True: so it is.
+/// Launches what may be launched if the worker of the device has not looked for a while: it does not get on. From then on at each look,
+/// until the worker gives a sign of life. True: so it is.
 fn launch_for_worker(queue: &XQueue, at: u64) -> bool {
     let (front, device) = (queue.frontier(), &queue.device);
-    let moved = queue.seen_front.swap(front.0, Ordering::Relaxed) != front.0;
+    let rounds = device.rounds.load(Ordering::Relaxed);
+    let lives = queue.seen_rounds.swap(rounds, Ordering::Relaxed) != rounds;
     // What is held is nobody's to launch.
-    if moved || !queue.may_launch(front) {
+    if lives || front == Ticket::NONE || !queue.may_launch(front) {
         queue.still_since.store(at, Ordering::Relaxed);
-    }
-    if front == Ticket::NONE || !queue.may_launch(front) {
         return false;
     }
-    let rounds = device.rounds.load(Ordering::Relaxed);
-    let silent = at.saturating_sub(queue.still_since.load(Ordering::Relaxed)) > nanos(SILENCE);
+    // A worker with nothing to launch looks once in that time.
+    let silent = at.saturating_sub(queue.still_since.load(Ordering::Relaxed)) > nanos(2 * SILENCE);
     if !silent && device.left_at.load(Ordering::Relaxed) != rounds {
         return false;
     }
