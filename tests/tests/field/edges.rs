@@ -1,7 +1,8 @@
 //! Most of these tell `tests/programs/edges.cpp` what to do to itself, line by line.
 
-use std::path::Path;
-use std::process::Command;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tests::{Daemon, Gpu, Mode, Run, Running, until};
@@ -283,6 +284,41 @@ fn a3_behind_a_filter_nobody_looks_for_a_server() {
         tell(&mut program, "work 3");
         program.finish().expect_success();
     }
+}
+
+/// The folder of the runtime of `xbench` that does nothing, and knows no driver.
+fn null_runtime() -> PathBuf {
+    let builds = tests::product("build").unwrap_or_else(|reason| panic!("{reason}"));
+    let name = format!("libamdhip64.so.{}", tests::hip_major());
+    let folders = std::fs::read_dir(builds).expect("builds").flatten().map(|entry| entry.path().join("out"));
+    folders.into_iter().find(|folder| folder.join(&name).exists()).expect("xbench is built")
+}
+
+/// Where no queue can be taken off the hardware, whoever asks for that hears of it.
+#[test]
+fn f11_a_level_that_cannot_be_had_is_said_once() {
+    let daemon = Daemon::start(&[]);
+    let log = daemon.folder().join("log");
+    let library = tests::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
+    let program = tests::program("edges").unwrap_or_else(|reason| panic!("{reason}"));
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", null_runtime()).env("LD_PRELOAD", library);
+    command.env("XSCHED_SOCKET", daemon.socket()).env("XSCHED_LOG_FILE", &log);
+    command.envs([("XSCHED_SCHEDULER", "GLB"), ("XSCHED_AUTO_XQUEUE", "ON")]);
+    command.envs([("XSCHED_AUTO_XQUEUE_LEVEL", "2"), ("XSCHED_AUTO_XQUEUE_PRIORITY", "0")]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(b"start\nwork 5\n").expect("it reads");
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let told = "level 2 is asked for and level 1 in force";
+    until("it is said", || said().contains(told).then_some(()));
+    let list = daemon.list();
+    assert!(Path::new("/dev/kfd").exists() || list.to_string().contains("/dev/kfd"), "{list}");
+    // It cannot be right: nothing is computed.
+    drop(input);
+    child.wait().expect("it is ours");
+    assert_eq!(said().matches(told).count(), 1, "{}", said());
 }
 
 /// A process that has written its totals is about to end, however long that takes: it comes under no server any more.

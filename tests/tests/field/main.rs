@@ -1,7 +1,8 @@
 //! One case for each finding of the field: ROCm as it is shipped, edges of the system, what the program could notice.
 //!
 //! `make test-field` runs them and prints `N passed, N failed` as its last line; `make test-field ARGS=b1` those with this in their names.
-//! Each case was seen to fail without its mend. What a small program can show by itself is a program of `tests/programs`, which runs
+//! Cases were seen to fail without their mends, but for `f14_…` and `f2_each_…`, whose mends have several parts that stand in for
+//! each other. What a small program can show by itself is a program of `tests/programs`, which runs
 //! natively and in all modes; [`answers`] runs it in those modes in which it once failed.
 //!
 //! The names begin with the finding's letter and number, which stand for nothing here but an order:
@@ -11,10 +12,11 @@
 //! |---|---|---|
 //! | a deadlock: a call waits in its turn behind what only its caller can end | `h1_…` | `host_opens`, `capture_behind_value` |
 //! | a query said "not ready" after a synchronous copy or fill | `h2_…` | `query_behind_whole` |
-//! | arguments that HIP refuses at once were taken when deferred (not destroyed events: HIP 5.2.3 reads freed memory then) | `h3_…` | `refused_behind_work` |
+//! | arguments that HIP refuses at once were taken when deferred (`docs/refusals.md`; destroyed events and failed kernels under HIP 7, `make test-rocm`) | `h3_…` | `refused_copies`, `refused_launches`, `refused_others`, `ext_launch_ended`, `error_sticky` |
 //! | launches larger than the device takes were taken when deferred; local memory above 64 KiB was never deferred | `h4_f7_…` | `launch_limits` |
+//! | a pool that follows events gave the second stream other memory (HIP 7) | | `pool_follows` |
 //! | a destroyed graph was taken while a launch of it was deferred | `h5_…` | `graph_ended` |
-//! | gpu-sim: registration of unmapped memory; virtual memory and IPC said to be there | `g1_g2_g3_…` | `host_register_unmapped`, `virtual_memory`, `events_ipc` |
+//! | gpu-sim: registration of unmapped memory; virtual memory and IPC said to be there | `g1_g2_g3_…`; `smi`, `graph_memory` (HIP 7), `runs_of_one_name_…` in `hip_processes.rs` | `host_register_unmapped`, `virtual_memory`, `events_ipc`, `ipc_processes` |
 //! | driver requests with a bad pointer crashed | `a8_…` | `kfd_bad_arguments` |
 //!
 //! # ROCm as it is shipped
@@ -30,6 +32,7 @@
 //! | a Python program was called `python3` (list, explain, metrics, the server's log) | `server::f9_f15_…` |
 //! | a busy kernel was no fixed amount of work | `answers::f10_…` (`busy_clock`) |
 //! | each start of a program held and released queues, and so disturbed those that ran | `levels::what_a_hold_costs_…`, `levels::a_wrong_cost_…` |
+//! | nobody said why level 2 or 3 is not in force | `edges::f11_…` (a runtime without a driver) |
 //! | a prefetch was deferred though the runtime refuses it | `managed` under HIP 7 (`make test-rocm`): 5.2.3 refuses none |
 //! | a device without a KFD id had no name | unit test `a_device_without_a_number_is_its_address` of `protocol` |
 //! | an auditor (LD_AUDIT) beside the library recursed | `answers::f14_…` (`path_audit`) |
