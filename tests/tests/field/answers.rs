@@ -29,7 +29,7 @@ fn h2_a_query_knows_what_a_synchronous_call_has_completed() {
 
 #[test]
 fn h3_what_the_runtime_refuses_is_refused_at_once() {
-    as_natively(&["refused_behind_work"], &["defer"]);
+    as_natively(&["refused_copies", "refused_launches", "refused_others"], &["defer"]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn h5_a_graph_that_was_destroyed_is_refused_at_once() {
 
 #[test]
 fn g1_g2_g3_the_simulated_driver_does_what_the_driver_does_or_says_that_it_does_not() {
-    as_natively(&["host_register_unmapped", "virtual_memory", "events_ipc"], &["queues"]);
+    as_natively(&["host_register_unmapped", "virtual_memory", "events_ipc", "ipc_processes"], &["queues"]);
 }
 
 #[test]
