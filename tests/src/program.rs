@@ -29,7 +29,7 @@
 //! (`hipcc --genco`, for hipModuleLoad) or `library` (for dlopen).
 //!
 //! A `.hip` file holds kernels of its own (or needs `hip_ext.h`) and is compiled by hipcc; a `.cpp` or `.c` file is host code, compiled by g++ or
-//! gcc in a third of the time, and linked with one object that holds the project's kernels.
+//! gcc in a third of the time, and linked with one object that holds the project's kernels, for four architectures whose launch bounds differ.
 
 use std::path::{Path, PathBuf};
 

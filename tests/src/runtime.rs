@@ -57,7 +57,10 @@ impl Installed {
         step.source(&program.source);
         let linked = directions.kind == Kind::Executable && !directions.unlinked;
         if linked && !program.has_kernels() {
-            let kernels = Step::hipcc().object("examples/kernels/giveway_kernels.hip")?;
+            // Fat, as what people install is: the programs with kernels of their own are built for one architecture as well.
+            let mut kernels = Step::hipcc();
+            kernels.for_others();
+            let kernels = kernels.object("examples/kernels/giveway_kernels.hip")?;
             step.add(&[kernels.display().to_string()]);
         }
         // Libraries count only behind what needs them.
@@ -107,10 +110,7 @@ impl Runtime for Fat {
     fn build(&self, program: &Program) -> Result<PathBuf, String> {
         let mut step = Installed::step(program)?;
         if program.has_kernels() {
-            for (other, threads) in ARCHITECTURES.iter().filter(|(other, _)| *other != arch()).take(3) {
-                step.add(&[format!("--offload-arch={other}"), format!("-Xarch_{other}")]);
-                step.add(&[format!("--gpu-max-threads-per-block={threads}")]);
-            }
+            step.for_others();
             if self.compressed && !program.directions.build.iter().any(|flag| flag == "--offload-compress") {
                 step.add(&["--offload-compress"]);
             }
@@ -265,6 +265,14 @@ impl Step {
 
     fn add(&mut self, arguments: &[impl AsRef<str>]) {
         self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
+    }
+
+    /// For three architectures more.
+    fn for_others(&mut self) {
+        for (other, threads) in ARCHITECTURES.iter().filter(|(other, _)| *other != arch()).take(3) {
+            self.add(&[format!("--offload-arch={other}"), format!("-Xarch_{other}")]);
+            self.add(&[format!("--gpu-max-threads-per-block={threads}")]);
+        }
     }
 
     fn source(&mut self, source: &Path) {
