@@ -7,28 +7,38 @@ use hip_sys::types::{hipError_t, hipEvent_t, hipSuccess};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-static ENDED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
 /// Events that are made, at most, until one has another handle.
-const MOST: usize = 64;
+const MOST: usize = 16;
+/// Handles that are kept: a program that destroys more uses none of them by mistake for so long.
+const KEPT: usize = 4096;
 
-/// The program destroys this event; to be called before the runtime does.
-pub fn add(event: hipEvent_t) {
-    if event != hipEvent_t::NULL {
-        ENDED.lock().insert(event.as_raw());
+/// The handles of one process. A forked child that starts has its own.
+#[derive(Debug, Default)]
+pub struct Ended(Mutex<BTreeSet<usize>>);
+
+impl Ended {
+    /// The program destroys this event; to be called before the runtime does.
+    pub fn add(&self, event: hipEvent_t) {
+        let mut all = self.0.lock();
+        if event == hipEvent_t::NULL || !all.insert(event.as_raw()) {
+            return;
+        }
+        if all.len() > KEPT {
+            all.pop_first();
+        }
+    }
+
+    /// The program has an event with this handle.
+    pub fn remove(&self, event: hipEvent_t) {
+        self.0.lock().remove(&event.as_raw());
+    }
+
+    fn has(&self, event: hipEvent_t) -> bool {
+        self.0.lock().contains(&event.as_raw())
     }
 }
 
-/// The program has an event with this handle.
-pub fn remove(event: hipEvent_t) {
-    ENDED.lock().remove(&event.as_raw());
-}
-
-fn has(event: hipEvent_t) -> bool {
-    ENDED.lock().contains(&event.as_raw())
-}
-
-/// An event of the library's own, with a handle that the program has not destroyed.
+/// An event of the library's own, with a handle that the program has not destroyed, if one is found soon.
 pub(crate) fn create(real: &Real, flags: u32) -> Result<hipEvent_t, hipError_t> {
     let make = || {
         let mut event = hipEvent_t::NULL;
@@ -40,15 +50,39 @@ pub(crate) fn create(real: &Real, flags: u32) -> Result<hipEvent_t, hipError_t> 
     let mut made = make();
     while let Ok(event) = made
         && others.len() < MOST
-        && has(event)
+        && real.ended.has(event)
     {
         // It keeps its place until there is another one.
         others.push(event);
         made = make();
     }
+    let in_vain = others.len() == MOST;
     for event in others {
+        if in_vain {
+            // The allocator has more of them than that: the next marks take these, and nobody searches again and again.
+            real.ended.remove(event);
+        }
         // SAFETY: made above, and nobody else knows it.
         let _ = unsafe { (real.event_destroy)(event) };
     }
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_known_until_they_are_events_again_and_not_without_bound() {
+        let ended = Ended::default();
+        let event = hipEvent_t::from_raw;
+        ended.add(hipEvent_t::NULL);
+        ended.add(event(8));
+        assert!(ended.has(event(8)) && !ended.has(hipEvent_t::NULL));
+        ended.remove(event(8));
+        assert!(!ended.has(event(8)));
+        (1..=2 * KEPT).for_each(|raw| ended.add(event(raw)));
+        assert_eq!(ended.0.lock().len(), KEPT);
+        assert!(ended.has(event(2 * KEPT)));
+    }
 }

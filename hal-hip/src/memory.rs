@@ -162,6 +162,18 @@ fn range(real: &Real, address: *const c_void) -> Option<(*const c_void, usize)> 
     Some((base.cast_const(), size))
 }
 
+/// Whether the runtime knows no memory there: then it refuses what needs some. Memory of which only the extent cannot be told is
+/// known.
+pub fn is_unknown(real: &Real, address: *const c_void) -> bool {
+    let (mut base, mut size) = (ptr::null_mut(), 0_usize);
+    // SAFETY: the runtime's function gets places for its answers.
+    let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
+    if code != hipSuccess {
+        real.forget_result();
+    }
+    code != hipSuccess
+}
+
 /// Whether so many bytes are more than there are, by the `left` ones in front of the end of the memory there. Where the next
 /// memory is known as well both may be mapped side by side, and newer runtimes then look at the whole range of addresses.
 fn is_beyond(real: &Real, address: *const c_void, here: usize, bytes: usize) -> bool {
@@ -181,7 +193,7 @@ enum By {
 fn is_too_much(real: &Real, address: *const c_void, bytes: usize, by: By) -> bool {
     let Some((base, whole)) = range(real, address) else { return false };
     let here = whole.saturating_sub(address.addr().wrapping_sub(base.addr()));
-    is_beyond(real, address, here, bytes) && (by == By::WhatIsLeft || whole < bytes)
+    (by == By::WhatIsLeft || whole < bytes) && is_beyond(real, address, here, bytes)
 }
 
 /// Where the memory begins that the runtime knows there.
@@ -204,10 +216,11 @@ pub fn prefetch_is_refused(real: &Real, address: *const c_void, bytes: usize) ->
     if address.is_null() || bytes == 0 {
         return true;
     }
-    match left(real, address) {
-        None => (real.major, real.minor) < (5, 3),
-        Some(here) => is_beyond(real, address, here, bytes),
+    // Memory that the runtime does not know is not asked about: from 7 on a look-up in vain stays the thread's last error.
+    if matches!(place(real, address), Some(Place::Pageable) | None) {
+        return (real.major, real.minor) < (5, 3) && is_unknown(real, address);
     }
+    left(real, address).is_some_and(|here| is_beyond(real, address, here, bytes))
 }
 
 /// Whether all of this is managed memory.
@@ -376,6 +389,9 @@ pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -
     }
 }
 
+/// `hipMemcpyDeviceToDeviceNoCU` (hip_runtime_api.h from 6.0 on): by a copy engine.
+const DEVICE_TO_DEVICE_NO_CU: hipMemcpyKind = hipMemcpyKind(1024);
+
 /// How a copy to a variable (`is_source`: from it) can be launched later; `other` is its other side.
 pub fn symbol_later(
     real: &Real,
@@ -384,11 +400,15 @@ pub fn symbol_later(
     is_source: bool,
     (bytes, kind): (usize, hipMemcpyKind),
 ) -> Later {
-    let opposite = if is_source { hipMemcpyHostToDevice } else { hipMemcpyDeviceToHost };
+    let own = if is_source { hipMemcpyDeviceToHost } else { hipMemcpyHostToDevice };
     match variable {
         Symbol::None => Later::Nothing,
-        // From the code of October 2024 (6.3) on the opposite of what the call says is refused; 5.2.3 copies all the same.
-        _ if (real.major, real.minor) >= (6, 3) && kind == opposite => Later::Nothing,
+        // From the code of October 2024 (6.3) on only these directions are taken; 5.2.3 copies in every one.
+        _ if (real.major, real.minor) >= (6, 3)
+            && ![own, hipMemcpyDeviceToDevice, DEVICE_TO_DEVICE_NO_CU].contains(&kind) =>
+        {
+            Later::Nothing
+        }
         Symbol::Unknown => Later::No,
         Symbol::At(variable) if is_source => copy_later(real, other, variable, bytes, kind),
         Symbol::At(variable) => copy_later(real, variable, other, bytes, kind),
@@ -404,7 +424,8 @@ pub fn fill_later(real: &Real, dst: *const c_void, bytes: usize) -> Later {
         return Later::Nothing;
     }
     match left(real, dst) {
-        None => Later::Nothing,
+        None if is_unknown(real, dst) => Later::Nothing,
+        None => Later::No,
         Some(_) if is_too_much(real, dst, bytes, by) => Later::Nothing,
         Some(here) => Later::if_certain(here >= bytes && place(real, dst).is_some_and(is_of_a_device)),
     }

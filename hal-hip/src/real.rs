@@ -1,6 +1,7 @@
 //! The real HIP functions that queues, marks and pointer look-ups need. Whoever has found the runtime fills the table in;
 //! nothing here looks anything up.
 
+use crate::ended::Ended;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipEvent_t, hipStreamCaptureMode, hipStreamCaptureModeRelaxed, hipSuccess};
 use std::cell::Cell;
@@ -30,6 +31,8 @@ pub struct Real {
     pub pointer_attribute: pfn::hipPointerGetAttribute,
     pub symbol_address: pfn::hipGetSymbolAddress,
     pub symbol_size: pfn::hipGetSymbolSize,
+    /// Handles that were events of the program. Kept from 7 on only: before, the runtime takes any.
+    pub ended: &'static Ended,
     /// How many devices the process sees.
     pub devices: u32,
     /// The runtime's major version.

@@ -250,7 +250,10 @@ pub fn measure(
 }
 
 /// Asks what a queue that is off has saved: the driver answers that only where it saves waves (`get_wave_state`).
-fn saves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::NoCwsr`]: it saves none. [`Refusal::Failed`]: the request failed otherwise.
+pub fn saves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(), Refusal> {
     let area = registry.queues().into_iter().find(|other| other.id == queue).map(|queue| queue.save_area);
     let Some(ctl_stack_address) = area.filter(|area| *area != 0) else { return Ok(()) };
     let mut state = GetQueueWaveState { ctl_stack_address, queue_id: queue, ..Default::default() };

@@ -190,6 +190,7 @@ foreign_enums! {
     /// An attribute of a memory pool.
     hipMemPoolAttr {
         hipMemPoolReuseFollowEventDependencies = 1,
+        hipMemPoolAttrReservedMemCurrent = 5,
         hipMemPoolAttrReleaseThreshold = 4,
     }
     /// An option for loading a module.

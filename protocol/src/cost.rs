@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const TAKES_COSTS: u32 = 1;
 /// How many a server keeps: one for each device and mechanism. Its page has room for no more.
 pub const COSTS: usize = 64;
-/// The longest hold or release that somebody can tell of, in nanoseconds.
-pub const MOST_NS: u64 = 10_000_000_000;
+/// The longest hold or release that somebody can tell of, in nanoseconds: whoever measures more does not hold at all.
+pub const MOST_NS: u64 = 100_000_000;
 
 /// What a hold costs is known under this key: a number made of all that it depends on (boot, kernel, driver, device,
 /// mechanism). Only clients make keys, and the server compares them.

@@ -205,7 +205,7 @@ macro_rules! hook {
     (hipMallocManaged, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
     (hipMallocPitch, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
     (hipExtMallocWithFlags, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::memory($call, |real| real($($a),*)) };
-    (hipMemPoolDestroy, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
+    (hipMemPoolDestroy, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::destroy($call, $($a),*) };
     (hipMemPoolGetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
     (hipMemPoolSetAttribute, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };
     (hipMemPoolTrimTo, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::pool::settled($call, |real| real($($a),*)) };

@@ -35,6 +35,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_millis(10);
 /// The same of one that may have work, which is saved and restored.
 const LIMIT_BUSY: Duration = Duration::from_millis(100);
+/// How many queues are tried if one after the other is destroyed while it is measured.
+const QUEUES_TRIED: usize = 3;
 /// A failed request is made again after this.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
 /// How often, for somebody who must find nothing held. A driver that still fails then will not do better soon.
@@ -437,13 +439,13 @@ impl Context {
             return;
         }
         if asked() != PreemptLevel::Block && !queue.arbiter.held() {
-            self.measure(queue.gpu_id, queue.id, true);
+            self.measure(queue.gpu_id, queue.id, true, LIMIT);
         }
         process::level_changed();
     }
 
     /// Measures what a hold costs, once for a device. A queue that may have work only where running waves are saved.
-    fn measure(&self, gpu_id: u32, queue: u32, idle: bool) {
+    fn measure(&self, gpu_id: u32, queue: u32, idle: bool, limit: Duration) {
         let _measuring = self.measuring.lock();
         if self.never.is_some() || self.devices.lock().contains_key(&gpu_id) {
             return;
@@ -453,7 +455,6 @@ impl Context {
         if !idle && !saves && facts.is_ok() {
             return;
         }
-        let limit = if idle { LIMIT } else { LIMIT_BUSY };
         let serial = self.registry.serial(queue);
         let found = facts.and_then(|facts| self.find_out(facts, gpu_id, queue, limit, saves));
         // A server is waited for.
@@ -516,12 +517,26 @@ impl Context {
         Ok(Some(Ability::new(facts, cost, origin, key)))
     }
 
-    /// A hold of a device's queues took so long; or it failed, and what was known of its cost is not to be relied upon.
-    pub(crate) fn saw_hold(&self, gpu_id: u32, took: Option<Duration>) {
-        if let Some(Ok(ability)) = self.devices.lock().get_mut(&gpu_id) {
-            ability.hold = took;
-            ability.failed |= took.is_none();
+    /// A hold of a device's queues took so long; or it failed, and what was known of its cost is not to be relied upon. False: this first
+    /// hold shows that the driver saves nothing, and level 1 is in force from now on.
+    pub(crate) fn saw_hold(&self, gpu_id: u32, took: Option<Duration>) -> bool {
+        let mut devices = self.devices.lock();
+        let Some(Ok(ability)) = devices.get_mut(&gpu_id) else { return true };
+        ability.hold = took;
+        ability.failed |= took.is_none();
+        let unchecked = ability.trial.is_some() && ability.facts.cwsr == Some(true);
+        if took.is_none() || !unchecked {
+            return true;
         }
+        // A measurement would have asked.
+        let held = self.registry.queues().into_iter().find(|queue| {
+            queue.gpu_id == gpu_id && queue.is_compute() && queue.arbiter.held() && queue.save_area != 0
+        });
+        let saves = held.map(|queue| probe::saves(&self.registry, &*self.kernel, queue.id));
+        let Some(Err(refusal @ Refusal::NoCwsr)) = saves else { return true };
+        tracing::warn!("GPU {gpu_id}: level 1 is in force from now on: {refusal}");
+        devices.insert(gpu_id, Err(refusal));
+        false
     }
 
     /// The release behind a hold took so long. True: what is known of the cost is something else now.
@@ -552,11 +567,19 @@ impl Context {
 
     /// Measures devices that have not been.
     fn measure_all(&self) {
-        // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
-        // after it has destroyed the queue, which takes the registry's lock.
-        let quietest = unsafe { self.registry.quietest() };
-        for (gpu_id, (queue, idle)) in quietest {
-            self.measure(gpu_id, queue, idle);
+        // The queue that is measured may be destroyed meanwhile: then another one is.
+        for _ in 0..QUEUES_TRIED {
+            // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
+            // after it has destroyed the queue, which takes the registry's lock.
+            let quietest = unsafe { self.registry.quietest() };
+            for (gpu_id, (queue, idle)) in quietest {
+                // One that is idle now may be used while it is measured.
+                self.measure(gpu_id, queue, idle, LIMIT_BUSY);
+            }
+            let known = self.devices.lock();
+            if self.registry.devices().iter().all(|gpu_id| known.contains_key(gpu_id)) {
+                break;
+            }
         }
         process::level_changed();
     }
@@ -601,6 +624,9 @@ impl Context {
             .map(|gpu_id| match known.get(gpu_id) {
                 Some(Ok(ability)) => Ok(*ability),
                 Some(Err(refusal)) => Err(refusal.to_string()),
+                None if !TOLD.load(Ordering::Acquire) => Err(format!(
+                    "what a hold costs on GPU {gpu_id} is not known before an xserver has answered"
+                )),
                 None => Err(format!("what a hold costs on GPU {gpu_id} has not been measured yet")),
             })
             .collect()

@@ -207,7 +207,10 @@ pub(crate) fn has_launched() -> bool {
 pub(crate) fn expects_server() -> bool {
     match get() {
         Some(process) => process.scheduler.expects_server(),
-        None => base().is_some_and(|base| base.config().scheduler_in_force() == SchedulerKind::Global),
+        None => base().is_some_and(|base| {
+            let config = base.config();
+            config.auto.enabled && config.scheduler_in_force() == SchedulerKind::Global
+        }),
     }
 }
 
@@ -364,6 +367,7 @@ fn find_real() -> Option<Real> {
         pointer_attribute,
         symbol_address,
         symbol_size,
+        ended: Box::leak(Box::default()),
         devices,
         major,
         minor,

@@ -46,7 +46,7 @@ int main() {
   ROW(hipStreamBatchMemOp(s, 1, nullptr, 0));
   hipStreamBatchMemOpParams operation = {};
   operation.operation = (hipStreamBatchMemOpType)99;
-  ROW(hipStreamBatchMemOp(s, 1, &operation, 0));
+  TURN(hipStreamBatchMemOp(s, 1, &operation, 0));
   ROW(hipStreamBatchMemOp(s, 257, &operation, 0));
 #endif
 

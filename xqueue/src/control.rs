@@ -204,7 +204,7 @@ impl XQueue {
             self.wait_launched(self.core.tickets.bound());
             let mut pending = self.pending.lock();
             if self.frontier() == Ticket::NONE {
-                pending.closed = true;
+                pending.close();
                 break;
             }
         }

@@ -402,6 +402,11 @@ impl Domain {
         self.core.lease.renew(self.core.epoch.of(now() + span))
     }
 
+    /// Nobody decides any more who calls [`Domain::keep_policy`].
+    pub fn end_policy(&self) {
+        self.core.lease.end();
+    }
+
     /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a
     /// launch; fit for a thread that must not call the hardware.
     pub fn permission_changed(&self) {

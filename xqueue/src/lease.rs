@@ -4,12 +4,12 @@
 //! * The thread that decides holds queues for a time only ([`crate::Domain::keep_policy`]), which it renews. Whoever looks at
 //!   the queues anyway sees the end of that time, and lets all of them run.
 //! * The watcher launches what a worker leaves ([`crate::watcher`]).
-//! * Where the watcher has not looked for a while, a worker that has nothing to launch looks, and so does a thread of the program that
-//!   waits.
+//! * Where the watcher has not looked for a while, a worker that may not launch what is pending looks, and so does a thread of the
+//!   program that waits.
 
 use std::time::Duration;
 
-use crate::domain::Core;
+use crate::domain::{Core, nanos};
 use crate::order::Scope;
 use crate::permission::OwnWord;
 use crate::sync::{AtomicBool, AtomicU64, Instant, Ordering, now};
@@ -38,6 +38,8 @@ impl Epoch {
 pub(crate) struct Lease {
     /// A moment of the [`Epoch`]; 0: it has come.
     until: AtomicU64,
+    /// Somebody has seen that it has come, and gives the one who decides a moment more: whoever looks may have been stopped as long.
+    doubted: AtomicBool,
     /// Something was held then.
     lapsed: AtomicBool,
     said: AtomicBool,
@@ -45,21 +47,36 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn new() -> Self {
-        Self { until: AtomicU64::new(0), lapsed: AtomicBool::new(false), said: AtomicBool::new(false) }
+        let off = || AtomicBool::new(false);
+        Self { until: AtomicU64::new(0), doubted: off(), lapsed: off(), said: off() }
     }
 
     /// Sets the end. True: somebody has let queues run since the last call.
     pub(crate) fn renew(&self, until: u64) -> bool {
+        self.doubted.store(false, Ordering::SeqCst);
         self.until.store(until, Ordering::SeqCst);
-        self.lapsed.swap(false, Ordering::SeqCst)
+        let lapsed = self.lapsed.swap(false, Ordering::SeqCst);
+        if lapsed {
+            self.said.store(false, Ordering::Relaxed);
+        }
+        lapsed
+    }
+
+    /// Nobody decides any more who has to renew it.
+    pub(crate) fn end(&self) {
+        self.until.store(0, Ordering::SeqCst);
+        self.lapsed.store(false, Ordering::SeqCst);
     }
 
     /// Whether the end has come: for one caller of all.
     fn ends(&self, at: u64) -> bool {
         let until = self.until.load(Ordering::SeqCst);
-        until != 0
-            && at > until
-            && self.until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        if until == 0 || at <= until {
+            return false;
+        }
+        let ends = self.doubted.swap(true, Ordering::SeqCst);
+        let next = if ends { 0 } else { at.saturating_add(nanos(SILENCE)) };
+        self.until.compare_exchange(until, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() && ends
     }
 }
 

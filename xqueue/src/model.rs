@@ -551,7 +551,10 @@ fn the_end_of_a_policy_meets_submit() {
         let (part, core) = (bed.part(0), bed.domain.core().clone());
         core.lease.renew(1);
         part.queue.set_policy_run(false);
-        let thread = thread::spawn(move || core.end_policy(2));
+        let thread = thread::spawn(move || {
+            core.end_policy(2);
+            core.end_policy(u64::MAX);
+        });
         part.submit(1).expect("open");
         part.queue.wait_launched(Ticket::NONE);
         thread.join().expect("no panic");
@@ -568,7 +571,10 @@ fn the_end_of_a_policy_meets_its_renewal() {
         let (part, core) = (bed.part(0), bed.domain.core().clone());
         core.lease.renew(1);
         part.queue.set_policy_run(false);
-        let thread = thread::spawn(move || core.end_policy(2));
+        let thread = thread::spawn(move || {
+            core.end_policy(2);
+            core.end_policy(u64::MAX - 1);
+        });
         bed.domain.core().lease.renew(u64::MAX);
         part.queue.set_policy_run(false);
         thread.join().expect("no panic");

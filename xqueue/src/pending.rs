@@ -63,6 +63,9 @@ impl Taken {
 /// launches, so that the submitting thread seldom meets the worker in it.
 const CHUNK: usize = if cfg!(loom) { 2 } else { 32 };
 
+/// Commands of whose memory a queue keeps while it has nothing pending.
+const SPARES: usize = 256;
+
 /// The shortest time between two looks at the buffer, after one that found little.
 const GATHER: Duration = Duration::from_micros(1);
 
@@ -155,6 +158,12 @@ impl Pending {
         }
     }
 
+    /// Nothing is appended any more, and nothing pending.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.spares = Vec::new();
+    }
+
     /// Memory of a command that was launched.
     pub(crate) fn spare(&mut self) -> Option<Spare> {
         self.spares.pop()
@@ -164,6 +173,10 @@ impl Pending {
     /// empty only if nothing is pending.
     pub(crate) fn take(&mut self, taken: &mut Taken) {
         self.spares.append(&mut taken.spares);
+        if self.items.is_empty() {
+            // A suspension can have made many, and ends.
+            self.spares.truncate(SPARES);
+        }
         self.held.commands -= self.taken.commands;
         self.held.arguments -= self.taken.arguments;
         self.held.staged -= self.taken.staged;

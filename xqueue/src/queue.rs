@@ -66,6 +66,8 @@ pub struct XQueue {
     pub(crate) seen_completed: AtomicU64,
     /// And how often the worker of the device had looked, and since when it has not although something may be launched.
     pub(crate) seen_rounds: AtomicU64,
+    /// And what the first pending command was.
+    pub(crate) seen_front: AtomicU64,
     pub(crate) still_since: AtomicU64,
 }
 
@@ -153,6 +155,7 @@ impl XQueue {
             has_follows: AtomicBool::new(false),
             seen_completed: AtomicU64::new(0),
             seen_rounds: AtomicU64::new(0),
+            seen_front: AtomicU64::new(Ticket::NONE.0),
             still_since: AtomicU64::new(0),
         };
         queue.note_permission();

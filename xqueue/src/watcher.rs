@@ -181,14 +181,19 @@ fn launch_for_worker(queue: &XQueue, at: u64) -> bool {
     let (front, device) = (queue.frontier(), &queue.device);
     let rounds = device.rounds.load(Ordering::Relaxed);
     let lives = queue.seen_rounds.swap(rounds, Ordering::Relaxed) != rounds;
+    let new = queue.seen_front.swap(front.0, Ordering::Relaxed) != front.0;
+    let is_gone = device.left_at.load(Ordering::Relaxed) == rounds;
     // What is held is nobody's to launch.
-    if lives || front == Ticket::NONE || !queue.may_launch(front) {
+    if lives || front == Ticket::NONE || !queue.may_launch(front) || new && !is_gone {
         queue.still_since.store(at, Ordering::Relaxed);
         return false;
     }
-    // A worker with nothing to launch looks once in that time.
-    let silent = at.saturating_sub(queue.still_since.load(Ordering::Relaxed)) > nanos(2 * SILENCE);
-    if !silent && device.left_at.load(Ordering::Relaxed) != rounds {
+    let still = at.saturating_sub(queue.still_since.load(Ordering::Relaxed));
+    if still <= nanos(2 * SILENCE) && !is_gone {
+        if still > nanos(SILENCE) {
+            // One that sleeps, because what is pending is for others to launch, looks then.
+            device.signal.notify();
+        }
         return false;
     }
     device.left_at.store(rounds, Ordering::Relaxed);

@@ -13,6 +13,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use tracing::{debug, warn};
 
 /// Changes with each start of the machine (random(4)).
@@ -47,8 +49,32 @@ pub(crate) struct Costs {
     known: Vec<(CostKey, HoldCost)>,
     /// The file does not have it yet.
     changed: bool,
-    /// It was said that the file cannot be written.
-    said: bool,
+    /// Writes the file, if anything was written yet.
+    writer: Option<Writer>,
+}
+
+/// A thread that writes the file: a slow disk keeps the one that decides from nothing.
+#[derive(Debug)]
+struct Writer {
+    kept: SyncSender<Kept>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(path: PathBuf) -> std::io::Result<Self> {
+        let (kept, all) = sync_channel::<Kept>(1);
+        let thread = thread::Builder::new().name("costs".to_owned()).spawn(move || {
+            let mut said = false;
+            for kept in all {
+                if let Err(error) = write(&path, &kept)
+                    && !std::mem::replace(&mut said, true)
+                {
+                    warn!("{error:#}: after the server's end, programs measure anew what holds cost");
+                }
+            }
+        })?;
+        Ok(Self { kept, thread })
+    }
 }
 
 impl Costs {
@@ -71,7 +97,7 @@ impl Costs {
         let rows = known.map(|kept| kept.costs).unwrap_or_default().into_iter();
         let known = rows.filter_map(|row| Some((row.key, HoldCost::new(row.hold_ns, row.release_ns)?)));
         let known = known.take(COSTS).collect();
-        Self { path, boot, known, changed: false, said: false }
+        Self { path, boot, known, changed: false, writer: None }
     }
 
     /// A client has measured this, or has found that what was known is wrong. True: that is news.
@@ -102,23 +128,44 @@ impl Costs {
         pages.show_costs(&self.known);
     }
 
-    /// Writes the file, if it lacks something.
+    /// Has the file written, if it lacks something and the last one is written.
     pub fn save(&mut self) {
-        let Some(boot) = &self.boot else { return };
-        if !std::mem::take(&mut self.changed) {
-            return;
+        let Some(boot) = self.boot.clone().filter(|_| self.changed) else { return };
+        if self.writer.is_none() {
+            match Writer::start(self.path.clone()) {
+                Ok(writer) => self.writer = Some(writer),
+                Err(error) => debug!(%error, "no thread for the file of costs now"),
+            }
         }
+        let Some(writer) = &self.writer else { return };
         let costs = self.known.iter().map(|(key, cost)| Row {
             key: *key,
             hold_ns: cost.hold_ns(),
             release_ns: cost.release_ns(),
         });
-        let kept = Kept { version: VERSION, boot: boot.clone(), costs: costs.collect() };
-        if let Err(error) = write(&self.path, &kept)
-            && !std::mem::replace(&mut self.said, true)
-        {
-            warn!("{error:#}: after the server's end, programs measure anew what holds cost");
+        let kept = Kept { version: VERSION, boot, costs: costs.collect() };
+        self.changed = writer.kept.try_send(kept).is_err();
+    }
+
+    /// The same, and waits until it is written. For a server that ends.
+    pub fn finish(&mut self) {
+        // The one before is written first.
+        self.end_writer();
+        self.save();
+        self.end_writer();
+    }
+
+    fn end_writer(&mut self) {
+        if let Some(Writer { kept, thread }) = self.writer.take() {
+            drop(kept);
+            // It does not panic.
+            let _ = thread.join();
         }
+    }
+
+    /// Another server has the place, and the file with it.
+    pub fn abandon(&mut self) {
+        self.boot = None;
     }
 }
 
@@ -184,7 +231,7 @@ mod tests {
         let cost = HoldCost::new(70_000, 50_000);
         assert!(costs.keep(key(7), cost) && !costs.keep(key(7), cost));
         assert!(costs.keep(key(8), cost) && costs.keep(key(8), None) && !costs.keep(key(8), None));
-        costs.save();
+        costs.finish();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(Costs::load_for(path.clone(), boot()).known, [(key(7), cost.unwrap())]);
         assert_eq!(Costs::load_for(path.clone(), Some("another".to_owned())).known, []);
@@ -225,14 +272,14 @@ mod tests {
         }
         let mut costs = Costs::load_for(path.clone(), boot());
         costs.keep(key(7), HoldCost::new(1, 1));
-        costs.save();
+        costs.finish();
         assert_eq!(fs::read(&other).unwrap(), b"mine");
         assert_eq!(Costs::load_for(path.clone(), boot()).known.len(), 1, "the link is replaced");
-        // A directory cannot be: the server goes on, and says so once.
+        // A directory cannot be: the server goes on.
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         costs.keep(key(8), HoldCost::new(1, 1));
-        costs.save();
-        assert!(costs.said && path.is_dir());
+        costs.finish();
+        assert!(path.is_dir());
     }
 }

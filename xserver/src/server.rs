@@ -18,7 +18,6 @@ use hal_kfd::handle::Handle;
 use hal_kfd::prompt;
 use policies::Choice;
 use protocol::control::Reply;
-use protocol::cost::{CostKey, HoldCost};
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
@@ -104,6 +103,8 @@ pub struct Server {
     attachments: Attachments,
     /// What holds cost.
     costs: Costs,
+    /// Not every client's page shows it yet.
+    costs_changed: bool,
     /// What devices draw, until there is a thread that reads it; that comes when a policy wants to know.
     meter: Option<Box<dyn PowerMeter + Send>>,
     power: Option<Reader>,
@@ -155,6 +156,7 @@ impl Server {
             questions: Vec::new(),
             attachments,
             costs: Costs::load(place.socket()),
+            costs_changed: false,
             meter: Some(Box::new(Hwmon::default())),
             power: None,
             power_at: now,
@@ -197,7 +199,7 @@ impl Server {
             }
         }
         self.core.release_all(crate::now());
-        self.costs.save();
+        self.costs.finish();
         info!("the server ends; {} clients run on unscheduled", self.core.peers().len());
         Ok(())
     }
@@ -214,8 +216,10 @@ impl Server {
         }
         if beats {
             self.beat = now.after(HEARTBEAT);
+            let costs = std::mem::take(&mut self.costs_changed).then_some(&self.costs);
             for (_, pages) in self.core.peers() {
                 pages.renew(now);
+                costs.inspect(|costs| costs.show(pages));
             }
             if self.exhausted {
                 self.exhausted = false;
@@ -441,7 +445,8 @@ impl Server {
             Stage::Client { client, .. } => {
                 let message = ToServer::decode(frame).map_err(End::Message)?;
                 if let ToServer::HoldCost { key, cost } = message {
-                    self.keep_cost(key, cost);
+                    // All are shown it with the next heartbeat, however many of these come until then.
+                    self.costs_changed |= self.costs.keep(key, cost);
                     return Ok(());
                 }
                 self.core.apply(client, &message).map_err(End::Fault)?;
@@ -449,13 +454,6 @@ impl Server {
                 Ok(())
             }
             Stage::Person => Err(End::Unexpected(frame.kind)),
-        }
-    }
-
-    /// A client has measured what holds cost, or found that what was known is wrong: all are shown it.
-    fn keep_cost(&mut self, key: CostKey, cost: Option<HoldCost>) {
-        if self.costs.keep(key, cost) {
-            self.core.peers().for_each(|(_, pages)| self.costs.show(pages));
         }
     }
 

@@ -121,6 +121,8 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
                 About::Other(Other::new(attachment))
             }
             _ => {
+                // Who holds by name waits for no server.
+                kfd::stop_waiting();
                 // So that what a hold costs is measured on the first queue, if there is none yet.
                 kfd::ask(PreemptLevel::Interrupt);
                 About::Own

@@ -5,6 +5,7 @@ use super::{drain, sync};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::lost;
+use crate::process::pools::Returning;
 use crate::process::streams::{Found, Target};
 use crate::thread::Thread;
 use hal_hip::command::HipCommand;
@@ -14,7 +15,8 @@ use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipEvent_t, hipIpcEventHandle_t, hipStream_t, hipSuccess,
 };
 use std::ffi::c_uint;
-use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
+use std::sync::Arc;
+use xqueue::{After, CostKey, Direct, Footprint, Scope, Spec};
 
 /// Records and waits take no time on the device.
 const KEY: CostKey = CostKey(2);
@@ -120,21 +122,18 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
         let pools = &found.process.pools;
         let behind = pools.in_front_of_record(found.queue.id());
         pools.forget_record(event);
-        let recorded = record_on(found, event, flags, move || invoke(real, raw));
-        if recorded == hipSuccess {
-            pools.recorded(event, behind);
-        }
-        recorded
+        record_on(found, event, flags, behind, move || invoke(real, raw))
     };
     // SAFETY: the call's type is that of its function, by the caller's promise.
     unsafe { call.handle(body) }
 }
 
-/// One record on a stream with a queue.
+/// One record on a stream with a queue, behind these returns to pools.
 fn record_on(
     found: Found,
     event: hipEvent_t,
     flags: c_uint,
+    behind: Vec<Arc<Returning>>,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
     let events = &found.process.events;
@@ -171,6 +170,7 @@ fn record_on(
     match turn::append(found, &spec, Box::new(command)) {
         Ok(ticket) => {
             events.record_deferred(event, &named, found.queue, ticket);
+            found.process.pools.recorded(event, (found.queue.id(), ticket), behind);
             hipSuccess
         }
         Err(error) => turn::refused(error),
@@ -247,7 +247,9 @@ pub(crate) unsafe fn wait(
         match turn::append(found, &spec, Box::new(command)) {
             Ok(ticket) => {
                 events.wait_deferred(event, &named, found.queue, ticket);
-                found.process.pools.waits(event, found.queue.id());
+                if let Some(After { queue, through }) = after.first() {
+                    found.process.pools.waits(event, (queue.id(), *through), found.queue.id());
+                }
                 hipSuccess
             }
             Err(error) => turn::refused(error),

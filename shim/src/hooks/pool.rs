@@ -33,7 +33,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
 ) -> hipError_t {
     let body = |real: F, own| {
         let Target { raw, found } = Target::of(own, stream, false);
-        let invoke = || match process::get() {
+        let invoke = || match process::get().filter(|_| own) {
             Some(process) => process.pools.ask(|| invoke(real, raw)),
             None => invoke(real, raw),
         };
@@ -96,7 +96,7 @@ pub(crate) unsafe fn give_back(
         };
         let invoke = move || match block.is_lent() {
             // SAFETY: the program has given the block up on this stream.
-            true => unsafe { pools.return_lent(address, block, raw) },
+            true => unsafe { pools.return_lent(address, block, raw, invoke) },
             false => invoke(),
         };
         let spec = turn::spec(super::defer::INSTANT);
@@ -144,6 +144,26 @@ pub(crate) unsafe fn settled<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> h
         invoke(real)
     };
     // SAFETY: the caller's promise.
+    unsafe { call.handle(body) }
+}
+
+/// `hipMemPoolDestroy`
+///
+/// # Safety
+///
+/// That of the runtime's function.
+pub(crate) unsafe fn destroy(call: Call<pfn::hipMemPoolDestroy>, pool: hipMemPool_t) -> hipError_t {
+    let body = |real: pfn::hipMemPoolDestroy, own| {
+        let process = of(own);
+        if let Some(process) = process {
+            process.pools.settle();
+            // Before it is gone: its blocks stay, and nobody may ask it for memory any more.
+            process.pools.ends(pool);
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { real(pool) }
+    };
+    // SAFETY: the call's type is that of its function.
     unsafe { call.handle(body) }
 }
 

@@ -72,7 +72,11 @@ fn later(real: &Real, ptr: *const c_void, bytes: usize) -> Later {
     if ptr.is_null() {
         return Later::Nothing;
     }
-    memory::left(real, ptr).map_or(Later::Nothing, |left| Later::if_certain(left >= bytes))
+    match memory::left(real, ptr) {
+        None if memory::is_unknown(real, ptr) => Later::Nothing,
+        None => Later::No,
+        Some(left) => Later::if_certain(left >= bytes),
+    }
 }
 
 /// The kinds of `hipStreamBatchMemOpType` that are waits and writes of these sizes.
@@ -151,14 +155,14 @@ pub(crate) unsafe fn batch(
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(params))) {
             return turn::code(launched);
         }
-        // What no release takes; 7.2.4 refuses every list (`ihipBatchMemOperation`).
+        // What no release takes.
         let real = found.process.real;
-        if params.is_null() || count == 0 || length > MOST || (real.major, real.minor) == (7, 2) {
+        if params.is_null() || count == 0 || length > MOST {
             return invoke(params);
         }
         let is_later =
             |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
-        // Of 7.0 and 7.1, and of later ones, nothing is known.
+        // 7.2.4 refuses every list (`ihipBatchMemOperation` compares with a constant), and a later source does not: only the runtime knows.
         if real.major >= 7
             || !turn::is_at_home(found)
             || flags != 0

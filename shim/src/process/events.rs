@@ -9,7 +9,6 @@
 //! front of the record is complete (`xqueue`'s evidence). An event that others record too, another process or a graph,
 //! proves nothing.
 
-use hal_hip::ended;
 use hal_hip::real::Real;
 use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
@@ -127,7 +126,7 @@ impl Events {
     /// The program has made an event with these flags.
     pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
         self.records.shard(event).remove(&event.as_raw());
-        ended::remove(event);
+        self.forget_end(event);
         self.live.lock().insert(event.as_raw());
         if flags & hipEventDisableTiming != 0 {
             self.untimed.lock().insert(event.as_raw());
@@ -140,9 +139,16 @@ impl Events {
         }
     }
 
+    /// The handle is one of an event again.
+    fn forget_end(&self, event: hipEvent_t) {
+        if self.real.major >= 7 {
+            self.real.ended.remove(event);
+        }
+    }
+
     /// The program has opened another process's event.
     pub(crate) fn opened(&self, event: hipEvent_t) {
-        ended::remove(event);
+        self.forget_end(event);
         self.live.lock().insert(event.as_raw());
         self.foreign(event);
     }
@@ -320,8 +326,8 @@ impl Events {
     /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
-        if self.live.lock().remove(&event.as_raw()) {
-            ended::add(event);
+        if self.live.lock().remove(&event.as_raw()) && self.real.major >= 7 {
+            self.real.ended.add(event);
         }
         self.untimed.lock().remove(&event.as_raw());
         if self.real.devices > 1 {

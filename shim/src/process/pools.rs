@@ -15,13 +15,14 @@ use crate::process::Process;
 use crate::thread::Thread;
 use hip_sys::pfn;
 use hip_sys::types::{
-    hipError_t, hipEvent_t, hipMemPool_t, hipMemPoolReuseFollowEventDependencies, hipStream_t, hipSuccess,
+    hipError_t, hipEvent_t, hipMemPool_t, hipMemPoolAttrReservedMemCurrent,
+    hipMemPoolReuseFollowEventDependencies, hipStream_t, hipSuccess,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use xqueue::{After, QueueId, Ticket, XQueue};
 
 /// A block that the program has.
@@ -109,6 +110,13 @@ impl Following {
 
 /// Blocks that a pool may hand out in place of a lent one before that comes.
 const MOST_OTHERS: usize = 64;
+/// Records of events that are kept before it is looked which of them are over.
+const MOST_RECORDS: usize = 64;
+
+/// The record of an event: by a command of this queue.
+type Record = (QueueId, Ticket);
+/// With what was about to be returned in front of it.
+type Recorded = (Record, Vec<Arc<Returning>>);
 
 /// The pools of a process.
 pub(crate) struct Pools {
@@ -120,11 +128,13 @@ pub(crate) struct Pools {
     open: AtomicUsize,
     following: Option<Following>,
     /// What was about to be returned in front of the last record of an event, by the event's handle.
-    records: Mutex<HashMap<usize, Vec<Arc<Returning>>>>,
+    records: Mutex<HashMap<usize, Recorded>>,
     /// How many of these there are.
     recorded: AtomicUsize,
-    /// Held while the runtime is asked for memory of a pool, where pools follow events.
-    hands: Mutex<()>,
+    /// Whether a block was ever lent.
+    lends: AtomicBool,
+    /// Held while the runtime is asked for memory of a pool, once a block was lent; alone by whoever returns such a one.
+    hands: RwLock<()>,
 }
 
 impl Pools {
@@ -137,7 +147,8 @@ impl Pools {
             following,
             records: Mutex::default(),
             recorded: AtomicUsize::new(0),
-            hands: Mutex::default(),
+            lends: AtomicBool::new(false),
+            hands: RwLock::default(),
         }
     }
 
@@ -152,25 +163,30 @@ impl Pools {
     /// A block of at least this size that this queue is about to return to this pool: the smallest one. Else one that another
     /// queue is, if this one follows that and the pool lends it.
     pub(crate) fn take_back(&self, queue: QueueId, pool: hipMemPool_t, size: usize) -> Option<*mut c_void> {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // Asked without a lock: the runtime can wait inside.
+        let follows = self.following.is_some_and(|each| each.does(pool));
         let mut returning = self.returning.lock();
         returning.retain(|(one, _)| one.is_pending());
         self.open.store(returning.len(), Ordering::Release);
-        let mut follows = None;
         loop {
-            let mut fits = |one: &&Arc<Returning>| {
+            let fits = |one: &&Arc<Returning>| {
                 let is_of = one.block.pool == pool.as_raw() && one.block.size >= size && one.is_pending();
                 if !is_of || one.queue == queue {
                     return is_of;
                 }
                 // The runtime takes nothing that is larger by more than an eighth.
-                one.block.size <= size.saturating_add(size / 8)
-                    && one.precedes(queue)
-                    && *follows.get_or_insert_with(|| self.following.is_some_and(|each| each.does(pool)))
+                follows && one.block.size <= size.saturating_add(size / 8) && one.precedes(queue)
             };
             let all = returning.iter().map(|(one, _)| one);
             let best = all.filter(|one| fits(one)).min_by_key(|one| (one.queue != queue, one.block.size))?;
             if best.turn(TAKEN) {
                 let block = Block { lent: best.block.lent || best.queue != queue, ..best.block };
+                if block.lent {
+                    self.lends.store(true, Ordering::SeqCst);
+                }
                 self.blocks.lock().insert(best.address, block);
                 return Some(std::ptr::with_exposed_provenance_mut(best.address));
             }
@@ -179,7 +195,7 @@ impl Pools {
 
     /// Asks the runtime for memory of a pool.
     pub(crate) fn ask<R>(&self, ask: impl FnOnce() -> R) -> R {
-        let _hands = self.following.is_some().then(|| self.hands.lock());
+        let _hands = self.lends.load(Ordering::SeqCst).then(|| self.hands.read());
         ask()
     }
 
@@ -189,17 +205,32 @@ impl Pools {
         if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let returning = self.returning.lock();
+        let mut returning = self.returning.lock();
+        returning.retain(|(one, _)| one.is_pending());
+        self.open.store(returning.len(), Ordering::Release);
         let all = returning.iter().map(|(one, _)| one);
-        all.filter(|one| one.is_pending() && one.precedes(queue)).cloned().collect()
+        all.filter(|one| one.precedes(queue)).cloned().collect()
     }
 
-    /// The event has been recorded behind these.
-    pub(crate) fn recorded(&self, event: hipEvent_t, behind: Vec<Arc<Returning>>) {
-        if !behind.is_empty() {
-            let mut records = self.records.lock();
-            records.insert(event.as_raw(), behind);
-            self.recorded.store(records.len(), Ordering::Release);
+    /// The event is recorded behind these, by a command that is deferred: what is launched has nothing deferred in front.
+    pub(crate) fn recorded(&self, event: hipEvent_t, record: Record, mut behind: Vec<Arc<Returning>>) {
+        behind.retain(|one| one.is_pending());
+        if behind.is_empty() {
+            return;
+        }
+        let mut records = self.records.lock();
+        if records.len() >= MOST_RECORDS {
+            records.retain(|_, (_, behind)| behind.iter().any(|one| one.is_pending()));
+        }
+        records.insert(event.as_raw(), (record, behind));
+        self.recorded.store(records.len(), Ordering::Release);
+    }
+
+    /// A pool is about to be destroyed. Its blocks stay until the program gives them up, and are nobody's to hand out.
+    pub(crate) fn ends(&self, pool: hipMemPool_t) {
+        let mut blocks = self.blocks.lock();
+        for block in blocks.values_mut().filter(|block| block.pool == pool.as_raw()) {
+            (block.lent, block.pool) = (false, 0);
         }
     }
 
@@ -220,13 +251,17 @@ impl Pools {
         }
     }
 
-    /// What this queue does from now on waits for the event's last record.
-    pub(crate) fn waits(&self, event: hipEvent_t, queue: QueueId) {
+    /// What this queue does from now on waits for this record of the event.
+    pub(crate) fn waits(&self, event: hipEvent_t, awaited: Record, queue: QueueId) {
         if self.recorded.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut records = self.records.lock();
-        let Some(behind) = records.get_mut(&event.as_raw()) else { return };
+        // Another thread may have recorded it anew.
+        let Some((_, behind)) = records.get_mut(&event.as_raw()).filter(|(record, _)| *record == awaited)
+        else {
+            return;
+        };
         behind.retain(|one| one.is_pending());
         for one in behind.iter().filter(|one| !one.precedes(queue)) {
             one.followers.lock().push(queue);
@@ -234,19 +269,28 @@ impl Pools {
     }
 
     /// Returns a lent block on this stream. The runtime makes it the stream's own by handing it out there, and only then has
-    /// it back: else the stream that it was made for could have it at once.
+    /// it back, by `last`, the program's call: else the stream that it was made for could have it at once.
     ///
     /// # Safety
     ///
-    /// The program has given the block up, and the stream exists.
+    /// The program has given the block up, the stream exists, and so does the pool.
     pub(crate) unsafe fn return_lent(
         &self,
         address: *mut c_void,
         block: Block,
         stream: hipStream_t,
+        last: impl FnOnce() -> hipError_t,
     ) -> hipError_t {
-        let Some(Following { allocate, free, .. }) = self.following else { return hipSuccess };
-        let _hands = self.hands.lock();
+        let Some(Following { attribute, allocate, free, .. }) = self.following else { return last() };
+        let pool = hipMemPool_t::from_raw(block.pool);
+        let reserved = || {
+            let mut bytes: u64 = 0;
+            // SAFETY: the pool exists, and the answer is a number of 64 bits.
+            let code = unsafe { attribute(pool, hipMemPoolAttrReservedMemCurrent, (&raw mut bytes).cast()) };
+            (code == hipSuccess).then_some(bytes)
+        };
+        let _hands = self.hands.write();
+        let before = reserved();
         // SAFETY: the caller's promise.
         let code = unsafe { free(address, stream) };
         if code != hipSuccess {
@@ -256,23 +300,26 @@ impl Pools {
         let mut own = false;
         while !own && others.len() < MOST_OTHERS {
             let mut place = std::ptr::null_mut();
-            // SAFETY: a place for the address; the pool is that of the block.
-            let code =
-                unsafe { allocate(&mut place, block.size, hipMemPool_t::from_raw(block.pool), stream) };
+            // SAFETY: a place for the address.
+            let code = unsafe { allocate(&mut place, block.size, pool, stream) };
             if code != hipSuccess || place.is_null() {
                 break;
             }
             own = place == address;
-            others.push(place);
-        }
-        if !own {
-            tracing::warn!("a pool does not hand out again what was given back on the same stream");
+            if !own {
+                others.push(place);
+                // It came from outside: the pool has the block no more, and so nobody can have it from there.
+                if before.is_none() || reserved() > before {
+                    break;
+                }
+            }
         }
         for one in others {
             // SAFETY: it was allocated above.
             let _ = unsafe { free(one, stream) };
         }
-        hipSuccess
+        // What was not had again is returned already.
+        if own { last() } else { hipSuccess }
     }
 
     /// The program has got a block from the runtime.
@@ -357,6 +404,7 @@ mod tests {
         let block = pools.gives_up(address(number)).expect("the program has it");
         let returning = pools.returns(address(number), block, QueueId(queue));
         pools.returning.lock().push((returning.clone(), None));
+        pools.open.fetch_add(1, Ordering::Release);
         returning
     }
 
@@ -419,20 +467,22 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(QueueId);
         let [event, other] = [0x100, 0x200].map(hipEvent_t::from_raw);
         let pools = following();
+        let (first, second) = ((one, Ticket(1)), (two, Ticket(2)));
         let block = returning(&pools, 0x1000, 4096, 1);
-        pools.open.store(1, Ordering::Release);
         assert_eq!(pools.take_back(two, POOL, 4096), None, "it does not follow");
         // A record of the wrong queue, and one that was made anew.
         assert!(pools.in_front_of_record(two).is_empty());
-        pools.recorded(other, pools.in_front_of_record(one));
+        pools.recorded(other, first, pools.in_front_of_record(one));
+        pools.waits(other, second, two);
+        assert_eq!(pools.take_back(two, POOL, 4096), None, "it waits for another record");
         pools.forget_record(other);
-        pools.waits(other, two);
+        pools.waits(other, first, two);
         assert_eq!(pools.take_back(two, POOL, 4096), None);
         // The third queue follows the second one, which follows the first.
-        pools.recorded(event, pools.in_front_of_record(one));
-        pools.waits(event, two);
-        pools.recorded(other, pools.in_front_of_record(two));
-        pools.waits(other, three);
+        pools.recorded(event, first, pools.in_front_of_record(one));
+        pools.waits(event, first, two);
+        pools.recorded(other, second, pools.in_front_of_record(two));
+        pools.waits(other, second, three);
         assert_eq!(pools.take_back(three, POOL, 3000), None, "the runtime would not take so large a one");
         assert_eq!(pools.take_back(three, POOL, 4000), Some(address(0x1000)));
         assert!(!block.launch(), "it belongs to the program again");
@@ -440,10 +490,13 @@ mod tests {
         assert!(pools.gives_up(address(0x1000)).is_some_and(|block| block.is_lent()));
         // What was launched is the runtime's to hand out.
         let launched = returning(&pools, 0x2000, 4096, 1);
-        pools.open.store(1, Ordering::Release);
-        pools.recorded(event, pools.in_front_of_record(one));
-        pools.waits(event, two);
+        pools.recorded(event, first, pools.in_front_of_record(one));
+        pools.waits(event, first, two);
         assert!(launched.launch());
         assert_eq!(pools.take_back(two, POOL, 4096), None);
+        // A pool that is destroyed hands nothing out.
+        pools.has(address(0x3000), 4096, POOL);
+        pools.ends(POOL);
+        assert!(pools.gives_up(address(0x3000)).is_some_and(|block| block.pool == 0));
     }
 }

@@ -241,6 +241,7 @@ impl Scheduler {
 /// Takes back what a policy or a server has set. The window of each queue is in its own word, or, where the permission of
 /// the whole process counts, there: it is set in the one before it is taken out of the other.
 fn release(process: &Process, server: bool) {
+    process.domain.end_policy();
     if server {
         process.domain.store_permission(Permission::limited());
     }

@@ -52,6 +52,7 @@ impl Server {
             Fate::Lost => {
                 // Its clients come to the other one: two that decide would know nothing of each other's.
                 warn!("another server has taken this place: this one ends");
+                self.costs.abandon();
                 self.stopping = true;
             }
             Fate::Unreachable(why) => {

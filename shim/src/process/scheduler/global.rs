@@ -211,7 +211,8 @@ impl Client {
         self.seats.forget_announcements();
         self.told = Default::default();
         self.told_hints = ProcessHints::default();
-        self.told_costs.clear();
+        // That a hold has failed is said to one server only: others may have found since that holds work.
+        self.told_costs.retain(|(_, cost)| cost.is_none());
         let listener = begun.and_then(|()| Listener::start(self.domain, &self.board, pages, turn));
         let end = match &listener {
             Ok(listener) => {
@@ -241,8 +242,7 @@ impl Client {
         let (line, page) = (&board.line, pages.server());
         let mut unsent = Vec::new();
         let mut seen = None;
-        // Its page shows by now what it knows of holds.
-        kfd::stop_waiting();
+        let mut waits = true;
         loop {
             let changes = board.state.lock().changes;
             if seen != Some(changes) {
@@ -273,6 +273,12 @@ impl Client {
                     return Ok(End::Turn);
                 }
                 seen = Some(changes);
+                // Its page shows by now what it knows of holds. What it does not is measured, which takes a while, so after the permission
+                // counts.
+                if std::mem::take(&mut waits) {
+                    kfd::stop_waiting();
+                    continue;
+                }
             }
             if !unsent.is_empty() {
                 let sent = connection::send(socket, &unsent)?;

@@ -275,7 +275,7 @@ impl State {
             let outcome = each(&context.registry.holding(), |gpu_id| {
                 let outcome = context.registry.release(gpu_id);
                 if outcome.requests != 0 && outcome.error.is_none() {
-                    learnt |= context.saw_release(gpu_id, outcome.took);
+                    learnt |= context.saw_release(gpu_id, each_request(outcome));
                 }
                 outcome
             });
@@ -420,17 +420,19 @@ impl State {
         // SAFETY: this is the process whose queues these are, and the runtime gives the memory of a queue's indices back
         // after it has destroyed the queue, which takes the registry's lock.
         let hold = |gpu_id| unsafe { context.registry.hold(gpu_id) };
+        let mut refused = false;
         let outcome = each(&context.registry.devices(), |gpu_id| {
             let outcome = hold(gpu_id);
             if outcome.unsettled != 0 {
                 context.saw_hold(gpu_id, None);
                 self.learnt = true;
             } else if first && outcome.requests != 0 && outcome.error.is_none() {
-                context.saw_hold(gpu_id, Some(outcome.took));
+                refused |= !context.saw_hold(gpu_id, Some(each_request(outcome)));
             }
             outcome
         });
-        let failed = outcome.unsettled != 0 || context.registry.given_up().is_some();
+        self.learnt |= refused;
+        let failed = outcome.unsettled != 0 || refused || context.registry.given_up().is_some();
         if outcome.requests != 0 && !failed {
             domain.forget_times();
             self.report.stood = outcome.asked_at.map(|asked| (asked, Instant::now()));
@@ -458,7 +460,7 @@ impl State {
     fn back_out(&mut self, context: &Context, domain: &Domain, outcome: &Outcome) {
         if context.registry.given_up().is_some() {
             self.say_given_up(context);
-        } else if !mem::replace(&mut self.said.not_off, true) {
+        } else if context.cost().is_some() && !mem::replace(&mut self.said.not_off, true) {
             let said =
                 outcome.error.map_or_else(|| "its state is unknown".to_owned(), |errno| errno.to_string());
             tracing::warn!("a queue could not be taken off the hardware ({said}): waiting for what it runs");
@@ -490,6 +492,11 @@ impl State {
     fn settle(&self, context: &Context) -> Option<Duration> {
         (context.registry.settle().unsettled != 0).then_some(RETRY)
     }
+}
+
+/// What one request took: a measurement is of one queue.
+fn each_request(outcome: Outcome) -> Duration {
+    outcome.took / u32::try_from(outcome.requests).unwrap_or(u32::MAX).max(1)
 }
 
 /// The outcomes of all devices together.

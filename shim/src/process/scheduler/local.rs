@@ -30,8 +30,10 @@ pub(super) fn run(process: &'static Process, board: &Board, row: &'static Row, t
         if state.turn != turn {
             return;
         }
+        // With the state locked: the lease ends with this turn.
+        let lapsed = process.domain.keep_policy(LEASE);
         drop(state);
-        if process.domain.keep_policy(LEASE) {
+        if lapsed {
             engine.forget_decision();
         }
         let wake = decide(process, board, turn, &mut engine);
