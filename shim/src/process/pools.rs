@@ -467,7 +467,7 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(QueueId);
         let [event, other] = [0x100, 0x200].map(hipEvent_t::from_raw);
         let pools = following();
-        let (first, second) = ((one, Ticket(1)), (two, Ticket(2)));
+        let (first, second) = ((one, Ticket::NONE), (two, Ticket::NONE));
         let block = returning(&pools, 0x1000, 4096, 1);
         assert_eq!(pools.take_back(two, POOL, 4096), None, "it does not follow");
         // A record of the wrong queue, and one that was made anew.
