@@ -140,6 +140,13 @@ static void symbols(char *d, char *h) {
   ROW(hipMemcpyFromSymbolAsync(h, symbol, 0, 0, hipMemcpyDeviceToHost, s));
   TURN(hipMemcpyFromSymbolAsync(h, symbol, 4, 0, hipMemcpyHostToDevice, s));
   TURN(hipMemcpyFromSymbolAsync(h, symbol, 4, 0, (hipMemcpyKind)77, s));
+#if HIP_VERSION_MAJOR >= 7
+  /* Only the direction that the call says, and within a device, is one. */
+  ROW(hipMemcpyToSymbolAsync(symbol, h, 4, 0, hipMemcpyDefault, s));
+  ROW(hipMemcpyToSymbolAsync(symbol, h, 4, 0, hipMemcpyHostToHost, s));
+  ROW(hipMemcpyFromSymbolAsync(h, symbol, 4, 0, hipMemcpyDefault, s));
+  ROW(hipMemcpyFromSymbolAsync(h, symbol, 4, 0, hipMemcpyHostToHost, s));
+#endif
   ROW(hipMemcpyFromSymbolAsync(d + SIZE - 6, symbol, 64, 0, hipMemcpyDeviceToDevice, s));
 }
 

@@ -105,3 +105,29 @@ impl Core {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_decides_has_a_moment_more_after_the_end_was_seen() {
+        let lease = Lease::new();
+        assert!(!lease.ends(u64::MAX), "nobody decides");
+        assert!(!lease.renew(10));
+        assert!(!lease.ends(10) && !lease.ends(11));
+        let later = 11 + nanos(SILENCE);
+        assert!(!lease.ends(later), "it may have been the process that stood still");
+        assert!(lease.ends(later + 1) && !lease.ends(u64::MAX), "once");
+    }
+
+    #[test]
+    fn the_lease_of_a_policy_that_decides_no_more_never_ends() {
+        let lease = Lease::new();
+        lease.renew(10);
+        lease.lapsed.store(true, Ordering::SeqCst);
+        lease.end();
+        assert!(!lease.ends(u64::MAX) && !lease.ends(u64::MAX));
+        assert!(!lease.renew(20), "what the next one holds has not run");
+    }
+}

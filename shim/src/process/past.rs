@@ -13,25 +13,41 @@ use hip_sys::types::hipStream_t;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
+use std::sync::Arc;
 
 /// "HIPF", and version 1.
 const WRAPPER: u64 = 0x1_4849_5046;
 
-/// Functions of which nothing was found, and how many libraries had been loaded by then.
+/// What was found, as long as no further library is loaded: until then no address can mean something else.
 #[derive(Debug, Default)]
-pub(crate) struct Past(Mutex<HashMap<usize, u64>>);
+pub(crate) struct Past {
+    /// Functions of which nothing was found, and how many libraries had been loaded by then.
+    unknown: Mutex<HashMap<usize, u64>>,
+    /// Of the library that was looked at last: one with thousands of kernels is read once.
+    last: Mutex<Option<Library>>,
+}
+
+/// The wrappers in a library.
+#[derive(Debug)]
+struct Library {
+    /// Which one: the dynamic linker's description of it.
+    map: usize,
+    /// How many libraries had been loaded when it was read.
+    loaded: u64,
+    wrappers: Arc<[usize]>,
+}
 
 /// Notes the kernel of a host function that nobody registered with us; says whether anything is known of it now.
 /// `stream` is one of the runtime's own.
 pub(crate) fn note(process: &Process, stream: hipStream_t, function: *const c_void) -> bool {
     errno::kept(|| {
         let loaded = elf::loaded_so_far();
-        if process.past.0.lock().get(&function.addr()) == Some(&loaded) {
+        if process.past.unknown.lock().get(&function.addr()) == Some(&loaded) {
             return false;
         }
-        let known = look_for(process, stream, function).unwrap_or(false);
+        let known = look_for(process, stream, function, loaded).unwrap_or(false);
         if !known {
-            process.past.0.lock().insert(function.addr(), loaded);
+            process.past.unknown.lock().insert(function.addr(), loaded);
         }
         // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
         unsafe { libc::dlerror() };
@@ -39,7 +55,7 @@ pub(crate) fn note(process: &Process, stream: hipStream_t, function: *const c_vo
     })
 }
 
-fn look_for(process: &Process, stream: hipStream_t, function: *const c_void) -> Option<bool> {
+fn look_for(process: &Process, stream: hipStream_t, function: *const c_void, loaded: u64) -> Option<bool> {
     let ask = process.names?.host;
     // SAFETY: any address may be asked for; the stream is that of the launch.
     let name = unsafe { ask(function, stream) };
@@ -51,11 +67,27 @@ fn look_for(process: &Process, stream: hipStream_t, function: *const c_void) -> 
     if !bindings::leads_here(&object, c"__hipUnregisterFatBinary") {
         return None;
     }
-    let wrappers = wrappers(function);
+    let wrappers = process.past.wrappers_of(function, object.map.addr(), loaded);
+    let wrappers: Vec<_> =
+        wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
     // SAFETY: the runtime's own string, which stays as long as the kernel is registered.
     let name = unsafe { CStr::from_ptr(name) };
     // SAFETY: the compiler's constants in a library that is loaded. Before it is unloaded it unregisters them, with us.
     Some(unsafe { process.base.kernels.add_past(function, name, &wrappers) })
+}
+
+impl Past {
+    /// The wrappers in the library that an address is in; `map` says which one that is.
+    fn wrappers_of(&self, inside: *const c_void, map: usize, loaded: u64) -> Arc<[usize]> {
+        let mut last = self.last.lock();
+        if let Some(library) = last.as_ref().filter(|last| (last.map, last.loaded) == (map, loaded)) {
+            return library.wrappers.clone();
+        }
+        let found: Arc<[usize]> =
+            wrappers(inside).iter().map(|wrapper| wrapper.expose_provenance()).collect();
+        *last = Some(Library { map, loaded, wrappers: found.clone() });
+        found
+    }
 }
 
 /// The wrappers in the library that an address is in.
@@ -89,6 +121,17 @@ mod tests {
         let code = &raw const CODE;
         Wrappers([magic, code.cast(), ptr::null()], [magic, ptr::without_provenance(8), ptr::null()])
     };
+
+    #[test]
+    fn a_library_is_read_again_once_another_one_was_loaded() {
+        let (past, ours) = (Past::default(), ptr::from_ref(&WRAPPERS).cast::<c_void>());
+        let first = past.wrappers_of(ours, 1, 5);
+        assert!(first.contains(&ours.addr()));
+        assert!(Arc::ptr_eq(&first, &past.wrappers_of(ours, 1, 5)), "the same");
+        assert!(!Arc::ptr_eq(&first, &past.wrappers_of(ours, 2, 5)), "of another library");
+        let again = past.wrappers_of(ours, 1, 6);
+        assert!(!Arc::ptr_eq(&first, &again) && again == first);
+    }
 
     #[test]
     fn wrappers_are_found_by_what_they_hold() {
