@@ -11,10 +11,10 @@ OFFLOAD_ARCH ?= gfx90a
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-deps: ## Install what is missing (AMD's HIP runtime and hipcc from the distribution)
+deps: ## Install what the demo and the tests need (HIP and hipcc from the distribution, unless ROCm of AMD's is there)
 	@scripts/deps
 
-build: deps ## Build everything, optimized
+build: ## Build everything, optimized; installs nothing
 	cargo build --release --workspace
 
 test: deps ## Run all tests (root: the simulated GPU mounts its devices in a private namespace)
@@ -67,7 +67,7 @@ fmt: ## Format the code
 docs: ## Build the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items
 
-demo: build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
+demo: deps build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
 	@scripts/corun demo
 
 bench-corun: build ## The same at length, at preemption levels 1, 2 and 3, 24 minutes: target/bench/corun.json
