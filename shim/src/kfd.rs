@@ -10,13 +10,15 @@
 //! knows from an earlier program what a hold costs, that is taken, and the first holds show whether it is right
 //! (`XSCHED_KFD_PROBE`).
 
+mod ability;
 mod argument;
 
 use crate::errno::Uncancelled;
 use crate::{elf, errno, lifecycle, process};
+use ability::Ability;
 use argument::Argument;
 use hal_kfd::kernel::Descriptor;
-use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler, Trial, Verdict};
+use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
 use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
 use hip_sys::kfd::{self, CreateQueue, Ioctl as _, Plain as _, debug};
 use parking_lot::Mutex;
@@ -351,65 +353,6 @@ fn facts(kernel: &dyn Kernel, gpu_id: u32) -> Result<Facts, Refusal> {
 /// Whether a hold may wait for running kernels: on a simulated device, if exactly that is asked for.
 fn drains(facts: &Facts) -> bool {
     facts.simulated && asked() == PreemptLevel::Deactivate
-}
-
-/// What was found out about a device.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ability {
-    pub(crate) facts: Facts,
-    pub(crate) cost: Cost,
-    /// Where the cost is from.
-    origin: CostOrigin,
-    /// Under what a server keeps it.
-    key: Option<CostKey>,
-    /// Of what was taken from others, as long as it is open whether that is right.
-    trial: Option<Trial>,
-    /// What the hold took that has not been released yet.
-    hold: Option<Duration>,
-    /// A hold failed.
-    failed: bool,
-}
-
-impl Ability {
-    fn new(facts: Facts, cost: Cost, origin: CostOrigin, key: Option<CostKey>) -> Self {
-        let on_trial = matches!(origin, CostOrigin::Taken | CostOrigin::Unmeasured);
-        let trial = on_trial.then(|| Trial::new(cost));
-        Self { facts, cost, origin, key, trial, hold: None, failed: false }
-    }
-
-    fn evidence(&self) -> Option<(CostKey, Option<HoldCost>)> {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let own = match self.origin {
-            _ if self.failed => None,
-            CostOrigin::Measured | CostOrigin::Corrected | CostOrigin::Learnt => {
-                Some(HoldCost::new(nanos(self.cost.hold), nanos(self.cost.release))?)
-            }
-            _ => return None,
-        };
-        Some((self.key?, own))
-    }
-
-    /// A hold and its release took so long. True: what is known of the cost is something else now.
-    fn learn(&mut self, seen: Cost) -> bool {
-        let Some(trial) = &mut self.trial else { return false };
-        let told = self.origin == CostOrigin::Taken;
-        match trial.see(seen) {
-            Verdict::Open => return false,
-            Verdict::Right => self.origin = if told { CostOrigin::Confirmed } else { CostOrigin::Learnt },
-            Verdict::Wrong(cost) => {
-                tracing::debug!(
-                    told_us = self.cost.hold.as_micros(),
-                    hold_us = cost.hold.as_micros(),
-                    release_us = cost.release.as_micros(),
-                    "holds cost something else than was known"
-                );
-                self.origin = if told { CostOrigin::Corrected } else { CostOrigin::Learnt };
-                self.cost = cost;
-            }
-        }
-        self.trial = None;
-        true
-    }
 }
 
 /// The queues of this process, and what holding them takes.
