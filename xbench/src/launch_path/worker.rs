@@ -258,6 +258,9 @@ impl Drop for Worker {
     }
 }
 
+/// Launches that a worker makes within a time slice of another thread, in a debug build and more.
+const SLICE: u64 = 1_000;
+
 /// Compares what was called with what the library has counted: its hooks, and its queues if there are any.
 fn check_counts(said: &str, made: Calls, way: Way) -> Result<()> {
     let unsaid = || anyhow!("the library has not said what it counted: {}", said.trim());
@@ -278,10 +281,11 @@ fn check_counts(said: &str, made: Calls, way: Way) -> Result<()> {
         direct + deferred == made.launches,
         "the worker made {made:?}, its queues counted {direct} direct and {deferred} deferred launches"
     );
-    // A launch that meets another thread at its queue is deferred, and those behind it. That is right, and rare.
+    // A launch that meets another thread at its queue is deferred, and those behind it. That is right, and rare. If that thread is
+    // preempted there, they are as many as are made in a time slice: few rounds of a short measurement, which its median leaves out.
     let other = if way == Way::Direct { deferred } else { direct };
     ensure!(
-        other * 20 <= made.launches,
+        other * 20 <= made.launches || other <= SLICE && other * 4 <= made.launches,
         "{direct} launches went directly, {deferred} were deferred: not what was to be measured"
     );
     for name in ["forced", "pending", "suspensions"] {
