@@ -16,6 +16,8 @@ pub struct HipCommand<F> {
     footprint: Footprint,
     /// Whether it happens even if the program drops what is pending.
     kept: bool,
+    /// Whether the runtime reads other streams for it, on whatever stream it is.
+    reads_streams: bool,
     call: F,
 }
 
@@ -27,12 +29,17 @@ impl<F: FnMut() -> hipError_t> HipCommand<F> {
     /// `call` may be called and dropped on any thread: what it leads to stays valid until then, and no thread's own
     /// state is used.
     pub unsafe fn new(name: &'static str, footprint: Footprint, call: F) -> Self {
-        Self { name, footprint, kept: false, call }
+        Self { name, footprint, kept: false, reads_streams: false, call }
     }
 
     /// The same, made even if the program drops what is pending: others rely on it.
     pub fn kept(self) -> Self {
         Self { kept: true, ..self }
+    }
+
+    /// The same; the runtime reads other streams for it ([`exclusion::reading_streams`]).
+    pub fn reading_streams(self) -> Self {
+        Self { reads_streams: true, ..self }
     }
 }
 
@@ -46,7 +53,9 @@ impl<F> fmt::Debug for HipCommand<F> {
 unsafe impl<F> Send for HipCommand<F> {}
 
 impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
-    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+    fn launch(&mut self, queue: &dyn HwQueue) -> HwResult {
+        let reads = self.reads_streams || queue.reads_others();
+        let _apart = reads.then(exclusion::reading_streams);
         result((self.call)())
     }
 
@@ -113,7 +122,8 @@ impl<I> fmt::Debug for HipLaunch<I> {
 unsafe impl<I> Send for HipLaunch<I> {}
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipLaunch<I> {
-    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+    fn launch(&mut self, queue: &dyn HwQueue) -> HwResult {
+        let _apart = queue.reads_others().then(exclusion::reading_streams);
         let _inside = exclusion::launching();
         result(self.args.pass(&self.invoke))
     }

@@ -1,15 +1,26 @@
-//! What must not happen at the same time inside the runtime: a deferred kernel launch, and a call for a graph that sets a
-//! kernel's arguments.
+//! What must not happen at the same time inside the runtime. A program of one thread never meets either overlap; its calls that a
+//! worker makes would.
 //!
-//! Before 6.3 a kernel's arguments pass through a buffer of the kernel's own. A plain launch holds the kernel's lock for it
+//! **A deferred kernel launch, and a call for a graph that sets a kernel's arguments.** Before 6.3 a kernel's arguments pass through a buffer of the kernel's own. A plain launch holds the kernel's lock for it
 //! (CLR `hipamd/src/hip_module.cpp`, `dflock_`); the launch of a graph, a launch that is captured and the functions that
-//! describe kernel nodes do not. A program of one thread never meets that; its launches that a worker makes would. What
-//! a program's own threads do at the same time is left as it is; while a graph's launch is pending none of them launches
-//! directly (docs/adr/0013).
+//! describe kernel nodes do not. What a program's own threads do at the same time is left as it is; while a graph's launch is
+//! pending none of them launches directly (docs/adr/0013).
+//!
+//! **A deferred call that reads other streams, and the end of a stream.** A wait for an event reads the stream of its record, and
+//! a call on a default stream reads all blocking streams (CLR `Event::streamWait`, `processWaitlist`). 7.2.4 reads freed
+//! memory if one of these streams ends meanwhile.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static INSIDE: RwLock<()> = RwLock::new(());
+
+static STREAMS: RwLock<()> = RwLock::new(());
+/// A reader has waited for the present end of a stream in vain.
+static END_IS_LONG: AtomicBool = AtomicBool::new(false);
+/// How long one side waits for the other. The end of a stream may wait for the stream's work, so neither side waits for ever.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Held while a worker is inside a launch function of the runtime.
 pub fn launching() -> RwLockReadGuard<'static, ()> {
@@ -22,9 +33,51 @@ pub fn setting_arguments() -> RwLockWriteGuard<'static, ()> {
     INSIDE.write()
 }
 
+/// Held while a worker makes a call that reads other streams. `None`: the end of a stream takes long, and the call is made beside it.
+pub fn reading_streams() -> Option<RwLockReadGuard<'static, ()>> {
+    if END_IS_LONG.load(Ordering::Relaxed) {
+        return STREAMS.try_read();
+    }
+    let reading = STREAMS.try_read_for(PATIENCE);
+    if reading.is_none() {
+        END_IS_LONG.store(true, Ordering::Relaxed);
+    }
+    reading
+}
+
+/// Held while a stream ends. It excludes the readers of streams, unless one of them is inside the runtime for long.
+#[derive(Debug)]
+pub struct Ending(Option<RwLockWriteGuard<'static, ()>>);
+
+/// To be held while the runtime ends a stream.
+pub fn ending_stream() -> Ending {
+    Ending(STREAMS.try_write_for(PATIENCE))
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.0.take().is_some() {
+            END_IS_LONG.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readers_and_the_end_of_a_stream_wait_for_each_other_but_not_for_ever() {
+        let ending = ending_stream();
+        assert!(ending.0.is_some());
+        assert!(reading_streams().is_none(), "an end that takes long keeps nobody waiting for ever");
+        assert!(END_IS_LONG.load(Ordering::Relaxed), "and the next reader does not wait for it again");
+        drop(ending);
+        assert!(!END_IS_LONG.load(Ordering::Relaxed));
+        let both = (reading_streams(), reading_streams());
+        assert!(both.0.is_some() && both.1.is_some(), "readers do not exclude each other");
+        assert!(ending_stream().0.is_none(), "a reader that takes long keeps no stream from ending");
+    }
 
     #[test]
     fn a_graph_and_a_launch_exclude_each_other_and_launches_do_not() {

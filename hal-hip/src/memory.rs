@@ -295,8 +295,8 @@ pub fn rows_later(real: &Real, dst: &Rows, src: &Rows, kind: hipMemcpyKind) -> L
     if !known.contains(&kind) {
         return Later::No;
     }
-    // 7.2.4 does not look where in its memory an address is.
-    let by = if (real.major, real.minor) < (6, 4) { By::WhatIsLeft } else { By::All };
+    // 7.2.4 does not look where in its memory an address is; 5.2.3 and 6.4.3 do.
+    let by = if (real.major, real.minor) < (7, 0) { By::WhatIsLeft } else { By::All };
     let sides = [(dst, to), (src, from)].map(|(rows, span)| {
         holds(real, rows.start.wrapping_byte_sub(rows.offset), rows.offset.saturating_add(span), by)
     });

@@ -209,6 +209,10 @@ impl HwQueue for HipQueue {
         // SAFETY: the stream lives at least as long as its queue.
         self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream()) }))
     }
+
+    fn reads_others(&self) -> bool {
+        self.stream() == hipStream_t::NULL
+    }
 }
 
 /// A device; what its worker and the watcher do first.

@@ -1,4 +1,4 @@
-// run: from-hip 6 | build --offload-compress
+// run: from-hip 7 | build --offload-compress
 /* Kernels in a compressed bundle: the sizes of their arguments are known all the same, so that launches can be deferred. */
 #include "check.h"
 

@@ -84,8 +84,9 @@ impl Runtime for Installed {
     fn fat(&self, compressed: bool) -> Option<&dyn Runtime> {
         match compressed {
             false => Some(&Fat { compressed: false }),
-            // The compiler of 5.2 knows no such option, and its runtime no such file.
-            true if hip_major() >= 6 => Some(&Fat { compressed: true }),
+            // The compiler of 5.2 knows no such option, and its runtime no such file. Debian's 6.4.3 cannot unpack one with the comgr
+            // of 7.0 that it has now.
+            true if hip_major() >= 7 => Some(&Fat { compressed: true }),
             true => None,
         }
     }

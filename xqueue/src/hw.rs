@@ -69,6 +69,12 @@ pub trait HwQueue: Send + Sync {
     /// Waits until everything launched has completed. Called by [`crate::XQueue::wait_all`] on the
     /// thread of its caller, which holds nothing. Blocks.
     fn synchronize(&self) -> HwResult;
+
+    /// Whether launching here makes the runtime read other hardware queues, so that none of them may end meanwhile. For the
+    /// commands that keep the two apart; nothing in this crate depends on it.
+    fn reads_others(&self) -> bool {
+        false
+    }
 }
 
 /// A deferred command: owns copies of all that its launch needs.

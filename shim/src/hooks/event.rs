@@ -243,7 +243,8 @@ pub(crate) unsafe fn wait(
             invoke()
         };
         // SAFETY: as for a record.
-        let command = unsafe { HipCommand::new("wait for an event", Footprint::default(), call) };
+        let command =
+            unsafe { HipCommand::new("wait for an event", Footprint::default(), call) }.reading_streams();
         match turn::append(found, &spec, Box::new(command)) {
             Ok(ticket) => {
                 events.wait_deferred(event, &named, found.queue, ticket);

@@ -5,6 +5,7 @@ use crate::boundary::Call;
 use crate::process;
 use crate::process::streams;
 use crate::thread::Thread;
+use hal_hip::exclusion;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamNonBlocking, hipSuccess};
 use std::ffi::c_uint;
@@ -50,8 +51,11 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         let process = process::get().filter(|_| own);
         // The runtime may wait for what runs, and takes hardware queues apart.
         let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
-        // SAFETY: the caller's own argument.
-        let invoke = || unsafe { real(stream) };
+        let invoke = || {
+            let _apart = process.map(|_| exclusion::ending_stream());
+            // SAFETY: the caller's own argument.
+            unsafe { real(stream) }
+        };
         let code = match process.filter(|_| gone.is_some()) {
             Some(process) => {
                 let code = process.captures.destroy(process.real, stream, invoke);
@@ -112,6 +116,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
         }
         let process = process::get().filter(|_| own);
         let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
+        let _apart = process.map(|_| exclusion::ending_stream());
         // SAFETY: it takes no argument.
         let code = unsafe { real() };
         if let Some(base) = base {

@@ -8,6 +8,7 @@ use super::scheduler::desk::Desk;
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
 use crate::thread::Thread;
+use hal_hip::exclusion;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
@@ -348,6 +349,7 @@ impl Drop for PerThread {
         Thread::current().inside(|| {
             for stream in self.streams.drain(..) {
                 let _ended = stream.end(process);
+                let _apart = exclusion::ending_stream();
                 // SAFETY: a stream that was made here and that only this thread knew.
                 let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
                 stream.retire(process.base);
