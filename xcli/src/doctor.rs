@@ -4,6 +4,7 @@
 
 mod machine;
 mod process;
+mod system;
 
 use crate::ask::{self, Failure};
 use crate::place::Place;
@@ -92,8 +93,17 @@ pub fn look(place: &Place, pid: Option<u32>) -> Report {
             return report;
         }
     };
-    machine::judge(&machine::Machine::look(pid), &mut report);
+    let system = pid.is_none().then(system::System::look);
+    let machine = machine::Machine::look(pid);
+    machine::judge(&machine, system.as_ref().and_then(system::System::group), &mut report);
     server(place, &answer, &mut report);
+    if let Some(system) = system {
+        let clients: Option<Vec<u32>> =
+            answer.as_ref().ok().map(|list| list.clients.iter().map(|client| client.pid.0).collect());
+        let server = answer.as_ref().ok().zip(clients.as_deref());
+        let server = server.map(|(list, clients)| (list.server.pid.0, clients));
+        system::judge(&system, machine.device.is_ok(), server, &mut report);
+    }
     if let Some(view) = view {
         let list = answer.as_ref().ok();
         let client = list.and_then(|list| list.clients.iter().find(|client| Some(client.pid.0) == pid));

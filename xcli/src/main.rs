@@ -31,6 +31,7 @@ mod run;
 mod server;
 mod table;
 mod tell;
+mod trial;
 mod usage;
 mod words;
 
@@ -93,8 +94,8 @@ enum Command {
     /// Run a program so that its work on the GPU is scheduled
     ///
     /// Preloads libshimhip.so, makes a queue for every stream, and lets xserver decide which queues run; where no
-    /// server runs, one is started, which ends some time after its last program. If there is none and none can be started the program
-    /// runs unscheduled, and a line says why; --strict refuses instead. With --policy the program decides for
+    /// server runs, one is started, which ends some time after its last program. If there is none and none can be started, or if the
+    /// library cannot be loaded here, the program runs unscheduled, and a line says why; --strict refuses instead. With --policy the program decides for
     /// itself, without a server. The program takes the place of xcli, so signals and the exit code are its own; 125
     /// for errors of xcli, 126 and 127 if the program cannot be run or found. What is not said by an option may be said by the
     /// environment (XSCHED_AUTO_XQUEUE_*), and -1 takes that away. `xcli hint` changes it later.
@@ -204,6 +205,12 @@ enum Command {
         /// Its socket
         socket: PathBuf,
     },
+    /// Say whether this library is in this process; `run` and `doctor` start this with the library preloaded
+    #[command(hide = true, name = trial::COMMAND)]
+    TryLibrary {
+        /// Its path
+        library: PathBuf,
+    },
     /// Run a program with further variables; `run --gpu-sim` starts this on the simulated GPU
     #[command(hide = true)]
     With {
@@ -228,6 +235,11 @@ fn main() -> ExitCode {
             });
         }
     };
+    // No setting of a server may keep it from answering.
+    if let Command::TryLibrary { library } = &cli.command {
+        trial::child(library);
+        return ExitCode::SUCCESS;
+    }
     let of_run = matches!(cli.command, Command::Run(_) | Command::With { .. });
     // Nobody has said this on the command line, and the program finds the default as well.
     let by_variable = cli.place.address.is_none() && cli.place.instance.is_none();
@@ -259,6 +271,8 @@ fn main() -> ExitCode {
         Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
         Command::Resume { outside } => order(Order::Resume, &place, &outside),
         Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
+        // Answered above.
+        Command::TryLibrary { .. } => Ok(ExitCode::SUCCESS),
     });
     result.unwrap_or_else(|error| {
         tell(format_args!("{error:#}"));

@@ -3,6 +3,7 @@
 use crate::place::Place;
 use crate::server::{self, beside};
 use crate::tell::tell;
+use crate::trial;
 use crate::words::{self, Words};
 use anyhow::{Context as _, bail};
 use protocol::codes::PreemptLevel;
@@ -35,7 +36,7 @@ pub struct RunArgs {
     /// Decide inside the program by this policy, among its own queues, without a server
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     policy: Option<PolicyKind>,
-    /// Do not run the program if no server can schedule it: exit code 125
+    /// Do not run the program if no server can schedule it or the library cannot be loaded: exit code 125
     #[arg(long, conflicts_with = "policy")]
     pub strict: bool,
     /// Run on a simulated GPU (as root), which all such programs of the user share
@@ -76,7 +77,19 @@ fn policy(word: &str) -> Result<PolicyKind, String> {
 /// # Errors
 /// Something that is needed is missing, or options contradict each other.
 pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
-    let variables = variables(args, place)?;
+    let (library, mut variables) = variables(args, place)?;
+    let loaded = trial::load(&library);
+    if let Err(why) = &loaded {
+        let what = format!("{} cannot be loaded: {why}", library.display());
+        anyhow::ensure!(!args.strict, "{what}");
+        tell(format_args!(
+            "{what}{} The program runs unscheduled, as if it were started without xcli; a library that fits this machine helps \
+             (docs/install.md), --strict refuses to run",
+            end_of_sentence(&what)
+        ));
+        // The program's own LD_PRELOAD stays what it is.
+        variables.clear();
+    }
     let on_gpu_sim = args.gpu_sim && std::env::var_os(INSIDE_GPU_SIM).is_none_or(|socket| socket.is_empty());
     let mut command = match on_gpu_sim {
         true => gpu_sim(&variables, &args.command)?,
@@ -86,6 +99,7 @@ pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
         tell(format_args!("there is no AMD GPU here ({KFD} is missing); `xcli run --gpu-sim` simulates one"));
     }
     match args.policy {
+        _ if loaded.is_err() => {}
         Some(_) => {}
         None => {
             if let Some(value) = std::env::var_os("XSCHED_POLICY").filter(|value| !value.is_empty()) {
@@ -106,11 +120,16 @@ pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
 
 /// What is said of a program that no server schedules: what happened, why, and what to do.
 fn unscheduled(why: &str) -> String {
-    let end = if why.ends_with(['.', '?', '!']) { "" } else { "." };
+    let end = end_of_sentence(why);
     format!(
         "{why}{end} The program runs unscheduled until a server answers; -a PATH or XSCHED_SOCKET names another place for one, \
          --policy HPF does without, --strict refuses to run"
     )
+}
+
+/// What ends a sentence that may have its end already.
+fn end_of_sentence(text: &str) -> &'static str {
+    if text.ends_with(['.', '?', '!']) { "" } else { "." }
 }
 
 /// The work of `xcli with`: becomes a program that finds these variables (NAME=VALUE; NAME alone is taken away).
@@ -132,8 +151,8 @@ fn parse(word: &OsStr) -> (OsString, Option<OsString>) {
     }
 }
 
-/// What the program finds in its environment.
-fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<Variables> {
+/// The library to preload, and what the program finds in its environment.
+fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<(PathBuf, Variables)> {
     let library = library(args.library.as_deref())?;
     let preload = preload(&library, std::env::var_os(PRELOAD).as_deref())?;
     let mut set: Variables = vec![
@@ -159,7 +178,7 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<Variables> {
     options.extend(numbers.into_iter().filter(|(_, _, value)| value.is_some()));
     set.extend(options.iter().map(|(_, name, value)| (name.into(), value.as_ref().map(Into::into))));
     check(&options, &set)?;
-    Ok(set)
+    Ok((library, set))
 }
 
 /// Whether the library will take them. Some ranges are narrower than those of hints, and one depends on another variable.

@@ -54,6 +54,7 @@
 //! | a low descriptor number taken | `edges::a10_…` |
 //! | `xcli run` refused programs: read-only, full, missing or foreign directory; `--strict` exits with 125 each time | `server::b1_…`, `server::b2_…`, `server::b11_…` |
 //! | the same where the server takes nobody more | `a_server_that_takes_nobody_more` in `xcli/tests/run.rs` |
+//! | a library for a newer C library ended every program that it was preloaded into | `preloaded::f5_…` |
 //! | the default directory was not checked | `server::b2_…` |
 //! | a socket or lock that is gone, another server's socket | `server::b3_…` |
 //! | a limit of file sizes ended the server | `server::b4_…` |
@@ -69,5 +70,7 @@ mod deferral;
 mod edges;
 /// Levels above 1: what measuring them costs others.
 mod levels;
+/// `xcli run` and a library that cannot be loaded.
+mod preloaded;
 /// The server and the commands: directories, sockets, limits, namespaces, names.
 mod server;

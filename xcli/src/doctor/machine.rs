@@ -1,8 +1,9 @@
 //! The device, its driver, and where HIP's runtime and the library are.
 
-use super::{Report, Verdict};
+use super::{Report, Verdict, system};
 use crate::foreign;
 use crate::run;
+use crate::trial;
 use hal_kfd::Kfd;
 use hal_kfd::probe::{self, Choice, Facts};
 use hal_kfd::topology::{self, Device, Files};
@@ -90,9 +91,18 @@ impl Machine {
             gpus,
             // Of a process it is not asked.
             runtimes: if pid.is_none() { runtimes(Path::new("/")) } else { Vec::new() },
-            library: run::library(None).map_err(|error| format!("{error:#}")),
+            library: library(pid.is_some()),
         }
     }
+}
+
+/// The library that `xcli run` preloads. Of a process it is not asked, and nothing is tried.
+fn library(of_process: bool) -> Result<PathBuf, String> {
+    let path = run::library(None).map_err(|error| format!("{error:#}"))?;
+    if !of_process {
+        trial::load(&path).map_err(|why| format!("{} cannot be loaded: {why}", path.display()))?;
+    }
+    Ok(path)
 }
 
 fn gpus(kfd: &Kfd, files: &dyn Files, simulated: bool) -> Vec<Gpu> {
@@ -143,8 +153,8 @@ fn target(version: u64) -> String {
     format!("gfx{}{:x}{:x}", version / 10_000, version / 100 % 100, version % 100)
 }
 
-/// Says what there is.
-pub fn judge(machine: &Machine, report: &mut Report) {
+/// Says what there is; `group` is that of the device's file.
+pub fn judge(machine: &Machine, group: Option<&str>, report: &mut Report) {
     let seen = machine.of.map_or(String::new(), |pid| format!(" as process {pid} sees it"));
     let (verdict, what) = match (&machine.device, machine.of) {
         (Ok(()), _) => {
@@ -164,7 +174,7 @@ pub fn judge(machine: &Machine, report: &mut Report) {
             ),
             (ErrorKind::PermissionDenied, None) => (
                 Verdict::Bad,
-                "it may not be opened: its user belongs to the groups render and video as a rule".to_owned(),
+                format!("it may not be opened: {}", system::join(group)),
             ),
             (ErrorKind::PermissionDenied, Some(_)) => {
                 (Verdict::Note, "xcli may not open it; whether the process may is not known".to_owned())
@@ -269,7 +279,7 @@ mod tests {
         let (runtimes, library) = (Vec::new(), Ok("/x/libshimhip.so".into()));
         let machine = Machine { of, device, simulated: false, gpus, runtimes, library };
         let mut report = Report { ok: true, ..Report::default() };
-        judge(&machine, &mut report);
+        judge(&machine, Some("render"), &mut report);
         (report.is_ok(), report.text())
     }
 
@@ -287,7 +297,7 @@ mod tests {
         let (ok, text) = said(closed(ErrorKind::NotFound), vec![]);
         assert!(!ok && text.contains("--gpu-sim"), "{text}");
         let (ok, text) = said(closed(ErrorKind::PermissionDenied), vec![]);
-        assert!(!ok && text.contains("groups render"), "{text}");
+        assert!(!ok && text.contains("group render: `usermod -aG render USER`"), "{text}");
         let (ok, text) = said(Ok(()), vec![]);
         assert!(!ok && text.contains("no GPU"), "{text}");
     }

@@ -128,7 +128,7 @@ pub fn judge(view: &View, server: &Server, client: Option<&Client>, report: &mut
     }
     let config = Config::read(|name| view.variable(name), policies::registry::BUILT).0;
     let loaded = library(view, &config, report);
-    runtime(view, report);
+    runtime(view, client.is_some_and(|client| !client.queues.is_empty()), report);
     held(view, server, report);
     match client {
         Some(client) => connected(view, server, client, report),
@@ -191,10 +191,16 @@ fn library(view: &View, config: &Config, report: &mut Report) -> bool {
     true
 }
 
-fn runtime(view: &View, report: &mut Report) {
+/// `is_seen`: its streams have come to the library, whatever the runtime's file is called.
+fn runtime(view: &View, is_seen: bool, report: &mut Report) {
     let hip = view.mapped(RUNTIME);
     match hip.as_slice() {
         _ if view.maps.is_none() => {}
+        [] if is_seen => report.add(
+            Verdict::Good,
+            "runtime",
+            "no file of its is called libamdhip64, and its streams come to the library: its HIP runtime has another name",
+        ),
         [] if view.uses_the_driver() => report.add(
             Verdict::Note,
             "runtime",
