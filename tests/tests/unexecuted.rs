@@ -100,6 +100,25 @@ fn a_stopped_supervisor_keeps_no_run_from_ending() {
     }
 }
 
+/// Statistics cannot be left out without a word.
+#[test]
+fn a_stopped_supervisor_owes_statistics_and_the_run_ends_all_the_same() {
+    let gpu = Gpu::take();
+    let script = "kill -STOP $GPU_SIM_PID; echo $GPU_SIM_PID";
+    let mut run = gpu
+        .run_executable(Path::new("/bin/sh"))
+        .sim("--stats", "/dev/null")
+        .arg("-c")
+        .arg(script)
+        .limit(LIMIT)
+        .start();
+    let supervisor = run.line().parse().ok().and_then(Pid::from_raw).expect("the supervisor's id");
+    let run = run.finish();
+    kill_process(supervisor, Signal::CONT).expect("it is only stopped");
+    assert_eq!(run.code, 125, "{run:?}");
+    assert!(run.stderr.contains("does not answer within 10s: is it stopped?"), "{run:?}");
+}
+
 /// With the supervisor its programs end, so that the shell's own end may come before or after.
 #[test]
 fn a_dead_supervisor_keeps_no_run_from_ending() {
