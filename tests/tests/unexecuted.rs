@@ -87,6 +87,22 @@ fn the_first_process_of_a_pid_namespace_hears_of_its_programs() {
     assert_eq!(said(&String::from_utf8_lossy(&run.stderr)), ["stranger (1 launch)"], "{run:?}");
 }
 
+/// The supervisor is outside, and knows the launcher by another number than the launcher itself.
+#[test]
+fn a_run_from_a_pid_namespace_hears_of_its_programs() {
+    let gpu = Gpu::take();
+    let mut keeper = gpu.keep();
+    // Only a run outside makes GPUs of this architecture and size; the other one joins it.
+    gpu.shared("copies").finish().expect_success();
+    let mut command = limited();
+    command.args(["unshare", "--pid", "--fork", "--kill-child"]).arg(gpu_sim());
+    let run = command.args(["run", "--name", gpu.name(), "--"]).arg(kernels()).output().expect("it starts");
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(said(&String::from_utf8_lossy(&run.stderr)), ["stranger (1 launch)"], "{run:?}");
+    keeper.let_go();
+    assert_eq!(keeper.finish().code, 0);
+}
+
 /// The supervisor does not answer any more.
 #[test]
 fn a_stopped_supervisor_keeps_no_run_from_ending() {
