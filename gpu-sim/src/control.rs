@@ -1,12 +1,15 @@
 //! What launchers and the supervisor say to each other over the supervisor's socket: lines of JSON.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::Place;
+use crate::unexecuted::Summary;
 
 /// How a set of GPUs is made. A run that joins one leaves out what it does not insist on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +79,8 @@ pub enum ToSupervisor {
     Child(i32),
     /// Ask for the statistics so far.
     Stats,
+    /// Ask which kernels of the own programs were not executed.
+    Unexecuted,
     /// Ask what is running, without joining.
     Info,
     /// From now on these ioctls fail, as `--fail-ioctls` says it; none if it is empty.
@@ -97,15 +102,51 @@ pub enum ToLauncher {
     Refused(String),
     /// The answer to [`ToSupervisor::Stats`] or [`ToSupervisor::Info`].
     Report(serde_json::Value),
+    /// The answer to [`ToSupervisor::Unexecuted`].
+    Unexecuted(Summary),
     /// A sentence for the user.
     Message(String),
 }
 
 /// Sends one line.
 pub fn send<T: Serialize>(mut stream: &UnixStream, message: &T) -> std::io::Result<()> {
+    stream.write_all(&line(message)?)
+}
+
+/// Sends one line, if that takes no waiting.
+///
+/// # Errors
+/// There is no room for all of it, or nobody at the other end. The conversation is over then.
+pub fn send_at_once<T: Serialize>(stream: &UnixStream, message: &T) -> std::io::Result<()> {
+    let line = line(message)?;
+    match rustix::net::send(stream, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)? {
+        sent if sent == line.len() => Ok(()),
+        _ => Err(std::io::ErrorKind::WriteZero.into()),
+    }
+}
+
+fn line<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    Ok(line)
+}
+
+/// The process that has connected, as it is called here; 0 if it has no name here, being in another pid namespace. What it
+/// says of itself counts for nothing: in a container it calls itself 1.
+pub fn peer(stream: &UnixStream) -> i32 {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the value has room for `length` bytes, and any bytes are a `ucred`. (rustix takes a pid of 0 for impossible.)
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { peer.pid } else { 0 }
 }
 
 /// Receives lines.
@@ -149,6 +190,25 @@ mod tests {
         assert_eq!(have.conflict(&Setup { gpus: Some(1), ..Setup::default() }), None);
         let conflict = have.conflict(&Setup { arch: Some("gfx942".into()), ..Setup::default() }).unwrap();
         assert_eq!(conflict, "arch gfx90a, not gfx942");
+    }
+
+    #[test]
+    fn the_kernel_knows_who_has_connected() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        assert_eq!(peer(&a), std::process::id().cast_signed());
+    }
+
+    /// The other end is there and does not read.
+    #[test]
+    fn a_line_that_would_have_to_wait_is_not_sent() {
+        let (a, b) = UnixStream::pair().unwrap();
+        send_at_once(&a, &ToSupervisor::Child(7)).unwrap();
+        assert!(matches!(Receiver::new(&b).unwrap().next(), Some(ToSupervisor::Child(7))));
+        let refused = (0..1 << 20).find_map(|_| send_at_once(&a, &ToSupervisor::Unexecuted).err());
+        assert_eq!(refused.unwrap().kind(), std::io::ErrorKind::WouldBlock);
+        drop(b);
+        let refused = send_at_once(&a, &ToSupervisor::Unexecuted).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::BrokenPipe);
     }
 
     #[test]

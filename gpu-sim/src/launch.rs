@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
@@ -23,6 +24,8 @@ const SOCKET_VARIABLE: &str = "GPU_SIM_SOCKET";
 const PID_VARIABLE: &str = "GPU_SIM_PID";
 /// How long a supervisor may take to answer.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long all of the line about kernels may take, which nothing depends on.
+const LAST_LINE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What `gpu-sim run` was asked.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct Run {
     pub setup: Setup,
     /// Where to write statistics.
     pub stats: Option<PathBuf>,
+    /// Nothing is said of kernels that were not executed.
+    pub quiet: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -78,26 +83,62 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
     control::send(&stream, &ToSupervisor::Child(child.as_raw_pid())).ok();
 
     let lost = Arc::new(AtomicBool::new(false));
-    let (reports, report) = mpsc::channel();
-    let listener = {
+    let (answers, answer) = mpsc::channel();
+    {
         let (lost, socket) = (Arc::clone(&lost), socket);
-        std::thread::spawn(move || listen(&mut receiver, &reports, &lost, &socket, supervisor))
-    };
+        std::thread::spawn(move || listen(&mut receiver, answers, &lost, &socket, supervisor));
+    }
     let status = reap_until(child)?;
     CHILD.store(0, Ordering::Release);
     if let Some((file, path)) = stats
         && !lost.load(Ordering::Acquire)
     {
         control::send(&stream, &ToSupervisor::Stats)?;
-        let report = report.recv().context("the simulated GPU ended before it could report")?;
+        let report = match answer.recv_timeout(JOIN_LIMIT) {
+            Ok(ToLauncher::Report(report)) => report,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                anyhow::bail!(
+                    "the simulated GPU does not answer within {JOIN_LIMIT:?}: is it stopped? There are no statistics"
+                )
+            }
+            _ => anyhow::bail!("the simulated GPU ended before it could report"),
+        };
         serde_json::to_writer_pretty(file, &report)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Our going is what ends the set; the thread ends with the stream, and has nothing to report then.
-    lost.store(true, Ordering::Release);
+    // From here on nothing is missing if the supervisor goes.
+    if !lost.swap(true, Ordering::AcqRel) && !run.quiet {
+        tell_unexecuted(&stream, &answer);
+    }
+    // Our going is what ends the set; the thread ends with the stream. It may have something to say, and to end, before.
     stream.shutdown(std::net::Shutdown::Both).ok();
-    let _ = listener.join();
+    let until = Instant::now() + JOIN_LIMIT;
+    while answer.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
     Ok(exit_code(status))
+}
+
+/// Says which kernels were not executed. Nothing here may keep a run from ending or change its exit code: whatever goes wrong
+/// leaves the line out.
+fn tell_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
+    let until = Instant::now() + LAST_LINE_LIMIT;
+    let left = || until.saturating_duration_since(Instant::now());
+    if control::send_at_once(stream, &ToSupervisor::Unexecuted).is_err() {
+        return;
+    }
+    let Ok(ToLauncher::Unexecuted(summary)) = answer.recv_timeout(left()) else { return };
+    // In a thread of its own: how long it takes to demangle a name is up to whoever made the name.
+    let (line, lines) = mpsc::channel();
+    let begun = std::thread::Builder::new().spawn(move || {
+        let _ = line.send(summary.line());
+    });
+    let (Ok(_), Ok(Some(line))) = (begun, lines.recv_timeout(left())) else { return };
+    // Not through the library's lock, which the thread that listens may hold, and only if there is room: who should read it
+    // may have stopped. A pipe that can be written to has room for a page.
+    let stderr = std::io::stderr();
+    let limit = Timespec::try_from(left()).unwrap_or_default();
+    if let Ok(1) = rustix::event::poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&limit)) {
+        let _ = rustix::io::write(&stderr, format!("{line}\n").as_bytes());
+    }
 }
 
 /// Waits for the command to end. Its orphans, which come to us, are reaped on the way.
@@ -318,16 +359,16 @@ fn forward_signals() -> Dispositions {
 /// Reads what the supervisor says until the stream ends. If that comes unasked, everything of ours is ended.
 fn listen(
     receiver: &mut Receiver,
-    reports: &mpsc::Sender<serde_json::Value>,
+    answers: mpsc::Sender<ToLauncher>,
     lost: &AtomicBool,
     socket: &Path,
     supervisor: i32,
 ) {
     while let Some(message) = receiver.next() {
         match message {
-            ToLauncher::Message(text) => eprintln!("{text}"),
-            ToLauncher::Report(report) => {
-                let _ = reports.send(report);
+            ToLauncher::Message(text) => say(&text),
+            ToLauncher::Report(_) | ToLauncher::Unexecuted(_) => {
+                let _ = answers.send(message);
             }
             ToLauncher::Joined { .. } | ToLauncher::Refused(_) => {}
         }
@@ -337,8 +378,16 @@ fn listen(
         return;
     }
     let log = std::fs::read_to_string(socket.with_extension("log")).unwrap_or_default();
-    eprintln!("gpu-sim: the simulated GPU has ended unexpectedly; its programs are ended. {}", log.trim());
+    say(&format!(
+        "gpu-sim: the simulated GPU has ended unexpectedly; its programs are ended. {}",
+        log.trim()
+    ));
     end_descendants(supervisor);
+}
+
+/// Writes a line to standard error. Nobody may read that any more, which must not end us as `eprintln` would.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Kills every descendant but the supervisor, which may be one of ours and ends by itself. As we are their reaper, a

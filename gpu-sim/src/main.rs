@@ -6,7 +6,8 @@
 //!
 //! Rooms: `launch` and `info` are the commands; `supervisor` owns the machine and serves `fuse` requests, which `ioctl`
 //! executes on `machine`; `engine` lets time pass; `device` models the compute units; `kernels` knows what a kernel
-//! does; `arena` and `space` are memory; `sandbox`, `topology` and `cards` are what programs see.
+//! does, and `unexecuted` counts those it leaves out; `arena` and `space` are memory; `sandbox`, `topology` and `cards` are what
+//! programs see.
 
 mod arena;
 mod cards;
@@ -25,6 +26,7 @@ mod sandbox;
 mod space;
 mod supervisor;
 mod topology;
+mod unexecuted;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -116,6 +118,9 @@ struct RunArgs {
     /// Write statistics of the GPUs so far as JSON when the command ends
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Do not say at the end which kernels were not executed
+    #[arg(long)]
+    quiet: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -181,5 +186,6 @@ fn run(args: RunArgs) -> anyhow::Result<u8> {
         stuck_queue: args.stuck_queue,
         fail_ioctls: args.fail_ioctls,
     };
-    launch::run(&launch::Run { name: args.name, setup, stats: args.stats, command: args.command })
+    let RunArgs { name, stats, quiet, command, .. } = args;
+    launch::run(&launch::Run { name, setup, stats, quiet, command })
 }

@@ -29,7 +29,8 @@ use crate::kernels::Durations;
 use crate::machine::{Gpu, Machine, Process};
 use crate::sandbox::{self, Place};
 use crate::topology::{ARCHS, Arch, GpuConfig, Part, gpu_ids};
-use launchers::Launchers;
+use crate::unexecuted::Launches;
+use launchers::{Launchers, ancestors};
 
 /// First minor number of render nodes.
 const RENDER_MINOR: u32 = 128;
@@ -61,6 +62,8 @@ pub struct Shared {
     pub pace: Pace,
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
+    /// What is not executed for them. Apart from `launchers`: nobody talks to a launcher holding this.
+    launches: Launches,
     setup: Setup,
     /// From where we were started.
     place: Place,
@@ -241,6 +244,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
         pace,
         clients: Mutex::default(),
         launchers: Mutex::default(),
+        launches: Launches::default(),
         setup,
         place,
         socket: path.to_owned(),
@@ -409,11 +413,12 @@ impl Shared {
         let watch = clients.watched.insert(pid);
         drop(clients);
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let unexecuted = self.launches.nearest(&ancestors(pid));
         self.with_machine(|machine| {
-            machine
-                .processes
-                .entry(pid)
-                .or_insert_with(|| Process::new(pid, name.trim().to_owned(), doorbell));
+            machine.processes.entry(pid).or_insert_with(|| Process {
+                unexecuted,
+                ..Process::new(pid, name.trim().to_owned(), doorbell)
+            });
         });
         if watch {
             self.watch(pid);

@@ -170,6 +170,7 @@ pub struct Run {
     enter: Vec<PathBuf>,
     name: Option<String>,
     nested: bool,
+    loud: bool,
     sim: Vec<String>,
     args: Vec<String>,
     env: Vec<(String, String)>,
@@ -186,6 +187,7 @@ impl Run {
             enter: Vec::new(),
             name: None,
             nested: false,
+            loud: false,
             sim: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
@@ -242,6 +244,12 @@ impl Run {
         self
     }
 
+    /// Lets `gpu-sim` say at the end which kernels it did not execute.
+    pub fn loud(mut self) -> Run {
+        self.loud = true;
+        self
+    }
+
     /// Another limit for programs that rightly take long.
     pub fn limit(mut self, limit: Duration) -> Run {
         self.limit = limit;
@@ -255,6 +263,9 @@ impl Run {
             None => program(&self.program).unwrap_or_else(|reason| panic!("{reason}")),
         };
         let mut command = vec![product("gpu-sim").unwrap_or_else(|reason| panic!("{reason}")), "run".into()];
+        if !self.loud {
+            command.push("--quiet".into());
+        }
         if let Some(name) = &self.name {
             command.extend(["--name".into(), name.into()]);
         }
@@ -269,7 +280,11 @@ impl Run {
         }
         command.push("--".into());
         if self.nested {
-            command.extend([command[0].clone(), "run".into(), "--".into()]);
+            command.extend([command[0].clone(), "run".into()]);
+            if !self.loud {
+                command.push("--quiet".into());
+            }
+            command.push("--".into());
         }
         // Through env(1), so that the preload meets the program and not gpu-sim.
         let mut env = self.env.clone();

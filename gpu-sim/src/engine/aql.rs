@@ -103,6 +103,13 @@ impl Machine {
                             Decision::Block
                         }
                     }
+                    Act::Pass(time) => {
+                        if let Some(tally) = &process.unexecuted {
+                            tally.note(kernel.as_ref().map(|kernel| kernel.name.as_str()));
+                        }
+                        let work = Work { id, queue: key, groups, cost, alone: time };
+                        Decision::Launch(work, Effect::default())
+                    }
                     Act::Run { time, effect } => {
                         Decision::Launch(Work { id, queue: key, groups, cost, alone: time }, effect)
                     }

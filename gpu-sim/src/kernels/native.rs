@@ -33,6 +33,8 @@ pub enum Act {
         /// What it does to memory.
         effect: Effect,
     },
+    /// It is not executed: it runs so long when alone, and leaves memory alone.
+    Pass(Time),
     /// It spins until all locations satisfy their conditions, and then has this effect.
     Wait(Vec<Condition>, Effect),
 }
@@ -75,7 +77,7 @@ pub fn plan(
         let effect = blit_shader(view, dispatch).map_err(fault)?;
         return Ok(match effect {
             Some(effect) => Act::Run { time: cost::device_move(effect.bytes()), effect },
-            None => Act::Run { time: cost::by_grid(dispatch.rounds), effect: Effect::default() },
+            None => Act::Pass(cost::by_grid(dispatch.rounds)),
         });
     };
     let args = Arguments { view, base: dispatch.arguments, layout: &kernel.args };
@@ -110,10 +112,10 @@ pub fn plan(
                 "the runtime's kernel {name} is not simulated (image and device-enqueue kernels are not)"
             ));
         }
-        _ => Ok(Act::Run { time: cost::by_grid(dispatch.rounds), effect: Effect::default() }),
+        _ => Ok(Act::Pass(cost::by_grid(dispatch.rounds))),
     }
     .map_err(fault)?;
-    if let (Act::Run { time, .. }, Some(stated)) = (&mut act, stated(table, &kernel.name))
+    if let (Act::Run { time, .. } | Act::Pass(time), Some(stated)) = (&mut act, stated(table, &kernel.name))
         && !matches!(name, "busy" | "busy_store")
     {
         *time = stated;
@@ -365,6 +367,7 @@ mod tests {
                     effect.step(&view, 64).unwrap();
                 }
             }
+            Act::Pass(_) => {}
             Act::Wait(..) => panic!("waits"),
         }
         let mut out = vec![0; 0x1000];
@@ -569,8 +572,14 @@ mod tests {
         let arena = Arena::new().unwrap();
         let space = Space::default();
         let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
-        let kernel = Kernel { name: "__amd_rocclr_copyImage".into(), args: vec![] };
         let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], rounds: 1 };
+        let gemm = Kernel { name: "gemm".into(), args: vec![] };
+        let stated = Durations::parse(r#"{"gemm": 7}"#).unwrap();
+        for (kernel, want) in [(Some(&gemm), 7_000), (None, 5_000)] {
+            let act = plan(&view, kernel, &dispatch, &stated);
+            assert!(matches!(act, Ok(Act::Pass(time)) if time == want), "{act:?}");
+        }
+        let kernel = Kernel { name: "__amd_rocclr_copyImage".into(), args: vec![] };
         let error = plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap_err();
         assert!(error.contains("__amd_rocclr_copyImage"));
     }

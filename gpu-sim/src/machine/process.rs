@@ -1,6 +1,7 @@
 //! A process that has opened the KFD: its address space, allocations, events and queues.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::{Events, Execution, Machine, Move, ProcessStats, Queue};
 use crate::device::{QueueKey, Time};
@@ -8,6 +9,7 @@ use crate::driver::Debug;
 use crate::ioctl::OwnedCall;
 use crate::kernels::Kernel;
 use crate::space::Space;
+use crate::unexecuted::Tally;
 
 /// Memory that a process has allocated.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +55,8 @@ pub struct Process {
     pub unlocking: bool,
     /// What it asked for that is not simulated, and users have been told.
     pub told: HashSet<&'static str>,
+    /// Where its kernels that are not executed are counted: at its launcher's, if that is known.
+    pub unexecuted: Option<Arc<Tally>>,
 }
 
 impl Process {
@@ -72,6 +76,7 @@ impl Process {
             parked: VecDeque::new(),
             unlocking: false,
             told: HashSet::new(),
+            unexecuted: None,
         }
     }
 

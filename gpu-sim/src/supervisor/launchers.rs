@@ -1,6 +1,6 @@
 //! The launchers (`gpu-sim run`, `gpu-sim info`): what they ask, what they are told, and the end of the last one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -14,6 +14,8 @@ use crate::engine::now;
 
 /// How long a new set waits for its first launcher.
 const FIRST_JOIN: Duration = Duration::from_secs(10);
+/// How often a way up the processes is looked for that changes meanwhile.
+const WAYS: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Launchers {
@@ -76,11 +78,12 @@ impl Shared {
     /// Talks to one launcher until it goes; `true` if it was the last.
     fn converse(&self, stream: &UnixStream) -> bool {
         let Ok(mut receiver) = Receiver::new(stream) else { return false };
-        let mut me = None;
+        let (mut me, mut unexecuted) = (None, None);
         while let Some(message) = receiver.next() {
             let answer = match message {
                 ToSupervisor::Join(wanted) => match self.setup.conflict(&wanted) {
                     Some(conflict) => ToLauncher::Refused(format!("these GPUs are running with {conflict}")),
+                    None if me.is_some() => ToLauncher::Refused("this run has joined already".to_owned()),
                     None => {
                         let Ok(copy) = stream.try_clone() else { return false };
                         let mut launchers = self.launchers.lock();
@@ -91,6 +94,8 @@ impl Shared {
                         let id = launchers.next;
                         launchers.streams.insert(id, (copy, None));
                         me = Some(id);
+                        // Before it is told, and so before it starts anything.
+                        unexecuted = Some(self.launches.join(control::peer(stream)));
                         ToLauncher::Joined { place: self.place, pid: std::process::id().cast_signed() }
                     }
                 },
@@ -102,12 +107,18 @@ impl Shared {
                     continue;
                 }
                 ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
+                ToSupervisor::Unexecuted => ToLauncher::Unexecuted(
+                    unexecuted.as_ref().map(|tally| tally.summary()).unwrap_or_default(),
+                ),
                 ToSupervisor::Info => ToLauncher::Report(self.info()),
                 ToSupervisor::FailIoctls(text) => self.fail_ioctls(&text),
             };
             if control::send(stream, &answer).is_err() {
                 break;
             }
+        }
+        if let Some(tally) = unexecuted {
+            self.launches.leave(&tally);
         }
         me.is_some() && self.close(me)
     }
@@ -163,15 +174,49 @@ impl Shared {
     }
 }
 
-/// The process and everything above it.
-fn ancestors(pid: i32) -> HashSet<i32> {
-    let mut seen = HashSet::new();
-    let mut at = pid;
-    while at > 1 && seen.insert(at) {
-        match status_field(at, "PPid:") {
-            Some(parent) => at = parent,
-            None => break,
+/// The process and everything above it, from below.
+pub(super) fn ancestors(pid: i32) -> Vec<i32> {
+    let mut way = Vec::new();
+    for _ in 0..WAYS {
+        let whole;
+        (way, whole) = way_up(pid, |pid| status_field(pid, "PPid:"));
+        if whole {
+            break;
         }
     }
-    seen
+    way
+}
+
+/// The same, and whether the way leads to the first process: one that ends meanwhile leaves its children to another.
+fn way_up(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> (Vec<i32>, bool) {
+    let (mut way, mut at) = (Vec::new(), pid);
+    // The parent of the first process, and of one that comes from another pid namespace, is 0.
+    while at > 0 {
+        if way.contains(&at) {
+            return (way, false);
+        }
+        way.push(at);
+        match parent(at) {
+            Some(parent) => at = parent,
+            None => return (way, false),
+        }
+    }
+    (way, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_up_ends_at_the_first_process() {
+        let parent = |pid| [(9, 5), (5, 1), (1, 0), (7, 8), (3, 4), (4, 3)].into_iter().find(|p| p.0 == pid);
+        let way = |pid| way_up(pid, |pid| parent(pid).map(|(_, parent)| parent));
+        assert_eq!(way(9), (vec![9, 5, 1], true));
+        assert_eq!(way(7), (vec![7, 8], false), "8 has just ended");
+        assert_eq!(way(3), (vec![3, 4], false), "numbers that were given again");
+        let me = std::process::id().cast_signed();
+        let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_pid());
+        assert_eq!(ancestors(me)[..2], [me, parent]);
+    }
 }
