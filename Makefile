@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-races lint fmt docs \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt clean
 
@@ -49,6 +49,10 @@ test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory 
 test-field: deps ## Run one case for each finding of the field; last line "N passed, N failed"
 	cargo build --workspace --all-targets
 	@scripts/test-field $(ARGS)
+
+# `make test-old-kernel ARGS=all`: everything, with faults. `ARGS="all field"`: the suites with this in their names.
+test-old-kernel: deps ## Run tests as on Linux 4.18 (docs/old-kernels.md); last line "N passed, N failed"
+	@scripts/test-old-kernel $(ARGS)
 
 test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
 	@scripts/test-clients $(ARGS)

@@ -6,13 +6,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Daemon, Gpu, Run, Running, product, workspace};
+use crate::{Daemon, Gpu, Run, Running, kernel, product, workspace};
 
 /// All of them, files of `tests/clients`.
 pub const CLIENTS: &[&str] = &["triton_add", "cupy_steps", "onnx_steps"];
@@ -201,7 +200,7 @@ fn submitted(log: &str) -> Submitted {
 fn listed(xcli: &Path, socket: &Path) -> Result<Listed, String> {
     let until = Instant::now() + ANSWERS;
     loop {
-        let mut command = Command::new(xcli);
+        let mut command = kernel::command(xcli);
         command.arg("-a").arg(socket).args(["list", "--json"]);
         let answer = command.output().map_err(|error| format!("cannot run {}: {error}", xcli.display()))?;
         let list: Value = serde_json::from_slice(&answer.stdout)

@@ -5,13 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::product;
+use crate::{kernel, product};
 
 /// How long what must happen may take before it counts as hung.
 pub const HANG: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// It is not built, or cannot be started; one line.
 pub(crate) fn spawn(socket: &Path, env: &[(&str, &str)], stderr: Stdio) -> Result<Child, String> {
     let server = product("xserver")?;
-    let mut command = Command::new(&server);
+    let mut command = kernel::command(&server);
     // What it is told is the test's choice, not that of the shell around it.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
         command.env_remove(name);

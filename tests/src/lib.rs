@@ -18,6 +18,7 @@ pub mod conformance;
 mod daemon;
 mod dice;
 pub mod faults;
+pub mod kernel;
 pub mod kfd_faults;
 mod process;
 pub mod program;
@@ -297,6 +298,7 @@ impl Run {
             label = format!("{label} with libshimhip.so {}", settings.join(" ")).trim_end().to_owned();
         }
         command.extend(self.enter);
+        command.extend(kernel::words());
         if !env.is_empty() {
             command.push("env".into());
             command.extend(env.iter().map(|(name, value)| PathBuf::from(format!("{name}={value}"))));

@@ -2,7 +2,7 @@
 //! run. The program is `held_outside`, which does a step of work when it is told to.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Gpu, Mode, Run, Running, product, until};
+use crate::{Gpu, Mode, Run, Running, kernel, product, until};
 
 /// A GPU, kept in being, with a place for a server.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Stage {
     /// What `xcli` says, outside the simulation.
     pub fn xcli(&self, words: &[&str]) -> Output {
         let xcli = product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-        let mut command = Command::new(xcli);
+        let mut command = kernel::command(xcli);
         command.env("XSCHED_SOCKET", self.socket()).env_remove("LD_PRELOAD");
         command.args(words).output().expect("xcli")
     }

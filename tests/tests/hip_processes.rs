@@ -173,7 +173,8 @@ fn queues_are_seen_from_outside() {
     assert_eq!(program.line(), "ready");
     let pid = program.program().expect("it runs").as_raw_nonzero().to_string();
     let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-    let ask = |pid: &str| Command::new(&xcli).args(["queues", pid, "--json"]).output().expect("xcli");
+    let ask =
+        |pid: &str| tests::kernel::command(&xcli).args(["queues", pid, "--json"]).output().expect("xcli");
     let answer = ask(&pid);
     assert!(answer.status.success(), "{answer:?}");
     let seen: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");

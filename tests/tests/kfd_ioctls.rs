@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use tests::{Finished, Gpu, Run};
 
@@ -58,7 +57,7 @@ fn on_a_real_driver_if_there_is_one() {
         return;
     }
     let program = tests::program("kfd_ioctls").unwrap_or_else(|reason| panic!("{reason}"));
-    let output = Command::new(program).output().expect("the program runs");
+    let output = tests::kernel::command(program).output().expect("the program runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
     println!("on the real /dev/kfd:\n{stdout}");
     assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));

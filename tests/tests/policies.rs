@@ -1,6 +1,6 @@
 //! Policies and hints of programs that run, seen and changed by `xcli`: on the simulated GPU, with the real server.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 use tests::{Daemon, Gpu, Mode, Running, linked_program, until};
@@ -8,7 +8,7 @@ use tests::{Daemon, Gpu, Mode, Running, linked_program, until};
 /// `xcli` with these words; its output, if it is content.
 fn xcli(daemon: &Daemon, words: &[&str]) -> String {
     let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-    let mut command = Command::new(xcli);
+    let mut command = tests::kernel::command(xcli);
     command.env("XSCHED_SOCKET", daemon.socket()).env_remove("LD_PRELOAD").env_remove("XSCHED_POLICY");
     let Output { status, stdout, stderr } = command.args(words).output().expect("xcli");
     let said = String::from_utf8_lossy(&stderr);

@@ -30,7 +30,7 @@ impl Place {
 
     fn xcli(&self) -> Command {
         let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-        let mut command = Command::new(xcli);
+        let mut command = tests::kernel::command(xcli);
         command.env("XSCHED_SOCKET", self.socket()).env_remove("LD_PRELOAD").env_remove("XSCHED_POLICY");
         command
     }

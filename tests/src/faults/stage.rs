@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::log::{Log, Nanos, now};
-use crate::{Gpu, Mode, Running, daemon, product};
+use crate::{Gpu, Mode, Running, daemon, kernel, product};
 
 /// How long something that must happen may take, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -271,7 +271,7 @@ impl Stage {
     /// The clients, as `xcli list --json` shows them; nothing if there is no answer.
     pub fn list(&self) -> Option<Vec<Seen>> {
         let xcli = product("xcli").ok()?;
-        let answer = Command::new(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
+        let answer = kernel::command(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
         let list: Value = serde_json::from_slice(&answer.stdout).ok()?;
         let clients = list["clients"].as_array()?;
         clients.iter().map(seen).collect()

@@ -4,7 +4,6 @@ use std::fs::read_to_string;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::faults::log::{Log, Nanos, now};
 use crate::faults::stage::{Outcome, Server, Trouble, await_some};
-use crate::{Finished, Gpu, Mode, Run, Running, product};
+use crate::{Finished, Gpu, Mode, Run, Running, kernel, product};
 
 /// The two ways of taking queues off.
 pub const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
@@ -359,7 +358,7 @@ impl Bed {
     /// What `xcli list --json` shows of the clients, by process; nothing if there is no answer.
     pub fn list(&self) -> Option<Vec<(u64, Preemption)>> {
         let xcli = product("xcli").ok()?;
-        let answer = Command::new(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
+        let answer = kernel::command(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
         let list: Value = serde_json::from_slice(&answer.stdout).ok()?;
         list["clients"].as_array()?.iter().map(client).collect()
     }

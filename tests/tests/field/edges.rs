@@ -301,7 +301,7 @@ fn f11_a_level_that_cannot_be_had_is_said_once() {
     let log = daemon.folder().join("log");
     let library = tests::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
     let program = tests::program("edges").unwrap_or_else(|reason| panic!("{reason}"));
-    let mut command = Command::new(program);
+    let mut command = tests::kernel::command(program);
     command.env("LD_LIBRARY_PATH", null_runtime()).env("LD_PRELOAD", library);
     command.env("XSCHED_SOCKET", daemon.socket()).env("XSCHED_LOG_FILE", &log);
     command.envs([("XSCHED_SCHEDULER", "GLB"), ("XSCHED_AUTO_XQUEUE", "ON")]);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::{Gpu, Mode, until};
+use tests::{Gpu, Mode, kernel, until};
 
 fn product(name: &str) -> PathBuf {
     tests::product(name).unwrap_or_else(|reason| panic!("{reason}"))
@@ -36,7 +36,7 @@ impl Place {
 
     /// A product that finds this socket.
     fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(product(name));
+        let mut command = kernel::command(product(name));
         self.environment(&mut command);
         command
     }
@@ -243,7 +243,7 @@ fn b3_a_server_is_found_again_or_ends() {
 #[test]
 fn b4_a_limit_of_file_sizes_ends_no_server() {
     let (gpu, place) = (Gpu::take(), Place::new());
-    let mut command = Command::new("sh");
+    let mut command = kernel::command("sh");
     command.args(["-c", "ulimit -f 1; exec \"$0\""]).arg(product("xserver"));
     place.environment(&mut command);
     let mut server = Server::start(&mut command);
@@ -266,7 +266,7 @@ fn b6_a_started_server_is_nobodys() {
     let inherited = place.path("inherited");
     let script = "exec 9>\"$1\"; trap '' USR1; ulimit -S -f 2048; ulimit -S -n 128
                   exec taskset -c 0 nice -n 10 chrt --idle 0 \"$0\" run -- cat";
-    let mut xcli = Command::new("sh");
+    let mut xcli = kernel::command("sh");
     xcli.args(["-c", script]).arg(product("xcli")).arg(&inherited);
     place.environment(&mut xcli);
     xcli.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -314,7 +314,7 @@ fn b6_a_started_server_is_nobodys() {
 
 /// `unshare` with these words, in front of a product.
 fn unshared(place: &Place, words: &[&str], name: &str) -> Command {
-    let mut command = Command::new("/usr/bin/unshare");
+    let mut command = kernel::command("/usr/bin/unshare");
     command.args(words).arg(product(name));
     place.environment(&mut command);
     command
@@ -385,7 +385,7 @@ fn with_a_sys_of_its_own(place: &Place) -> (Server, u32) {
         echo ready
         exec setpriv --reuid 54321 --regid 54321 --clear-groups cat
     "#;
-    let mut command = Command::new("/usr/bin/unshare");
+    let mut command = kernel::command("/usr/bin/unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&secret);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
     let mut line = String::new();

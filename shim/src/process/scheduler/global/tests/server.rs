@@ -53,9 +53,12 @@ fn memory_file(bytes: usize) -> OwnedFd {
     file
 }
 
-fn seal(file: &OwnedFd, seals: c_int) {
+fn seal(file: &OwnedFd, seals: c_int) -> Result<(), Option<i32>> {
     // SAFETY: takes numbers.
-    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error()),
+    }
 }
 
 /// Mapped for ever.
@@ -98,10 +101,14 @@ impl End {
         let sizes = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         const FUTURE_WRITE: c_int = 0x10;
         if !faults.unsealed_server_page {
-            seal(&server, sizes | FUTURE_WRITE);
+            match seal(&server, sizes | FUTURE_WRITE) {
+                // A kernel before Linux 5.1.
+                Err(Some(libc::EINVAL)) => seal(&server, sizes).unwrap(),
+                sealed => sealed.unwrap(),
+            }
         }
         if !faults.unsealed_client_page {
-            seal(&client, sizes);
+            seal(&client, sizes).unwrap();
         }
         let flags = if faults.blocking_eventfd { 0 } else { libc::EFD_NONBLOCK };
         // SAFETY: makes a descriptor.
