@@ -1,11 +1,12 @@
 /*
  * What glibc 2.28 keeps in libc_nonshared.a, so that it becomes a part of whatever is linked: functions that libc.so.6 exports
- * only since 2.33 or 2.34, by means of older ones. Compiled with hidden visibility by scripts/old-glibc.
+ * only since 2.33 or 2.34, by means of older ones; and gettid, which came with 2.30. Compiled with hidden visibility by scripts/old-glibc.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
 #include <stddef.h>
+#include <sys/syscall.h>
 
 /* The layouts of struct stat and of dev_t that x86-64 has; the only ones. */
 #define STAT_VERSION 1
@@ -21,6 +22,7 @@ extern int __fxstat(int version, int descriptor, struct stat *result);
 extern int __fxstatat(int version, int directory, const char *path, struct stat *result, int flags);
 extern int __xmknod(int version, const char *path, unsigned mode, unsigned long *device);
 extern int __xmknodat(int version, int directory, const char *path, unsigned mode, unsigned long *device);
+extern long syscall(long number, ...);
 extern int __cxa_atexit(void (*function)(void *), void *argument, void *object);
 extern int __cxa_at_quick_exit(void (*function)(void *), void *object);
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object);
@@ -57,6 +59,9 @@ int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 {
 	return __register_atfork(prepare, parent, child, __dso_handle);
 }
+
+/* It cannot fail. */
+int gettid(void) { return (int)syscall(SYS_gettid); }
 
 #ifdef DLFO_EH_SEGMENT_TYPE
 /* The unwinder of a GCC that was built beside glibc 2.35 or newer asks only this for an address's unwind table. */
