@@ -184,6 +184,17 @@ fn an_installation_removes_what_it_put_and_nothing_else() {
 }
 
 #[test]
+fn a_prefix_that_the_installation_made_goes_with_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let prefix = directory.path().join("prefix");
+    let archive = archive(directory.path(), &[]);
+    assert!(install(&archive, &prefix, &[]).status.success());
+    assert!(prefix.join("bin/xcli").exists());
+    assert!(install(&archive, &prefix, &["--uninstall"]).status.success());
+    assert!(!prefix.exists(), "{:?}", tree(&prefix));
+}
+
+#[test]
 fn what_is_anothers_is_not_replaced() {
     let directory = tempfile::tempdir().expect("a directory");
     let prefix = directory.path().join("prefix");
