@@ -62,7 +62,12 @@ pub fn write(mut command: Command, directory: &Path) -> io::Result<()> {
         fs::write(&file, text).map_err(|error| at(&file, &error))?;
     }
     let pages = place("man/man1")?;
-    clap_mangen::generate_to(command, &pages).map_err(|error| at(&pages, &error))
+    clap_mangen::generate_to(without_help(command), &pages).map_err(|error| at(&pages, &error))
+}
+
+/// Nobody needs a page on `help`, which each command with subcommands has.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 fn at(path: &Path, error: &Error) -> Error {
@@ -93,9 +98,18 @@ mod tests {
             #[arg(long)]
             times: u32,
         },
+        /// Has subcommands
+        #[command(subcommand)]
+        Group(Group),
         /// For itself
         #[command(hide = true)]
         Hidden,
+    }
+
+    #[derive(clap::Subcommand)]
+    enum Group {
+        /// One of them
+        Member,
     }
 
     #[test]
@@ -105,7 +119,12 @@ mod tests {
         let read = |file: &str| fs::read_to_string(directory.path().join(file)).unwrap();
         assert!(read("man/man1/example.1").contains("A program"));
         assert!(read("man/man1/example-shown.1").contains("How often"));
-        assert!(!directory.path().join("man/man1/example-hidden.1").exists());
+        let mut pages: Vec<_> = fs::read_dir(directory.path().join("man/man1"))
+            .unwrap()
+            .map(|page| page.unwrap().file_name().into_string().unwrap())
+            .collect();
+        pages.sort();
+        assert_eq!(pages, ["example-group-member.1", "example-group.1", "example-shown.1", "example.1"]);
         for file in [
             "bash-completion/completions/example",
             "zsh/site-functions/_example",
