@@ -51,6 +51,9 @@ pub fn write(mut command: Command, directory: &Path) -> io::Result<()> {
         fs::create_dir_all(&place).map_err(|error| at(&place, &error))?;
         Ok::<PathBuf, Error>(place)
     };
+    // First, since completions add `help` to the command.
+    let pages = place("man/man1")?;
+    clap_mangen::generate_to(without_help(command.clone()), &pages).map_err(|error| at(&pages, &error))?;
     for (shell, below, file) in [
         (Shell::Bash, "bash-completion/completions", name.clone()),
         (Shell::Zsh, "zsh/site-functions", format!("_{name}")),
@@ -61,8 +64,7 @@ pub fn write(mut command: Command, directory: &Path) -> io::Result<()> {
         let file = place(below)?.join(file);
         fs::write(&file, text).map_err(|error| at(&file, &error))?;
     }
-    let pages = place("man/man1")?;
-    clap_mangen::generate_to(without_help(command), &pages).map_err(|error| at(&pages, &error))
+    Ok(())
 }
 
 /// Nobody needs a page on `help`, which each command with subcommands has.
