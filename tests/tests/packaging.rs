@@ -76,7 +76,8 @@ fn what_is_no_library_is_refused() {
     assert!(!output.status.success() && text(&output).ends_with("0 passed, 1 failed\n"), "{}", text(&output));
 }
 
-/// What is linked against the directory of scripts/old-glibc binds old versions, runs here, and has its constructors run.
+/// What is linked against the directory of scripts/old-glibc binds old versions, runs here, has its constructors run, and its stack
+/// can be unwound.
 #[test]
 fn programs_linked_for_the_old_glibc_run() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -86,15 +87,20 @@ fn programs_linked_for_the_old_glibc_run() {
     let source = directory.path().join("program.c");
     fs::write(
         &source,
-        "#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <sys/stat.h>\n\
+        "#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <sys/stat.h>\n#include <unwind.h>\n\
          static int begun;\n\
          __attribute__((constructor)) static void begin(void) { begun = 1; }\n\
          static void end(void) { puts(\"end\"); }\n\
          static void *thread(void *argument) { return argument; }\n\
+         static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *count) {\n\
+           (void)context; ++*(int *)count; return _URC_NO_REASON; }\n\
+         __attribute__((noinline)) static int frames(void) {\n\
+           int count = 0; _Unwind_Backtrace(frame, &count); return count; }\n\
          int main(void) {\n\
            struct stat status; pthread_t id;\n\
            if (atexit(end) || pthread_create(&id, 0, thread, 0) || pthread_join(id, 0)) return 1;\n\
            if (stat(\"/\", &status) || !S_ISDIR(status.st_mode)) return 2;\n\
+           if (frames() < 3) return 3;\n\
            printf(\"begun %d\\n\", begun); return 0;\n\
          }\n",
     )
