@@ -69,6 +69,18 @@ fn another_library_is_refused() {
     assert!(text(&uses).ends_with("0 passed, 1 failed\n"), "{}", text(&uses));
 }
 
+/// The linker lets a library be without a function; a program that calls it ends.
+#[test]
+fn a_symbol_that_no_library_has_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = "#include <unistd.h>\nint absent(void); int use(void) { return absent() + getpid(); }";
+    let uses = check_needs(&library(directory.path(), "uses", source, &[]));
+    assert!(!uses.status.success() && text(&uses).contains("it needs absent"), "{}", text(&uses));
+    let weak = source.replace("int absent", "__attribute__((weak)) int absent");
+    let uses = check_needs(&library(directory.path(), "weak", &weak, &[]));
+    assert!(uses.status.success(), "{}", text(&uses));
+}
+
 #[test]
 fn what_is_no_library_is_refused() {
     let file = tempfile::NamedTempFile::new().expect("a file");
