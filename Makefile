@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
-	example-manual example-gpreempt clean
+	example-manual example-gpreempt install uninstall dist test-dist clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -99,9 +99,24 @@ bench-policies: build ## Policies on the simulated GPU and in simulation, 40 min
 
 bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## All measurements; leave the machine alone meanwhile
 
-check-exports: ## Check what libshimhip.so exports
-	cargo build --release --package shim
-	scripts/check-exports
+check-exports: ## Build for glibc 2.28; check what libshimhip.so exports and what library and programs need; "N passed, N failed"
+	scripts/dist-build
+	@scripts/check-built
+
+# As root, after `make build` as the user that builds.
+PREFIX ?= /usr/local
+install: ## Install what was built below PREFIX (/usr/local), in front of which DESTDIR is put; builds nothing (docs/install.md)
+	@scripts/make-install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+
+uninstall: ## Remove what `make install` put below PREFIX, and nothing else
+	@packaging/install --uninstall --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+
+dist: ## Make target/dist/giveway-VERSION-x86_64.tar.gz and giveway_VERSION_amd64.deb, for Linux 4.18 and glibc 2.28 and newer
+	@scripts/dist
+
+# `make test-dist ARGS="12 sid"`: on these only. ARGS=--no-build: what `make dist` made before.
+test-dist: ## Install both on clean Debian 11, 12 and sid, run programs, remove them; 2 GB under ~/.cache; "N passed, N failed"
+	@scripts/test-dist $(ARGS)
 
 example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so, and gpu-sim to run it on
 	cargo build --release --package shim --package gpu-sim

@@ -135,6 +135,9 @@ enum CuModel {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::asked::<Cli>() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -11,15 +11,16 @@ use cargo_metadata::MetadataCommand;
 const ARROWS: &[(&str, &[&str])] = &[
     ("hip-sys", &[]),
     ("protocol", &[]),
+    ("manual", &[]),
     ("xqueue", &["protocol"]),
     ("policies", &["protocol"]),
     ("hal-kfd", &["hip-sys"]),
     ("hal-hip", &["xqueue", "hip-sys"]),
     ("shim", &["hal-hip", "hal-kfd", "xqueue", "policies", "protocol", "hip-sys"]),
-    ("xserver", &["policies", "hal-kfd", "protocol", "hip-sys"]),
-    ("xcli", &["policies", "hal-kfd", "protocol", "hip-sys"]),
-    ("gpu-sim", &["hip-sys"]),
-    ("xbench", &["policies", "protocol", "hip-sys"]),
+    ("xserver", &["policies", "hal-kfd", "protocol", "hip-sys", "manual"]),
+    ("xcli", &["policies", "hal-kfd", "protocol", "hip-sys", "manual"]),
+    ("gpu-sim", &["hip-sys", "manual"]),
+    ("xbench", &["policies", "protocol", "hip-sys", "manual"]),
     ("tests", &[]),
 ];
 

@@ -20,12 +20,22 @@ pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
 }
 
-/// That these files lie beside `this`.
+/// The library that is preloaded.
+pub(crate) const LIBRARY: &str = "libshimhip.so";
+
+/// Where a file of the project lies: beside `this`, or, if it is the library and is not there, in `../lib`, where it is installed.
+pub(crate) fn beside(this: &Path, name: &str) -> PathBuf {
+    let built = this.with_file_name(name);
+    let installed = this.with_file_name("../lib").join(name);
+    if name == LIBRARY && !built.is_file() && installed.is_file() { installed } else { built }
+}
+
+/// That these files lie beside `this`, as `beside` has it.
 ///
 /// # Errors
 /// One does not.
 pub(crate) fn ensure_beside<'a>(this: &Path, needed: impl IntoIterator<Item = &'a &'a str>) -> Result<()> {
-    let missing = needed.into_iter().find(|name| !this.with_file_name(name).is_file());
+    let missing = needed.into_iter().find(|name| !beside(this, name).is_file());
     missing.map_or(Ok(()), |name| {
         bail!("xbench needs {name} beside this program; build all of them: cargo build --release --workspace")
     })
@@ -215,6 +225,21 @@ mod tests {
             error,
             "xbench needs xserver beside this program; build all of them: cargo build --release --workspace"
         );
+    }
+
+    #[test]
+    fn an_installed_library_is_found_and_one_beside_the_program_comes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let this = directory.path().join("bin/xbench");
+        for folder in ["bin", "lib"] {
+            std::fs::create_dir(directory.path().join(folder)).unwrap();
+        }
+        ensure_beside(&this, &[LIBRARY]).unwrap_err();
+        std::fs::write(directory.path().join("lib/libshimhip.so"), "").unwrap();
+        ensure_beside(&this, &[LIBRARY]).unwrap();
+        assert!(beside(&this, LIBRARY).ends_with("lib/libshimhip.so"));
+        std::fs::write(directory.path().join("bin/libshimhip.so"), "").unwrap();
+        assert!(beside(&this, LIBRARY).ends_with("bin/libshimhip.so"));
     }
 
     fn program(script: &str) -> (tempfile::TempDir, Program) {

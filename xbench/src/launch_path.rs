@@ -61,7 +61,7 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
     if let Some(runtime) = &args.worker {
         return target::serve(runtime);
     }
-    let shim = beside(args.shim.as_deref(), "libshimhip.so", "shim")?;
+    let shim = beside(args.shim.as_deref(), crate::child::LIBRARY, "shim")?;
     let xserver = match args.local {
         true => None,
         false => Some(beside(args.xserver.as_deref(), "xserver", "xserver")?),
@@ -86,7 +86,7 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
 fn beside(given: Option<&Path>, name: &str, package: &str) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => crate::child::this_program()?.with_file_name(name),
+        None => crate::child::beside(&crate::child::this_program()?, name),
     };
     match path.canonicalize() {
         Ok(path) => Ok(path),

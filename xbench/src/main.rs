@@ -72,6 +72,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::asked::<Cli>() {
+        return code;
+    }
     let result = match Cli::parse().command {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::run(&args),

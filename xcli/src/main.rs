@@ -224,6 +224,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::asked::<Cli>() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -213,12 +213,24 @@ pub fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
             })?
         }
     };
-    let path = found.canonicalize().with_context(|| format!("cannot find {}", found.display()))?;
+    // Its name stays, also if that is a link: an installed library's file is called by its version, which an update takes away.
+    let path = std::path::absolute(&found)
+        .and_then(|found| match (found.parent(), found.file_name()) {
+            (Some(folder), Some(name)) => Ok(folder.canonicalize()?.join(name)),
+            _ => found.canonicalize(),
+        })
+        .with_context(|| format!("cannot find {}", found.display()))?;
     // The loader takes both as the end of a path, and has no way to quote them.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
         bail!("{} cannot be preloaded: its path holds a colon or a space", path.display());
     }
     Ok(path)
+}
+
+/// Whether this is a copy of the library, by its name, which may go on with a version: `libshimhip.so.1`.
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    name.strip_prefix(LIBRARY.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 /// The value of LD_PRELOAD with the library in front of what stands there already; another copy of it is left out.
@@ -227,7 +239,7 @@ fn preload(library: &Path, existing: Option<&OsStr>) -> anyhow::Result<OsString>
     let existing = existing.unwrap_or_default().as_bytes();
     for part in existing.split(|byte| matches!(byte, b':' | b' ')).filter(|part| !part.is_empty()) {
         let part = OsStr::from_bytes(part);
-        if Path::new(part).file_name() != Some(LIBRARY.as_ref()) {
+        if !is_ours(Path::new(part)) {
             value.push(":");
             value.push(part);
         }
@@ -295,6 +307,7 @@ mod tests {
         assert_eq!(with(""), "/x/libshimhip.so");
         assert_eq!(with("/a.so: b.so"), "/x/libshimhip.so:/a.so:b.so");
         assert_eq!(with("/old/libshimhip.so:/a.so"), "/x/libshimhip.so:/a.so");
+        assert_eq!(with("/old/libshimhip.so.1:/libshimhip.so2"), "/x/libshimhip.so:/libshimhip.so2");
     }
 
     #[test]

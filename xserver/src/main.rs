@@ -41,6 +41,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::asked::<Cli>() {
+        return code;
+    }
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::child::{end_with_us, forget_environment, this_program};
+use crate::child::{LIBRARY, beside, end_with_us, forget_environment, this_program};
 use crate::stats::Samples;
 
 /// How long one worker may take, if there is so much time.
@@ -104,7 +104,7 @@ fn say(answer: &impl Serialize) -> Result<()> {
 fn shim(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => this_program()?.with_file_name("libshimhip.so"),
+        None => beside(&this_program()?, LIBRARY),
     };
     path.canonicalize().with_context(|| format!("the library is not there: {}", path.display()))
 }

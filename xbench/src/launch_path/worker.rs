@@ -186,7 +186,9 @@ impl Worker {
         for file in files {
             let in_shim = match shim {
                 Some(shim) => file == shim,
-                None => file.file_name().is_some_and(|name| name == "libshimhip.so"),
+                None => file
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(crate::child::LIBRARY)),
             };
             if in_shim != shim.is_some() {
                 let with = if shim.is_some() { "with" } else { "without" };

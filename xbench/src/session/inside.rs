@@ -2,7 +2,7 @@
 
 use super::{Files, Part, Session, Watched};
 use crate::ask::{Server, preemption};
-use crate::child::{PATIENCE, Program, this_program};
+use crate::child::{LIBRARY, PATIENCE, Program, beside, this_program};
 use crate::daemon;
 use crate::files::{read_json, write_json};
 use crate::replay::now_ns;
@@ -88,7 +88,7 @@ fn start(this: &Path, session: &Session, part: &Part, files: Files<'_>) -> Resul
     }
     if session.policy.is_some() {
         command
-            .env("LD_PRELOAD", this.with_file_name("libshimhip.so"))
+            .env("LD_PRELOAD", beside(this, LIBRARY))
             .env("XSCHED_SCHEDULER", "GLB")
             .env("XSCHED_AUTO_XQUEUE", "ON")
             .env("XSCHED_SOCKET", files.socket())
