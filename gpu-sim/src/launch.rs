@@ -36,7 +36,7 @@ pub struct Run {
     pub setup: Setup,
     /// Where to write statistics.
     pub stats: Option<PathBuf>,
-    /// Nothing is said of kernels that were not executed.
+    /// Leave out the line about kernels that were not executed.
     pub quiet: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -126,7 +126,7 @@ fn tell_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
         return;
     }
     let Ok(ToLauncher::Unexecuted(summary)) = answer.recv_timeout(left()) else { return };
-    // In a thread of its own: how long it takes to demangle a name is up to whoever made the name.
+    // Demangling runs on a thread of its own, because a hostile name could make it take long.
     let (line, lines) = mpsc::channel();
     let begun = std::thread::Builder::new().spawn(move || {
         let _ = line.send(summary.line());

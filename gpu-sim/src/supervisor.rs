@@ -62,7 +62,8 @@ pub struct Shared {
     pub pace: Pace,
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
-    /// What is not executed for them. Apart from `launchers`: nobody talks to a launcher holding this.
+    /// Counts the kernels that are not executed, per launcher. It has a lock of its own, so that counting never waits for a launcher
+    /// that is being talked to.
     launches: Launches,
     setup: Setup,
     /// From where we were started.

@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// What has been counted so far.
+    /// Returns the counts so far.
     pub fn summary(&self) -> Summary {
         let kernels = self.0.lock();
         let named = kernels.named.values().cloned().collect();

@@ -16,7 +16,7 @@ pub struct HipCommand<F> {
     footprint: Footprint,
     /// Whether it happens even if the program drops what is pending.
     kept: bool,
-    /// Whether the runtime reads other streams for it, on whatever stream it is.
+    /// Whether the runtime reads other streams to make the call, even if the call's own stream is no default stream.
     reads_streams: bool,
     call: F,
 }

@@ -1,8 +1,8 @@
-//! What must not happen at the same time inside the runtime. A program of one thread never meets either overlap; its calls that a
-//! worker makes would.
+//! Keeps calls apart that must not overlap inside the runtime. A program with one thread never makes them overlap. The library's
+//! workers could, because they make deferred calls on threads of their own.
 //!
-//! **A deferred kernel launch, and a call for a graph that sets a kernel's arguments.** Before 6.3 a kernel's arguments pass through a buffer of the kernel's own. A plain launch holds the kernel's lock for it
-//! (CLR `hipamd/src/hip_module.cpp`, `dflock_`); the launch of a graph, a launch that is captured and the functions that
+//! **A deferred kernel launch, and a call for a graph that sets a kernel's arguments.** Before 6.3 a kernel's arguments pass through a
+//! buffer of the kernel's own. A plain launch holds the kernel's lock for it (CLR `hipamd/src/hip_module.cpp`, `dflock_`); the launch of a graph, a launch that is captured and the functions that
 //! describe kernel nodes do not. What a program's own threads do at the same time is left as it is; while a graph's launch is
 //! pending none of them launches directly (docs/adr/0013).
 //!
@@ -45,21 +45,14 @@ pub fn reading_streams() -> Option<RwLockReadGuard<'static, ()>> {
     reading
 }
 
-/// Held while a stream ends. It excludes the readers of streams, unless one of them is inside the runtime for long.
-#[derive(Debug)]
-pub struct Ending(Option<RwLockWriteGuard<'static, ()>>);
-
-/// To be held while the runtime ends a stream.
-pub fn ending_stream() -> Ending {
-    Ending(STREAMS.try_write_for(PATIENCE))
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if self.0.take().is_some() {
-            END_IS_LONG.store(false, Ordering::Relaxed);
-        }
+/// To be held while the runtime ends a stream. `None`: a reader is inside the runtime for long, and the stream ends beside it.
+pub fn ending_stream() -> Option<RwLockWriteGuard<'static, ()>> {
+    let ending = STREAMS.try_write_for(PATIENCE);
+    if ending.is_some() {
+        // Of this end nothing is known yet.
+        END_IS_LONG.store(false, Ordering::Relaxed);
     }
+    ending
 }
 
 #[cfg(test)]
@@ -69,14 +62,16 @@ mod tests {
     #[test]
     fn readers_and_the_end_of_a_stream_wait_for_each_other_but_not_for_ever() {
         let ending = ending_stream();
-        assert!(ending.0.is_some());
+        assert!(ending.is_some());
         assert!(reading_streams().is_none(), "an end that takes long keeps nobody waiting for ever");
         assert!(END_IS_LONG.load(Ordering::Relaxed), "and the next reader does not wait for it again");
         drop(ending);
-        assert!(!END_IS_LONG.load(Ordering::Relaxed));
         let both = (reading_streams(), reading_streams());
         assert!(both.0.is_some() && both.1.is_some(), "readers do not exclude each other");
-        assert!(ending_stream().0.is_none(), "a reader that takes long keeps no stream from ending");
+        assert!(ending_stream().is_none(), "a reader that takes long keeps no stream from ending");
+        drop(both);
+        let ending = ending_stream();
+        assert!(ending.is_some() && !END_IS_LONG.load(Ordering::Relaxed), "readers wait for the next end");
     }
 
     #[test]

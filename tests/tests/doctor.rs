@@ -51,6 +51,29 @@ fn a_client_is_judged_by_what_it_does_and_by_what_is_held_of_it() {
     program.finish().expect_success();
 }
 
+/// The driver lists both programs, and the server knows one of them.
+#[test]
+fn the_machine_names_programs_that_no_server_schedules() {
+    let stage = Stage::new();
+    let _server = stage.server();
+    let (client, scheduled) = stage.client("1");
+    let (mut program, pid) = stage.program(&[], &[]);
+    step(&mut program);
+    tests::until("the server knows the client", || {
+        doctor(&stage, &[&scheduled]).1.contains(" hooks ").then_some(())
+    });
+    let socket = stage.socket().display().to_string();
+    let found = stage.gpu.shared_product("xcli").arg("doctor").env("XSCHED_SOCKET", &socket).finish();
+    let card = line(&found.stdout, "card");
+    assert!(
+        card.contains("this server does not schedule") && card.contains(&format!("{pid} (")),
+        "{found:?}"
+    );
+    assert!(!card.contains(&format!("{scheduled} (")), "{found:?}");
+    program.finish().expect_success();
+    client.finish().expect_success();
+}
+
 /// It is scheduled as it should be, and has launched nothing that could show it.
 #[test]
 fn a_client_before_its_first_launch_is_healthy() {

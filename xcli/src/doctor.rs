@@ -1,10 +1,11 @@
 //! `xcli doctor`: what this machine offers, and why a process is scheduled or is not, in sentences that are true.
 //!
-//! What there is to see is collected first ([`machine`], [`process`]), and judged by functions that look at nothing else.
+//! What there is to see is collected first ([`machine`], [`system`], [`view`]), and judged by functions that look at nothing else.
 
 mod machine;
 mod process;
 mod system;
+mod view;
 
 use crate::ask::{self, Failure};
 use crate::place::Place;
@@ -85,7 +86,7 @@ pub fn look(place: &Place, pid: Option<u32>) -> Report {
     };
     let mut report = Report { ok: true, findings: Vec::new() };
     // Of one that is not there nothing else can be said.
-    let view = match pid.map(process::View::look).transpose() {
+    let view = match pid.map(view::View::look).transpose() {
         Ok(view) => view,
         Err(why) => {
             report.add(Verdict::Bad, "process", why);

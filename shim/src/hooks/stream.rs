@@ -52,7 +52,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         // The runtime may wait for what runs, and takes hardware queues apart.
         let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
         let invoke = || {
-            let _apart = process.map(|_| exclusion::ending_stream());
+            let _apart = process.and_then(|_| exclusion::ending_stream());
             // SAFETY: the caller's own argument.
             unsafe { real(stream) }
         };
@@ -116,7 +116,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
         }
         let process = process::get().filter(|_| own);
         let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
-        let _apart = process.map(|_| exclusion::ending_stream());
+        let _apart = process.and_then(|_| exclusion::ending_stream());
         // SAFETY: it takes no argument.
         let code = unsafe { real() };
         if let Some(base) = base {
