@@ -370,6 +370,8 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
             }
             assert!(queue.idle_since().is_some() && queue.ready_since().is_none());
         }
+        // The watcher tells that a queue is idle after it can be seen.
+        until("the last change is told", || seen.0.lock().len() >= 20);
         let seen = seen.0.lock();
         assert_eq!(seen.len(), 20);
         assert!(seen.iter().enumerate().all(|(n, &(id, ready))| id == queue.id() && ready == (n % 2 == 0)));
