@@ -2,7 +2,7 @@
  * and executed natively by gpu-sim, which knows them by these names and argument lists.
  * Plain device code: they run on a real GPU as well.
  *
- * Change a signature or a formula here and gpu-sim/src/kernels/ must follow; a test compares the two. */
+ * Change a signature or a formula here and lab/gpu-sim/src/kernels/ must follow; a test compares the two. */
 #ifndef GIVEWAY_KERNELS_H
 #define GIVEWAY_KERNELS_H
 

@@ -5,7 +5,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-#[path = "../../../xbench/null-runtime/compile.rs"]
+#[path = "../../../lab/xbench/null-runtime/compile.rs"]
 mod compile;
 
 use std::ffi::OsStr;

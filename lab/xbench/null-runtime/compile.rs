@@ -31,7 +31,7 @@ pub(crate) fn compile(root: &Path, release: &str, directory: &Path) -> Result<Pa
         .arg(format!("-DNULL_RUNTIME_MAJOR={major}"))
         .arg(format!("-Wl,-soname,libamdhip64.so.{major}"))
         .arg(format!("-Wl,--version-script={}", versions.display()))
-        .arg(root.join("xbench/null-runtime/null_runtime.c"))
+        .arg(root.join("lab/xbench/null-runtime/null_runtime.c"))
         .arg(functions)
         .arg("-o")
         .arg(&library)

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_examples_are_traces() {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces");
         for (name, commands) in
             [("bert_bs8", 154), ("resnet18_bs1", 109), ("resnet50_bs1", 227), ("resnet50_bs256", 285)]
         {

@@ -168,10 +168,10 @@ fn width_of(dims: &Dims, slots: u32) -> u32 {
 
 /// The recorded models that are built in.
 pub(super) const TRACES: [(&str, &str); 4] = [
-    ("bert_bs8", include_str!("../../../examples/traces/bert_bs8.json")),
-    ("resnet18_bs1", include_str!("../../../examples/traces/resnet18_bs1.json")),
-    ("resnet50_bs1", include_str!("../../../examples/traces/resnet50_bs1.json")),
-    ("resnet50_bs256", include_str!("../../../examples/traces/resnet50_bs256.json")),
+    ("bert_bs8", include_str!("../../../../examples/traces/bert_bs8.json")),
+    ("resnet18_bs1", include_str!("../../../../examples/traces/resnet18_bs1.json")),
+    ("resnet50_bs1", include_str!("../../../../examples/traces/resnet50_bs1.json")),
+    ("resnet50_bs256", include_str!("../../../../examples/traces/resnet50_bs256.json")),
 ];
 
 fn trace(name: &str, folder: &Path) -> Result<Trace, WrongInput> {

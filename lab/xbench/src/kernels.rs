@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 /// The one source of the kernels; hipcc builds the test programs from the same file.
-const SOURCE: &str = include_str!("../../examples/kernels/giveway_kernels.h");
+const SOURCE: &str = include_str!("../../../examples/kernels/giveway_kernels.h");
 
 /// Threads of a work-group in the kernels that work on an array.
 const BLOCK: u32 = 256;
