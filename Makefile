@@ -1,7 +1,7 @@
 # The front door: every target is one thing a person does here. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist clean
 
@@ -70,6 +70,10 @@ fmt: ## Format the code
 # Private items are documented as well, so links to them are not broken ones.
 docs: ## Build the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items
+
+book: ## Build the documents as a book, target/book/html, and check their links; installs mdBook into target/tools
+	cargo test --workspace --test documents
+	@scripts/book
 
 demo: deps build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
 	@scripts/corun demo
