@@ -1,4 +1,4 @@
-//! The workspace keeps its shape: which crate may use which (`docs/` and the design, section 2), what every crate
+//! The workspace keeps its shape: which crate may use which (`ARCHITECTURE.md`), what every crate
 //! inherits, and that no file grows into two ideas.
 
 use std::collections::BTreeMap;
