@@ -181,3 +181,35 @@ fn no_file_is_too_long() {
         );
     }
 }
+
+/// The crates of the table in `ARCHITECTURE.md`, each with what it may use, by name.
+fn table_of_architecture(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.rsplit('|').skip(1);
+        let mut uses: Vec<_> = cells.next()?.split('`').skip(1).step_by(2).collect();
+        uses.sort_unstable();
+        Some((line.split('`').nth(1)?.rsplit('/').next()?, uses))
+    });
+    rows.collect()
+}
+
+#[test]
+fn architecture_lists_every_arrow() {
+    let text = fs::read_to_string(tests::workspace().join("ARCHITECTURE.md")).expect("the document");
+    let table = table_of_architecture(&text);
+    for (name, allowed) in ARROWS {
+        let mut allowed = allowed.to_vec();
+        allowed.sort_unstable();
+        let mut listed = table.get(name).cloned().unwrap_or_else(|| panic!("ARCHITECTURE.md lacks {name}"));
+        listed.retain(|used| ARROWS.iter().any(|(known, _)| known == used));
+        assert_eq!(listed, allowed, "what {name} may use: ARCHITECTURE.md and ARROWS");
+    }
+}
+
+#[test]
+fn table_row_is_read_with_its_uses() {
+    let table = table_of_architecture(
+        "| crate | purpose | may use |\n|---|---|---|\n| `lab/a` | uses `x` | `c`, `b` |\n",
+    );
+    assert_eq!(table, BTreeMap::from([("a", vec!["b", "c"])]));
+}
