@@ -1,4 +1,4 @@
-# The front door: every target is one thing a person does here. `make help` lists them.
+# Every target is one task of a user or developer. `make help` lists them.
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs book \
@@ -11,7 +11,7 @@ OFFLOAD_ARCH ?= gfx90a
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-deps: ## Install what the demo and the tests need (HIP and hipcc from the distribution, unless ROCm of AMD's is there)
+deps: ## Install what the demo and the tests need (HIP and hipcc from the distribution, unless AMD's ROCm is installed)
 	@scripts/deps
 
 build: ## Build everything, optimized; installs nothing
@@ -36,17 +36,17 @@ random-programs: deps ## Compare random valid HIP programs natively and under th
 	cargo build --workspace --all-targets
 	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --count $(N) --seed $(SEED) $(ARGS)
 
-random-programs-broken: deps ## See that they find each of five broken orders within 200 programs
+random-programs-broken: deps ## Check that random programs find each of five broken orders within 200 programs
 	cargo build --workspace --all-targets
 	cargo build --package shim --features broken-order --target-dir $${CARGO_TARGET_DIR:-target}/broken-order
 	@$${CARGO_TARGET_DIR:-target}/debug/random-programs --broken $${CARGO_TARGET_DIR:-target}/broken-order/debug/libshimhip.so
 
 # `make test-rocm ROCM=7 ARGS="events --mode defer"`, likewise. See docs/newer-runtimes.md.
-test-rocm: deps ## The same on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
+test-rocm: deps ## Run the conformance suite on HIP 6.4 or 7.2 (ROCM=6 or 7) in a root directory of its own, 1.3 GB under ~/.cache
 	@scripts/test-rocm "$(ROCM)" $(ARGS)
 
 # `make test-field ARGS=b1`: the cases with this in their names.
-test-field: deps ## Run one case for each finding of the field; last line "N passed, N failed"
+test-field: deps ## Run one case for each failure outside the test bed; last line "N passed, N failed"
 	cargo build --workspace --all-targets
 	@scripts/test-field $(ARGS)
 
@@ -54,10 +54,10 @@ test-field: deps ## Run one case for each finding of the field; last line "N pas
 test-old-kernel: deps ## Run tests as on Linux 4.18 (docs/old-kernels.md); last line "N passed, N failed"
 	@scripts/test-old-kernel $(ARGS)
 
-test-clients: deps ## Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
+test-clients: deps ## Run Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
 
-test-races: deps ## ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
+test-races: deps ## Run ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
 	@scripts/test-races $(ARGS)
 
 lint: ## Check format and lints
@@ -67,32 +67,32 @@ lint: ## Check format and lints
 fmt: ## Format the code
 	cargo fmt --all
 
-# Private items are documented as well, so links to them are not broken ones.
+# Private items are documented too, so links to them are not broken.
 docs: ## Build the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items
 
-book: ## Build the documents as a book, target/book/html, and check their links; installs mdBook into target/tools
+book: ## Build the documents as a book (target/book/html) and check their links; installs mdBook into target/tools
 	cargo test --workspace --test documents
 	@scripts/book
 
-demo: deps build ## Two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
+demo: deps build ## Run two urgent models beside a batch model on the simulated GPU, 4 minutes: tables, plots, target/demo/result.json
 	@scripts/corun demo
 
-bench-corun: build ## The same at length, at preemption levels 1, 2 and 3, 24 minutes: target/bench/corun.json
+bench-corun: build ## Run the demo at length, at preemption levels 1, 2 and 3, 24 minutes: target/bench/corun.json
 	@scripts/corun bench
 
-bench-launch-path: build ## What the preloaded library adds to a launch
+bench-launch-path: build ## Measure what the preloaded library adds to a launch
 	target/release/xbench launch-path
 
 bench-sim: build ## Judge the simulated GPU by the host's clock
 	target/release/xbench sim
 
-bench-preempt: build ## How long an urgent launch waits at each preemption level, 4 minutes: target/bench/preempt.json, .svg
+bench-preempt: build ## Measure how long an urgent launch waits at each preemption level, 4 minutes: target/bench/preempt.json, .svg
 	target/release/xbench preempt
 
-# Shares are measured where one program fills the device: with compute units that are shared two of them gain by overlapping, which
-# no policy that gives them turns can keep.
-bench-policies: build ## Policies on the simulated GPU and in simulation, 40 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
+# Shares are measured where one program fills the device. With shared compute units two programs gain by overlapping, which no policy
+# with slices can keep.
+bench-policies: build ## Measure policies on the simulated GPU and in simulation, 40 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
 	mkdir -p target/bench
 	target/release/xbench scenario shares --cu-model fcfs --json target/bench/shares.json
 	target/release/xbench scenario test3 test4 two-models three-priorities bursts --json target/bench/policies.json
@@ -101,7 +101,7 @@ bench-policies: build ## Policies on the simulated GPU and in simulation, 40 min
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 	cargo bench -p policies --bench decide
 
-bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## All measurements; leave the machine alone meanwhile
+bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 70 minutes; the machine must be idle otherwise
 
 check-exports: ## Build for glibc 2.28; check what libshimhip.so exports and what library and programs need; "N passed, N failed"
 	scripts/dist-build
@@ -141,15 +141,15 @@ example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, wha
 		-lshimhip -Wl,-rpath,$(CURDIR)/target/examples -Wl,-rpath,$(CURDIR)/target/release -o target/examples/measure
 
 # `make demo-faults ARGS="--server-faults 200"`: so many faults of the server in a random order, with the numbers in the last line.
-demo-faults: build ## Kill and stop the server and the programs under it, and see that the others go on
+demo-faults: build ## Kill and stop the server and the programs under it, and check that the others go on
 	@$${CARGO_TARGET_DIR:-target}/release/demo-faults $(ARGS)
 
 # `make kfd-faults ARGS="SIGKILL, debug-trap"`: the cases with this in their names.
-kfd-faults: build ## Faults while a program's queues are off the hardware; last line "N passed, N failed"
+kfd-faults: build ## Inject faults while a program's queues are evicted; last line "N passed, N failed"
 	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults $(if $(ARGS),"$(ARGS)")
 
 MINUTES ?= 10
-kfd-soak: build ## Hold and release 24 programs at random for 10 minutes (MINUTES=N): nothing leaks
+kfd-soak: build ## Evict and restore 24 programs at random for 10 minutes (MINUTES=N), and check that nothing leaks
 	@$${CARGO_TARGET_DIR:-target}/release/kfd-faults --soak $(MINUTES)
 
 clean: ## Remove what was built
