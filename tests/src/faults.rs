@@ -1,7 +1,7 @@
 //! What happens to two busy programs when the server or one of them is killed, stopped or started anew.
 //!
 //! One program is urgent and has work again and again, the other is low and has work back to back
-//! (`tests/programs/endless.cpp`). Each case first waits until the low one is suspended with something pending, by what
+//! (`tests/programs/scheduling/endless.cpp`). Each case first waits until the low one is suspended with something pending, by what
 //! `xcli list` says, and afterwards sees by the programs' own logs that it still was when the fault came; else the case
 //! is tried again. It passes if the programs that are left go on and finish with the right results, and none of them
 //! stalls for longer than the caller says: a second for the demonstration, [`LONGEST_STALL`].

@@ -1,7 +1,7 @@
 //! Faults while queues are off the hardware, under both mechanisms: no hang, no lost or repeated command, nothing left held.
 //!
 //! In most cases a low program is held at level 3 by an urgent one that has work as long as the case says so
-//! (`tests/programs/held.cpp`), and the fault comes while the simulated driver itself says that its queues are off. In others
+//! (`tests/programs/driver/held.cpp`), and the fault comes while the simulated driver itself says that its queues are off. In others
 //! the library holds its own process at random (`XSCHED_TEST=chaos`). A case passes if the programs' memory is what their
 //! kernels make of it, if nothing is held longer afterwards than the caller says ([`LONGEST`] for `make kfd-faults`), and if
 //! the library's warnings are exactly those that the case expects, once each. A run in which nothing was held fails.

@@ -16,7 +16,7 @@ use crate::{Gpu, Mode, Running, daemon, kernel, product};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The pause of the urgent program, after which it was idle: see `tests/programs/endless.cpp`.
+/// The pause of the urgent program, after which it was idle: see `tests/programs/scheduling/endless.cpp`.
 const PAUSE: Nanos = 30_000_000;
 
 /// Why a case did not pass.

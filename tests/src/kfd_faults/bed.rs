@@ -65,7 +65,7 @@ pub struct Preemption {
     pub runs: bool,
 }
 
-/// A run of `tests/programs/held.cpp`.
+/// A run of `tests/programs/driver/held.cpp`.
 #[derive(Debug)]
 pub struct Program {
     /// How it is called in reports.

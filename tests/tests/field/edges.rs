@@ -1,4 +1,4 @@
-//! Most of these tell `tests/programs/edges.cpp` what to do to itself, line by line.
+//! Most of these tell `tests/programs/scheduling/edges.cpp` what to do to itself, line by line.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
