@@ -27,7 +27,7 @@ pub const LONGEST: Duration = Duration::from_secs(1);
 /// How often a fault may come at the wrong moment.
 const TRIES: usize = 8;
 
-/// What to do by this mechanism, when nothing may last longer than this.
+/// A case: plays its fault by this mechanism; no wait may last longer than the given time.
 type Case = fn(&'static str, Duration) -> Outcome<String>;
 
 const CASES: &[(&str, Case)] = &[

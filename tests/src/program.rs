@@ -34,9 +34,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::workspace;
+use crate::tree::workspace;
 
-/// What a file is once it is built.
+/// The kind of file that a source is built into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A program to run.
@@ -58,10 +58,10 @@ pub enum End {
     Killed,
 }
 
-/// What the first line of a file says.
+/// The directions in the first line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directions {
-    /// What it is built to.
+    /// The kind of file that it is built into.
     pub kind: Kind,
     /// Options of `gpu-sim run`.
     pub sim: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Directions {
     pub every_mode: bool,
     /// Some of its launches cannot be deferred.
     pub slow_path: bool,
-    /// What the library's log holds when everything is deferred.
+    /// A text that the library's log contains when everything is deferred.
     pub logs: Option<String>,
 }
 
@@ -215,7 +215,7 @@ pub struct Program {
     pub name: String,
     /// Its path from the workspace's root.
     pub source: PathBuf,
-    /// What its first line says.
+    /// The directions in its first line.
     pub directions: Directions,
 }
 
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_first_line_says() {
+    fn first_line_with_directions_is_parsed() {
         let plain = Directions::parse("// run: plain").unwrap();
         assert_eq!(plain, Directions::of(Kind::Executable));
         let full = "// run: --gpus 2 --vram 64 | loads module_kernels | args 0 5 | env A=1 B=x=y | killed | no-work | \

@@ -20,7 +20,7 @@ fn random_order() {
     }
 }
 
-/// What a program prints depends on nothing but the program: later native and shimmed runs are compared.
+/// A program prints the same in every run, so that native and shimmed runs can be compared.
 #[test]
 fn output_is_the_same_in_every_run() {
     let gpu = Gpu::take();

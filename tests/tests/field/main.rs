@@ -62,11 +62,11 @@
 //! | a started server inherited descriptors, nice value, scheduling class, affinity, limits, signals | `server::b6_…` |
 //! | characters in names that turn lines around | `server::b12_…` |
 
-/// What a call answers: as natively, at once or deferred.
+/// Answers of calls, at once and deferred, compared with the native ones.
 mod answers;
-/// What is counted of launches that cannot be deferred.
+/// Counts of launches that cannot be deferred.
 mod deferral;
-/// What belongs to the program: descriptors, signals, threads, limits, variables.
+/// Resources of the program: descriptors, signals, threads, limits, variables.
 mod edges;
 /// Levels above 1: what measuring them costs others.
 mod levels;
