@@ -31,7 +31,7 @@
 //! | variables that a program or its forked child sets before it uses HIP; a spawned one has them from its start | `edges::f8_…` |
 //! | a Python program was called `python3` (list, explain, metrics, the server's log) | `server::f9_f15_…` |
 //! | a busy kernel was no fixed amount of work | `answers::f10_…` (`busy_clock`) |
-//! | each start of a program held and released queues, and so disturbed those that ran | `levels::what_a_hold_costs_…`, `levels::a_wrong_cost_…` |
+//! | each start of a program held and released queues, and so disturbed those that ran | `levels::hold_cost_…`, `levels::a_wrong_cost_…` |
 //! | nobody said why level 2 or 3 is not in force | `edges::f11_…` (a runtime without a driver) |
 //! | a prefetch was deferred though the runtime refuses it | `managed` under HIP 7 (`make test-rocm`): 5.2.3 refuses none |
 //! | a device without a KFD id had no name | unit test `a_device_without_a_number_is_its_address` of `protocol` |
