@@ -27,7 +27,7 @@ struct Way {
     name: &'static str,
     /// `XSCHED_TEST`.
     test: Option<&'static str>,
-    /// Whether every command is deferred.
+    /// True if every command is deferred.
     defers: bool,
 }
 
@@ -37,7 +37,7 @@ const WAYS: [Way; 3] = [
     Way { name: "suspended at random", test: Some("chaos:1"), defers: false },
 ];
 
-/// What a client runs on.
+/// The programs and folders that a client run needs.
 #[derive(Debug)]
 pub struct Clients {
     python: PathBuf,
@@ -46,7 +46,7 @@ pub struct Clients {
     home: TempDir,
 }
 
-/// What a client has submitted.
+/// The work that a client has submitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Submitted {
     /// Calls that launch a kernel.
@@ -55,7 +55,7 @@ struct Submitted {
     commands: u64,
 }
 
-/// What `xcli list` shows of all queues together.
+/// The sums over all queues in `xcli list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Listed {
     queues: usize,
@@ -70,7 +70,7 @@ struct Listed {
 struct Ended<T> {
     /// Exit code and standard output.
     output: String,
-    /// What was seen after each step.
+    /// The reading after each step.
     steps: Vec<(String, T)>,
 }
 
@@ -163,7 +163,7 @@ fn follow<T>(mut running: Running, mut look: impl FnMut() -> Result<T, String>) 
     Ok(Ended { output, steps })
 }
 
-/// What the runtime has logged, in one file for each process.
+/// Reads the runtime's log, which has one file for each process.
 fn logged(folder: &Path) -> Result<Submitted, String> {
     let cannot = |error| format!("cannot read the runtime's log: {error}");
     let mut all = String::new();
@@ -196,7 +196,7 @@ fn submitted(log: &str) -> Submitted {
     seen
 }
 
-/// What `xcli list` shows, once everybody has answered it and nothing is held back.
+/// Reads `xcli list` once every client has answered and nothing is deferred.
 fn listed(xcli: &Path, socket: &Path) -> Result<Listed, String> {
     let until = Instant::now() + ANSWERS;
     loop {
@@ -230,7 +230,7 @@ fn settled(list: &Value) -> Option<Listed> {
     Some(listed)
 }
 
-/// Whether both did the same, all of it through queues; says how much that was.
+/// Compares both runs: the same output and the same work, all of it through queues. Returns how much work that was.
 fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Result<String, String> {
     if native.output != shimmed.output {
         return Err(format!("another output:\n{}", shimmed.output));

@@ -33,7 +33,7 @@ pub struct Known {
 /// All of them; never more than five. A run that no longer differs is a failure as well.
 pub const KNOWN: &[Known] = &[];
 
-/// What came of one program.
+/// The result of one program.
 #[derive(Debug)]
 pub struct Verdict {
     /// The program's name.
@@ -44,11 +44,11 @@ pub struct Verdict {
     pub yielded: u64,
     /// How long it took, without building.
     pub took: Duration,
-    /// What was wrong; empty if nothing was.
+    /// The differences found; empty if there are none.
     pub problems: String,
 }
 
-/// Whether the suite compares a program in a mode when nobody asks for the mode.
+/// Returns true if the suite compares a program in a mode by default.
 pub fn is_usual(mode: &Mode, directions: &Directions) -> bool {
     directions.every_mode || mode.of != Of::Some
 }
@@ -172,7 +172,7 @@ pub(crate) fn finish(run: Run, end: End) -> Result<Finished, String> {
     running.try_finish()
 }
 
-/// Whether the native run came to the end that its directions name.
+/// Checks that the native run ended as its directions say.
 pub(crate) fn as_directed(native: &Finished, end: End) -> Result<(), String> {
     let (code, last) = match end {
         End::Ok => (0, Some("ok")),

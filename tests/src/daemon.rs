@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{kernel, product};
+use crate::kernel;
+use crate::tree::product;
 
 /// How long what must happen may take before it counts as hung.
 pub const HANG: Duration = Duration::from_secs(60);

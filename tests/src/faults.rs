@@ -1,7 +1,7 @@
-//! What happens to two busy programs when the server or one of them is killed, stopped or started anew.
+//! Kills, stops and restarts the server or one of two busy programs, and checks that the others go on.
 //!
 //! One program is urgent and has work again and again, the other is low and has work back to back
-//! (`tests/programs/endless.cpp`). Each case first waits until the low one is suspended with something pending, by what
+//! (`tests/programs/scheduling/endless.cpp`). Each case first waits until the low one is suspended with something pending, by what
 //! `xcli list` says, and afterwards sees by the programs' own logs that it still was when the fault came; else the case
 //! is tried again. It passes if the programs that are left go on and finish with the right results, and none of them
 //! stalls for longer than the caller says: a second for the demonstration, [`LONGEST_STALL`].
@@ -67,7 +67,7 @@ pub fn run(longest_stall: Duration, mut say: impl FnMut(&str)) -> bool {
     failed == 0
 }
 
-/// What is not built, in one sentence, if something that faults happen to is not.
+/// Returns one sentence that names the first program that is not built.
 pub(crate) fn missing() -> Option<String> {
     ["gpu-sim", "libshimhip.so", "xserver", "xcli"].map(product).into_iter().find_map(Result::err)
 }

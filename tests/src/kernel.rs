@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::product;
+use crate::tree::product;
 
 /// The environment variable that turns the mode on. The only value is [`OLD`].
 pub const VARIABLE: &str = "GIVEWAY_TEST_KERNEL";
@@ -34,7 +34,7 @@ const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const HAS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Whether the harness starts everything as on an old kernel.
+/// Returns true if the harness starts everything behind the old-kernel filter.
 ///
 /// # Panics
 /// If the variable names a kernel that is not imitated.

@@ -1,7 +1,7 @@
 //! Faults while queues are off the hardware, under both mechanisms: no hang, no lost or repeated command, nothing left held.
 //!
 //! In most cases a low program is held at level 3 by an urgent one that has work as long as the case says so
-//! (`tests/programs/held.cpp`), and the fault comes while the simulated driver itself says that its queues are off. In others
+//! (`tests/programs/driver/held.cpp`), and the fault comes while the simulated driver itself says that its queues are off. In others
 //! the library holds its own process at random (`XSCHED_TEST=chaos`). A case passes if the programs' memory is what their
 //! kernels make of it, if nothing is held longer afterwards than the caller says ([`LONGEST`] for `make kfd-faults`), and if
 //! the library's warnings are exactly those that the case expects, once each. A run in which nothing was held fails.
@@ -27,7 +27,7 @@ pub const LONGEST: Duration = Duration::from_secs(1);
 /// How often a fault may come at the wrong moment.
 const TRIES: usize = 8;
 
-/// What to do by this mechanism, when nothing may last longer than this.
+/// A case: plays its fault by this mechanism; no wait may last longer than the given time.
 type Case = fn(&'static str, Duration) -> Outcome<String>;
 
 const CASES: &[(&str, Case)] = &[

@@ -16,7 +16,7 @@ use rustix::process::{kill_process, pidfd_open, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What is known about a run while it goes on.
+/// The output and state of a run while it goes on.
 #[derive(Debug, Default)]
 struct Seen {
     stdout: Vec<u8>,
@@ -172,7 +172,7 @@ impl Running {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// Whether it has printed a whole line that was not read yet.
+    /// Returns true if it has printed a whole line that was not read yet.
     pub fn has_line(&self) -> bool {
         let seen = self.shared.lock();
         seen.stdout.iter().filter(|byte| **byte == b'\n').count() > self.lines_read
@@ -252,7 +252,7 @@ impl Running {
         Ok(Finished { label: self.label.clone(), code: exit_code(status), stdout, stderr, wall, stats })
     }
 
-    /// What it has printed so far.
+    /// Returns everything that it has printed so far.
     pub fn report(&self) -> String {
         let seen = self.shared.lock();
         report(&String::from_utf8_lossy(&seen.stdout), &String::from_utf8_lossy(&seen.stderr))
@@ -413,9 +413,9 @@ pub struct Finished {
     pub label: String,
     /// The exit code as a shell reports it: 128 + the signal for a killed program.
     pub code: i32,
-    /// What the program printed.
+    /// The program's standard output.
     pub stdout: String,
-    /// What it and `gpu-sim` said on stderr.
+    /// The standard error of the program and of `gpu-sim`.
     pub stderr: String,
     /// From start to end, by the host's clock.
     pub wall: Duration,

@@ -31,11 +31,12 @@
 //! A `.hip` file holds kernels of its own (or needs `hip_ext.h`) and is compiled by hipcc; a `.cpp` or `.c` file is host code, compiled by g++ or
 //! gcc in a third of the time, and linked with one object that holds the project's kernels, for four architectures whose launch bounds differ.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::workspace;
+use crate::tree::workspace;
 
-/// What a file is once it is built.
+/// The kind of file that a source is built into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A program to run.
@@ -57,10 +58,10 @@ pub enum End {
     Killed,
 }
 
-/// What the first line of a file says.
+/// The directions in the first line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directions {
-    /// What it is built to.
+    /// The kind of file that it is built into.
     pub kind: Kind,
     /// Options of `gpu-sim run`.
     pub sim: Vec<String>,
@@ -86,7 +87,7 @@ pub struct Directions {
     pub every_mode: bool,
     /// Some of its launches cannot be deferred.
     pub slow_path: bool,
-    /// What the library's log holds when everything is deferred.
+    /// A text that the library's log contains when everything is deferred.
     pub logs: Option<String>,
 }
 
@@ -214,46 +215,65 @@ pub struct Program {
     pub name: String,
     /// Its path from the workspace's root.
     pub source: PathBuf,
-    /// What its first line says.
+    /// The directions in its first line.
     pub directions: Directions,
 }
 
-/// Where the programs lie, from the workspace's root.
+/// The folder of the programs, from the workspace's root: shared headers, and one folder for each area.
 pub const FOLDER: &str = "tests/programs";
 const EXTENSIONS: [&str; 3] = ["hip", "cpp", "c"];
 
-impl Program {
-    /// The program of this name. The error is one sentence.
-    pub fn find(name: &str) -> Result<Program, String> {
-        let sources = EXTENSIONS.map(|extension| Path::new(FOLDER).join(format!("{name}.{extension}")));
-        let mut there = sources.into_iter().filter(|source| workspace().join(source).is_file());
-        match (there.next(), there.next()) {
-            (Some(source), None) => Program::read(&source),
-            (Some(one), Some(other)) => {
-                Err(format!("{} and {} have the same name", one.display(), other.display()))
-            }
-            (None, _) => Err(format!("there is no {name} with .hip, .cpp or .c in {FOLDER}")),
-        }
-    }
+/// Lists a folder of the workspace by name.
+fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let listed = std::fs::read_dir(workspace().join(folder)).and_then(|entries| {
+        entries.map(|entry| entry.map(|entry| folder.join(entry.file_name()))).collect::<Result<Vec<_>, _>>()
+    });
+    let mut paths = listed.map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    paths.sort();
+    Ok(paths)
+}
 
-    /// All files of the folder, by name. The error is one sentence for each file that is wrong.
-    pub fn all() -> Result<Vec<Program>, String> {
-        let entries = std::fs::read_dir(workspace().join(FOLDER))
-            .map_err(|error| format!("cannot list {FOLDER}: {error}"))?;
-        let mut names = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|error| format!("cannot list {FOLDER}: {error}"))?.path();
+/// The files of all areas, by program name. The error is one sentence for each file that is wrong.
+fn sources() -> Result<BTreeMap<String, PathBuf>, String> {
+    let (mut found, mut errors) = (BTreeMap::<String, PathBuf>::new(), Vec::new());
+    for area in list(Path::new(FOLDER))? {
+        let is_header = area.extension().is_some_and(|extension| extension == "h");
+        if !workspace().join(&area).is_dir() {
+            if !is_header {
+                errors.push(format!(
+                    "{} is no header: a program lies in the folder of its area",
+                    area.display()
+                ));
+            }
+            continue;
+        }
+        for path in list(&area)? {
             let part = |part: Option<&std::ffi::OsStr>| part.and_then(|p| p.to_str()).map(str::to_owned);
             match (part(path.file_stem()), part(path.extension())) {
-                (Some(name), Some(kind)) if EXTENSIONS.contains(&kind.as_str()) => names.push(name),
-                (_, Some(kind)) if kind == "h" => {}
-                _ => return Err(format!("{} is neither a program nor a header", path.display())),
+                (Some(name), Some(kind)) if EXTENSIONS.contains(&kind.as_str()) => {
+                    if let Some(other) = found.insert(name, path.clone()) {
+                        errors.push(format!("{} and {} have the same name", other.display(), path.display()));
+                    }
+                }
+                _ => errors.push(format!("{} is not a program", path.display())),
             }
         }
-        names.sort();
-        names.dedup();
+    }
+    if errors.is_empty() { Ok(found) } else { Err(errors.join("\n")) }
+}
+
+impl Program {
+    /// Finds the program of this name. The error is one sentence.
+    pub fn find(name: &str) -> Result<Program, String> {
+        let source = sources()?.remove(name);
+        let source = source.ok_or_else(|| format!("there is no {name} with .hip, .cpp or .c in {FOLDER}"))?;
+        Program::read(&source)
+    }
+
+    /// Reads all programs, by name. The error is one sentence for each file that is wrong.
+    pub fn all() -> Result<Vec<Program>, String> {
         let (programs, errors): (Vec<_>, Vec<_>) =
-            names.iter().map(|name| Program::find(name)).partition(Result::is_ok);
+            sources()?.values().map(|source| Program::read(source)).partition(Result::is_ok);
         if errors.is_empty() {
             return Ok(programs.into_iter().flatten().collect());
         }
@@ -274,12 +294,12 @@ impl Program {
         Ok(Program { name, source: source.to_owned(), directions })
     }
 
-    /// Whether it is HIP with kernels of its own, which only hipcc compiles.
+    /// Returns true if it is HIP with kernels of its own, which only hipcc compiles.
     pub fn has_kernels(&self) -> bool {
         self.source.extension().is_some_and(|extension| extension == "hip")
     }
 
-    /// Whether it is C.
+    /// Returns true if it is C.
     pub fn is_c(&self) -> bool {
         self.source.extension().is_some_and(|extension| extension == "c")
     }
@@ -290,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_first_line_says() {
+    fn first_line_with_directions_is_parsed() {
         let plain = Directions::parse("// run: plain").unwrap();
         assert_eq!(plain, Directions::of(Kind::Executable));
         let full = "// run: --gpus 2 --vram 64 | loads module_kernels | args 0 5 | env A=1 B=x=y | killed | no-work | \

@@ -37,7 +37,7 @@ pub const PROGRAMS: &[&str] = &[
 /// The modes of conformance in which they run.
 const PROGRAM_MODES: &[&str] = &["queues", "defer", "chaos"];
 
-/// What was looked at.
+/// The runs made and the races found.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Programs that came to their end, without a report.
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub lost: u64,
 }
 
-/// What ThreadSanitizer has said into this folder, each thing once.
+/// Reads ThreadSanitizer's reports in this folder, each distinct one once.
 fn reports(folder: &Path) -> Vec<String> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let texts = files.filter(|file| file.file_name().to_string_lossy().starts_with("race."));
@@ -111,7 +111,7 @@ fn random_programs(
     (reports(folder.path()), made, ends)
 }
 
-/// Whether a race that is planted between the submitting threads and the worker is found: a run that can find nothing
+/// Returns true if a race planted between the submitting threads and the worker is found: a run that can find nothing
 /// proves nothing.
 pub fn planted_is_found(sanitized: &Sanitized) -> Result<bool, String> {
     let tools = Tools::build_sanitized(sanitized)?;

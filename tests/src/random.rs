@@ -6,132 +6,24 @@
 //! back: a run in which it did nothing proves nothing.
 
 mod batch;
+mod plan;
 mod shrink;
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use batch::{Failure, Tools};
+pub use batch::Tools;
+pub(crate) use plan::HOLD;
+pub use plan::{Failure, Library, MODES, Mode, Outcome, PATIENCE, Plan};
 pub use shrink::{shrink, text};
-
-/// How long a process may need for one program.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Programs in one process.
 const BATCH: u64 = 100;
 
-/// One program in so many may differ natively from what it computes, without a failure: it is made again.
-const NATIVELY: u64 = 200;
-
-/// The least share of all commands that the library must have held back, in percent.
-const DEFERRED: u64 = 30;
-
 /// Programs that once showed a fault, which every run makes first; one line each in this file.
 const SEEDS: &str = include_str!("../random/seeds");
-
-/// One way of having the library in front of the programs.
-#[derive(Debug, Clone, Copy)]
-pub struct Mode {
-    /// For messages and the command line.
-    pub name: &'static str,
-    env: &'static [(&'static str, &'static str)],
-    /// Whether `XSCHED_TEST=chaos:SEED` goes with it.
-    chaos: bool,
-}
-
-/// `chaos` holds everything back and suspends at random; `defer` holds everything back; in `window` commands go straight
-/// through as long as one is in flight, so that what is held back must not be overtaken; `hold` is `chaos`, and besides the
-/// whole process is off the hardware at random.
-pub const MODES: &[Mode] = &[
-    Mode { name: "chaos", env: &[], chaos: true },
-    Mode { name: HOLD, env: &[("XSCHED_AUTO_XQUEUE_LEVEL", "3")], chaos: true },
-    Mode { name: "defer", env: &[("XSCHED_TEST", "defer")], chaos: false },
-    Mode { name: "window", env: &[("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")], chaos: false },
-];
-
-/// The mode in which something must have been off the hardware.
-pub(crate) const HOLD: &str = "hold";
-
-/// What to run.
-#[derive(Debug)]
-pub struct Plan {
-    /// Programs, besides the kept seeds.
-    pub count: u64,
-    /// The first seed.
-    pub first: u64,
-    /// How many times each is made, in one process.
-    pub repeat: u64,
-    /// Goes on after a failure.
-    pub keep_going: bool,
-    /// The ways to run them.
-    pub modes: Vec<Mode>,
-    /// The kept seeds first.
-    pub kept: bool,
-    /// More of the environment of the library.
-    pub env: Vec<(String, String)>,
-    /// Which library.
-    pub library: Library,
-}
-
-/// A `libshimhip.so`.
-#[derive(Debug, Clone)]
-pub enum Library {
-    /// The one beside this program, preloaded.
-    Built,
-    /// Another one, preloaded.
-    Other(PathBuf),
-    /// The one that the programs are linked with.
-    Linked,
-}
-
-/// What came of a plan.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// Programs that were the same in all modes.
-    pub passed: u64,
-    /// What was not, in the order in which it was found.
-    pub failures: Vec<Failure>,
-    /// Programs that were not right natively, and were made again until they were; and those that were wrong with the library, and
-    /// then natively as well.
-    pub again: u64,
-    /// Commands that went straight through, and that were held back.
-    pub direct: u64,
-    /// See `direct`.
-    pub deferred: u64,
-    /// Suspensions.
-    pub suspensions: u64,
-    /// How often a process was off the hardware.
-    pub holds: u64,
-}
-
-impl Outcome {
-    /// Whether the library held back enough for the run to mean something.
-    pub fn deferred_enough(&self) -> bool {
-        self.deferred * 100 >= (self.direct + self.deferred) * DEFERRED && self.deferred > 0
-    }
-
-    /// Whether something was off the hardware, if that was planned.
-    pub fn held_enough(&self, plan: &Plan) -> bool {
-        self.holds > 0 || plan.modes.iter().all(|mode| mode.name != HOLD)
-    }
-
-    /// Whether so many programs were not right natively that they prove nothing.
-    pub fn too_many_again(&self) -> bool {
-        self.again > 1 + (self.passed + self.failures.len() as u64) / NATIVELY
-    }
-
-    fn add(&mut self, batch: Outcome) {
-        self.passed += batch.passed;
-        self.again += batch.again;
-        self.failures.extend(batch.failures);
-        self.direct += batch.direct;
-        self.deferred += batch.deferred;
-        self.suspensions += batch.suspensions;
-        self.holds += batch.holds;
-    }
-}
 
 /// The faults that a library with the feature `broken-order` can be given, by `XSCHED_BROKEN`.
 pub const FAULTS: &[&str] = &["default-stream", "events", "swap", "drain", "argument"];

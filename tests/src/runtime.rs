@@ -2,14 +2,15 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::program::{FOLDER, Kind, Program};
-use crate::{slots, workspace};
+use crate::slots;
+use crate::tree::{lock_file, output_dir, product, workspace};
 
 /// A HIP runtime with the compilers that belong to it. The workspace is seen at the same path on both sides of
 /// [`enter`](Runtime::enter).
@@ -222,7 +223,7 @@ pub fn gpreempt_example() -> Result<PathBuf, String> {
 }
 
 fn linked_with(folder: &str, name: &str, more: &[&str]) -> Result<PathBuf, String> {
-    let library = crate::product("libshimhip.so")?;
+    let library = product("libshimhip.so")?;
     // Installed it has its own name, and the name that programs ask for.
     let lib = output_dir().join(if cfg!(debug_assertions) { "lib-debug" } else { "lib-release" });
     let _ = fs::create_dir(&lib);
@@ -330,7 +331,7 @@ impl Step {
         Ok(output)
     }
 
-    /// What the result depends on: the source, all headers, the command, the compiler and the runtime's version.
+    /// Hashes everything that the result depends on: the source, all headers, the command, the compiler and the runtime.
     fn fingerprint(&self, compiler: &Path) -> Result<u64, String> {
         let mut hasher = DefaultHasher::new();
         let mut headers: Vec<PathBuf> = Vec::new();
@@ -368,18 +369,6 @@ pub fn hip_major() -> u32 {
 /// The device that programs are built for and run on: `GIVEWAY_TEST_ARCH`, or the one of the installed runtime's time.
 pub fn arch() -> String {
     std::env::var("GIVEWAY_TEST_ARCH").unwrap_or_else(|_| "gfx90a".to_owned())
-}
-
-fn output_dir() -> PathBuf {
-    let dir = workspace().join("target/hip-programs");
-    fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot create {}: {error}", dir.display()));
-    dir
-}
-
-/// A file to lock, shared by all test processes of this checkout.
-pub(crate) fn lock_file(name: &str) -> File {
-    let path = output_dir().join(format!("{name}.lock"));
-    File::create(&path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()))
 }
 
 fn find_in_path(tool: &str) -> Option<PathBuf> {

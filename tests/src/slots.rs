@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::runtime;
+use crate::tree::lock_file;
 
 /// One of the places; free again when dropped, also by the end of the process.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Slot {
 pub(crate) fn take(kind: &str, count: usize) -> Slot {
     static TURN: AtomicUsize = AtomicUsize::new(0);
     let first = TURN.fetch_add(1, Ordering::Relaxed);
-    let open = |i: usize| runtime::lock_file(&format!("{kind}-{}", (first + i) % count));
+    let open = |i: usize| lock_file(&format!("{kind}-{}", (first + i) % count));
     for i in 0..count {
         let file = open(i);
         match file.try_lock() {

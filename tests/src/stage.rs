@@ -51,7 +51,7 @@ impl Stage {
         server
     }
 
-    /// What `xcli` says, outside the simulation.
+    /// Runs `xcli` outside the simulation.
     pub fn xcli(&self, words: &[&str]) -> Output {
         let xcli = product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
         let mut command = kernel::command(xcli);
@@ -66,7 +66,7 @@ impl Stage {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// What the server knows, if there is one.
+    /// Reads `xcli list --json`; none if no server answers.
     pub fn list(&self) -> Option<Value> {
         let output = self.xcli(&["list", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
@@ -116,7 +116,7 @@ impl Stage {
     }
 }
 
-/// What a command has printed.
+/// Returns a command's output as text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
@@ -146,7 +146,7 @@ pub fn stands_still(program: &mut Running, other: &mut Running) {
     assert_eq!(tell(program), "pending");
 }
 
-/// Whether a process ends within so long.
+/// Returns true if a process ends within this time.
 pub fn is_over(pid: Pid, within: Duration) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
     let limit = Timespec::try_from(within).expect("a short time");

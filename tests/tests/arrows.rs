@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const MOST_LINES: usize = 700;
 const LONGER_FILES: &[(&str, &str)] = &[];
 
-/// What is wrong with these crates and their uses of each other (of every kind: normal, build, dev), one sentence each.
+/// Returns one sentence for each use between crates (normal, build or dev) that is not allowed.
 fn judge(arrows: &[(&str, &[&str])], uses: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, used) in uses {

@@ -1,4 +1,4 @@
-//! What `scripts/deps` installs, and what it leaves alone, seen with commands that only note what they were asked for.
+//! `scripts/deps` with stub commands that only note their arguments: the packages that it installs, and those that it leaves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,11 +14,11 @@ struct Machine {
     folder: TempDir,
 }
 
-/// What it said.
+/// The result of a run of the script.
 struct Said {
     ok: bool,
     text: String,
-    /// What `apt-get` was asked for.
+    /// The arguments that `apt-get` was given.
     asked: String,
 }
 
@@ -79,7 +79,7 @@ fn has_rocm() -> bool {
 }
 
 #[test]
-fn what_is_missing_is_installed_where_there_is_no_rocm() {
+fn missing_packages_without_rocm_are_installed() {
     if has_rocm() {
         return;
     }

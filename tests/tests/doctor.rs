@@ -146,7 +146,7 @@ fn of_a_process_that_is_not_there_only_that_is_said() {
     assert!(line(&said, "driver").contains("does not use the KFD (yet)"), "{said}");
 }
 
-/// What waits for running kernels is allowed on a simulated device only.
+/// Levels that wait for running kernels are allowed on a simulated device only.
 #[test]
 fn levels_of_the_machine_are_those_that_can_be_had() {
     let gpu = Gpu::take();

@@ -18,7 +18,7 @@ struct Started {
     log: PathBuf,
 }
 
-/// What its queues have been through.
+/// The counts of its queues.
 #[derive(Debug)]
 struct Books {
     suspensions: u64,
@@ -86,7 +86,7 @@ fn queues(client: &Value) -> &[Value] {
     client["queues"].as_array().expect("a client has queues")
 }
 
-/// Whether any queue of the client is in this state.
+/// Returns true if a queue of the client is in this state.
 fn has(client: &Value, state: &str) -> bool {
     queues(client).iter().any(|queue| queue["state"] == state)
 }
@@ -196,7 +196,7 @@ fn stands_still(daemon: &Daemon, shown: impl Fn(&[Value]) -> Option<Vec<Value>>)
     });
 }
 
-/// What a queue has done and has before it.
+/// Returns the completed and pending counts of each queue.
 fn counts(client: &Value) -> Value {
     let counts = |queue: &Value| {
         let counts = &queue["counts"];

@@ -3,7 +3,7 @@
 use tests::Gpu;
 
 #[test]
-fn events() {
+fn events_with_timing_succeed() {
     Gpu::take().run("events").arg("--timing").finish().expect_success();
 }
 
@@ -13,14 +13,14 @@ fn long_kernel_with_blocking_waits() {
 }
 
 #[test]
-fn random_order() {
+fn random_order_of_four_seeds_is_kept() {
     let gpu = Gpu::take();
     for seed in 1..=4 {
         gpu.run("random_order").arg(seed.to_string()).finish().expect_success();
     }
 }
 
-/// What a program prints depends on nothing but the program: later native and shimmed runs are compared.
+/// A program prints the same in every run, so that native and shimmed runs can be compared.
 #[test]
 fn output_is_the_same_in_every_run() {
     let gpu = Gpu::take();

@@ -16,14 +16,14 @@ fn every_function_does_what_its_header_says() {
     run.expect_success();
 }
 
-/// What can be deferred returns while its queue is suspended; with the smallest window as well.
+/// A call that can be deferred returns while its queue is suspended, also with the smallest window.
 #[test]
-fn what_can_be_deferred_waits_for_nothing() {
+fn deferrable_call_on_suspended_queue_returns() {
     run("tests/interface", "deferral", |run| run).expect_success();
     run("tests/interface", "deferral", |run| run.env("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")).expect_success();
 }
 
-/// Who waits inside the runtime keeps nobody else's idleness from being seen.
+/// A thread that waits inside the runtime does not keep other queues from being seen idle.
 #[test]
 fn idleness_is_seen_beside_a_wait_for_another_stream() {
     run("tests/interface", "idle_beside_wait", |run| run).expect_success();
@@ -87,7 +87,7 @@ fn hardware_queues_stay_where_holds_are_refused() {
         .expect_success();
 }
 
-/// Whether it meets its limits is the machine's affair, but that each queue came off and went back is not.
+/// The times depend on the machine. Each queue must have been evicted and restored.
 #[test]
 fn the_proof_of_concepts_functions_do_what_they_did() {
     let program = tests::gpreempt_example().unwrap_or_else(|reason| panic!("{reason}"));

@@ -1,4 +1,4 @@
-//! What the KFD answers: the same program on the simulated driver, per generation and setting, and on a real one where there
+//! Answers of the KFD: the same program on the simulated driver, per generation and setting, and on a real one where there
 //! is one. It says which it was.
 
 use std::os::unix::fs::FileTypeExt as _;

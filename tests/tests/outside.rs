@@ -159,7 +159,7 @@ fn a_server_of_xclis_own_stays_as_long_as_it_holds() {
 }
 
 #[test]
-fn what_cannot_be_suspended_says_why() {
+fn process_that_cannot_be_suspended_gets_the_reason() {
     let stage = Stage::new();
     let _server = stage.server();
     let refused = |words: &[&str]| {

@@ -1,4 +1,4 @@
-//! What is distributed: which libraries and versions of glibc it may need, and that an installation removes itself without a trace.
+//! The distributed files: the libraries and glibc versions that they may need, and an uninstall that leaves no file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -82,13 +82,13 @@ fn a_symbol_that_no_library_has_is_refused() {
 }
 
 #[test]
-fn what_is_no_library_is_refused() {
+fn file_that_is_no_library_is_refused() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let output = check_needs(file.path());
     assert!(!output.status.success() && text(&output).ends_with("0 passed, 1 failed\n"), "{}", text(&output));
 }
 
-/// What is linked against the directory of scripts/old-glibc binds old versions, runs here, has its constructors run, and its stack
+/// A program linked against the directory of scripts/old-glibc binds old versions, runs here, runs its constructors, and its stack
 /// can be unwound.
 #[test]
 fn programs_linked_for_the_old_glibc_run() {
@@ -213,7 +213,7 @@ fn a_prefix_that_the_installation_made_goes_with_it() {
 }
 
 #[test]
-fn what_is_anothers_is_not_replaced() {
+fn foreign_file_is_not_replaced() {
     let directory = tempfile::tempdir().expect("a directory");
     let prefix = directory.path().join("prefix");
     fs::create_dir_all(prefix.join("bin")).expect("a folder");

@@ -31,7 +31,7 @@ fn hinting(daemon: &Daemon, gpu: &Gpu, share: &str) -> Running {
     running
 }
 
-/// Whether each of the clients may run.
+/// Returns for each client whether it may run.
 fn may_run(daemon: &Daemon) -> Vec<bool> {
     daemon.clients().iter().map(|client| client["permit"]["run"] == true).collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tests::{Finished, Gpu, Run};
 
-/// What must not be in any report, wherever it comes from.
+/// Marks that must not be in any report.
 const MARKS: [&str; 6] =
     ["zebrahome", "zebrauser", "zebrahost", "zebrasocket", "zebratoken", "zebraargument"];
 
@@ -73,7 +73,7 @@ fn modes(report: &Value) -> Vec<&str> {
     modes.iter().map(|mode| mode["name"].as_str().expect("a name")).collect()
 }
 
-/// What the device was asked about queues that are there.
+/// Counts the requests about existing queues.
 fn requests(run: &Finished) -> u64 {
     run.stats().ioctls("update_queue") + run.stats().ioctls("dbg_trap")
 }

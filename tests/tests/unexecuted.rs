@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tests::{Finished, Gpu, Run, arch, product, program};
 
-/// What the line begins with.
+/// The beginning of the line.
 const LINE: &str = "gpu-sim: the simulated device did not execute these kernels";
 /// How long a run may take that has a few seconds of work at most.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ fn each_run_on_shared_gpus_hears_of_its_own_programs() {
     assert_eq!(keeper.finish().stderr, "");
 }
 
-/// Whoever started the program has ended when it opens the device.
+/// The process that started the program has ended when the program opens the device.
 #[test]
 fn orphans_belong_to_the_run() {
     let gpu = Gpu::take();
@@ -143,16 +143,16 @@ fn a_dead_supervisor_keeps_no_run_from_ending() {
     assert!([7, 128 + 9].contains(&run.code) && said(&run.stderr).is_empty(), "{run:?}");
 }
 
-/// What the command leaves running neither delays the line nor the end.
+/// Processes that the command leaves running delay neither the line nor the end.
 #[test]
-fn what_goes_on_in_the_background_is_not_waited_for() {
+fn background_process_delays_no_end() {
     let gpu = Gpu::take();
     let run = shell(&gpu, "sleep 1000 >/dev/null 2>&1 & \"$0\"; kill -USR1 $$").finish();
     assert_eq!(run.code, 128 + 10, "{run:?}");
     expect_one_stranger(&run);
 }
 
-/// Nobody reads standard error: there is no room for the line, or nobody who could read it.
+/// Standard error is full or closed.
 #[test]
 fn a_line_that_nobody_reads_keeps_no_run_from_ending() {
     let _gpu = Gpu::take();

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What must happen happens within this time, or counts as hung.
+/// The limit for each wait; longer counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A socket of its own.
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// Whether it ends within so long.
+/// Returns true if it ends within this time.
 fn ends(process: &OwnedFd, within: Duration) -> bool {
     let limit = Timespec::try_from(within).expect("a short time");
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)).expect("poll") == 1

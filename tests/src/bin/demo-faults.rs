@@ -44,7 +44,7 @@ mod parsing {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn options_without_meaning_are_refused() {
         let parse = |words: &str| parse(words.split_whitespace().map(str::to_owned));
         assert_eq!(parse(""), Ok(None));
         assert_eq!(parse("--server-faults 200"), Ok(Some((200, 1))));

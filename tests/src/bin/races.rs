@@ -9,7 +9,7 @@ const USAGE: &str = "usage: races --library FILE --sanitizer FILE [--count N] [-
 LIBRARY is a libshimhip.so for ThreadSanitizer with the feature broken-order, SANITIZER its compiler's runtime of
 ThreadSanitizer. N random programs in each mode, and these programs of tests/programs; scripts/test-races makes the rest.";
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Debug)]
 struct Options {
     sanitized: Sanitized,

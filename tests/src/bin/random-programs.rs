@@ -12,7 +12,7 @@ const USAGE: &str = "usage: random-programs [--count N] [--seed FIRST] [--repeat
        random-programs --broken LIBRARY      a libshimhip.so with the feature broken-order: every fault must be found
 Modes: chaos, hold, defer, window; native is always there.";
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Debug)]
 struct Options {
     plan: Plan,

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_says_by_itself_does_not_count() {
+    fn runtime_output_is_not_compared() {
         assert_eq!(without_the_runtimes("amdgpu_get_auth failed\nmine\n"), "mine\n");
     }
 }

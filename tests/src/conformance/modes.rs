@@ -14,9 +14,9 @@ pub struct Mode {
     /// Words of the counts (`launch=12`) whose sum over all processes of a program must not be zero. None: the library
     /// must not say anything at all.
     counts: &'static [&'static str],
-    /// Whether these count what is submitted to streams, of which a program with `no-work` has none.
+    /// True if these count work submitted to streams. A program with `no-work` submits none.
     of_work: bool,
-    /// Whether it may say more than its counts, which without the file would stand on stderr.
+    /// True if the library may write more than its counts. Without the file that would go to stderr.
     warns: bool,
     /// Which programs are compared in it.
     pub of: Of,
@@ -34,7 +34,7 @@ pub enum Of {
     /// Those with kernels of their own (`.hip`), built for several architectures of which only the device's counts, also as
     /// compressed bundles. Where the runtime cannot have them there is nothing to compare: HIP 5.2 knows no compressed ones.
     Fat {
-        /// Whether they are compressed.
+        /// True if they are compressed.
         compressed: bool,
     },
 }
@@ -141,12 +141,12 @@ const DEFER: &str = "defer";
 const HOLD: &str = "hold";
 
 impl Mode {
-    /// Whether it takes queues off the hardware.
+    /// Returns true if the mode evicts queues.
     pub(crate) fn holds(&self) -> bool {
         self.name == HOLD || self.rival.is_some_and(|level| level != "1")
     }
 
-    /// Whether everything takes the deferred path.
+    /// Returns true if everything takes the deferred path.
     fn defers(&self) -> bool {
         self.env == DEFERRED.env
     }
@@ -164,7 +164,7 @@ impl Mode {
         crate::Mode::Shimmed { env }
     }
 
-    /// What is wrong with what the library said.
+    /// Returns the fault in the library's log, if there is one.
     pub(crate) fn objection(&self, said: &str, directions: &Directions) -> Option<String> {
         if self.counts.is_empty() {
             return (!said.is_empty()).then(|| "it should have said nothing".to_owned());

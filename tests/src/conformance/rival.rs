@@ -21,7 +21,7 @@ impl Rival {
         runtime: &dyn Runtime,
     ) -> Result<Rival, String> {
         let server = Daemon::start(&[]);
-        let name = format!("{}-rival-{level}", gpu.name);
+        let name = format!("{}-rival-{level}", gpu.name());
         let run = gpu.directed(&Program::find("rival")?, runtime)?;
         let run = Run { name: Some(name.clone()), args: Vec::new(), sim: sim.to_vec(), ..run };
         let mut running = run.mode(crate::Mode::Shimmed { env: settings(&server, "10", level) }).start();

@@ -18,7 +18,7 @@ pub fn now() -> Nanos {
 pub struct Log(Vec<Nanos>);
 
 impl Log {
-    /// What the program has written so far; nothing if it has not begun.
+    /// Reads the program's log so far; empty if it has not begun.
     pub fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();
         // A number that is just being written is left out.

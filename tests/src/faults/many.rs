@@ -18,7 +18,7 @@ const ONE_FAULT: Duration = Duration::from_secs(60);
 /// Faults between two lines that say how far the run is.
 const REPORT_EVERY: usize = 20;
 
-/// What happens to the server.
+/// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It is killed, and another one comes.
@@ -39,7 +39,7 @@ impl Fault {
     }
 }
 
-/// What came of the faults.
+/// The result of all faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Faults, all of them.
@@ -59,7 +59,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Whether all is as promised: both digests right, no gap as long as `longest_gap`, and a fault that mattered.
+    /// Returns true if both digests are right, each gap is shorter than `longest_gap`, and a fault met a suspended program.
     pub fn is_right(&self, longest_gap: Duration) -> bool {
         self.right == 2 && self.longest < longest_gap && self.suspended > 0
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_come_and_the_seed_says_in_which_order() {
+    fn seed_decides_order_and_every_fault_comes() {
         let order = |seed| {
             let mut dice = Dice::new(seed);
             (0..64).map(|_| Fault::random(&mut dice)).collect::<Vec<_>>()

@@ -16,7 +16,7 @@ use crate::{Gpu, Mode, Running, daemon, kernel, product};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The pause of the urgent program, after which it was idle: see `tests/programs/endless.cpp`.
+/// The pause of the urgent program, after which it was idle: see `tests/programs/scheduling/endless.cpp`.
 const PAUSE: Nanos = 30_000_000;
 
 /// Why a case did not pass.
@@ -24,7 +24,7 @@ const PAUSE: Nanos = 30_000_000;
 pub enum Trouble {
     /// Nothing was suspended when the fault came: it proves nothing, and is to be tried again.
     Missed,
-    /// What was promised did not hold.
+    /// A promise did not hold.
     Wrong(String),
 }
 
@@ -75,7 +75,7 @@ impl Server {
         at
     }
 
-    /// Whether it has ended.
+    /// Returns true once it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().is_ok_and(|status| status.is_some())
     }
@@ -96,7 +96,7 @@ pub struct Worker {
     running: Running,
     log: PathBuf,
     pid: Pid,
-    /// Whether we have killed it.
+    /// True if the harness has killed it.
     pub killed: bool,
     /// From when to when it was stopped by us.
     pub stopped: Option<(Nanos, Nanos)>,
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// What it has completed so far.
+    /// Reads the rounds that it has completed so far.
     pub fn log(&self) -> Log {
         Log::read(&self.log)
     }
@@ -191,13 +191,13 @@ impl Worker {
 pub struct Seen {
     /// Its process.
     pub pid: u64,
-    /// Whether it counts as stopped.
+    /// True if it counts as stopped.
     pub yielded: bool,
-    /// Whether a queue of its is suspended with work.
+    /// True if one of its queues is suspended with work.
     pub suspended: bool,
-    /// What its queues have pending.
+    /// The number of pending commands of all its queues.
     pub pending: u64,
-    /// Whether its numbers are of now.
+    /// True if its numbers are current.
     pub fresh: bool,
 }
 
@@ -208,7 +208,7 @@ pub struct Stage {
     pub urgent: Option<Worker>,
     /// Work back to back, priority 1.
     pub low: Option<Worker>,
-    /// What schedules them.
+    /// The server that schedules them.
     pub server: Server,
     /// The longest that a program may wait in vain after a fault.
     pub longest_stall: Duration,

@@ -19,7 +19,7 @@ pub const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
 
 /// For how long a program runs at most before it counts as hung; a soak lasts.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// What the library says of a server that is not on time.
+/// The library's line about a server that is late.
 const LATE: &str = "it has not answered for its lease";
 /// Lines that somebody is to see.
 const COMPLAINTS: [&str; 2] = ["xsched: warn: ", "xsched: error: "];
@@ -34,13 +34,13 @@ pub fn wrong<T>(why: impl Into<String>) -> Outcome<T> {
 pub struct HwQueue {
     /// Within its process.
     pub id: u64,
-    /// Whether it is off the hardware: somebody keeps it there, or did and the driver has not put it back.
+    /// True while it is evicted: by a holder, or until the driver has restored it.
     pub off: bool,
     /// Packets that the device has taken.
     pub read: u64,
     /// Packets that it has seen.
     pub seen: u64,
-    /// Whether a kernel of its is there that has not ended.
+    /// True while one of its kernels has not ended.
     pub runs: bool,
     /// `dead` after a reset.
     pub state: String,
@@ -61,11 +61,11 @@ pub struct Preemption {
     pub pending: u64,
     /// Commands that it has on the hardware.
     pub in_flight: u64,
-    /// Whether it may run.
+    /// True if it may run.
     pub runs: bool,
 }
 
-/// A run of `tests/programs/held.cpp`.
+/// A run of `tests/programs/driver/held.cpp`.
 #[derive(Debug)]
 pub struct Program {
     /// How it is called in reports.
@@ -100,7 +100,7 @@ impl Program {
         self.running.tell(command);
     }
 
-    /// Whether it has said a line that nobody has waited for yet.
+    /// Returns true if it has printed a line that was not read yet.
     pub fn has_line(&self) -> bool {
         self.running.has_line()
     }
@@ -115,7 +115,7 @@ impl Program {
         }
     }
 
-    /// What it has completed so far.
+    /// Reads the rounds that it has completed so far.
     pub fn log(&self) -> Log {
         Log::read(&self.rounds)
     }
@@ -214,7 +214,7 @@ pub fn total(said: &str, name: &str) -> u64 {
     words.filter(|(key, _)| *key == name).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
 }
 
-/// What a hold stands at: see [`Bed::still_held`].
+/// A snapshot of one eviction: see [`Bed::still_held`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hold {
     /// How many there have been.
@@ -223,7 +223,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Whether so many packets stand in a ring.
+    /// Returns true if an evicted ring has at least this many packets.
     pub fn backlog(&self, packets: u64) -> bool {
         self.queues.iter().any(|queue| queue.off && queue.seen - queue.read >= packets)
     }
@@ -328,7 +328,7 @@ impl Bed {
 
     fn ask(&self, what: &Value) -> Option<Value> {
         let folder = std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| "/run/gpu-sim".into(), PathBuf::from);
-        let mut stream = UnixStream::connect(folder.join(format!("{}.sock", self.gpu.name))).ok()?;
+        let mut stream = UnixStream::connect(folder.join(format!("{}.sock", self.gpu.name()))).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         stream.write_all(format!("{what}\n").as_bytes()).ok()?;
         let mut line = String::new();
@@ -355,7 +355,7 @@ impl Bed {
         self.driver()?.into_iter().find(|(of, _)| *of == pid).map(|(_, queues)| queues)
     }
 
-    /// What `xcli list --json` shows of the clients, by process; nothing if there is no answer.
+    /// Reads the clients of `xcli list --json`, by process; none if there is no answer.
     pub fn list(&self) -> Option<Vec<(u64, Preemption)>> {
         let xcli = product("xcli").ok()?;
         let answer = kernel::command(xcli).args(["list", "--json", "-a"]).arg(&self.socket).output().ok()?;
@@ -393,7 +393,7 @@ impl Bed {
         (held && holds > 0 && holds == before).then_some(Hold { holds, queues })
     }
 
-    /// Whether that hold still stands: none has come since, and the device has taken nothing. [`Trouble::Missed`] if it was
+    /// Checks that the eviction still stands: no other has come since, and the device has taken nothing. [`Trouble::Missed`] if it was
     /// released meanwhile, which the one that it waits for can cause by being late: then the case proves nothing.
     pub fn still_held(&self, program: &Program, hold: &Hold) -> Outcome<()> {
         let Some(after) = self.held(program).filter(|after| after.holds == hold.holds) else {

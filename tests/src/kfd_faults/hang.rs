@@ -15,7 +15,7 @@ use crate::faults::stage::{Outcome, await_some};
 const TIMEOUT: &str = "300";
 /// The line.
 const SAID: &str = "a queue did not come off the hardware in time";
-/// What the list says.
+/// The list's words for it.
 const WHY: &str = "level 1 for good";
 
 /// Which of the two GPUs a program sees.

@@ -7,11 +7,11 @@ use super::bed::{complaints, expect_complaints, expect_success, total, wrong};
 use crate::faults::stage::Outcome;
 use crate::{Finished, Gpu, Mode, Run};
 
-/// What the library says if the probe met a failure: then it does not hold at all.
+/// The library's line when the probe has failed: it evicts nothing then.
 const REFUSED: &str = "level 3 is asked for and level 1 in force";
-/// What it says of the first request that failed.
+/// Its line about the first request that failed.
 const REPEATED: &str = "the driver failed a request about a queue";
-/// What it says of the first hold that failed, and of the first release.
+/// Its lines about the first eviction that failed, and the first restore.
 const NOT_OFF: &str = "a queue could not be taken off the hardware";
 const NOT_BACK: &str = "queues were not put back at once";
 

@@ -14,7 +14,7 @@ use crate::faults::stage::{Outcome, Trouble, await_some};
 const AT_WORK: usize = 1;
 /// The longest that the work of all stays as it is, in microseconds.
 const SPELL: u64 = 12_000;
-/// What a round takes on an idle device.
+/// The duration of a round on an idle device.
 const ROUND: Duration = Duration::from_micros(200);
 /// Samples after the one that ends the warm-up.
 const SAMPLES: u32 = 9;
@@ -22,12 +22,12 @@ const SAMPLES: u32 = 9;
 /// given back. A hundred bytes for each hold would be as much after 40,000 of them.
 const GROWTH_KIB: i64 = 4096;
 
-/// What a process has.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     descriptors: i64,
     threads: i64,
-    /// What only this process has: `gpu-sim` has all programs' device memory mapped.
+    /// Private memory: `gpu-sim` maps the device memory of all programs.
     memory_kib: i64,
 }
 
@@ -55,7 +55,7 @@ impl Usage {
 /// Everybody's usage, by name.
 type Sample = Vec<(String, Usage)>;
 
-/// What a program does.
+/// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Rest,
@@ -138,7 +138,7 @@ fn run(
     soak.judge(&warm, judge)
 }
 
-/// Whether somebody has more descriptors or threads than before.
+/// Returns true if a process has more descriptors or threads than before.
 fn more(before: &Sample, after: &Sample) -> bool {
     before.iter().zip(after).any(|((_, before), (_, after))| {
         after.descriptors > before.descriptors || after.threads > before.threads

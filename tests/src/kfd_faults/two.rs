@@ -18,12 +18,12 @@ const FULL: u64 = 4_000;
 const KEPT: u64 = 4096;
 /// So that every request of a release fails thirty times, before one succeeds.
 const FAILING: &str = "1:1:update_queue,dbg_trap:30";
-/// What the library says of that.
+/// The library's line about it.
 const NOT_BACK: &str = "queues were not put back at once";
-/// What the library says of a server that is gone.
+/// The library's line about a server that is gone.
 const LOST: &str = "is lost";
 
-/// Who plays.
+/// The two programs of a case.
 pub struct Pair {
     bed: Bed,
     low: Program,
@@ -218,7 +218,7 @@ pub fn urgent_killed(mut pair: Pair) -> Outcome<String> {
     if holds == 0 { wrong("nothing was held") } else { Ok(format!("{holds} holds; {told}")) }
 }
 
-/// Who has it held is gone: it goes on, and another server has it held again.
+/// The server that had it evicted is killed: the program goes on, and the next server has it evicted again.
 pub fn server_killed(mut pair: Pair) -> Outcome<String> {
     let hold = pair.hold()?;
     let fault = pair.bed.kill_server();
@@ -228,7 +228,7 @@ pub fn server_killed(mut pair: Pair) -> Outcome<String> {
     again(pair, &hold, told)
 }
 
-/// Who has it held says nothing: its lease ends, and it goes on; afterwards it is held again.
+/// The server that had it evicted is stopped: the lease ends and the program goes on. After that it is evicted again.
 pub fn server_stopped(mut pair: Pair) -> Outcome<String> {
     let hold = pair.hold()?;
     let fault = pair.bed.signal_server(Signal::STOP);

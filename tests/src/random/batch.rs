@@ -1,9 +1,8 @@
 //! Some programs in a row, natively and in each mode, and the comparison.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use super::{Library, Mode, Outcome, PATIENCE, Plan};
+use super::plan::{Failure, Library, Mode, Outcome, PATIENCE, Plan};
 use crate::{Run, Sanitized, runtime};
 
 /// The built program and what it loads.
@@ -28,33 +27,7 @@ impl Tools {
     }
 }
 
-/// A program that was not as it should be.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// Its seed.
-    pub seed: u64,
-    /// `native`, or the mode.
-    pub mode: String,
-    /// What was different.
-    pub what: String,
-    /// The first program of its process, in which streams may come from programs before it.
-    pub first: u64,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { seed, mode, what, first } = self;
-        writeln!(f, "program {seed}, {mode}: {what}")?;
-        let count = seed - first + 1;
-        write!(f, "  again: random-programs --seed {seed} --count 1 --modes {mode} --repeat 20")?;
-        if count > 1 {
-            write!(f, "\n  as it was: random-programs --seed {first} --count {count} --modes {mode}")?;
-        }
-        write!(f, "\n  smaller: random-programs --shrink {seed} --modes {mode}")
-    }
-}
-
-/// What a process said of one program.
+/// The output of one program in a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) seed: u64,
@@ -70,7 +43,7 @@ fn parse(line: &str) -> Option<Said> {
     Some(Said { seed, digest, wrong })
 }
 
-/// What one process said, and why it ended before its time.
+/// The output of one process, and the reason if it ended early.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) said: Vec<Said>,
@@ -223,7 +196,7 @@ fn carry_out_natively(plan: &Plan, tools: &Tools, first: u64, count: u64) -> (Re
     (native, failures, again)
 }
 
-/// Whether a program is wrong natively as well, if it is made often enough.
+/// Returns true if the program also fails natively when it is repeated.
 fn is_wrong_natively(plan: &Plan, tools: &Tools, seed: u64) -> bool {
     let report = carry_out(plan, tools, None, (seed, 1, SUSPECTED), "");
     report.said.iter().any(|said| said.wrong.is_some())

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::batch::{Tools, carry_out};
-use super::{Mode, Plan};
+use super::plan::{Mode, Plan};
 
 /// Times that a program gets to fail in: what rests on a race of threads does not fail each time.
 const TRIES: u64 = 20;

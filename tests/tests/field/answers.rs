@@ -1,4 +1,4 @@
-//! What a program is answered: by the runtime that it has, at once or deferred, and by the simulated driver. The programs check
+//! Answers of the runtime (at once or deferred) and of the simulated driver. The programs check
 //! that themselves; here each runs in the modes in which it once was answered otherwise than natively.
 
 use tests::Installed;

@@ -1,4 +1,4 @@
-//! What cannot be deferred is counted, and people are told why.
+//! Launches that cannot be deferred are counted, and the reason is shown.
 
 use tests::Mode;
 use tests::stage::{Stage, text};

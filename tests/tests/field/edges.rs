@@ -1,4 +1,4 @@
-//! Most of these tell `tests/programs/edges.cpp` what to do to itself, line by line.
+//! Most of these tell `tests/programs/scheduling/edges.cpp` what to do to itself, line by line.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Stopped {
         Self(thread)
     }
 
-    /// Whether it was in a futex system call that has not come to its end.
+    /// Returns true if it was inside a futex system call.
     fn sleeps(&self) -> bool {
         let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
         let none = std::ptr::null_mut::<libc::c_void>();
@@ -349,7 +349,7 @@ fn f16_after_its_totals_a_process_looks_for_no_server() {
     other.finish().expect_success();
 }
 
-/// What a program sets for itself before it uses HIP counts, in a child that uses it first as well.
+/// Variables that a program sets for itself before it uses HIP take effect, also in a child that uses HIP first.
 #[test]
 fn f8_the_environment_counts_when_hip_is_first_used() {
     let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));

@@ -5,7 +5,7 @@ use tests::{Daemon, Gpu, until};
 
 use super::edges::{client, tell, under};
 
-/// What a program that asks for level 3, and holds nothing, says of the cost of holds; then it ends. It has made its queues
+/// Runs a program that asks for level 3 and evicts nothing, and returns its line about the cost. It has made its queues
 /// when it is asked.
 fn cost_of(gpu: &Gpu, daemon: &Daemon, probe: &str) -> (String, Option<u64>) {
     let more = [("XSCHED_AUTO_XQUEUE_LEVEL", "3"), ("XSCHED_KFD_PROBE", probe)];
@@ -24,7 +24,7 @@ fn cost_of(gpu: &Gpu, daemon: &Daemon, probe: &str) -> (String, Option<u64>) {
 /// A measurement is 16 requests about a queue, and each may stop the queues of all programs for a moment: the first program of a
 /// server makes them, and later ones do not, under its next process either.
 #[test]
-fn what_a_hold_costs_is_measured_by_the_first_program() {
+fn hold_cost_is_measured_by_the_first_program() {
     let gpu = Gpu::take();
     let requests = |probes: &[&str], want: &[&str]| {
         let mut keeper = gpu.keep_run().with_stats().start();
@@ -54,7 +54,7 @@ fn what_a_hold_costs_is_measured_by_the_first_program() {
     assert!(costs.len() == 3 && costs.iter().all(|cost| *cost == costs[0] && *cost > 0), "{found:?}");
 }
 
-/// What the server was told may be wrong: holds show it, and later programs get what they took.
+/// A wrong cost on the server is corrected by evictions, and later programs get the measured one.
 #[test]
 fn a_wrong_cost_is_corrected_by_holds() {
     let (gpu, mut daemon) = (Gpu::take(), Daemon::start(&[]));

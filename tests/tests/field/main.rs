@@ -31,7 +31,7 @@
 //! | variables that a program or its forked child sets before it uses HIP; a spawned one has them from its start | `edges::f8_…` |
 //! | a Python program was called `python3` (list, explain, metrics, the server's log) | `server::f9_f15_…` |
 //! | a busy kernel was no fixed amount of work | `answers::f10_…` (`busy_clock`) |
-//! | each start of a program held and released queues, and so disturbed those that ran | `levels::what_a_hold_costs_…`, `levels::a_wrong_cost_…` |
+//! | each start of a program held and released queues, and so disturbed those that ran | `levels::hold_cost_…`, `levels::a_wrong_cost_…` |
 //! | nobody said why level 2 or 3 is not in force | `edges::f11_…` (a runtime without a driver) |
 //! | a prefetch was deferred though the runtime refuses it | `managed` under HIP 7 (`make test-rocm`): 5.2.3 refuses none |
 //! | a device without a KFD id had no name | unit test `a_device_without_a_number_is_its_address` of `protocol` |
@@ -62,11 +62,11 @@
 //! | a started server inherited descriptors, nice value, scheduling class, affinity, limits, signals | `server::b6_…` |
 //! | characters in names that turn lines around | `server::b12_…` |
 
-/// What a call answers: as natively, at once or deferred.
+/// Answers of calls, at once and deferred, compared with the native ones.
 mod answers;
-/// What is counted of launches that cannot be deferred.
+/// Counts of launches that cannot be deferred.
 mod deferral;
-/// What belongs to the program: descriptors, signals, threads, limits, variables.
+/// Resources of the program: descriptors, signals, threads, limits, variables.
 mod edges;
 /// Levels above 1: what measuring them costs others.
 mod levels;

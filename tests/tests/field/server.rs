@@ -48,7 +48,7 @@ impl Place {
         command.env("XSCHED_SOCKET", self.socket()).stdin(Stdio::null());
     }
 
-    /// What the server knows, if one answers.
+    /// Reads `xcli list --json`; none if no server answers.
     fn list(&self) -> Option<Value> {
         let answer = self.command("xcli").args(["list", "--json"]).output().expect("xcli");
         serde_json::from_slice(&answer.stdout).ok()
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// What a command said, when it has ended.
+/// The output of a command that has ended.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -136,7 +136,7 @@ fn pid(list: &Value) -> u64 {
     list["server"]["pid"].as_u64().expect("the server's number")
 }
 
-/// Whether a client of the list has queues.
+/// Returns true if a client of the list has queues.
 fn is_scheduled(list: &Value) -> bool {
     let clients = list["clients"].as_array().into_iter().flatten();
     clients.into_iter().any(|client| client["queues"].as_array().is_some_and(|queues| !queues.is_empty()))
@@ -400,7 +400,7 @@ fn with_a_sys_of_its_own(place: &Place) -> (Server, u32) {
     (Server(child), pid)
 }
 
-/// What a command says, which must not take long.
+/// Runs a command that must end soon, and returns its output.
 fn said_soon(mut command: Command) -> Said {
     let mut child = Server(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
     let status = until("it says something", || child.0.try_wait().expect("it is ours"));
