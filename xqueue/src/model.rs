@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::domain::Core;
+use crate::state::device::Core;
 use crate::sync::{Signal, TryLock, store_load_barrier};
 use crate::*;
 
@@ -164,7 +164,7 @@ impl Bed {
         let core = self.domain.core().clone();
         let device = core.device(DeviceId(0)).expect("it is known");
         let theirs = core.clone();
-        let thread = thread::spawn(move || worker::run(&theirs, &device));
+        let thread = thread::spawn(move || crate::threads::worker::run(&theirs, &device));
         Worker { core, thread }
     }
 
@@ -203,7 +203,7 @@ fn a_wish_is_never_lost() {
         let body = |lock: &TryLock, signal: &Signal, held: &AtomicUsize| {
             loop {
                 let key = signal.key();
-                if lock.lock_or_wish() {
+                if lock.lock_or_register() {
                     break;
                 }
                 signal.wait(key);

@@ -1,25 +1,25 @@
-//! For how long a full window keeps somebody waiting while nothing completes. What is in flight may wait for just that thread
-//! (a kernel that looks at the host's memory), and without the window the call would have returned: so nobody is kept for
-//! ever. One more command is admitted after a second, the next one after two more, and so on, so that a few long kernels in
-//! flight, which look the same, stay few.
+//! The longest wait for a full window while nothing completes. What is in flight may wait for just the thread
+//! that waits (a kernel that polls the host's memory), and without the window the call would have returned.
+//! So one more command is admitted after a second, the next one after two more, and so on. Long kernels look
+//! the same, and the growing times keep their number small.
 
 use std::time::Duration;
 
 use crate::sync::Instant;
 
-/// Until the first one is admitted.
+/// The time until the first command is admitted.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A look that comes later than this after the one before belongs to another wait.
+/// The longest time between two checks of one wait; a later check belongs to another wait.
 const GAP: Duration = Duration::from_millis(500);
 
-/// The looks at one queue's full window, for as long as somebody waits there.
+/// The checks of one queue's full window while a thread waits there.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
-    last: Option<Look>,
+    last: Option<Check>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Check {
     completed: u64,
     since: Instant,
     at: Instant,
@@ -27,18 +27,19 @@ struct Look {
 }
 
 impl Stall {
-    /// The window is full, somebody waits, and so many have completed. True: one more command goes all the same.
+    /// Notes a check: the window is full, a thread waits, and `completed` commands have completed. Returns
+    /// true if one more command is admitted.
     pub(crate) fn is_over(&mut self, completed: u64, at: Instant) -> bool {
         let known = self
             .last
             .filter(|last| last.completed == completed && at.saturating_duration_since(last.at) <= GAP);
-        let mut look = known.unwrap_or(Look { completed, since: at, at, patience: PATIENCE });
+        let mut look = known.unwrap_or(Check { completed, since: at, at, patience: PATIENCE });
         let over = at.saturating_duration_since(look.since) >= look.patience;
         if over {
             look.since = at;
             look.patience *= 2;
         }
-        self.last = Some(Look { at, ..look });
+        self.last = Some(Check { at, ..look });
         over
     }
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
     use crate::sync::now;
 
-    /// The milliseconds from the beginning at which one more is admitted, with a look every 100 ms.
+    /// Returns the milliseconds from the begin at which a command is admitted, with a check every 100 ms.
     fn admitted(completed: impl Fn(u64) -> u64, upto: u64) -> Vec<u64> {
         let begun = now();
         let mut stall = Stall::default();
@@ -57,21 +58,21 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_completes_ever_fewer_are_admitted() {
+    fn stall_without_completion_admits_ever_fewer() {
         assert_eq!(admitted(|_| 7, 16_000), [1_000, 3_000, 7_000, 15_000]);
     }
 
     #[test]
-    fn what_gets_on_is_left_to_the_window() {
+    fn stall_with_completion_admits_none() {
         assert_eq!(admitted(|ms| ms / 900, 10_000), [] as [u64; 0]);
         assert_eq!(admitted(|ms| ms / 1_500, 4_400), [1_000, 2_500, 4_000], "each time anew");
     }
 
     #[test]
-    fn another_wait_begins_anew() {
+    fn stall_after_a_gap_begins_anew() {
         let begun = now();
         let mut stall = Stall::default();
         assert!(!stall.is_over(7, begun));
-        assert!(!stall.is_over(7, begun + Duration::from_secs(60)), "nobody waited in between");
+        assert!(!stall.is_over(7, begun + Duration::from_secs(60)), "no thread waited in between");
     }
 }

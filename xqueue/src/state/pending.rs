@@ -1,55 +1,61 @@
-//! What is submitted and not launched, of one queue. Pure data; waiting and waking are done by its
-//! callers.
+//! The commands of one queue that are submitted and not launched. Pure data; waiting and waking are the
+//! callers' part. The type of an edge is a parameter, so that this module does not know the queue.
 //!
-//! An item passes through two lists: `Pending::items`, to which submitting threads append, and the
-//! *taken* ones, which only the holder of submit touches. Invariants:
-//! * items are in ticket order, because tickets are taken under the lock `pending`;
-//! * items are taken, and taken items launched, only under submit;
-//! * while anything is taken only the holder of submit stores the queue's frontier; while nothing is,
-//!   an append does, under `pending`. The change between the two happens under `pending`.
+//! An item passes through two lists: `Pending::items`, to which submitting threads append, and the *taken*
+//! ones, which only the holder of the submit lock touches. Invariants:
+//! * Items are in ticket order, because tickets are taken under the lock `pending`.
+//! * Items are taken, and taken items launched, only under the submit lock.
+//! * While anything is taken only the holder of the submit lock stores the queue's frontier; while nothing
+//!   is, an append does, under `pending`. The change between the two happens under `pending`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::config::Bounds;
 use crate::hw::{CostKey, Footprint};
-use crate::order::{Edge, Ticket};
-use crate::storage::{CommandBox, Spare};
+use crate::ids::Ticket;
+use crate::state::storage::{CommandBox, Spare};
 use crate::sync::{Instant, now, spin_hint};
 
-/// How an item is launched.
+/// The way in which an item is launched.
 pub(crate) enum Work {
-    /// By whoever has submit.
+    /// By the holder of the submit lock.
     Command(CommandBox),
-    /// By the thread that waits for its turn, with the caller's own arguments.
-    Turn,
+    /// By the thread that submitted it and waits, with the caller's own arguments.
+    InOrder,
 }
 
 /// One submitted command.
-pub(crate) struct Item {
+pub(crate) struct Item<E> {
     pub(crate) ticket: Ticket,
     pub(crate) key: CostKey,
     /// See [`crate::Spec::open`].
     pub(crate) open: bool,
     pub(crate) footprint: Footprint,
-    /// What must be launched first; satisfied edges are removed as they are found.
-    pub(crate) edges: Vec<Edge>,
+    /// The edges that may still be unsatisfied.
+    pub(crate) edges: Vec<E>,
     pub(crate) work: Work,
 }
 
-/// State of the holder of submit: items that are not launched yet, and the memory of launched ones.
-#[derive(Default)]
-pub(crate) struct Taken {
-    pub(crate) items: VecDeque<Item>,
+/// The state of the holder of the submit lock: items that are not launched yet, and the memory of launched
+/// ones.
+pub(crate) struct Taken<E> {
+    pub(crate) items: VecDeque<Item<E>>,
     pub(crate) spares: Vec<Spare>,
-    /// When the last ones were taken, if they were few.
+    /// The time of the last refill, if it brought few items.
     few: Option<Instant>,
 }
 
-impl Taken {
-    /// Waits until [`GATHER`] after a look that found few items. A worker that launches faster than the program appends would
-    /// otherwise take the lock of pending for each command, against the appending thread. Every launch of a runtime takes longer
-    /// than this wait.
+impl<E> Default for Taken<E> {
+    fn default() -> Self {
+        Self { items: VecDeque::new(), spares: Vec::new(), few: None }
+    }
+}
+
+impl<E> Taken<E> {
+    /// Waits until [`GATHER`] after a refill that brought few items. A worker that launches faster than the
+    /// program appends would otherwise take the lock `pending` for each command, against the appending
+    /// thread. Every launch of a runtime takes longer than this wait.
     pub(crate) fn gather(&mut self) {
         if let Some(last) = self.few.take() {
             while now().saturating_duration_since(last) < GATHER {
@@ -59,32 +65,32 @@ impl Taken {
     }
 }
 
-/// Items that move at once from the buffer to the side of whoever has submit: one lock for many
-/// launches, so that the submitting thread seldom meets the worker in it.
+/// The most items that move at once to the holder of the submit lock. One lock serves many launches, so that
+/// the submitting thread seldom meets the worker in it.
 const CHUNK: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// Commands of whose memory a queue keeps while it has nothing pending.
+/// The number of commands whose memory a queue keeps while it has nothing pending.
 const SPARES: usize = 256;
 
-/// The shortest time between two looks at the buffer, after one that found little.
+/// The shortest time between two refills, after one that brought few items.
 const GATHER: Duration = Duration::from_micros(1);
 
 /// The submitting side, behind the lock `pending`.
-pub(crate) struct Pending {
-    items: VecDeque<Item>,
-    /// Of the items taken last, until the next ones are taken: the bounds count them to the end.
+pub(crate) struct Pending<E> {
+    items: VecDeque<Item<E>>,
+    /// The sums of the items taken last. The bounds count them until the next ones are taken.
     taken: Sums,
     held: Sums,
     /// Memory for further commands: at most for as many as were pending at once.
     spares: Vec<Spare>,
-    /// Commands that were ever appended.
+    /// The number of commands that were ever appended.
     pub(crate) appended: u64,
-    /// Callers that wait for room.
+    /// The number of callers that wait for room.
     pub(crate) waiting_for_room: usize,
     pub(crate) closed: bool,
 }
 
-/// What the bounds limit.
+/// The sums that the bounds limit.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums {
     commands: usize,
@@ -100,7 +106,7 @@ impl Sums {
     }
 }
 
-impl Pending {
+impl<E> Pending<E> {
     pub(crate) fn new() -> Self {
         Self {
             items: VecDeque::new(),
@@ -113,12 +119,12 @@ impl Pending {
         }
     }
 
-    /// Whether the queue has a frontier.
+    /// Returns true if the queue has a frontier.
     pub(crate) fn has_any(&self) -> bool {
         !self.items.is_empty() || self.taken.commands != 0
     }
 
-    /// Items that nobody has taken.
+    /// Returns the number of items that are not taken.
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
@@ -131,15 +137,15 @@ impl Pending {
             && fit(held.staged, footprint.staged, bounds.staged)
     }
 
-    /// Whether it is worth waking those who wait for room: a quarter is free, or every launch would
-    /// wake a caller for one place.
+    /// Returns true if waking the callers that wait for room is worth it: a quarter is free. Otherwise every
+    /// launch would wake a caller for one place.
     pub(crate) fn has_waiters_and_room(&self, bounds: &Bounds) -> bool {
         self.waiting_for_room != 0 && self.held.commands <= bounds.commands / 4 * 3
     }
 
-    /// Appends. True: nothing was pending before, so the frontier is this item, and whoever launches
-    /// has to be woken.
-    pub(crate) fn append(&mut self, item: Item) -> bool {
+    /// Appends an item. Returns true if nothing was pending before: the frontier is this item, and the
+    /// launching thread has to be woken.
+    pub(crate) fn append(&mut self, item: Item<E>) -> bool {
         let first = !self.has_any();
         self.appended += 1;
         self.held.add(item.footprint);
@@ -158,20 +164,20 @@ impl Pending {
         }
     }
 
-    /// Nothing is appended any more, and nothing pending.
+    /// Refuses further appends; nothing is pending.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.spares = Vec::new();
     }
 
-    /// Memory of a command that was launched.
+    /// Takes the memory of a launched command.
     pub(crate) fn spare(&mut self) -> Option<Spare> {
         self.spares.pop()
     }
 
-    /// Moves the next items to `taken`, whose former ones are all launched. Afterwards `taken` is
-    /// empty only if nothing is pending.
-    pub(crate) fn take(&mut self, taken: &mut Taken) {
+    /// Moves the next items to `taken`, whose former ones are all launched. Afterwards `taken` is empty only
+    /// if nothing is pending.
+    pub(crate) fn take(&mut self, taken: &mut Taken<E>) {
         self.spares.append(&mut taken.spares);
         if self.items.is_empty() {
             // A suspension can have made many, and ends.
