@@ -51,7 +51,8 @@ pub(crate) fn count_unordered() {
     unsafe impl Sync for Count {}
     static COUNT: Count = Count(UnsafeCell::new(0));
     if is(Fault::Race) {
-        // SAFETY: none, the write races: that is the deliberate fault. The count is never read, so a torn one has no effect.
+        // SAFETY: none, the write races: that is the deliberate fault. The count is never read, so a torn one
+        // has no effect.
         unsafe { *COUNT.0.get() += 1 };
     }
 }

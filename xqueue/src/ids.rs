@@ -52,7 +52,7 @@ pub struct QueueId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u32);
 
-/// The default-stream rule that a queue device_waits among the queues of its device.
+/// The default-stream rule that a queue follows among the queues of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderClass {
     /// No rule: a non-blocking stream.

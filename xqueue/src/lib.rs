@@ -69,13 +69,13 @@ mod estimate;
 mod hw;
 mod ids;
 mod limit;
-#[cfg(all(test, loom))]
-mod model;
 mod path;
 mod permission;
 mod state;
 mod submit_lock;
 mod sync;
+#[cfg(all(test, loom))]
+mod tests;
 mod threads;
 
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};

@@ -143,7 +143,7 @@ mod imp {
         Instant
     }
 
-    /// Fails: models run the loops of the threads themselves (see `model.rs`).
+    /// Fails: models run the loops of the threads themselves (see `tests.rs`).
     pub(crate) fn spawn(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         Err(std::io::Error::other("threads are the model's"))
     }

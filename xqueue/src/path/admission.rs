@@ -94,9 +94,17 @@ impl XQueue {
         }
     }
 
-    /// Accounts for a successful launch and records a marker where one is due.
+    /// Accounts for a successful launch and records a marker where one is due. `open`: see
+    /// [`crate::Spec::open`].
     #[inline]
-    pub(crate) fn count(&self, submit: &Submit<'_>, ticket: Ticket, key: CostKey, limited: Limited) {
+    pub(crate) fn count(
+        &self,
+        submit: &Submit<'_>,
+        ticket: Ticket,
+        key: CostKey,
+        open: bool,
+        limited: Limited,
+    ) {
         self.hot.last_ticket.store(ticket.0, Ordering::Release);
         let flight = &self.hot.flight;
         match limited {
@@ -114,6 +122,9 @@ impl XQueue {
                     self.record(submit);
                 }
             }
+        }
+        if open {
+            flight.note_open(submit);
         }
     }
 

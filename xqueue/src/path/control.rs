@@ -190,7 +190,8 @@ impl XQueue {
     pub fn rest(&self) {
         // A thread that takes the submit lock from here on sees that there is nothing to mark.
         self.wait_until(|queue| !queue.hot.submit.is_held());
-        // A thread that polls from here on finds no marker; the one that is polled now exists until the end of that poll.
+        // A thread that polls from here on finds no marker; the one that is polled now exists until the end
+        // of that poll.
         self.release_marks();
     }
 

@@ -64,10 +64,7 @@ impl XQueue {
         }
         let result = call();
         if result.is_ok() {
-            self.count(&submit, ticket, spec.key, limited);
-            if spec.open {
-                self.hot.flight.note_open(&submit);
-            }
+            self.count(&submit, ticket, spec.key, spec.open, limited);
         } else {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
         }

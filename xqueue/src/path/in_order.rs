@@ -15,7 +15,7 @@ use crate::threads::backoff::Backoff;
 
 /// The result of [`XQueue::try_in_order`].
 enum InOrder<'q> {
-    /// The command is at the front and may be launched; `finish` device_waits.
+    /// The command is at the front and may be launched; `finish` follows.
     Mine(Submit<'q>, Limited),
     Dropped,
     Full,
@@ -45,10 +45,7 @@ impl XQueue {
                         if spec.completes {
                             self.count_completed(&submit, ticket, snapshot);
                         } else {
-                            self.count(&submit, ticket, spec.key, limited);
-                            if spec.open {
-                                self.hot.flight.note_open(&submit);
-                            }
+                            self.count(&submit, ticket, spec.key, spec.open, limited);
                         }
                     }
                     self.finish();

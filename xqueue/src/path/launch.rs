@@ -115,7 +115,8 @@ impl XQueue {
             None => self.refill(&mut taken),
         };
         drop(taken);
-        // Pairs with `register_waiter`: each side stores its word and reads the other's, so one sees the other.
+        // Pairs with `register_waiter`: each side stores its word and reads the other's, so one sees the
+        // other.
         store_load_barrier();
         frontier.0 >= self.awaited.load(Ordering::SeqCst)
             && self.awaited.swap(Ticket::NONE.0, Ordering::SeqCst) != Ticket::NONE.0
@@ -206,10 +207,7 @@ impl XQueue {
         match command.launch(&*self.hw) {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);
-                self.count(submit, item.ticket, item.key, limited);
-                if item.open {
-                    self.hot.flight.note_open(submit);
-                }
+                self.count(submit, item.ticket, item.key, item.open, limited);
             }
             Err(error) => {
                 self.keep_error(error);
@@ -230,7 +228,7 @@ impl XQueue {
         };
         if command.discard(&*self.hw) {
             self.hot.deferred_launched.fetch_add(1, Ordering::Release);
-            self.count(submit, item.ticket, item.key, None);
+            self.count(submit, item.ticket, item.key, false, None);
         }
         command.empty()
     }

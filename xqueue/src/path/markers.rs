@@ -56,8 +56,9 @@ impl XQueue {
             self.record(submit);
             return true;
         }
-        // On the default queue a marker waits for all blocking queues. With their submit locks held none of them can
-        // launch between the check and the marker. The locks are only tried, so there is no circle of locks.
+        // On the default queue a marker waits for all blocking queues. With their submit locks held none of
+        // them can launch between the check and the marker. The locks are only tried, so there is no circle
+        // of locks.
         let queues = self.device.queues.read().clone();
         let own = self.hot.last_ticket.load(Ordering::Acquire);
         let (mut held, mut foreign) = (Vec::new(), false);
@@ -95,7 +96,8 @@ impl XQueue {
         }
         if flight.is_unmarked()
             && let Some(submit) = self.try_submit()
-            // Again: between the two everything may have completed, and a thread rely on it ([`XQueue::rest`]).
+            // Again: between the two everything may have completed, and a thread rely on it
+            // ([`XQueue::rest`]).
             && flight.is_unmarked()
             && !self.is_awaited_inside()
         {

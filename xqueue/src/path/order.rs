@@ -36,7 +36,7 @@ pub struct Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// Returns a command that device_waits only its own queue.
+    /// Returns a command that follows only its own queue.
     pub fn new(key: CostKey) -> Self {
         Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false }
     }

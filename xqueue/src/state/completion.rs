@@ -6,7 +6,7 @@
 //! the program can know: that is the purpose of [`Evidence`].
 //!
 //! A queue is ready from its first unfinished command on. It turns idle with both locks held. It turns ready
-//! under the submit lock (direct) or under `pending` (append). So one change device_waits the other, and a
+//! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a
 //! thread that proves idleness cannot miss an unfinished command.
 
 use std::sync::Arc;
@@ -195,13 +195,12 @@ impl XQueue {
         }
         let completed = self.hot.flight.completed();
         let mut device_waits = self.device_waits.lock();
-        let open =
-            device_waits.iter().position(|follow| follow.index > completed).unwrap_or(device_waits.len());
-        let steady: Vec<DeviceWait> = device_waits.drain(..open).collect();
+        let open = device_waits.iter().position(|wait| wait.index > completed).unwrap_or(device_waits.len());
+        let complete: Vec<DeviceWait> = device_waits.drain(..open).collect();
         self.has_device_waits.store(!device_waits.is_empty(), Ordering::Release);
         drop(device_waits);
-        for follow in steady {
-            follow.evidence.complete();
+        for wait in complete {
+            wait.evidence.complete();
         }
     }
 

@@ -167,7 +167,7 @@ impl Intervals {
     }
 
     /// Ends the first interval, which is this one. `seen`: the time at which a poll saw its end, if one did.
-    /// What is launched by now, up to index `launched`, device_waits it.
+    /// What is launched by now, up to index `launched`, follows it.
     pub(crate) fn end(&mut self, interval: &Interval, seen: Option<Instant>, launched: u64) {
         self.queue.pop_front();
         let Some(at) = seen else {
@@ -178,7 +178,8 @@ impl Intervals {
             // A thread knew of the end before, and something was launched since.
             return;
         }
-        // Its successor was launched before `at`: it runs since then, or since the foreseen end, if no poll saw the end.
+        // Its successor was launched before `at`: it runs since then, or since the foreseen end, if no poll
+        // saw the end.
         let ended = self.running_since(interval.start).and_then(|since| interval.end(since));
         let since = ended.map_or(at, |ended| ended.min(at));
         let whole = !self.queue.is_empty();

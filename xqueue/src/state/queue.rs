@@ -443,7 +443,8 @@ impl XQueue {
     /// Keeps this memory for the next command.
     pub(crate) fn offer_spare(&self, spare: Spare) {
         let raw = self.spare.swap(spare.into_raw(), Ordering::AcqRel);
-        // SAFETY: the former value is null or a pointer from `into_raw`; the swap made this thread its only owner.
+        // SAFETY: the former value is null or a pointer from `into_raw`; the swap made this thread its only
+        // owner.
         drop(unsafe { Spare::from_raw(raw) });
     }
 }

@@ -126,7 +126,8 @@ fn watch(queue: &XQueue, stale: bool) -> bool {
         queue.look();
         return queue.hot.flight.completed() != completed;
     }
-    // The queue is busy: its own launches record the marker, so that no thread contends for their submit lock.
+    // The queue is busy: its own launches record the marker, so that no thread contends for their submit
+    // lock.
     if stale && queue.hot.flight.is_unmarked() {
         queue.hot.flight.request_marker();
     }

@@ -150,8 +150,8 @@ impl Pause {
         let Some(limit) = queue.awaits() else {
             return Self::BackOff;
         };
-        // In time for the next command before all has ended. If commands are short there is room before that; waiting until half the
-        // window is empty lets in several at once.
+        // In time for the next command before all has ended. If commands are short there is room before that;
+        // waiting until half the window is empty lets in several at once.
         let urgent = queue.hot.flight.launch_ahead() + late.most;
         let half = Duration::from_nanos(limit.budget / 2).min(queue.hot.flight.room_below(limit, expected));
         let left = if expected.next_fresh {
@@ -162,8 +162,8 @@ impl Pause {
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
-        // A device that would soon be idle, or a command whose begin has to be seen, is worth a processor; for a while only,
-        // because the estimate is the least of recent times.
+        // A device that would soon be idle, or a command whose begin has to be seen, is worth a processor;
+        // for a while only, because the estimate is the least of recent times.
         let worth = expected.next_fresh || all <= urgent + SHORT;
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }
