@@ -1,8 +1,8 @@
 //! The cost of the paths of an XQueue, in nanoseconds, on a hardware queue whose calls do nothing.
 //!
-//! Every block times the bare call and the paths one after the other, so that a slower phase of the machine affects all of
-//! them. The figures are medians over the blocks, the bare call subtracted.
-//! `cargo bench -p xqueue` prints them; `-- --json` prints one JSON object.
+//! Every block times the bare call and the paths one after the other, so that a slower phase of the machine
+//! affects all of them. The figures are medians over the blocks, the bare call subtracted. `cargo bench -p
+//! xqueue` prints them; `-- --json` prints one JSON object.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The utilisation that the adaptive window reaches: equal kernels, one length after the other, on a simulated hardware
-//! queue that executes them in order and in real time. Prints the sum of the kernel times over the time that the program
-//! took, and the queries of markers for each kernel.
+//! The utilisation that the adaptive window reaches: equal kernels, one length after the other, on a
+//! simulated hardware queue that executes them in order and in real time. Prints the sum of the kernel times
+//! over the time that the program took, and the queries of markers for each kernel.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

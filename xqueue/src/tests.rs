@@ -1,9 +1,10 @@
-//! Models for the model checker: small programs on the real XQueue, run under every interleaving (up to a bound of
-//! preemptions) that loom's memory model allows.
+//! Models for the model checker: small programs on the real XQueue, run under every interleaving (up to a
+//! bound of preemptions) that loom's memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p xqueue --lib --release` runs them with two preemptions;
-//! `LOOM_MAX_PREEMPTIONS=3` searches deeper and takes longer. The hardware completes at every query, so nothing here waits
-//! for time. Each model ends with all its threads joined: a lost wake-up is a deadlock, which loom reports.
+//! `LOOM_MAX_PREEMPTIONS=3` searches deeper and takes longer. The hardware completes at every query, so
+//! nothing here waits for time. Each model ends with all its threads joined: a lost wake-up is a deadlock,
+//! which loom reports.
 
 use std::sync::{Arc, Mutex};
 
@@ -562,7 +563,8 @@ fn expired_lease_beside_submit_launches() {
     });
 }
 
-/// The scheduling thread is only late: its suspension counts, or the renewal reports that it has to be repeated.
+/// The scheduling thread is only late: its suspension counts, or the renewal reports that it has to be
+/// repeated.
 #[test]
 fn expired_lease_beside_renewal_is_reported() {
     check(|| {

@@ -12,8 +12,8 @@ use xqueue::{
 
 const RECORD: CostKey = CostKey(2);
 
-/// A bed whose queues complete nothing by themselves and mark every command. No query of a marker ever returns true, so
-/// any known completion was shown by evidence.
+/// A bed whose queues complete nothing by themselves and mark every command. No query of a marker ever
+/// returns true, so any known completion was shown by evidence.
 fn marked(classes: &[OrderClass]) -> Bed {
     let mut bed = Bed::new(Config { watch: false, permission: Permission::unlimited(), ..Config::default() });
     for class in classes {

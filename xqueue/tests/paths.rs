@@ -1,5 +1,5 @@
-//! The paths through one queue: direct, deferred and in-order launches, errors, back-pressure, suspension, dropping,
-//! destruction, ready and idle.
+//! The paths through one queue: direct, deferred and in-order launches, errors, back-pressure, suspension,
+//! dropping, destruction, ready and idle.
 
 mod sim;
 
@@ -301,7 +301,8 @@ fn wait_all_on_a_suspended_queue_waits_for_its_resumption() {
     bed.world.get(q, |state| assert_eq!(state.done, 1));
 }
 
-/// The policy that suspends a queue does not renew its lease: the watcher or a waiting thread resumes the queue.
+/// The policy that suspends a queue does not renew its lease: the watcher or a waiting thread resumes the
+/// queue.
 #[test]
 fn expired_lease_resumes_what_the_policy_suspended() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });

@@ -1,6 +1,6 @@
-//! Random programs over several simulated hardware queues. For each of them: no command is lost, repeated or launched
-//! before one that it must follow, the window bounds the work in flight, a suspended queue launches nothing, and the
-//! program ends.
+//! Random programs over several simulated hardware queues. For each of them: no command is lost, repeated or
+//! launched before one that it must follow, the window bounds the work in flight, a suspended queue launches
+//! nothing, and the program ends.
 
 mod sim;
 
@@ -67,8 +67,8 @@ fn classes() -> [(u32, OrderClass); QUEUES] {
     ]
 }
 
-/// One submitted command, as the program knows it. `ordered`: its submission is ordered against the other operations of
-/// the program, which does not hold for an in-order launch.
+/// One submitted command, as the program knows it. `ordered`: its submission is ordered against the other
+/// operations of the program, which does not hold for an in-order launch.
 struct Issued {
     queue: usize,
     ticket: Ticket,

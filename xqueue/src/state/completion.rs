@@ -6,8 +6,8 @@
 //! the program can know: that is the purpose of [`Evidence`].
 //!
 //! A queue is ready from its first unfinished command on. It turns idle with both locks held. It turns ready
-//! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a
-//! thread that proves idleness cannot miss an unfinished command.
+//! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a thread
+//! that proves idleness cannot miss an unfinished command.
 
 use std::sync::Arc;
 use std::time::Duration;

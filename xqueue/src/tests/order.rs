@@ -1,4 +1,5 @@
-//! The launch order between queues, and inheritance, while queues are suspended, resumed, emptied and destroyed.
+//! The launch order between queues, and inheritance, while queues are suspended, resumed, emptied and
+//! destroyed.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! Simulated hardware: queues that complete their commands in order, and a log of all launches. There is no time. A queue
-//! completes one command for every query of a marker (`auto`), or when the test asks for it. It asserts the guarantees that
-//! the crate gives the hardware: one launch at a time on a queue, one query at a time, no query of a released marker.
+//! Simulated hardware: queues that complete their commands in order, and a log of all launches. There is no
+//! time. A queue completes one command for every query of a marker (`auto`), or when the test asks for it. It
+//! asserts the guarantees that the crate gives the hardware: one launch at a time on a queue, one query at a
+//! time, no query of a released marker.
 #![allow(dead_code)]
 
 use std::collections::HashMap;
