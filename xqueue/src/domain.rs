@@ -173,7 +173,7 @@ impl Domain {
     }
 
     /// Makes the adaptive window of every queue admit at least so much estimated time, until the next call.
-    /// For a caller that takes what is in flight off the hardware, so that it delays nobody.
+    /// For a caller that evicts what is in flight, so that it delays no other process.
     pub fn widen_windows(&self, least: Duration) {
         self.core.least_budget.store(nanos(least), Ordering::Relaxed);
     }
@@ -244,7 +244,7 @@ impl Domain {
     }
 
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
-    /// runs, whether the scheduling thread agrees or not. Call it before the first suspension, and again in
+    /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again in
     /// time. Returns true if the former time had ended with a queue suspended, which runs since then.
     pub fn keep_policy(&self, interval: Duration) -> bool {
         self.core.lease.renew(self.core.epoch.of(now() + interval))

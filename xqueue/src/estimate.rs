@@ -31,7 +31,7 @@ struct Recent {
     taken: usize,
     close: usize,
     /// The number of samples of any kind.
-    looks: usize,
+    samples_seen: usize,
 }
 
 impl Recent {
@@ -41,11 +41,11 @@ impl Recent {
 
     /// Returns true while too few close samples exist; after enough samples of any kind no more are expected.
     fn is_fresh(&self) -> bool {
-        self.close < ENOUGH && self.looks < 2 * ENOUGH
+        self.close < ENOUGH && self.samples_seen < 2 * ENOUGH
     }
 
     fn add(&mut self, nanos: u32, close: bool) {
-        self.looks += 1;
+        self.samples_seen += 1;
         if close || nanos < self.least() {
             self.samples[self.taken % RECENT] = nanos;
             self.taken += 1;

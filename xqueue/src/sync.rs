@@ -283,7 +283,7 @@ impl Signal {
     /// Waits for a notification after `key`, at most `limit`, so that the caller can check what sends no
     /// notification. In a model, where time stands still, it waits for the notification alone: a missing one
     /// must show.
-    pub(crate) fn wait_and_look(&self, key: Key, limit: Duration) {
+    pub(crate) fn wait_or_check(&self, key: Key, limit: Duration) {
         if cfg!(loom) {
             self.wait(key);
         } else {

@@ -251,7 +251,7 @@ fn queue_at_rest_touches_no_marker() {
         let bed = Bed::free();
         let (part, other) = (bed.part(0), bed.part(0));
         assert!(matches!(part.direct(1), Direct::Launched(..)));
-        let thread = thread::spawn(move || other.queue.look());
+        let thread = thread::spawn(move || other.queue.check_completion());
         part.queue.synced(part.queue.begin_sync());
         part.queue.rest();
         part.hw.at_rest.store(true, Ordering::SeqCst);

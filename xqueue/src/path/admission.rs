@@ -43,11 +43,11 @@ impl XQueue {
         }
         // Another thread may be polling, and through in a moment. The number of attempts is bounded.
         for _ in 0..=RETRIES {
-            let looked = self.poll_markers(true).looked;
+            let polled = self.poll_markers(true).polled;
             if self.has_room(submit, limited) {
                 return true;
             }
-            if looked {
+            if polled {
                 break;
             }
             spin_hint();
@@ -94,17 +94,9 @@ impl XQueue {
         }
     }
 
-    /// Accounts for a successful launch and records a marker where one is due. `open`: see
-    /// [`crate::Spec::open`].
+    /// Accounts for a successful launch and records a marker where one is due.
     #[inline]
-    pub(crate) fn count(
-        &self,
-        submit: &Submit<'_>,
-        ticket: Ticket,
-        key: CostKey,
-        open: bool,
-        limited: Limited,
-    ) {
+    pub(crate) fn count(&self, submit: &Submit<'_>, ticket: Ticket, key: CostKey, limited: Limited) {
         self.hot.last_ticket.store(ticket.0, Ordering::Release);
         let flight = &self.hot.flight;
         match limited {
@@ -122,9 +114,6 @@ impl XQueue {
                     self.record(submit);
                 }
             }
-        }
-        if open {
-            flight.note_open(submit);
         }
     }
 

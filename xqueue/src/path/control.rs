@@ -119,7 +119,7 @@ impl XQueue {
     fn wait_flight(&self) {
         let launched = self.hot.flight.snapshot();
         if self.has_foreign_launches() {
-            self.look();
+            self.check_completion();
             if self.hot.flight.is_unmarked() {
                 // No marker may show it. A synchronisation may: it queues nothing behind the other queues.
                 let wait = self.begin_wait();
@@ -227,7 +227,7 @@ impl XQueue {
                 self.core.arm_watcher();
             }
             if !self.core.watcher.is_running() || self.core.watcher.is_absent(self.core.epoch.of(now())) {
-                self.look();
+                self.check_completion();
             }
             backoff.wait(&self.core.progress, key);
         }

@@ -64,7 +64,10 @@ impl XQueue {
         }
         let result = call();
         if result.is_ok() {
-            self.count(&submit, ticket, spec.key, spec.open, limited);
+            self.count(&submit, ticket, spec.key, limited);
+            if spec.open {
+                self.hot.flight.note_open(&submit);
+            }
         } else {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
         }

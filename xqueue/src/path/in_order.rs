@@ -45,7 +45,10 @@ impl XQueue {
                         if spec.completes {
                             self.count_completed(&submit, ticket, snapshot);
                         } else {
-                            self.count(&submit, ticket, spec.key, spec.open, limited);
+                            self.count(&submit, ticket, spec.key, limited);
+                            if spec.open {
+                                self.hot.flight.note_open(&submit);
+                            }
                         }
                     }
                     self.finish();

@@ -207,7 +207,10 @@ impl XQueue {
         match command.launch(&*self.hw) {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);
-                self.count(submit, item.ticket, item.key, item.open, limited);
+                self.count(submit, item.ticket, item.key, limited);
+                if item.open {
+                    self.hot.flight.note_open(submit);
+                }
             }
             Err(error) => {
                 self.keep_error(error);
@@ -228,7 +231,7 @@ impl XQueue {
         };
         if command.discard(&*self.hw) {
             self.hot.deferred_launched.fetch_add(1, Ordering::Release);
-            self.count(submit, item.ticket, item.key, false, None);
+            self.count(submit, item.ticket, item.key, None);
         }
         command.empty()
     }

@@ -87,7 +87,7 @@ impl XQueue {
 
     /// Checks for completion and idleness: records a marker behind the tail if there is none and no thread
     /// waits inside the runtime, and polls.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_completion(&self) {
         let flight = &self.hot.flight;
         if flight.is_recoverable()
             && let Some(submit) = self.try_submit()
@@ -133,6 +133,6 @@ impl Device {
     /// Checks all ready queues of the device for completion and idleness, on the calling thread.
     pub(crate) fn check_completion(&self) {
         let queues = self.queues.read().clone();
-        queues.iter().filter(|queue| queue.is_ready()).for_each(|queue| queue.look());
+        queues.iter().filter(|queue| queue.is_ready()).for_each(|queue| queue.check_completion());
     }
 }

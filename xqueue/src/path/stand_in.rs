@@ -63,7 +63,7 @@ impl XQueue {
     /// Waits for a notification after `key`, and does the work of a watcher that does not respond.
     pub(crate) fn wait_for_progress(&self, key: Key) {
         self.device.stand_in_for_watcher(&self.core);
-        self.core.progress.wait_and_look(key, UNRESPONSIVE_AFTER);
+        self.core.progress.wait_or_check(key, UNRESPONSIVE_AFTER);
     }
 
     /// Hands what is pending, up to this ticket, to the worker; launches it on this thread if there is none.

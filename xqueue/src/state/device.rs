@@ -191,7 +191,7 @@ impl Device {
         self.worker.lock().is_alive()
     }
 
-    /// Joins the worker, which the caller has told to end.
+    /// Joins the worker, after the caller has set `stop` and woken it.
     pub(crate) fn join_worker(&self) {
         let worker = self.worker.lock().take();
         if let Some(worker) = worker {

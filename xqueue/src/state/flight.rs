@@ -55,7 +55,7 @@ impl Proof {
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
     /// True if this thread polled, and no other was doing so.
-    pub(crate) looked: bool,
+    pub(crate) polled: bool,
     /// True if something completed.
     pub(crate) progress: bool,
     /// The error of a marker that could not be queried.
@@ -431,7 +431,7 @@ impl Flight {
         if !self.poller.try_lock() {
             return polled;
         }
-        polled.looked = true;
+        polled.polled = true;
         let begun = learn.map(|_| now());
         let launched = self.launched() + u64::from(!has_submit);
         loop {

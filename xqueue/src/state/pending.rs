@@ -78,9 +78,9 @@ const GATHER: Duration = Duration::from_micros(1);
 /// The submitting side, behind the lock `pending`.
 pub(crate) struct Pending<E> {
     items: VecDeque<Item<E>>,
-    /// The sums of the items taken last. The bounds count them until the next ones are taken.
+    /// The sums of the items taken last. `sums` includes them until the next ones are taken.
     taken: Sums,
-    held: Sums,
+    sums: Sums,
     /// Memory for further commands: at most for as many as were pending at once.
     spares: Vec<Spare>,
     /// The number of commands that were ever appended.
@@ -111,7 +111,7 @@ impl<E> Pending<E> {
         Self {
             items: VecDeque::new(),
             taken: Sums::default(),
-            held: Sums::default(),
+            sums: Sums::default(),
             spares: Vec::new(),
             appended: 0,
             waiting_for_room: 0,
@@ -130,17 +130,17 @@ impl<E> Pending<E> {
     }
 
     pub(crate) fn has_room(&self, footprint: Footprint, bounds: &Bounds) -> bool {
-        let held = &self.held;
-        let fit = |held: usize, more: usize, most: usize| more == 0 || held == 0 || held + more <= most;
-        held.commands < bounds.commands.max(1)
-            && fit(held.arguments, footprint.arguments, bounds.arguments)
-            && fit(held.staged, footprint.staged, bounds.staged)
+        let sums = &self.sums;
+        let fit = |sum: usize, more: usize, most: usize| more == 0 || sum == 0 || sum + more <= most;
+        sums.commands < bounds.commands.max(1)
+            && fit(sums.arguments, footprint.arguments, bounds.arguments)
+            && fit(sums.staged, footprint.staged, bounds.staged)
     }
 
     /// Returns true if waking the callers that wait for room is worth it: a quarter is free. Otherwise every
     /// launch would wake a caller for one place.
     pub(crate) fn has_waiters_and_room(&self, bounds: &Bounds) -> bool {
-        self.waiting_for_room != 0 && self.held.commands <= bounds.commands / 4 * 3
+        self.waiting_for_room != 0 && self.sums.commands <= bounds.commands / 4 * 3
     }
 
     /// Appends an item. Returns true if nothing was pending before: the frontier is this item, and the
@@ -148,7 +148,7 @@ impl<E> Pending<E> {
     pub(crate) fn append(&mut self, item: Item<E>) -> bool {
         let first = !self.has_any();
         self.appended += 1;
-        self.held.add(item.footprint);
+        self.sums.add(item.footprint);
         self.items.push_back(item);
         #[cfg(feature = "broken-order")]
         self.swap_last();
@@ -183,9 +183,9 @@ impl<E> Pending<E> {
             // A suspension can have made many, and ends.
             self.spares.truncate(SPARES);
         }
-        self.held.commands -= self.taken.commands;
-        self.held.arguments -= self.taken.arguments;
-        self.held.staged -= self.taken.staged;
+        self.sums.commands -= self.taken.commands;
+        self.sums.arguments -= self.taken.arguments;
+        self.sums.staged -= self.taken.staged;
         self.taken = Sums::default();
         taken.few = None;
         while self.taken.commands < CHUNK

@@ -53,8 +53,8 @@ mod tests {
     fn admitted(completed: impl Fn(u64) -> u64, upto: u64) -> Vec<u64> {
         let begun = now();
         let mut stall = Stall::default();
-        let looks = (0..=upto).step_by(100);
-        looks.filter(|ms| stall.is_over(completed(*ms), begun + Duration::from_millis(*ms))).collect()
+        let checks = (0..=upto).step_by(100);
+        checks.filter(|ms| stall.is_over(completed(*ms), begun + Duration::from_millis(*ms))).collect()
     }
 
     #[test]

@@ -29,8 +29,8 @@ const PATIENCE: u32 = 50;
 pub(crate) fn run(core: &Core) {
     let watcher = &core.watcher;
     let chaos = matches!(core.config.test, TestMode::Chaos(_));
-    let mut idle_looks = 0;
-    let mut still_looks = 0;
+    let mut idle_checks = 0;
+    let mut still_checks = 0;
     let mut marked = now();
     let mut entered = None;
     loop {
@@ -40,7 +40,7 @@ pub(crate) fn run(core: &Core) {
         }
         let begun = now();
         let at = core.epoch.of(begun);
-        watcher.looked.store(at, Ordering::SeqCst);
+        watcher.checked.store(at, Ordering::SeqCst);
         core.end_policy(at);
         let stale = begun.saturating_duration_since(marked) >= STALE;
         if stale {
@@ -63,11 +63,11 @@ pub(crate) fn run(core: &Core) {
             }
             true
         });
-        idle_looks = if ready { 0 } else { idle_looks + 1 };
-        if idle_looks < PATIENCE {
+        idle_checks = if ready { 0 } else { idle_checks + 1 };
+        if idle_checks < PATIENCE {
             // Where nothing moves for long, a delay by a small part of that time does not matter.
-            still_looks = if moved || chaos { 0 } else { still_looks + 1 };
-            let pause = if limited { QUIET } else { RELAXED } * (1 + still_looks / 64);
+            still_checks = if moved || chaos { 0 } else { still_checks + 1 };
+            let pause = if limited { QUIET } else { RELAXED } * (1 + still_checks / 64);
             watcher.signal.wait_at_most(key, pause.min(STALE));
             continue;
         }
@@ -75,9 +75,9 @@ pub(crate) fn run(core: &Core) {
         if !any_ready(core) {
             watcher.signal.wait(key);
         }
-        watcher.looked.store(core.epoch.of(now()), Ordering::SeqCst);
+        watcher.checked.store(core.epoch.of(now()), Ordering::SeqCst);
         watcher.awake.store(true, Ordering::SeqCst);
-        idle_looks = 0;
+        idle_checks = 0;
     }
 }
 
@@ -123,7 +123,7 @@ fn watch(queue: &XQueue, stale: bool) -> bool {
     let launched = queue.hot.flight.launched();
     let quiet = queue.watch.launched.swap(launched, Ordering::Relaxed) == launched;
     if quiet {
-        queue.look();
+        queue.check_completion();
         return queue.hot.flight.completed() != completed;
     }
     // The queue is busy: its own launches record the marker, so that no thread contends for their submit

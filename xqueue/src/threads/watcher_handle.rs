@@ -14,7 +14,7 @@ pub(crate) struct WatcherHandle {
     /// True if the thread could not be started.
     missing: AtomicBool,
     /// The time of the thread's last check or wake-up ([`crate::state::lease::Epoch`]).
-    pub(crate) looked: AtomicU64,
+    pub(crate) checked: AtomicU64,
     pub(crate) signal: Signal,
     thread: Mutex<ServiceThread>,
 }
@@ -25,13 +25,13 @@ impl WatcherHandle {
             enabled: enabled && !cfg!(loom),
             awake: AtomicBool::new(false),
             missing: AtomicBool::new(false),
-            looked: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
             signal: Signal::new(),
             thread: Mutex::new(ServiceThread::new()),
         }
     }
 
-    /// Returns true if a thread other than the callers is meant to check for completion.
+    /// Returns true if the watcher thread, and not the caller, is to check for completion.
     pub(crate) fn is_running(&self) -> bool {
         self.enabled && !self.missing.load(Ordering::Relaxed)
     }
@@ -40,7 +40,7 @@ impl WatcherHandle {
     pub(crate) fn is_absent(&self, at: u64) -> bool {
         self.missing.load(Ordering::Relaxed)
             || self.awake.load(Ordering::SeqCst)
-                && at.saturating_sub(self.looked.load(Ordering::Relaxed)) > nanos(UNRESPONSIVE_AFTER)
+                && at.saturating_sub(self.checked.load(Ordering::Relaxed)) > nanos(UNRESPONSIVE_AFTER)
     }
 
     /// Makes the watcher check from now on: a queue has turned ready. `at` reads the time; `start` starts the
@@ -53,7 +53,7 @@ impl WatcherHandle {
             return;
         }
         // Before it counts as awake, so that it does not count as unresponsive.
-        self.looked.fetch_max(at(), Ordering::SeqCst);
+        self.checked.fetch_max(at(), Ordering::SeqCst);
         if self.awake.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -77,7 +77,7 @@ impl WatcherHandle {
         self.thread.lock().is_alive()
     }
 
-    /// Joins the thread, which the caller has told to end.
+    /// Joins the thread, after the caller has set the stop flag.
     pub(crate) fn stop(&self) {
         self.signal.notify();
         let thread = self.thread.lock().take();

@@ -70,7 +70,7 @@ pub(crate) fn run(core: &Core, device: &Device) {
                     if device.stand_in_for_watcher(core) {
                         device.signal.wait_at_most(key, STANDIN_PERIOD);
                     } else if rest == Stop::Blocked {
-                        device.signal.wait_and_look(key, UNRESPONSIVE_AFTER);
+                        device.signal.wait_or_check(key, UNRESPONSIVE_AFTER);
                     } else {
                         device.signal.wait(key);
                     }
