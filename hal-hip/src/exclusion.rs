@@ -18,7 +18,7 @@ use std::time::Duration;
 
 static LAUNCHES: RwLock<()> = RwLock::new(());
 static STREAMS: RwLock<()> = RwLock::new(());
-/// True if a reader has waited for the present end of a stream in vain.
+/// True if a reader has waited for the present end of a stream without success.
 static END_IS_LONG: AtomicBool = AtomicBool::new(false);
 /// The longest wait of one side for the other. The end of a stream may wait for the stream's work, so the
 /// wait is bounded.

@@ -7,7 +7,7 @@
 //! read. The kernel of a handle can differ between kinds of devices, for which a binary has different code.
 //!
 //! A handle is forgotten when its code is unloaded, so that the next handle at this address starts afresh.
-//! The kernels themselves are kept for good, equal ones once: a launch holds a plain reference, and a program
+//! The kernels themselves are never freed, and equal ones are kept once: a launch holds a plain reference, and a program
 //! that loads the same code repeatedly costs nothing more.
 //!
 //! Code that was registered without this library's knowledge is added when a launch shows it

@@ -108,7 +108,7 @@ impl Real {
         HwError::from_code(unsafe { self.query_event(hipEvent_t::NULL) }.0)
     }
 
-    /// Switches the calling thread, one of the library's own, to the relaxed capture mode for good.
+    /// Switches the calling thread, one of the library's own, permanently to the relaxed capture mode.
     pub fn leave_captures(&self) {
         let _ = self.exchange(hipStreamCaptureModeRelaxed);
         RELAXED.set(true);

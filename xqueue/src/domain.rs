@@ -92,7 +92,7 @@ impl Domain {
     }
 
     /// Opens a queue again that [`XQueue::destroy`] has ended, for a program that creates and destroys
-    /// hardware queues all the time: the object behind `hw` stands for another hardware queue, of the same
+    /// hardware queues repeatedly: the object behind `hw` stands for another hardware queue, of the same
     /// device and default-stream rule, in which nothing is in flight. Counters go on. Returns false if the
     /// queue is not destroyed.
     pub fn reopen(&self, queue: &Arc<XQueue>, config: &QueueConfig) -> bool {
@@ -244,8 +244,8 @@ impl Domain {
     }
 
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
-    /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again in
-    /// time. Returns true if the former time had ended with a queue suspended, which runs since then.
+    /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again
+    /// in time. Returns true if the former time had ended with a queue suspended, which runs since then.
     pub fn keep_policy(&self, interval: Duration) -> bool {
         self.core.lease.renew(self.core.epoch.of(now() + interval))
     }

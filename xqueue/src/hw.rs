@@ -135,7 +135,7 @@ pub trait HwCommand: Send {
 
     /// Discards the command. Called once instead of [`HwCommand::launch`] when the program drops what is
     /// pending, at the command's place in the order, under the submit lock. A command whose absence would
-    /// break the program (an event record that others wait for) is launched here all the same. Returns true
+    /// break the program (an event record that others wait for) is launched here anyway. Returns true
     /// if it was launched.
     fn discard(&mut self, _queue: &dyn HwQueue) -> bool {
         false

@@ -21,7 +21,7 @@
 //! | `ids`, `config`, `error`, `permission`, `limit`, `estimate` | plain data |
 //! | `sync`, `submit_lock` | primitives |
 //! | `state` | queues and devices, what is pending, in flight and complete |
-//! | `path` | the ways of a command: admission, order, direct, deferred and in-order launches; control of a queue |
+//! | `path` | the paths of a command: admission, order, direct, deferred and in-order launches; control of a queue |
 //! | `threads` | worker and watcher |
 //! | `domain` | the top: all queues of a process |
 //!
@@ -50,7 +50,8 @@
 //!   a running queue waits for them.
 //! * With the limit on, at most the window is in flight; a launch that fails is not in flight. Two exceptions
 //!   serve a waiting thread: behind a command that only the program can end ([`Spec::open`]) nothing is kept
-//!   back, and behind a command that does not end one more goes at growing intervals (`state/stall.rs`).
+//!   back, and behind a command that does not end one more is launched at growing intervals
+//!   (`state/stall.rs`).
 //! * Idle is proved: nothing pending, nothing in flight, with both locks held.
 //! * Waits end: a thread that changes a condition notifies the signal whose key the waiter took before it
 //!   checked. Only completion is polled, because the hardware sends no notification.

@@ -1,5 +1,5 @@
-//! The submit lock of a queue: the right to launch on it. A leaf, so that `flight` can ask for the snapshot
-//! of holding it without knowing the queue.
+//! The submit lock of a queue: the right to launch on it. A leaf, so that `flight` can ask for the proof of
+//! holding it without knowing the queue.
 
 use crate::sync::TryLock;
 
@@ -19,7 +19,7 @@ impl SubmitLock {
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SubmitHeld> {
-        // The value is built only where the lock was taken: it is the snapshot.
+        // The value is built only where the lock was taken: it is the proof.
         if self.0.try_lock() { Some(SubmitHeld(())) } else { None }
     }
 

@@ -138,7 +138,7 @@ fn known_command_is_launched_ahead_of_a_foreseen_end() {
     }
     assert!(matches!(bed.direct(q, 0), Direct::Launched(..)));
     assert_eq!(bed.direct(q, 1), Direct::NotNow, "nothing is known yet");
-    // The device never completes the last one; its end is foreseen all the same.
+    // The device never completes the last one; its end is foreseen anyway.
     until("it is learnt that these take microseconds", || {
         bed.world.complete(q, 1);
         assert!(matches!(bed.direct(q, 1), Direct::Launched(..)));

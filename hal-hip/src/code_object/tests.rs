@@ -285,7 +285,7 @@ fn named_by_elf(bytes: &[u8], base: u64, named: &mut Vec<Range<u64>>) -> Option<
     let field = |at: u64, size: usize| number(bytes, base.checked_add(at)?, size);
     for (at, count, size, offset_at, size_at) in [(32, 56, 56, 8, 32), (40, 60, 64, 24, 32)] {
         let (at, count) = (field(at, 8)?, field(count, 2)?);
-        // The count can stand in the first section.
+        // The count can be in the first section.
         let count = if size == 64 && count == 0 && at != 0 {
             named.push(range(base.saturating_add(at), 64));
             field(at.checked_add(32)?, 8).unwrap_or(0)

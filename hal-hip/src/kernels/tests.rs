@@ -46,7 +46,7 @@ fn function(kernels: &Kernels, module: usize, function: usize, name: &CStr) {
 }
 
 fn module(kernels: &Kernels, module: usize, code: &[u8]) {
-    // SAFETY: the code is complete, so all that its headers name is there.
+    // SAFETY: the code is complete, so every range that its headers name can be read.
     let image = unsafe { kernels.image_of_data(code.as_ptr().cast()) };
     kernels.add_module(hipModule_t::from_raw(module), image);
 }

@@ -148,7 +148,8 @@ impl XQueue {
             return Stop::Blocked;
         };
         let mut force = false;
-        // Only launches count: otherwise room that is found and not used would be looked for again for ever.
+        // Only launches count: otherwise room that is found and not used would be searched for again without
+        // end.
         let mut left = most;
         while left != 0 {
             let spare = match self.next(&submit, None, force) {

@@ -1,4 +1,4 @@
-//! The ways of a command through a queue, and the requests that control a queue.
+//! The paths of a command through a queue, and the requests that control a queue.
 
 pub(crate) mod admission;
 pub(crate) mod chaos;

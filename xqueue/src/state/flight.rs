@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! * `launched`, the costs and the `since_*` fields are written only under the submit lock. Their methods
-//!   take [`SubmitHeld`] as the snapshot of holding it, so plain loads and stores suffice; other threads only
+//!   take [`SubmitHeld`] as the proof of holding it, so plain loads and stores suffice; other threads only
 //!   read.
 //! * `completed` only grows and never exceeds what was launched when its snapshot was taken.
 //! * Intervals are in launch order. Only the holder of the poller lock removes one, so one thread at a time

@@ -1,4 +1,4 @@
-//! The interval between two markers: its begin, its probable length, and what its end teaches. Knows nothing
+//! The interval between two markers: its start, its probable length, and what its end teaches. Knows nothing
 //! of counts, of the window or of polling threads.
 
 use std::collections::VecDeque;
@@ -327,11 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn launches_without_a_marker_are_foreseen_from_their_begin() {
+    fn launches_without_a_marker_are_foreseen_from_their_start() {
         let mut intervals = Intervals::default();
         let known = |nanos| Some(Estimate { nanos, fresh: false });
         intervals.since_marker.add(CostKey(7), CostKey(8), known(1_000));
-        assert!(intervals.expectation(&launches(1, 0, 0)).is_none(), "its begin was not seen");
+        assert!(intervals.expectation(&launches(1, 0, 0)).is_none(), "its start was not seen");
         intervals.begin(1, now());
         assert_eq!(intervals.since_marker.commands, 0, "the launches before have ended");
         intervals.since_marker.add(CostKey(7), CostKey(8), known(3_000_000_000));
@@ -375,11 +375,11 @@ mod tests {
         intervals.queue.extend([interval(0, 1), interval(1, 2)]);
         let seen = begun + Duration::from_secs(1);
         intervals.end(&interval(0, 1), Some(seen), 3);
-        assert_eq!(intervals.running_since(1), Some(seen), "the begin of the first one is unknown");
+        assert_eq!(intervals.running_since(1), Some(seen), "the start of the first one is unknown");
         // Behind the second one there is a launch without a marker.
         intervals.end(&interval(1, 2), Some(seen + Duration::from_secs(1)), 3);
         assert_eq!(intervals.running_since(2), Some(seen + Duration::from_micros(1)), "the end was foreseen");
-        // A synchronisation shows no times; the begin of later launches stays.
+        // A synchronisation shows no times; the start of later launches stays.
         let mut intervals = Intervals::default();
         intervals.queue.extend([interval(0, 1)]);
         intervals.begin(0, begun);

@@ -57,7 +57,7 @@ impl Lease {
         expired
     }
 
-    /// Ends the lease for good: no policy decides any more.
+    /// Ends the lease permanently: no policy decides any more.
     pub(crate) fn end(&self) {
         self.until.store(0, Ordering::SeqCst);
         self.expired.store(false, Ordering::SeqCst);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::sync::now;
 
-    /// Returns the milliseconds from the begin at which a command is admitted, with a check every 100 ms.
+    /// Returns the milliseconds from the start at which a command is admitted, with a check every 100 ms.
     fn admitted(completed: impl Fn(u64) -> u64, upto: u64) -> Vec<u64> {
         let begun = now();
         let mut stall = Stall::default();

@@ -4,7 +4,7 @@
 //! that no longer answers, and launches in place of a worker that does not respond (`path/stand_in.rs`).
 //!
 //! It sleeps while nothing is ready. A queue that turns ready wakes it only if it sleeps, and it goes to
-//! sleep only after a while, so a program that launches and synchronizes by turns does not pay for it.
+//! sleep only after a while, so a program that launches and synchronizes alternately does not pay for it.
 
 use std::time::Duration;
 

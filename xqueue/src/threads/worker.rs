@@ -32,7 +32,7 @@ const SHORT: Duration = Duration::from_micros(20);
 /// The longest planned sleep.
 const LONG: Duration = Duration::from_millis(1);
 /// The longest close watch of a command of which little is known.
-const CLOSE_LOOK: Duration = Duration::from_millis(2);
+const CLOSE_WATCH: Duration = Duration::from_millis(2);
 /// The time after a foreseen end during which the worker spins: a sleep that begins now would end late.
 const AFTER: Duration = Duration::from_micros(300);
 /// The most by which a planned sleep is shortened because sleeps end late on this machine.
@@ -141,7 +141,7 @@ impl Pause {
         let Some(expected) = queue.hot.flight.expectation() else {
             return Self::BackOff;
         };
-        if expected.fresh && expected.ran < CLOSE_LOOK {
+        if expected.fresh && expected.ran < CLOSE_WATCH {
             return Self::Spin;
         }
         let (Some(takes), Some((first, all))) = (expected.takes, expected.remaining()) else {
@@ -162,7 +162,7 @@ impl Pause {
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
-        // A device that would soon be idle, or a command whose begin has to be seen, is worth a processor;
+        // A device that would soon be idle, or a command whose start has to be seen, is worth a processor;
         // for a while only, because the estimate is the least of recent times.
         let worth = expected.next_fresh || all <= urgent + SHORT;
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
