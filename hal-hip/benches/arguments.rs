@@ -1,5 +1,5 @@
-//! What argument copying costs: registering a host function, finding a kernel, copying its arguments. Prints
-//! nanoseconds; decides nothing.
+//! The cost of argument copying: registering a host function, finding a kernel, copying its arguments. Prints
+//! nanoseconds and checks no limit.
 
 use hal_hip::args::KernelArgs;
 use hal_hip::kernels::Kernels;
@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::ptr;
 use std::time::Instant;
 
-#[path = "../src/sample.rs"]
+#[path = "../src/tests/sample.rs"]
 #[allow(dead_code)]
 mod sample;
 
 const FUNCTIONS: usize = 50_000;
 const ROUNDS: usize = 200;
 
-/// Nanoseconds for each of `count` steps that `work` makes: the median of some rounds.
+/// Returns the nanoseconds for each of `count` steps of `work`: the median of several rounds.
 fn nanoseconds(count: usize, mut work: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
@@ -47,7 +47,7 @@ fn main() {
 
     let start = Instant::now();
     let kernels = Kernels::new();
-    // SAFETY: the wrapper and the code object live to the end of `main`.
+    // SAFETY: the wrapper and the code object live until the end of `main`.
     unsafe { kernels.add_binary(modules, wrapper.as_ptr().cast()) };
     for (function, name) in functions.iter().zip(&names) {
         // SAFETY: a C string.
@@ -85,7 +85,7 @@ fn main() {
         let mut args = KernelArgs::new();
         let copy = nanoseconds(1000, || {
             for _ in 0..1000 {
-                // SAFETY: as many pointers as the layout has arguments, each to as many bytes.
+                // SAFETY: one pointer for each argument of the layout, to as many bytes.
                 let _ = black_box(unsafe { args.copy(layout, black_box(params.as_ptr()), ptr::null()) });
             }
         });

@@ -1,4 +1,4 @@
-//! An owned copy of a launch's arguments. Which kernel it is, and where the real call goes, is not known here.
+//! An owned copy of a launch's arguments. Knows neither the kernel nor the real call.
 
 use crate::layout::{Layout, MAX_BYTES};
 use hip_sys::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
@@ -7,28 +7,28 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Up to this many bytes are kept in place, without an allocation.
+/// The most bytes that are kept in place, without an allocation.
 pub const IN_PLACE: usize = 256;
 
-/// Up to this many arguments are handed out without an allocation.
+/// The most arguments that are passed on without an allocation.
 const FEW: usize = 64;
 
-/// Storage is made of these, so that an argument is aligned as in the kernel's segment.
+/// The unit of storage, which aligns an argument as in the kernel's segment.
 type Block = u128;
 
 const BLOCK: usize = size_of::<Block>();
 
-/// The arguments of one launch, copied. The value can be used again for the next launch and then keeps its storage.
+/// The copied arguments of one launch. The value can be reused for another launch and then keeps its storage.
 pub struct KernelArgs {
     form: Form,
-    /// Bytes that the caller passed.
+    /// The number of bytes that the caller passed.
     bytes: usize,
     in_place: [MaybeUninit<Block>; IN_PLACE / BLOCK],
-    /// Used instead if they do not suffice.
+    /// The storage of arguments that do not fit in place.
     large: Vec<Block>,
 }
 
-/// How the caller passed the arguments, and how they are handed out again.
+/// The form in which the caller passed the arguments, and in which they are passed on.
 #[derive(Clone, Copy)]
 enum Form {
     Nothing,
@@ -36,8 +36,8 @@ enum Form {
     Extra,
 }
 
-/// Why a launch's arguments cannot be copied. The call is then made with the caller's own, so that the runtime gives its
-/// own answer.
+/// The reason why a launch's arguments cannot be copied. The call is then made with the caller's own, so that
+/// the runtime gives its own answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -47,11 +47,11 @@ pub enum Unfit {
     Neither,
     /// An argument's pointer is null.
     NullArgument,
-    /// `extra` is not the three entries in the order that the runtime accepts.
+    /// `extra` does not hold the three entries in the order that the runtime accepts.
     ExtraForm,
     /// The buffer of `extra` is smaller than the kernel's arguments.
     ExtraTooSmall,
-    /// The buffer of `extra` is larger than what is copied.
+    /// The buffer of `extra` exceeds [`MAX_BYTES`].
     ExtraTooLarge,
 }
 
@@ -83,20 +83,20 @@ impl Default for KernelArgs {
 }
 
 impl KernelArgs {
-    /// No arguments.
+    /// Creates a value without arguments.
     #[inline]
     pub const fn new() -> Self {
         let in_place = [const { MaybeUninit::uninit() }; IN_PLACE / BLOCK];
         Self { form: Form::Nothing, bytes: 0, in_place, large: Vec::new() }
     }
 
-    /// Copies a launch's arguments in place of those that were here. After an error there are none.
+    /// Replaces the arguments by copies of a launch's. After an error there are none.
     ///
     /// # Safety
     ///
-    /// `params` and `extra` are as the launch functions want them for a kernel of this layout: `params` is null or an
-    /// array of one pointer for each argument, each null or to that argument; `extra` is null or an array that ends with
-    /// its first `HIP_LAUNCH_PARAM_END` in an even place.
+    /// `params` and `extra` satisfy the launch functions for a kernel of this layout: `params` is null or an
+    /// array of one pointer for each argument, each null or to that argument; `extra` is null or an array
+    /// that ends with its first `HIP_LAUNCH_PARAM_END` at an even index.
     pub unsafe fn copy(
         &mut self,
         layout: &'static Layout,
@@ -109,16 +109,18 @@ impl KernelArgs {
             (false, false) => Err(Unfit::Both),
             (true, true) if layout.args().is_empty() => Ok(()),
             (true, true) => Err(Unfit::Neither),
-            // SAFETY: the caller's promise.
+            // SAFETY: not null, so the caller guarantees a pointer for each argument.
             (false, true) => unsafe { self.copy_params(layout, params) },
-            // SAFETY: the caller's promise.
+            // SAFETY: not null, so the caller guarantees an array with an end.
             (true, false) => unsafe { self.copy_extra(layout, extra) },
         }
     }
 
+    /// Copies arguments given by `kernelParams`.
+    ///
     /// # Safety
     ///
-    /// As for [`KernelArgs::copy`]; `params` is not null.
+    /// `params` is an array of one pointer for each argument, each null or to that argument.
     unsafe fn copy_params(
         &mut self,
         layout: &'static Layout,
@@ -127,22 +129,21 @@ impl KernelArgs {
         let bytes = layout.bytes();
         let to = self.room(bytes);
         for (index, slot) in layout.args().iter().enumerate() {
-            // SAFETY: the array has a pointer for each argument.
-            let place = unsafe { params.add(index) };
-            // SAFETY: as above.
-            let from = unsafe { place.read() }.cast::<u8>().cast_const();
+            // SAFETY: the array has a pointer for each argument of the layout.
+            let from = unsafe { params.add(index).read() }.cast::<u8>().cast_const();
             if from.is_null() {
                 return Err(Unfit::NullArgument);
             }
-            // SAFETY: `Layout` ends all its slots within `bytes`, for which there is room at `to`.
+            // SAFETY: `Layout::new` ends all slots within `bytes`, for which there is room at `to`.
             let to = unsafe { to.add(slot.offset as usize) };
             #[cfg(feature = "broken-order")]
             if index + 1 == layout.args().len() && xqueue::broken::is_now(xqueue::broken::Fault::Argument) {
-                // SAFETY: as below.
+                // SAFETY: the slot lies within the room, which only this value refers to.
                 unsafe { ptr::write_bytes(to, 0, slot.size as usize) };
                 continue;
             }
-            // SAFETY: the pointer leads to an argument of this size, and nobody else knows our storage.
+            // SAFETY: the caller's pointer leads to an argument of this size; the slot lies within our own
+            // storage.
             unsafe { copy_bytes(from, to, slot.size as usize) };
         }
         self.form = Form::Params(layout);
@@ -150,17 +151,15 @@ impl KernelArgs {
         Ok(())
     }
 
+    /// Copies arguments given by `extra`.
+    ///
     /// # Safety
     ///
-    /// As for [`KernelArgs::copy`]; `extra` is not null.
+    /// `extra` is an array that ends with its first `HIP_LAUNCH_PARAM_END` at an even index.
     unsafe fn copy_extra(&mut self, layout: &'static Layout, extra: *const *mut c_void) -> Result<(), Unfit> {
-        let at = |index: usize| {
-            // SAFETY: the callers below stay in front of the end of the array, or on it.
-            let place = unsafe { extra.add(index) };
-            // SAFETY: as above.
-            unsafe { place.read() }
-        };
-        // Each comparison fails at the latest at the end mark, so nothing behind it is read.
+        // SAFETY: the calls below read no entry behind the end: each comparison fails at the latest at the
+        // end entry.
+        let at = |index: usize| unsafe { extra.add(index).read() };
         if at(0) != HIP_LAUNCH_PARAM_BUFFER_POINTER
             || at(2) != HIP_LAUNCH_PARAM_BUFFER_SIZE
             || at(4) != HIP_LAUNCH_PARAM_END
@@ -171,9 +170,9 @@ impl KernelArgs {
         if buffer.is_null() || size.is_null() {
             return Err(Unfit::ExtraForm);
         }
-        // SAFETY: the entry behind the size's mark leads to the size. Callers pack it as they like.
+        // SAFETY: the entry behind `HIP_LAUNCH_PARAM_BUFFER_SIZE` leads to the size, which may be unaligned.
         let size = unsafe { size.read_unaligned() };
-        // The runtime reads what the kernel takes, whatever the size says.
+        // The runtime reads as many bytes as the kernel takes, whatever the size says.
         if size < layout.bytes() {
             return Err(Unfit::ExtraTooSmall);
         }
@@ -181,25 +180,25 @@ impl KernelArgs {
             return Err(Unfit::ExtraTooLarge);
         }
         let to = self.room(size);
-        // SAFETY: the caller's buffer has this size, there is room for it, and nobody else knows our storage.
+        // SAFETY: the caller's buffer has this size, and there is room for it in our own storage.
         unsafe { copy_bytes(buffer, to, size) };
         self.form = Form::Extra;
         self.bytes = size;
         Ok(())
     }
 
-    /// How many bytes were copied.
+    /// Returns the number of bytes that were copied.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the storage is an allocation of its own.
+    /// Returns true if the storage is an allocation of its own.
     pub fn is_large(&self) -> bool {
         self.bytes > IN_PLACE
     }
 
-    /// Makes the real call: `call` gets `kernelParams` and `extra`, which lead to the copies and hold while it runs. One
-    /// of them is null, the same one as in the call that was copied.
+    /// Makes the real call: `call` gets `kernelParams` and `extra`, which lead to the copies and are valid
+    /// while it runs. The one that was null in the copied call is null.
     pub fn pass<R>(&mut self, call: impl FnOnce(*mut *mut c_void, *mut *mut c_void) -> R) -> R {
         let storage = self.storage();
         match self.form {
@@ -217,12 +216,12 @@ impl KernelArgs {
             }
             Form::Params(layout) => {
                 let slots = layout.args().iter();
-                // Slots lie within the storage, so this is where `copy` put them.
+                // Slots lie within the storage, at the offsets where `copy` put them.
                 let pointers = slots.map(|slot| storage.wrapping_add(slot.offset as usize).cast::<c_void>());
                 let mut few = [const { MaybeUninit::<*mut c_void>::uninit() }; FEW];
                 if layout.args().len() <= FEW {
-                    few.iter_mut().zip(pointers).for_each(|(place, pointer)| {
-                        place.write(pointer);
+                    few.iter_mut().zip(pointers).for_each(|(entry, pointer)| {
+                        entry.write(pointer);
                     });
                     call(few.as_mut_ptr().cast(), ptr::null_mut())
                 } else {
@@ -233,7 +232,8 @@ impl KernelArgs {
         }
     }
 
-    /// Storage for so many bytes; it is where [`KernelArgs::storage`] finds it once `self.bytes` is this number.
+    /// Returns storage for so many bytes: the same that [`KernelArgs::storage`] returns once `self.bytes` is
+    /// this number.
     fn room(&mut self, bytes: usize) -> *mut u8 {
         if bytes <= IN_PLACE {
             return self.in_place.as_mut_ptr().cast();
@@ -250,20 +250,20 @@ impl KernelArgs {
     }
 }
 
-/// Copies an argument; most are four or eight bytes.
+/// Copies an argument. Constant sizes make the common cases of four and eight bytes single moves.
 ///
 /// # Safety
 ///
 /// `size` bytes can be read at `from` and written at `to`, which do not overlap.
 #[inline(always)]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, size: usize) {
-    match size {
-        // SAFETY: the caller's promise.
-        8 => unsafe { ptr::copy_nonoverlapping(from, to, 8) },
-        // SAFETY: the caller's promise.
-        4 => unsafe { ptr::copy_nonoverlapping(from, to, 4) },
-        // SAFETY: the caller's promise.
-        _ => unsafe { ptr::copy_nonoverlapping(from, to, size) },
+    // SAFETY: each arm copies exactly `size` bytes, for which the caller guarantees both pointers.
+    unsafe {
+        match size {
+            8 => ptr::copy_nonoverlapping(from, to, 8),
+            4 => ptr::copy_nonoverlapping(from, to, 4),
+            _ => ptr::copy_nonoverlapping(from, to, size),
+        }
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         Box::leak(Box::new(Layout::new(args, end).unwrap()))
     }
 
-    /// Slots of these sizes, each behind a gap.
+    /// Returns a layout with slots of these sizes, each behind a gap.
     fn spaced(sizes: &[(u32, u32)]) -> &'static Layout {
         let mut end = 0;
         let slots: Vec<_> = sizes
@@ -297,17 +297,16 @@ mod tests {
         values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect()
     }
 
-    /// What a call with params receives, by the layout.
+    /// Returns the arguments that a call with `kernelParams` receives, by the layout.
     fn received(args: &mut KernelArgs, layout: &Layout) -> Vec<Vec<u8>> {
         args.pass(|params, extra| {
             assert!(extra.is_null());
             let read = |(index, slot): (usize, &ArgSlot)| {
-                // SAFETY: `params` has a pointer for each argument.
-                let place = unsafe { params.add(index) };
-                // SAFETY: as above.
-                let at = unsafe { place.read() };
-                // SAFETY: it leads to as many bytes as the layout says.
-                unsafe { std::slice::from_raw_parts(at.cast::<u8>(), slot.size as usize) }.to_vec()
+                // SAFETY: `params` has a pointer for each argument, to as many bytes as the layout gives it.
+                unsafe {
+                    let at = params.add(index).read();
+                    std::slice::from_raw_parts(at.cast::<u8>(), slot.size as usize).to_vec()
+                }
             };
             layout.args().iter().enumerate().map(read).collect()
         })
@@ -315,7 +314,7 @@ mod tests {
 
     fn copy(args: &mut KernelArgs, layout: &'static Layout, params: &[*mut c_void]) -> Result<(), Unfit> {
         assert_eq!(params.len(), layout.args().len());
-        // SAFETY: one pointer for each argument; the tests give each the bytes that the layout wants, or null.
+        // SAFETY: one pointer for each argument, null or to as many bytes as the layout gives it.
         unsafe { args.copy(layout, params.as_ptr(), ptr::null()) }
     }
 
@@ -324,13 +323,13 @@ mod tests {
         layout: &'static Layout,
         extra: &[*mut c_void],
     ) -> Result<(), Unfit> {
-        // SAFETY: the tests end the array, and give sizes that the buffers have.
+        // SAFETY: the tests end the array, and pass sizes that the buffers have.
         unsafe { args.copy(layout, ptr::null(), extra.as_ptr()) }
     }
 
     proptest! {
         #[test]
-        fn a_copy_holds_what_the_caller_had(
+        fn copy_in_any_layout_equals_the_callers_arguments(
             sizes in prop::collection::vec((0_u32..9, prop_oneof![Just(4_u32), Just(8), 1_u32..300]), 0..100),
             again in any::<bool>(),
         ) {
@@ -349,10 +348,10 @@ mod tests {
                 sizes.iter().enumerate().map(|(index, &(_, size))| vec![index as u8 + 1; size as usize]).collect();
             let expected = values.clone();
             copy(&mut args, layout, &pointers(&mut values)).unwrap();
-            // The caller does with its own what it likes.
+            // The caller may change its own arguments now.
             values.iter_mut().for_each(|value| value.fill(0));
             drop(values);
-            // The copy may be moved to another thread, and is passed as often as one likes.
+            // The copy can be moved to another thread, and passed several times.
             let mut args = std::thread::spawn(move || args).join().unwrap();
             prop_assert_eq!(received(&mut args, layout), &expected[..]);
             prop_assert_eq!(received(&mut args, layout), expected);
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_arguments_fit() {
+    fn arguments_up_to_the_bound_are_copied() {
         for size in [1, 255, 256, 257, 4095, 4096] {
             let layout = layout(&[(0, size)]);
             let mut args = KernelArgs::new();
@@ -373,28 +372,28 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_arguments() {
+    fn kernel_without_arguments_copies_nothing() {
         let none = layout(&[]);
         let mut args = KernelArgs::new();
         // SAFETY: there are no arguments.
         assert_eq!(unsafe { args.copy(none, ptr::null(), ptr::null()) }, Ok(()));
         args.pass(|params, extra| assert!(params.is_null() && extra.is_null()));
-        // Nothing is read behind a pointer to no arguments.
+        // Nothing is read through a pointer to no arguments.
         let nowhere = ptr::without_provenance::<*mut c_void>(8);
-        // SAFETY: as above.
+        // SAFETY: there are no arguments, so the pointer is not followed.
         assert_eq!(unsafe { args.copy(none, nowhere, ptr::null()) }, Ok(()));
         args.pass(|params, extra| assert!(!params.is_null() && extra.is_null()));
     }
 
     #[test]
-    fn what_is_not_as_it_should_be_is_left_to_the_runtime() {
+    fn invalid_arguments_are_left_to_the_runtime() {
         let layout = layout(&[(0, 4), (8, 8)]);
         let mut args = KernelArgs::new();
         let mut values = [vec![1; 4], vec![2; 8]];
         let mut params = pointers(&mut values);
         copy(&mut args, layout, &params).unwrap();
         let mut extra = [HIP_LAUNCH_PARAM_END];
-        // SAFETY: both arrays are as the launch functions want them.
+        // SAFETY: both arrays are valid for this layout.
         let both = unsafe { args.copy(layout, params.as_ptr(), extra.as_mut_ptr()) };
         assert_eq!(both, Err(Unfit::Both));
         // SAFETY: nothing is given.
@@ -405,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_back_as_a_buffer() {
+    fn buffer_of_extra_is_passed_on_as_a_buffer() {
         let layout = layout(&[(0, 4), (8, 8)]);
         let mut args = KernelArgs::new();
-        // Larger than needed, as programs make it that count the hidden arguments in.
+        // Larger than needed too, because some programs include the hidden arguments.
         for length in [16, 24, 256, 257, 4096] {
             let mut buffer: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let expected = buffer.clone();
@@ -423,7 +422,7 @@ mod tests {
             copy_extra(&mut args, layout, &extra).unwrap();
             buffer.fill(0);
             size = 0;
-            assert_eq!(size, 0, "the caller's size is the caller's");
+            assert_eq!(size, 0, "the caller's own size");
             args.pass(|params, extra| {
                 assert!(params.is_null());
                 // SAFETY: five entries were copied.
@@ -432,17 +431,18 @@ mod tests {
                     [extra[0], extra[2], extra[4]],
                     [HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END]
                 );
-                // SAFETY: it leads to the size.
-                let size = unsafe { extra[3].cast::<usize>().read() };
-                // SAFETY: the buffer has this size.
-                let bytes = unsafe { std::slice::from_raw_parts(extra[1].cast::<u8>(), size) };
+                // SAFETY: the fourth entry leads to the size of the buffer, to which the second one leads.
+                let bytes = unsafe {
+                    let size = extra[3].cast::<usize>().read();
+                    std::slice::from_raw_parts(extra[1].cast::<u8>(), size)
+                };
                 assert_eq!(bytes, expected);
             });
         }
     }
 
     #[test]
-    fn another_form_of_extra_is_left_to_the_runtime() {
+    fn invalid_extra_is_left_to_the_runtime() {
         let layout = layout(&[(0, 4), (8, 8)]);
         let mut buffer = [0_u64; 600];
         let data = buffer.as_mut_ptr().cast::<c_void>();
@@ -470,7 +470,7 @@ mod tests {
             (4097, Err(Unfit::ExtraTooLarge)),
             (usize::MAX, Err(Unfit::ExtraTooLarge)),
         ] {
-            // SAFETY: `size` is the place that `at` leads to.
+            // SAFETY: `at` points to `size`.
             unsafe { at.cast::<usize>().write(bytes) };
             assert_eq!(copy_extra(&mut args, layout, &extra), expected, "{bytes}");
         }

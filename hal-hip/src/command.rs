@@ -14,30 +14,30 @@ use xqueue::{CommandBox, CostKey, Footprint, HwCommand, HwQueue, HwResult, Spare
 pub struct HipCommand<F> {
     name: &'static str,
     footprint: Footprint,
-    /// Whether it happens even if the program drops what is pending.
+    /// True if the call is made even if the program drops what is pending.
     kept: bool,
-    /// Whether the runtime reads other streams to make the call, even if the call's own stream is no default stream.
+    /// True if the runtime reads other streams to make the call, even if its own stream is no default stream.
     reads_streams: bool,
     call: F,
 }
 
 impl<F: FnMut() -> hipError_t> HipCommand<F> {
-    /// A call with the name that log lines give it, and the memory that it owns.
+    /// Creates a call with its name for log lines and the memory that it owns.
     ///
     /// # Safety
     ///
-    /// `call` may be called and dropped on any thread: what it leads to stays valid until then, and no thread's own
-    /// state is used.
+    /// `call` may be called and dropped on any thread: what it refers to stays valid until then, and it uses
+    /// no state of a particular thread.
     pub unsafe fn new(name: &'static str, footprint: Footprint, call: F) -> Self {
         Self { name, footprint, kept: false, reads_streams: false, call }
     }
 
-    /// The same, made even if the program drops what is pending: others rely on it.
+    /// Makes the call happen even if the program drops what is pending, because other commands rely on it.
     pub fn kept(self) -> Self {
         Self { kept: true, ..self }
     }
 
-    /// The same; the runtime reads other streams for it ([`exclusion::reading_streams`]).
+    /// Notes that the runtime reads other streams for this call ([`exclusion::reading_streams`]).
     pub fn reading_streams(self) -> Self {
         Self { reads_streams: true, ..self }
     }
@@ -49,7 +49,8 @@ impl<F> fmt::Debug for HipCommand<F> {
     }
 }
 
-// SAFETY: the promise of `new`.
+// SAFETY: the caller of `new` guarantees that `call` may be used on any thread; the other fields are plain
+// data.
 unsafe impl<F> Send for HipCommand<F> {}
 
 impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
@@ -87,14 +88,14 @@ pub struct HipLaunch<I> {
 }
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
-    /// A launch of this kernel, in this memory. `invoke` makes the real call, with the `kernelParams` and `extra` that it is given. The
-    /// arguments are copied to where they stay: a command is large, and nothing of it is moved. If they cannot be copied
-    /// `invoke` comes back.
+    /// Creates a launch of this kernel in this memory. `invoke` makes the real call, with the `kernelParams`
+    /// and `extra` that it is given. The arguments are copied directly into the memory, because a command is
+    /// large and must not be moved. If they cannot be copied, `invoke` is returned.
     ///
     /// # Safety
     ///
-    /// `params` and `extra` are as [`KernelArgs::copy`] wants them. `invoke` may be called and dropped on any thread: what
-    /// it leads to stays valid until then, and no thread's own state is used.
+    /// `params` and `extra` satisfy [`KernelArgs::copy`]. `invoke` may be called and dropped on any thread:
+    /// what it refers to stays valid until then, and it uses no state of a particular thread.
     #[inline]
     pub unsafe fn new(
         kernel: &'static Kernel,
@@ -104,7 +105,7 @@ impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
         memory: Spare,
     ) -> Result<CommandBox<Self>, (Unfit, I)> {
         let mut command = memory.put(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what `copy` requires of both arrays.
         match unsafe { command.args.copy(&kernel.layout, params, extra) } {
             Ok(()) => Ok(command),
             Err(unfit) => Err((unfit, command.into_inner().invoke)),
@@ -118,7 +119,8 @@ impl<I> fmt::Debug for HipLaunch<I> {
     }
 }
 
-// SAFETY: the promise of `new`.
+// SAFETY: the caller of `new` guarantees that `invoke` may be used on any thread; the arguments are owned
+// bytes.
 unsafe impl<I> Send for HipLaunch<I> {}
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipLaunch<I> {
@@ -138,16 +140,16 @@ impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipL
     }
 }
 
-/// What a launch of this function with this grid is likely to take the same time as.
+/// Returns the cost key of launches of this function with this grid.
 #[inline]
 pub fn launch_key(function: usize, grid: dim3, block: dim3) -> CostKey {
     let grid = u64::from(grid.x) << 32 ^ u64::from(grid.y) << 16 ^ u64::from(grid.z);
     let block = u64::from(block.x) << 20 ^ u64::from(block.y) << 10 ^ u64::from(block.z);
-    // Never 0, which would mean that nothing is known.
+    // Never 0, which is `CostKey::UNKNOWN`.
     CostKey(Mix::fold(function as u64 ^ grid.rotate_left(7) ^ block.rotate_left(40)) | 1)
 }
 
-/// What a copy or fill of this kind and size is likely to take the same time as.
+/// Returns the cost key of copies or fills of this kind and size.
 pub fn memory_key(kind: u32, bytes: usize) -> CostKey {
     CostKey(Mix::fold(u64::from(kind) << 56 ^ bytes as u64 ^ 0x6d65_6d00) | 1)
 }
@@ -182,19 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_owns_its_arguments_and_says_how_many() {
+    fn launch_owns_its_arguments_and_counts_their_bytes() {
         for size in [8_usize, IN_PLACE + 1] {
             let mut value = vec![7_u8; size];
             let params = [value.as_mut_ptr().cast::<c_void>()];
             let seen = Rc::new(Cell::new(0));
-            let theirs = seen.clone();
+            let shared = seen.clone();
             let invoke = move |params: *mut *mut c_void, extra: *mut *mut c_void| {
                 assert!(extra.is_null());
-                // SAFETY: one pointer for the one argument.
-                let at = unsafe { params.read() };
-                // SAFETY: it leads to as many bytes as the layout says.
-                let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), size) };
-                theirs.set(bytes.iter().map(|&byte| usize::from(byte)).sum());
+                // SAFETY: there is one pointer, to an argument of `size` bytes by the layout.
+                let bytes = unsafe { std::slice::from_raw_parts(params.read().cast::<u8>(), size) };
+                shared.set(bytes.iter().map(|&byte| usize::from(byte)).sum());
                 hip_sys::types::hipSuccess
             };
             // SAFETY: a pointer to the argument; everything happens on this thread.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_copied_gives_the_call_back() {
+    fn launch_without_copyable_arguments_returns_the_call() {
         let call = |_: *mut *mut c_void, _: *mut *mut c_void| hipError_t(3);
         let params = [ptr::null_mut()];
         // SAFETY: one pointer, which is null.

@@ -1,39 +1,42 @@
-//! Keeps calls apart that must not overlap inside the runtime. A program with one thread never makes them overlap. The library's
-//! workers could, because they make deferred calls on threads of their own.
+//! Mutual exclusion of calls that must not overlap inside the runtime. In a program with one thread they
+//! never overlap. The library's workers could make them overlap, because they make deferred calls on threads
+//! of their own.
 //!
-//! **A deferred kernel launch, and a call for a graph that sets a kernel's arguments.** Before 6.3 a kernel's arguments pass through a
-//! buffer of the kernel's own. A plain launch holds the kernel's lock for it (CLR `hipamd/src/hip_module.cpp`, `dflock_`); the launch of a graph, a launch that is captured and the functions that
-//! describe kernel nodes do not. What a program's own threads do at the same time is left as it is; while a graph's launch is
-//! pending none of them launches directly (docs/adr/0013).
+//! **A deferred kernel launch, and a call for a graph that sets a kernel's arguments.** Before 6.3 a kernel's
+//! arguments pass through a buffer of the kernel. A plain launch holds the kernel's lock for it (CLR
+//! `hipamd/src/hip_module.cpp`, `dflock_`). The launch of a graph, a captured launch and the functions that
+//! describe kernel nodes do not. Calls of the program's own threads are not kept apart from each other; while
+//! a graph's launch is pending none of them launches directly (docs/adr/0013).
 //!
-//! **A deferred call that reads other streams, and the end of a stream.** A wait for an event reads the stream of its record, and
-//! a call on a default stream reads all blocking streams (CLR `Event::streamWait`, `processWaitlist`). 7.2.4 reads freed
-//! memory if one of these streams ends meanwhile.
+//! **A deferred call that reads other streams, and the end of a stream.** A wait for an event reads the
+//! stream of its record, and a call on a default stream reads all blocking streams (CLR `Event::streamWait`,
+//! `processWaitlist`). 7.2.4 reads freed memory if one of these streams ends meanwhile.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-static INSIDE: RwLock<()> = RwLock::new(());
-
+static LAUNCHES: RwLock<()> = RwLock::new(());
 static STREAMS: RwLock<()> = RwLock::new(());
-/// A reader has waited for the present end of a stream in vain.
+/// True if a reader has waited for the present end of a stream without success.
 static END_IS_LONG: AtomicBool = AtomicBool::new(false);
-/// How long one side waits for the other. The end of a stream may wait for the stream's work, so neither side waits for ever.
+/// The longest wait of one side for the other. The end of a stream may wait for the stream's work, so the
+/// wait is bounded.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Held while a worker is inside a launch function of the runtime.
+/// Locks for a worker that is about to enter a launch function of the runtime.
 pub fn launching() -> RwLockReadGuard<'static, ()> {
-    INSIDE.read()
+    LAUNCHES.read()
 }
 
-/// Held while a call for a graph sets a kernel's arguments. Waits for the workers that are inside the runtime, and for
-/// nothing that is pending.
+/// Locks for a call for a graph that sets a kernel's arguments. Waits for the workers that are inside the
+/// runtime, and for nothing that is pending.
 pub fn setting_arguments() -> RwLockWriteGuard<'static, ()> {
-    INSIDE.write()
+    LAUNCHES.write()
 }
 
-/// Held while a worker makes a call that reads other streams. `None`: the end of a stream takes long, and the call is made beside it.
+/// Locks for a worker's call that reads other streams. None if the end of a stream takes long: the call is
+/// made beside it.
 pub fn reading_streams() -> Option<RwLockReadGuard<'static, ()>> {
     if END_IS_LONG.load(Ordering::Relaxed) {
         return STREAMS.try_read();
@@ -45,11 +48,11 @@ pub fn reading_streams() -> Option<RwLockReadGuard<'static, ()>> {
     reading
 }
 
-/// To be held while the runtime ends a stream. `None`: a reader is inside the runtime for long, and the stream ends beside it.
+/// Locks for the end of a stream. None if a reader is inside the runtime for long: the stream ends beside it.
 pub fn ending_stream() -> Option<RwLockWriteGuard<'static, ()>> {
     let ending = STREAMS.try_write_for(PATIENCE);
     if ending.is_some() {
-        // Of this end nothing is known yet.
+        // The length of this end is not known yet.
         END_IS_LONG.store(false, Ordering::Relaxed);
     }
     ending
@@ -60,28 +63,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_and_the_end_of_a_stream_wait_for_each_other_but_not_for_ever() {
+    fn readers_and_the_end_of_a_stream_wait_for_each_other_within_a_bound() {
         let ending = ending_stream();
         assert!(ending.is_some());
-        assert!(reading_streams().is_none(), "an end that takes long keeps nobody waiting for ever");
+        assert!(reading_streams().is_none(), "a long end does not block readers for ever");
         assert!(END_IS_LONG.load(Ordering::Relaxed), "and the next reader does not wait for it again");
         drop(ending);
         let both = (reading_streams(), reading_streams());
         assert!(both.0.is_some() && both.1.is_some(), "readers do not exclude each other");
-        assert!(ending_stream().is_none(), "a reader that takes long keeps no stream from ending");
+        assert!(ending_stream().is_none(), "a long read does not block the end of a stream for ever");
         drop(both);
         let ending = ending_stream();
         assert!(ending.is_some() && !END_IS_LONG.load(Ordering::Relaxed), "readers wait for the next end");
     }
 
     #[test]
-    fn a_graph_and_a_launch_exclude_each_other_and_launches_do_not() {
+    fn graph_and_launch_exclude_each_other_and_launches_do_not() {
         let one = launching();
         let other = launching();
-        assert!(INSIDE.try_write().is_none());
+        assert!(LAUNCHES.try_write().is_none());
         drop((one, other));
         let graph = setting_arguments();
-        assert!(INSIDE.try_read().is_none());
+        assert!(LAUNCHES.try_read().is_none());
         drop(graph);
         drop(launching());
     }

@@ -1,34 +1,34 @@
-//! A map from handles (addresses) to values that are never freed: read without a lock by launching threads, changed by
-//! one thread at a time. What handles mean is not known here.
+//! A map from handles (addresses) to values that are never freed. Launching threads read it without a lock;
+//! one thread at a time changes it. The meaning of handles is not known here.
 //!
-//! The table is an array of key and value, probed one after the other. A key that was once written stays in its place,
-//! so that readers need no protection; taking a handle away stores null as its value. A table that is half full is
-//! replaced by one that holds the living entries, with room for as many again. The old one stays for the readers that
-//! may be in it: together the old ones of a growing map are smaller than the current one, and a map whose handles come
-//! and go under new addresses leaves 32 bytes behind for each.
+//! The table is an array of keys and values with linear probing. A key stays in its slot once it is written,
+//! so that readers need no protection; removing a handle stores null as its value. A table that is half full
+//! is replaced by one that holds the entries with a value, with room for as many again. The old table stays
+//! for the readers that may be in it: together the old tables of a growing map are smaller than the current
+//! one, and a map whose handles come and go under new addresses leaks 32 bytes for each.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Entries of the first table; a power of two.
+/// The size of the first table; a power of two.
 const FIRST: usize = 64;
 
-/// The map. A value of null means that there is none.
+/// The map. A null value means that there is none.
 pub(crate) struct Handles<T: 'static> {
     /// Null, or a table that is never freed.
     table: AtomicPtr<Table<T>>,
 }
 
 struct Table<T> {
-    /// As many as a power of two; at least half of them have never been used.
+    /// The slots; their number is a power of two, and at least half of them have never been used.
     slots: Box<[Slot<T>]>,
-    /// How many slots have a key. Only the changing thread looks at it.
+    /// The number of slots with a key. Only the changing thread reads it.
     used: AtomicUsize,
 }
 
 struct Slot<T> {
-    /// 0 if the slot has never been used; then it never changes again.
+    /// 0 if the slot has never been used. Once set it never changes.
     key: AtomicUsize,
     value: AtomicPtr<T>,
 }
@@ -38,18 +38,18 @@ impl<T: Sync> Handles<T> {
         Self { table: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The value of a handle.
+    /// Returns the value of a handle.
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<&'static T> {
         let slot = self.table()?.find(key)?;
         if slot.key.load(Ordering::Relaxed) != key {
             return None;
         }
-        // SAFETY: the value was a `&'static T` when it was stored, or is null.
+        // SAFETY: the value is null or was stored from a `&'static T`.
         unsafe { slot.value.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Gives a handle a value in place of the one it may have. Callers take turns.
+    /// Sets the value of a handle. The caller makes sure that no other thread changes the map.
     pub(crate) fn insert(&self, key: usize, value: &'static T) {
         if key == 0 {
             return;
@@ -69,7 +69,7 @@ impl<T: Sync> Handles<T> {
         }
     }
 
-    /// Takes a handle's value away. Callers take turns, with those of `insert` too.
+    /// Removes the value of a handle. The caller makes sure that no other thread changes the map.
     pub(crate) fn remove(&self, key: usize) {
         if let Some(slot) = self.table().and_then(|table| table.find(key))
             && slot.key.load(Ordering::Relaxed) == key
@@ -79,7 +79,7 @@ impl<T: Sync> Handles<T> {
     }
 
     fn table(&self) -> Option<&'static Table<T>> {
-        // SAFETY: `replace` stores only tables that are never freed, and they are complete before they are stored.
+        // SAFETY: `replace` stores only leaked tables, after they are complete.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
@@ -102,12 +102,12 @@ impl<T> Table<T> {
         Self { slots: std::iter::repeat_with(empty).take(size).collect(), used: AtomicUsize::new(0) }
     }
 
-    /// The slot of a key, or the unused one where it would be.
+    /// Returns the slot of a key, or the unused slot for it.
     #[inline]
     fn find(&self, key: usize) -> Option<&Slot<T>> {
         let mask = self.slots.len() - 1;
         let mut at = Mix::fold(key as u64) as usize;
-        // Ends at an unused slot; the limit is for the compiler and for the reader of this line.
+        // The search ends at an unused slot; the limit only makes that obvious.
         for _ in 0..=mask {
             let slot = self.slots.get(at & mask)?;
             let found = slot.key.load(Ordering::Acquire);
@@ -122,7 +122,7 @@ impl<T> Table<T> {
     /// Fills an unused slot. The key is not in the table.
     fn add(&self, key: usize, value: *mut T) {
         if let Some(slot) = self.find(key) {
-            // Whoever sees the key sees the value, and whoever sees the value sees what it leads to.
+            // A reader that sees the key sees the value, and one that sees the value sees what it points to.
             slot.value.store(value, Ordering::Release);
             slot.key.store(key, Ordering::Release);
             self.used.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +130,8 @@ impl<T> Table<T> {
     }
 }
 
-/// A quick hash of numbers, for the tables of this crate: nobody chooses handles to make them collide.
+/// A fast hash of numbers for the tables of this crate. It need not resist chosen collisions, because handles
+/// are addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mix(u64);
 
@@ -143,9 +144,7 @@ impl Mix {
         let product = u128::from(number ^ 0x2d35_8dcc_aa6c_78a5) * 0x8bb8_4b93_962e_acc9;
         product as u64 ^ (product >> 64) as u64
     }
-}
 
-impl Mix {
     /// Mixes bytes and their number into a number.
     pub(crate) fn bytes(seed: u64, bytes: &[u8]) -> u64 {
         let mut words = bytes.chunks_exact(8);
@@ -198,7 +197,7 @@ mod tests {
     static VALUES: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
     #[test]
-    fn an_empty_map_has_nothing() {
+    fn empty_map_has_no_value() {
         let map = Handles::<usize>::new();
         assert_eq!((map.get(0), map.get(8)), (None, None));
         map.remove(8);
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_that_come_and_go_need_no_larger_table() {
+    fn removed_handles_need_no_larger_table() {
         let map = Handles::new();
         for key in 1..100_000_usize {
             map.insert(key * 16, &VALUES[key % 16]);
@@ -220,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in proptest::collection::vec((1_usize..300, proptest::option::of(0_usize..16)), 0..800)) {
+        fn random_changes_agree_with_a_hash_map(steps in proptest::collection::vec((1_usize..300, proptest::option::of(0_usize..16)), 0..800)) {
             let map = Handles::new();
             let mut model = HashMap::new();
             for (key, value) in steps {
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_a_handles_own_values_while_the_table_grows() {
+    fn readers_beside_a_growing_table_see_only_own_values() {
         let map = Handles::new();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -1,19 +1,21 @@
-//! Which handle means which kernel: host functions that programs register before `main`, and functions of modules that
-//! they load. How code is read is [`crate::code_object`]'s business; no HIP function is called here.
+//! The map from handles to kernels: host functions that programs register before `main`, and functions of
+//! modules that they load. [`crate::code_object`] reads the code; no HIP function is called here.
 //!
-//! Registration happens in static constructors of every HIP program, some tens of thousands of times for a large
-//! framework, so it notes addresses and a hash of the name and reads no code. A launch that is deferred asks
-//! [`Kernels::find`], which takes no lock once the handle has been asked for before; the first time, the code is read. What
-//! holds for a handle can differ between kinds of devices, for which a binary has different code.
+//! Registration happens in static constructors of every HIP program, some tens of thousands of times for a
+//! large framework, so it stores addresses and a hash of the name and reads no code. A deferred launch calls
+//! [`Kernels::find`], which takes no lock for a handle that was found before; the first time the code is
+//! read. The kernel of a handle can differ between kinds of devices, for which a binary has different code.
 //!
-//! What is known of a handle is forgotten when its code is unloaded, so that the next one at this address starts
-//! afresh. The kernels themselves are kept for good, equal ones once: a launch holds a plain reference, and a program
-//! that loads the same code again and again costs nothing more.
+//! A handle is forgotten when its code is unloaded, so that the next handle at this address starts afresh.
+//! The kernels themselves are never freed, and equal ones are kept once: a launch holds a plain reference, and a program
+//! that loads the same code repeatedly costs nothing more.
 //!
-//! Code that was registered past this library, and later shows up by a launch, is noted then ([`Kernels::add_past`]).
+//! Code that was registered without this library's knowledge is added when a launch shows it
+//! ([`Kernels::add_past`]).
 //!
-//! In a child after a fork `find` works for handles that were found before, whatever other threads did at that moment;
-//! everything else takes a lock that may then be held for ever, so that a child starts with a new [`Kernels`].
+//! In a child after a fork `find` works for handles that were found before, whatever other threads did at
+//! that moment. Everything else takes a lock that may then be held for ever, so a child starts with a new
+//! [`Kernels`].
 
 use crate::code_object::{Image, NameKey, Processors};
 use crate::handles::{Handles, Mix};
@@ -25,67 +27,68 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
-/// A kernel, or why nothing is known of it.
+/// A kernel, or the reason why nothing is known of it.
 type Answer = Result<Kernel, Unknown>;
 
-/// What a handle was found to be.
+/// The kernels that were found for a handle.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Found {
-    /// On the first kind of device.
+    /// The kernel on the first kind of device.
     first: Answer,
-    /// On the other kinds, in their order; none if it is the same on all.
+    /// The kernels on the other kinds, in their order; empty if it is the same on all.
     others: Box<[Answer]>,
 }
 
 /// The kernels of a process.
 pub struct Kernels {
-    /// The handles that have been asked for.
+    /// The handles that have been found.
     found: Handles<Found>,
-    /// Which devices there are; empty until somebody says so.
+    /// The devices; empty until they are set.
     processors: OnceLock<Processors>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Places are used again; a handle's owner goes together with the image.
+    /// The images by index. An index is reused; the owners that refer to it are removed together with the
+    /// image.
     images: Vec<Option<Loaded>>,
     free: Vec<u32>,
     binaries: HashMap<usize, u32, Mix>,
     modules: HashMap<usize, u32, Mix>,
-    /// Binaries that were registered past us, by their wrappers.
+    /// Binaries that were registered without the library's knowledge, by their wrappers.
     past: HashMap<usize, u32, Mix>,
     owners: HashMap<usize, Owners, Mix>,
-    /// Images with host functions that do not stand in `owners` yet.
-    unsettled: Vec<u32>,
+    /// Images with host functions that are not in `owners` yet.
+    unentered: Vec<u32>,
     kept: HashSet<&'static Found, Mix>,
 }
 
-/// An image, and the handles that mean its kernels.
+/// An image, and the handles of its kernels.
 struct Loaded {
-    /// Of a fat binary that has not been read yet.
+    /// The wrapper of a fat binary that has not been read yet.
     wrapper: Option<Wrapper>,
     image: Image,
-    /// Host functions that were registered since somebody last looked for one.
+    /// Host functions that were registered since the last search.
     noted: Vec<(usize, NameKey)>,
-    /// Those that stand in `State::owners`.
+    /// The handles that are in `State::owners`.
     handles: Vec<usize>,
 }
 
-/// The address that `__hipRegisterFatBinary` received.
+/// The address passed to `__hipRegisterFatBinary`.
 struct Wrapper(*const c_void);
 
-// SAFETY: it is read under the lock of `State`, by whichever thread holds it; nobody writes to a registered binary.
+// SAFETY: a registered binary is never written to, so any thread may read it.
 unsafe impl Send for Wrapper {}
 
-/// Which kernel of which image a handle means.
+/// The kernel of a handle: its name and its image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner {
     name: NameKey,
     image: u32,
 }
 
-/// Nearly always one. A template's host function can be the same symbol in several libraries, each of which registers
-/// it with its own code.
+/// The kernels of a handle, nearly always one. A template's host function can be the same symbol in several
+/// libraries, each of which registers it with its own code.
 #[derive(Clone, PartialEq, Eq)]
 enum Owners {
     One(Owner),
@@ -105,7 +108,7 @@ impl Default for Kernels {
 }
 
 impl Kernels {
-    /// Knows nothing yet.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         Self {
             found: Handles::new(),
@@ -117,19 +120,19 @@ impl Kernels {
                 modules: HashMap::with_hasher(Mix::NEW),
                 past: HashMap::with_hasher(Mix::NEW),
                 owners: HashMap::with_hasher(Mix::NEW),
-                unsettled: Vec::new(),
+                unentered: Vec::new(),
                 kept: HashSet::with_hasher(Mix::NEW),
             }),
         }
     }
 
-    /// The kernel that a launch function was asked to launch, as the device with this index has it: a host function
-    /// (`hipLaunchKernel`) or a `hipFunction_t`.
+    /// Returns the kernel of a handle passed to a launch function, as the device with this index has it. The
+    /// handle is a host function (`hipLaunchKernel`) or a `hipFunction_t`.
     #[inline]
     pub fn find(&self, handle: *const c_void, device: u32) -> Result<&'static Kernel, Unknown> {
         match self.found.get(handle.addr()) {
             Some(found) => self.on(found, device),
-            None => self.look_for(handle.addr(), device),
+            None => self.find_first(handle.addr(), device),
         }
     }
 
@@ -144,8 +147,9 @@ impl Kernels {
         answer.as_ref().map_err(|reason| *reason)
     }
 
-    /// Says which devices there are: before the first [`Kernels::find`], and once. Of each kernel that holds which the
-    /// runtime takes for the device; what is never said, holds for all code.
+    /// Sets the devices, once and before the first [`Kernels::find`]. A kernel is then the one that the
+    /// runtime takes for the device. If the devices are never set, a kernel is known only if all code agrees
+    /// on it.
     pub fn set_processors(&self, processors: Processors) {
         let _ = self.processors.set(processors);
     }
@@ -155,26 +159,28 @@ impl Kernels {
         self.processors.get().unwrap_or(&ANY)
     }
 
-    /// The code of `hipModuleLoad`, read before the runtime reads it; for [`Kernels::add_module`]. Both change errno.
+    /// Reads the code of `hipModuleLoad` before the runtime reads it, for [`Kernels::add_module`]. Both
+    /// change errno.
     pub fn image_of_file(&self, path: &CStr) -> Image {
         Image::of_file(path, self.processors())
     }
 
-    /// The code of `hipModuleLoadData`, `hipModuleLoadDataEx`; for [`Kernels::add_module`].
+    /// Reads the code of `hipModuleLoadData` or `hipModuleLoadDataEx`, for [`Kernels::add_module`].
     ///
     /// # Safety
     ///
     /// The runtime has loaded this code, and the caller's memory is still as it was then.
     pub unsafe fn image_of_data(&self, data: *const c_void) -> Image {
-        // SAFETY: the runtime has followed the same headers, by the caller's promise.
+        // SAFETY: the runtime has loaded this memory, so all ranges that its headers name can be read.
         unsafe { Image::of_memory(data, self.processors()) }
     }
 
-    /// After `__hipRegisterFatBinary(wrapper)` has returned `modules`.
+    /// Adds a fat binary. Call it after `__hipRegisterFatBinary(wrapper)` has returned `modules`.
     ///
     /// # Safety
     ///
-    /// The wrapper and what it leads to stay as they are until [`Kernels::remove_binary`], as the runtime needs it, too.
+    /// The wrapper and all it refers to stay unchanged until [`Kernels::remove_binary`], which the runtime
+    /// requires as well.
     pub unsafe fn add_binary(&self, modules: *const c_void, wrapper: *const c_void) {
         if modules.is_null() {
             return;
@@ -187,7 +193,7 @@ impl Kernels {
         state.binaries.insert(modules.addr(), image);
     }
 
-    /// After `__hipRegisterFunction(modules, function, .., name, ..)`.
+    /// Adds a host function. Call it after `__hipRegisterFunction(modules, function, .., name, ..)`.
     ///
     /// # Safety
     ///
@@ -198,27 +204,28 @@ impl Kernels {
         function: *const c_void,
         name: *const c_char,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees null or a C string.
         let Some(name) = (unsafe { key(name) }) else { return };
         let handle = function.addr();
         let mut state = self.state.lock();
-        let State { binaries, images, unsettled, .. } = &mut *state;
+        let State { binaries, images, unentered, .. } = &mut *state;
         let Some(&image) = binaries.get(&modules.addr()) else { return };
         let Some(Some(loaded)) = images.get_mut(image as usize) else { return };
         if loaded.noted.is_empty() {
-            unsettled.push(image);
+            unentered.push(image);
         }
         loaded.noted.push((handle, name));
         self.found.remove(handle);
     }
 
-    /// A host function that was registered past us: by one of these wrappers, under this name. Says whether one of them has
-    /// such a kernel. Of several that have one all must agree, as of several binaries that register the same function.
+    /// Adds a host function that was registered without the library's knowledge, by one of these wrappers and
+    /// under this name. Returns true if one of them has such a kernel. If several have one, all must agree,
+    /// as with several binaries that register the same function.
     ///
     /// # Safety
     ///
-    /// The wrappers and what they lead to stay as they are until [`Kernels::remove_binary`] is called for what was
-    /// registered by them.
+    /// The wrappers and all they refer to stay unchanged until [`Kernels::remove_binary`] is called for what
+    /// they registered.
     pub unsafe fn add_past(&self, function: *const c_void, name: &CStr, wrappers: &[*const c_void]) -> bool {
         let (handle, name) = (function.addr(), NameKey::new(name.to_bytes()));
         let mut state = self.state.lock();
@@ -247,8 +254,9 @@ impl Kernels {
         known
     }
 
-    /// Before `__hipUnregisterFatBinary(modules)`. Modules that are not known are those of code that was registered past us, and
-    /// whose they are nobody can tell: all such code is forgotten, and noted again at its next launch.
+    /// Removes a fat binary. Call it before `__hipUnregisterFatBinary(modules)`. Unknown modules belong to
+    /// code that was registered without the library's knowledge. Its wrapper cannot be determined, so all
+    /// such code is forgotten, and added again at its next launch.
     pub fn remove_binary(&self, modules: *const c_void) {
         let mut state = self.state.lock();
         match state.binaries.remove(&modules.addr()) {
@@ -261,7 +269,7 @@ impl Kernels {
         }
     }
 
-    /// After a module was loaded from this image.
+    /// Adds a module. Call it after the module was loaded from this image.
     pub fn add_module(&self, module: hipModule_t, mut image: Image) {
         image.settle();
         let mut state = self.state.lock();
@@ -272,13 +280,14 @@ impl Kernels {
         state.modules.insert(module.as_raw(), image);
     }
 
-    /// After `hipModuleGetFunction` has given `function` for this name.
+    /// Adds a function of a module. Call it after `hipModuleGetFunction` has returned `function` for this
+    /// name.
     ///
     /// # Safety
     ///
     /// `name` is null or a C string.
     pub unsafe fn add_function(&self, module: hipModule_t, function: hipFunction_t, name: *const c_char) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees null or a C string.
         let name = unsafe { key(name) };
         let handle = function.as_raw();
         let mut state = self.state.lock();
@@ -286,13 +295,13 @@ impl Kernels {
             (Some(&image), Some(name)) => Some(Owner { name, image }),
             _ => None,
         };
-        // Programs may ask for the same function before each launch.
+        // Programs may look up the same function before each launch.
         if let (Some(Owners::One(known)), Some(owner)) = (state.owners.get(&handle), owner)
             && *known == owner
         {
             return;
         }
-        // Whatever had this address before is gone, even if nobody said so.
+        // The former owner of this address is gone, even if its end was not seen.
         state.owners.remove(&handle);
         self.found.remove(handle);
         if let Some(owner) = owner {
@@ -301,13 +310,14 @@ impl Kernels {
         }
     }
 
-    /// After `hipGetFuncBySymbol` has given `function` for this host function; says whether that one is known.
+    /// Adds a function of a host function. Call it after `hipGetFuncBySymbol` has returned `function`.
+    /// Returns true if the host function is known.
     pub fn add_alias(&self, function: hipFunction_t, symbol: *const c_void) -> bool {
         let handle = function.as_raw();
         let mut state = self.state.lock();
-        state.settle();
+        state.enter_noted();
         let owners = state.owners.get(&symbol.addr()).cloned();
-        // Programs may ask for the same function before each launch.
+        // Programs may look up the same function before each launch.
         if owners.is_some() && state.owners.get(&handle) == owners.as_ref() {
             return true;
         }
@@ -320,7 +330,7 @@ impl Kernels {
         true
     }
 
-    /// Before `hipModuleUnload(module)`.
+    /// Removes a module. Call it before `hipModuleUnload(module)`.
     pub fn remove_module(&self, module: hipModule_t) {
         let mut state = self.state.lock();
         if let Some(image) = state.modules.remove(&module.as_raw()) {
@@ -328,7 +338,8 @@ impl Kernels {
         }
     }
 
-    /// Before something that takes all modules with it, such as `hipDeviceReset`. Host functions stay.
+    /// Removes all modules. Call it before a call that unloads all of them, such as `hipDeviceReset`. Host
+    /// functions stay.
     pub fn remove_modules(&self) {
         let mut state = self.state.lock();
         for image in std::mem::take(&mut state.modules).into_values() {
@@ -336,7 +347,7 @@ impl Kernels {
         }
     }
 
-    /// Forgets an image and what its handles mean.
+    /// Forgets an image and its handles.
     fn forget(&self, state: &mut State, image: u32) {
         let Some(loaded) = state.images.get_mut(image as usize).and_then(Option::take) else { return };
         state.free.push(image);
@@ -357,13 +368,13 @@ impl Kernels {
     }
 
     #[cold]
-    fn look_for(&self, handle: usize, device: u32) -> Result<&'static Kernel, Unknown> {
+    fn find_first(&self, handle: usize, device: u32) -> Result<&'static Kernel, Unknown> {
         let mut state = self.state.lock();
-        // Another thread may have been faster.
+        // Another thread may have found it meanwhile.
         let found = match self.found.get(handle) {
             Some(found) => found,
             None => {
-                state.settle();
+                state.enter_noted();
                 let found = state.read(handle, self.processors())?;
                 let found = state.keep(found);
                 self.found.insert(handle, found);
@@ -378,9 +389,9 @@ impl State {
     fn add(&mut self, wrapper: Option<Wrapper>, image: Image) -> u32 {
         let loaded = Some(Loaded { wrapper, image, noted: Vec::new(), handles: Vec::new() });
         if let Some(free) = self.free.pop()
-            && let Some(place) = self.images.get_mut(free as usize)
+            && let Some(slot) = self.images.get_mut(free as usize)
         {
-            *place = loaded;
+            *slot = loaded;
             return free;
         }
         self.images.push(loaded);
@@ -394,8 +405,8 @@ impl State {
     }
 
     /// Enters the host functions that have been noted.
-    fn settle(&mut self) {
-        for image in std::mem::take(&mut self.unsettled) {
+    fn enter_noted(&mut self) {
+        for image in std::mem::take(&mut self.unentered) {
             let Some(Some(loaded)) = self.images.get_mut(image as usize) else { continue };
             for (handle, name) in std::mem::take(&mut loaded.noted) {
                 self.enter(handle, Owner { name, image });
@@ -403,7 +414,7 @@ impl State {
         }
     }
 
-    /// A handle means this as well.
+    /// Adds an owner to a handle.
     fn enter(&mut self, handle: usize, owner: Owner) {
         match self.owners.entry(handle) {
             Entry::Vacant(entry) => drop(entry.insert(Owners::One(owner))),
@@ -412,7 +423,7 @@ impl State {
         self.note_handle(owner.image, handle);
     }
 
-    /// Reads what a handle means; the error is that nobody knows the handle.
+    /// Reads the kernels of a handle. Fails only if the handle is unknown.
     fn read(&mut self, handle: usize, processors: &Processors) -> Result<Found, Unknown> {
         let Self { owners, images, .. } = self;
         let owners = owners.get(&handle).ok_or(Unknown::NotRegistered)?.all();
@@ -421,7 +432,7 @@ impl State {
             for owner in owners {
                 let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
                 let kernel = loaded.image(processors).kernel_by_key(owner.name, kind);
-                // Which one the runtime takes is its affair, so all must agree.
+                // The runtime's choice among them is not known, so all must agree.
                 match (&result, &kernel) {
                     (Ok(one), Ok(other)) if !one.is_launched_as(other) => return Err(Unknown::EntriesDiffer),
                     (_, Err(reason)) => return Err(*reason),
@@ -439,7 +450,7 @@ impl State {
         Ok(Found { first, others })
     }
 
-    /// The one of its kind that stays.
+    /// Returns the kept equal of `found`, which is leaked if there is none.
     fn keep(&mut self, found: Found) -> &'static Found {
         if let Some(kept) = self.kept.get(&found) {
             return kept;
@@ -469,17 +480,19 @@ impl Owners {
 }
 
 impl Loaded {
-    /// The image, read if it has not been.
+    /// Returns the image, after reading it if that has not been done.
     fn image(&mut self, processors: &Processors) -> &mut Image {
         if let Some(Wrapper(wrapper)) = self.wrapper.take() {
-            // SAFETY: `add_binary`'s caller has promised that all of it stays until the binary is removed, and then this
-            // value is gone.
+            // SAFETY: the callers of `add_binary` and `add_past` guarantee that all of it stays unchanged
+            // until the binary is removed, which drops this value.
             self.image = unsafe { Image::of_wrapper(wrapper, processors) };
         }
         &mut self.image
     }
 }
 
+/// Returns the key of a name; none for null.
+///
 /// # Safety
 ///
 /// `name` is null or a C string.
@@ -487,7 +500,7 @@ unsafe fn key(name: *const c_char) -> Option<NameKey> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the caller guarantees a C string.
     Some(NameKey::new(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 

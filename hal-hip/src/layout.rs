@@ -1,22 +1,21 @@
-//! The argument layout of a kernel, and the reasons for which none is known. Plain values: no parsing, no memory of the
-//! program.
+//! The argument layout of a kernel, and the reasons why none is known. Plain values: no parsing, no memory of
+//! the program.
 
 use std::fmt;
 
-/// Arguments of a launch are copied up to this many bytes.
+/// The most bytes of arguments that are copied for a launch.
 pub const MAX_BYTES: usize = 4096;
 
-/// Where one argument lies in the kernel's argument segment, bytes.
+/// The position of one argument in the kernel's argument segment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArgSlot {
-    /// From the start of the segment.
+    /// The distance from the start of the segment.
     pub offset: u32,
-    /// What the runtime reads at the caller's pointer.
+    /// The number of bytes that the runtime reads at the caller's pointer.
     pub size: u32,
 }
 
-/// The arguments that a caller passes to a kernel, in order. Those that the runtime adds by itself ("hidden") are not
-/// among them.
+/// The arguments that a caller passes to a kernel, in order, without the hidden ones that the runtime adds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     args: Box<[ArgSlot]>,
@@ -24,8 +23,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout of these slots in a segment of this size. They stand in ascending order, do not overlap, lie in the
-    /// segment and end within [`MAX_BYTES`].
+    /// Creates a layout of these slots in a segment of this size. Fails unless they are in ascending order,
+    /// do not overlap, lie in the segment and end within [`MAX_BYTES`].
     pub fn new(args: impl Into<Box<[ArgSlot]>>, kernarg_size: u32) -> Result<Self, Unknown> {
         let args = args.into();
         let mut end = 0;
@@ -44,17 +43,17 @@ impl Layout {
         Ok(Self { args, kernarg_size })
     }
 
-    /// The slots, in the order of the caller's arguments.
+    /// Returns the slots, in the order of the caller's arguments.
     pub fn args(&self) -> &[ArgSlot] {
         &self.args
     }
 
-    /// Size of the whole segment with the hidden arguments, as the code object gives it.
+    /// Returns the size of the whole segment with the hidden arguments, as the code object states it.
     pub fn kernarg_size(&self) -> u32 {
         self.kernarg_size
     }
 
-    /// Where the caller's last argument ends; at most [`MAX_BYTES`].
+    /// Returns the end of the caller's last argument; at most [`MAX_BYTES`].
     pub fn bytes(&self) -> usize {
         self.args.last().map_or(0, |last| (last.offset + last.size) as usize)
     }
@@ -63,44 +62,46 @@ impl Layout {
 /// A kernel whose layout is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
-    /// The name in the code object, mangled where the language mangles.
+    /// The name in the code object, mangled where the language mangles names.
     pub name: Box<str>,
-    /// Its arguments.
+    /// The layout of its arguments.
     pub layout: Layout,
-    /// The most threads in a block (launch bounds); the runtime refuses more. `u32::MAX` if the code does not say.
+    /// The most threads in a block (launch bounds); the runtime refuses more. `u32::MAX` if the code states
+    /// none.
     pub threads: u32,
 }
 
 impl Kernel {
-    /// Whether a launch of one is good for the other.
+    /// Returns true if a launch of one is valid for the other.
     pub(crate) fn is_launched_as(&self, other: &Self) -> bool {
         self.layout.args() == other.layout.args() && self.threads == other.threads
     }
 }
 
-/// Why no layout is known. The launch then keeps the caller's own arguments.
+/// The reason why no layout is known. The launch is then made with the caller's own arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unknown {
-    /// Nobody registered the function, or its module was not loaded through the functions that are watched.
+    /// The function is not registered, or its module was not loaded through an intercepted function.
     NotRegistered,
-    /// The code is in no format that is known here (SPIR-V, for example, which the runtime compiles itself).
+    /// The code is in an unknown format (SPIR-V, for example, which the runtime compiles itself).
     UnknownFormat,
     /// The code is a compressed bundle.
     Compressed,
     /// The code's headers or metadata contradict themselves.
     Malformed,
-    /// The code object has no metadata of the kind that this reads.
+    /// The code object has no metadata of the supported kind.
     NoMetadata,
     /// The metadata has no kernel of this name.
     NoSuchKernel,
     /// The metadata has several kernels of this name.
     Ambiguous,
-    /// The code for different processors lays the arguments out differently, and which one is taken is not known.
+    /// The code for different processors lays the arguments out differently, and the runtime's choice is not
+    /// known.
     EntriesDiffer,
     /// The code has no machine code for the device. (It may have SPIR-V, which the runtime compiles itself.)
     NoEntry,
-    /// The metadata names no arguments, though the kernel has an argument segment.
+    /// The metadata lists no arguments, though the kernel has an argument segment.
     NoArguments,
     /// An argument is of a kind that the runtime does not copy byte by byte (image, sampler, pipe, queue).
     ValueKind,
@@ -108,7 +109,7 @@ pub enum Unknown {
     TooLarge,
     /// The file of the code could not be read.
     Unreadable,
-    /// The file of the code changed while it was loaded.
+    /// The file of the code changed while the runtime loaded it.
     Changed,
 }
 
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_is_what_can_be_copied() {
+    fn layout_of_valid_slots_has_their_bytes() {
         let layout = Layout::new(slots(&[(0, 4), (8, 8), (16, 3)]), 64).unwrap();
         assert_eq!((layout.bytes(), layout.kernarg_size(), layout.args().len()), (19, 64, 3));
         assert_eq!(Layout::new(slots(&[]), 0).unwrap().bytes(), 0);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_no_layout() {
+    fn layout_of_contradictory_slots_is_refused() {
         for (list, size, reason) in [
             (&[(0, 8), (4, 4)][..], 64, Unknown::Malformed),
             (&[(8, 8), (0, 4)][..], 64, Unknown::Malformed),

@@ -1,14 +1,15 @@
-//! The hardware layer for HIP: what `xqueue` needs of the real runtime.
+//! The hardware layer for HIP: implements the traits of `xqueue` with the real runtime.
 //!
-//! A deferred launch outlives the caller's arguments, so they are copied by their true sizes. Those are known from the
-//! code objects that the program registers or loads: [`code_object`] reads them, [`kernels`] remembers which handle
-//! means which kernel, [`args`] copies. What cannot be known for certain is [`layout::Unknown`] with a reason, and such
-//! a launch waits for its turn with the caller's own arguments instead.
+//! A deferred launch outlives the caller's arguments, so they are copied by their true sizes. The sizes come
+//! from the code objects that the program registers or loads: [`code_object`] reads them, [`kernels`] maps
+//! handles to kernels, [`args`] copies. A kernel about which anything is uncertain is [`layout::Unknown`]
+//! with a reason, and its launch is made in order with the caller's own arguments instead.
 //!
-//! [`queue`] is a stream as an XQueue sees it, [`command`] what is launched on it later, [`memory`] says which copies
-//! may be launched later. The real functions come in as [`real::Real`]; no HIP symbol is named here.
+//! [`queue`] implements the hardware queue of a stream, [`command`] the deferred commands; [`memory`] decides
+//! which copies can be deferred. The real functions come in as [`real::Real`]; no HIP symbol is named here.
 //!
-//! Nothing here exports a symbol, prints, ends the process or panics: it runs inside other people's programs.
+//! Nothing here exports a symbol, prints, ends the process or panics: the code runs inside other people's
+//! programs.
 
 pub mod args;
 pub mod code_object;
@@ -25,4 +26,5 @@ pub mod real;
 pub mod waits;
 
 #[cfg(test)]
+#[path = "tests/sample.rs"]
 mod sample;

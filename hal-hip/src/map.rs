@@ -1,35 +1,35 @@
-//! A map from handles to values that live as long as the process, read without a lock.
+//! A map from handles to values that live as long as the process. Readers take no lock.
 
 use crate::handles::Handles;
 use parking_lot::Mutex;
 use std::fmt;
 
-/// The map.
+/// A map from handles to values of the process's lifetime.
 pub struct HandleMap<T: 'static> {
     handles: Handles<T>,
-    /// Held by whoever changes the map.
+    /// Held while the map is changed.
     changing: Mutex<()>,
 }
 
 impl<T: Sync> HandleMap<T> {
-    /// Has nothing.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         Self { handles: Handles::new(), changing: Mutex::new(()) }
     }
 
-    /// The value of a handle.
+    /// Returns the value of a handle.
     #[inline]
     pub fn get(&self, handle: usize) -> Option<&'static T> {
         self.handles.get(handle)
     }
 
-    /// Gives a handle a value; null is no handle.
+    /// Sets the value of a handle; null is no handle.
     pub fn insert(&self, handle: usize, value: &'static T) {
         let _changing = self.changing.lock();
         self.handles.insert(handle, value);
     }
 
-    /// Takes a handle's value away, and returns what it was.
+    /// Removes the value of a handle and returns it.
     pub fn remove(&self, handle: usize) -> Option<&'static T> {
         let _changing = self.changing.lock();
         let value = self.handles.get(handle);

@@ -1,10 +1,9 @@
-//! A HIP stream as the hardware queue of an XQueue, and a HIP device as the place where a worker launches.
+//! A HIP stream as the hardware queue of an XQueue, and a HIP device for its worker.
 //!
-//! Marks are events of a pool: timing disabled, no system-scope release where the runtime knows how to leave it out.
-//! They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the caller's current
-//! device, so both are used with the queue's own device as the current one.
+//! Markers are events of a pool: timing disabled, and no system-scope release where the runtime can leave it
+//! out. They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the
+//! caller's current device, so both are used with the queue's own device as the current one.
 
-use crate::ended;
 use crate::real::{Real, result};
 use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
@@ -16,49 +15,49 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
 
-/// The flags for a mark, best first.
+/// The flags of a marker, best first.
 const FLAGS: [c_uint; 3] = [
     hipEventDisableTiming | hipEventDisableSystemFence,
     hipEventDisableTiming | hipEventReleaseToDevice,
     hipEventDisableTiming,
 ];
 
-/// Index of the flags that this process's runtime takes.
+/// The index of the flags that this process's runtime accepts.
 static FLAGS_IN_USE: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a mark was recorded since the runtime's handlers were waited for last.
+/// True if a marker was recorded since the last wait for the runtime's handlers.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// A stream.
+/// A HIP stream as a hardware queue.
 pub struct HipQueue {
     real: &'static Real,
-    /// The handle. It changes only while nobody uses the queue.
+    /// The handle. It changes only while no thread uses the queue.
     stream: AtomicUsize,
     device: u32,
-    /// Events that no mark uses at present.
+    /// Events that no marker uses at present.
     pool: Mutex<Vec<hipEvent_t>>,
-    /// The event of the mark that was recorded last; 0 if there is none since the handlers were waited for.
+    /// The event of the last marker; 0 if there is none since the last wait for the handlers.
     last: AtomicUsize,
 }
 
 impl HipQueue {
-    /// The stream with this handle, which the real functions get, on this device.
+    /// Creates the queue of the stream with this handle, which the real functions get, on this device.
     pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
         let (stream, last) = (AtomicUsize::new(stream.as_raw()), AtomicUsize::new(0));
         Self { real, stream, device, pool: Mutex::new(Vec::new()), last }
     }
 
-    /// The handle.
+    /// Returns the handle of the stream.
     pub fn stream(&self) -> hipStream_t {
         hipStream_t::from_raw(self.stream.load(Ordering::Relaxed))
     }
 
-    /// Stands for another stream of the same device from now on; the one before has ended.
+    /// Replaces the stream, which has ended, by another one of the same device.
     pub fn renew(&self, stream: hipStream_t) {
         self.stream.store(stream.as_raw(), Ordering::Release);
     }
 
-    /// Its device, as the process counts.
+    /// Returns the index of the device in this process.
     pub fn device(&self) -> u32 {
         self.device
     }
@@ -67,73 +66,77 @@ impl HipQueue {
     pub fn retire(&self) {
         self.last.store(0, Ordering::Relaxed);
         for event in std::mem::take(&mut *self.pool.lock()) {
-            // SAFETY: an event that was made here, that no mark uses, and that nobody else knows.
+            // SAFETY: an event of the pool: created here, used by no marker, and known to no one else.
             let _ = unsafe { (self.real.event_destroy)(event) };
         }
     }
 
-    /// Waits until the hardware has completed what lies in front of the last mark. False: there is no mark for
-    /// whose handler nobody has waited.
+    /// Waits until the hardware has completed everything in front of the last marker. Returns false if no
+    /// marker was recorded since the last wait for the handlers.
     pub fn wait_for_marks(&self) -> bool {
         let event = hipEvent_t::from_raw(self.last.load(Ordering::Acquire));
         if event == hipEvent_t::NULL {
             return false;
         }
-        // SAFETY: an event of this queue's, which are destroyed by `retire` only.
+        // SAFETY: an event of this queue; only `retire` destroys them, and it clears `last` first.
         let _ = unsafe { (self.real.event_synchronize)(event) };
         true
     }
 
-    /// Waits until the runtime's handlers have dealt with all that the hardware has completed, of any stream.
+    /// Waits until the runtime's handlers have run for everything that the hardware has completed, of any
+    /// stream.
     ///
-    /// Behind each mark the runtime registers a handler, and one thread of ROCr's runs them in any order
-    /// (`AsyncEventsLoop`; `HsaAmdSignalHandler` in ROCclr). Until then commands hold their memory, and the handler reads
-    /// signals of the stream. That thread runs the handlers of all completed signals before it takes new ones, so those
-    /// that were complete before the first two events here have run when the third one's is seen to have;
-    /// hipEventElapsedTime waits for its events' handlers (`hip::Event::elapsedTime` of 5.2.3, 5.7.1, 6.2.2 and
-    /// October 2024).
+    /// The runtime registers a handler behind each marker, and one thread of ROCr runs the handlers in any
+    /// order (`AsyncEventsLoop`; `HsaAmdSignalHandler` in ROCclr). Until then commands hold their memory, and
+    /// the handler reads signals of the stream. That thread runs the handlers of all completed signals before
+    /// it takes new ones. So the handlers of signals that were complete before the first two events here have
+    /// run once that of the third one has. To see that, hipEventElapsedTime waits for its events' handlers
+    /// (`hip::Event::elapsedTime` of 5.2.3, 5.7.1, 6.2.2 and October 2024).
     ///
-    /// The events wait for what a command of this stream would wait for. Not to be called inside a callback.
+    /// The events wait for whatever a command of this stream would wait for. Do not call this inside a
+    /// callback.
     pub fn wait_for_handlers(&self) {
         self.last.store(0, Ordering::Relaxed);
         HANDLERS.store(false, Ordering::Relaxed);
         self.on_device(|| {
             let mut pair = [hipEvent_t::NULL; 2];
-            // SAFETY: the runtime's function gets places for the events.
+            // SAFETY: the function writes a handle to each given place.
             let made =
                 pair.iter_mut().all(|event| unsafe { (self.real.event_create)(event, 0) } == hipSuccess);
             let [first, second] = pair;
             if made && self.record(first) && self.record(second) && self.wait_for_both(first, second) {
-                // The runtime leaves some memory behind for each event of a stream that ends: no more than is needed.
+                // The runtime leaks some memory for each event of a stream that ends, so one event is
+                // recorded twice.
                 let _ = self.record(first) && self.wait_for_both(second, first);
             }
             for event in pair.into_iter().filter(|event| *event != hipEvent_t::NULL) {
-                // SAFETY: made above, and nobody else knows it.
+                // SAFETY: created above, and known to no one else.
                 let _ = unsafe { (self.real.event_destroy)(event) };
             }
         });
     }
 
-    /// Whether marks were recorded, in any queue, since [`HipQueue::wait_for_handlers`] was called last.
+    /// Returns true if markers were recorded, in any queue, since the last [`HipQueue::wait_for_handlers`].
     pub fn has_handlers() -> bool {
         HANDLERS.load(Ordering::Relaxed)
     }
 
     fn record(&self, event: hipEvent_t) -> bool {
-        // SAFETY: an event of the caller's, and a stream that lives at least as long as its queue.
+        // SAFETY: a live event of the caller, and a stream that lives at least as long as its queue.
         unsafe { (self.real.event_record)(event, self.stream()) == hipSuccess }
     }
 
-    /// Waits for the handlers of two events that were recorded, the other one last.
+    /// Waits for the handlers of two recorded events, of which `other` is the later one.
     fn wait_for_both(&self, one: hipEvent_t, other: hipEvent_t) -> bool {
         let mut ms = 0.0;
-        // SAFETY: an event of the caller's.
-        let done = unsafe { (self.real.event_synchronize)(other) } == hipSuccess;
-        // SAFETY: events of the caller's, and a place for the time.
-        done && unsafe { (self.real.event_elapsed)(&mut ms, one, other) } == hipSuccess
+        // SAFETY: live events of the caller, and a place for the time.
+        unsafe {
+            (self.real.event_synchronize)(other) == hipSuccess
+                && (self.real.event_elapsed)(&mut ms, one, other) == hipSuccess
+        }
     }
 
-    /// Runs `body` where handles and events mean what they mean for this queue.
+    /// Runs `body` with the queue's device as the current one, which handles and events need.
     fn on_device<R>(&self, body: impl FnOnce() -> R) -> R {
         self.real.on_device(self.device, body)
     }
@@ -145,7 +148,7 @@ impl HipQueue {
         let first = FLAGS_IN_USE.load(Ordering::Relaxed);
         let mut code = hipErrorUnknown;
         for (index, flags) in (first..).zip(FLAGS.iter().skip(first as usize)) {
-            match ended::create(self.real, *flags) {
+            match self.real.create_event(*flags) {
                 Ok(event) => {
                     FLAGS_IN_USE.store(index, Ordering::Relaxed);
                     return Ok(event);
@@ -190,7 +193,7 @@ impl HwQueue for HipQueue {
 
     fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
         let event = hipEvent_t::from_raw(mark.0 as usize);
-        // SAFETY: the event of a mark that has not been released.
+        // SAFETY: the event of a marker that has not been released, so it is not destroyed.
         match unsafe { self.real.query_event(event) } {
             code if code == hipSuccess => Ok(true),
             code if code == hipErrorNotReady => {
@@ -215,16 +218,16 @@ impl HwQueue for HipQueue {
     }
 }
 
-/// A device; what its worker and the watcher do first.
+/// A HIP device, which the worker and the watcher enter.
 pub struct HipDevice {
     real: &'static Real,
     device: u32,
-    /// What the process's library does with a thread of its own.
+    /// Prepares a thread of the library's own.
     adopt: fn(),
 }
 
 impl HipDevice {
-    /// The device with this number; `adopt` is called on each thread that works for it.
+    /// Creates the device with this index; `adopt` is called on each thread that works for it.
     pub fn new(real: &'static Real, device: u32, adopt: fn()) -> Self {
         Self { real, device, adopt }
     }
@@ -239,14 +242,15 @@ impl fmt::Debug for HipDevice {
 impl HwDevice for HipDevice {
     fn enter(&self) {
         (self.adopt)();
-        // The program's signals are for the program's threads.
+        // Only the program's threads handle its signals.
         let mut all = std::mem::MaybeUninit::uninit();
-        // SAFETY: fills the set that it is given.
-        unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: the set was filled above; only this thread's mask changes.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
-        // SAFETY: a number for this thread only.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+        // SAFETY: the first call fills the set that the second one reads; mask and timer slack change for
+        // this thread only.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
+        }
         self.real.leave_captures();
         self.real.enter_device(self.device);
     }

@@ -1,10 +1,11 @@
-//! Which copies and fills return only when they are done, and all in front of them in the stream: what a program then knows to
-//! be complete. Anything said here that is not so would call work complete that runs still, so only what was tested with the
-//! runtime, or stands in its sources, counts.
+//! The copies and fills that return only once they, and everything in front of them in the stream, are
+//! complete. Each function returns true for such a call; the program then knows that the work is complete. A
+//! wrong true would report running work as complete, so every rule was tested with the runtime or read in its
+//! sources.
 //!
-//! With 5.2.3 each was called behind a wait for a value on a blocking stream, to see whether it waits, and a query of the stream
-//! was made behind it, to see whether all is complete. The later ones were read (hipamd/src/hip_memory.cpp of rocm-5.6.0 to
-//! 6.2.2, and of 2025).
+//! With 5.2.3 each call was made behind a wait for a value on a blocking stream, to see whether it waits, and
+//! a query of the stream followed, to see whether everything is complete. The later releases were read
+//! (hipamd/src/hip_memory.cpp of rocm-5.6.0 to 6.2.2, and of 2025).
 
 use crate::memory::{Place, place};
 use crate::real::Real;
@@ -13,7 +14,8 @@ use hip_sys::types::{
 };
 use std::ffi::c_void;
 
-/// Returns true if every synchronous function of the runtime waits. Later runtimes return early from copies inside a device.
+/// Returns true if every synchronous function of the runtime waits. Later runtimes return early from copies
+/// inside a device.
 fn waits_always(real: &Real) -> bool {
     (real.major, real.minor) <= (5, 2)
 }
@@ -30,7 +32,8 @@ fn is_pageable(place: Option<Place>) -> bool {
     place == Some(Place::Pageable)
 }
 
-/// A synchronous copy of one dimension. To the host it waits in every release; to the device up to 6.2.
+/// Returns true if a synchronous copy of one dimension waits. To the host it does in every release; to the
+/// device up to 6.2.
 pub fn copy(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize, kind: hipMemcpyKind) -> bool {
     if bytes == 0 || waits_always(real) {
         return bytes != 0;
@@ -45,8 +48,8 @@ pub fn copy(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize, k
     }
 }
 
-/// An asynchronous copy of one dimension, which waits where one side is memory that the runtime does not know. One of rows waits there
-/// as well, but a query behind it says otherwise.
+/// Returns true if an asynchronous copy of one dimension waits: where one side is memory that the runtime
+/// does not know. A copy of rows waits there as well, but a query behind it reports unfinished work.
 pub fn copy_async(
     real: &Real,
     dst: *const c_void,
@@ -66,7 +69,8 @@ pub fn copy_async(
         }
 }
 
-/// A synchronous copy of rows with so many bytes in them. Between pageable memories it is made at once, without the stream.
+/// Returns true if a synchronous copy of rows with so many bytes in them waits. Between pageable memories it
+/// is made at once, without the stream.
 pub fn rows(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize) -> bool {
     if bytes == 0 {
         return false;
@@ -77,17 +81,18 @@ pub fn rows(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize) -
     lands || waits_always(real) && !aside && places.iter().all(Option::is_some)
 }
 
-/// A synchronous copy of so many bytes from an array or a variable of the device.
+/// Returns true if a synchronous copy of so many bytes from an array or a variable of the device waits.
 pub fn landing(real: &Real, dst: *const c_void, bytes: usize) -> bool {
     bytes != 0 && (waits_always(real) || is_host(place(real, dst)))
 }
 
-/// A synchronous copy of so many bytes to a variable of the device.
+/// Returns true if a synchronous copy of so many bytes to a variable of the device waits.
 pub fn leaving(real: &Real, bytes: usize) -> bool {
     bytes != 0 && waits_always(real)
 }
 
-/// A synchronous fill of so many bytes. That of memory of the device does not wait in later releases, unlike its name.
+/// Returns true if a synchronous fill of so many bytes waits. In later releases a fill of device memory does
+/// not, in spite of its name.
 pub fn fill(real: &Real, dst: *const c_void, bytes: usize) -> bool {
     bytes != 0 && (waits_always(real) || place(real, dst) == Some(Place::Pinned))
 }

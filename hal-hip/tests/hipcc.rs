@@ -1,7 +1,8 @@
-//! What the compiler's host side passes against what this crate reads out of the compiler's device side.
+//! Compares the arguments that the compiler's host code passes with the layout that this crate reads from its
+//! device code.
 //!
-//! `kernels.hip` is built by hipcc as a library that brings its own stand-in for the runtime, and loaded here, so that
-//! registration and launches are those that a program makes. The sizes come from the language's rules.
+//! hipcc builds `kernels.hip` as a library with its own replacement of the runtime, which is loaded here, so
+//! that registration and launches are those of a real program. The sizes follow from the language's rules.
 
 use hal_hip::args::KernelArgs;
 use hal_hip::code_object::{Image, Processors};
@@ -19,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, ptr, slice};
 
-/// The device libraries of Debian 12 end before gfx1100, so that it is built without them.
+/// The options of a build without the device libraries, which in Debian 12 do not support gfx1100.
 const WITH_LIBRARY: &[&str] = &["-DLIBRARY", "--offload-arch=gfx90a", "--offload-arch=gfx1030"];
 const WITHOUT_LIBRARY: &[&str] = &["-nogpulib", "--offload-arch=gfx90a", "--offload-arch=gfx1100"];
 const SHARED: &[&str] = &["-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed"];
 const CODE_OBJECT: &[&str] = &["--genco", "-DCODE_OBJECT"];
 
-/// Kernels of `kernels.hip` that have a layout, without and with the device libraries.
+/// The number of kernels of `kernels.hip` that have a layout, without and with the device libraries.
 const KERNELS: usize = 17;
 const LIBRARY_KERNELS: usize = 2;
 
@@ -33,7 +34,7 @@ fn hipcc(folder: &Path, name: &str, arguments: &[&[&str]]) -> PathBuf {
     let output = folder.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels.hip");
     let result = Command::new("hipcc")
-        // It leaves an empty folder there for each code object.
+        // hipcc leaves an empty folder there for each code object.
         .env("TMPDIR", folder)
         .args(["-std=c++17", "-O2"])
         .args(arguments.concat())
@@ -50,7 +51,7 @@ fn hipcc(folder: &Path, name: &str, arguments: &[&[&str]]) -> PathBuf {
     output
 }
 
-/// What the library of `kernels.hip` exports.
+/// The exports of the library of `kernels.hip`.
 type Binary = unsafe extern "C" fn(context: *mut c_void, modules: *const c_void, wrapper: *const c_void);
 type HostFunction = unsafe extern "C" fn(
     context: *mut c_void,
@@ -68,7 +69,7 @@ type Launched = unsafe extern "C" fn(
     bytes: *const u8,
 );
 
-/// What is known of the loaded library.
+/// The state of the loaded library.
 #[derive(Default)]
 struct Program {
     kernels: Kernels,
@@ -84,12 +85,12 @@ struct Launch {
     offsets: Vec<usize>,
     /// The arguments at their offsets.
     bytes: Vec<u8>,
-    /// What was found and copied while it was made.
+    /// The kernel that was found and the copy that was made during the launch.
     copied: Result<(&'static Kernel, KernelArgs), Unknown>,
 }
 
 unsafe extern "C" fn binary(context: *mut c_void, modules: *const c_void, wrapper: *const c_void) {
-    // SAFETY: the context is the `Program` that the callers below pass, and nobody else uses it meanwhile.
+    // SAFETY: `run` passes its exclusively borrowed `Program` as the context.
     let program = unsafe { &mut *context.cast::<Program>() };
     program.modules = modules.addr();
     // SAFETY: the library stays loaded as long as the program is used.
@@ -102,12 +103,13 @@ unsafe extern "C" fn host_function(
     function: *const c_void,
     name: *const c_char,
 ) {
-    // SAFETY: as in `binary`.
+    // SAFETY: `run` passes its exclusively borrowed `Program` as the context.
     let program = unsafe { &mut *context.cast::<Program>() };
     // SAFETY: the compiler passes a C string.
-    unsafe { program.kernels.add_host_function(modules, function, name) };
-    // SAFETY: as above.
-    let name = unsafe { CStr::from_ptr(name) };
+    let name = unsafe {
+        program.kernels.add_host_function(modules, function, name);
+        CStr::from_ptr(name)
+    };
     assert!(program.names.insert(function.addr(), name.to_owned()).is_none());
 }
 
@@ -120,7 +122,7 @@ unsafe extern "C" fn launched(
     offsets: *const usize,
     bytes: *const u8,
 ) {
-    // SAFETY: as in `binary`.
+    // SAFETY: `run` passes its exclusively borrowed `Program` as the context.
     let program = unsafe { &mut *context.cast::<Program>() };
     let list = |from: *const usize| {
         if count == 0 {
@@ -143,20 +145,20 @@ unsafe extern "C" fn launched(
     program.launches.push(Launch { name, sizes, offsets, bytes, copied });
 }
 
-/// Loads the library, lets it register and launch all, and hands out what came.
+/// Loads the library, and makes it register and launch everything, which `program` collects.
 fn run(path: &Path, program: &mut Program) -> Library {
-    // SAFETY: the library's constructors do nothing but call its own functions.
+    // SAFETY: the library's constructors call only its own functions.
     let library = unsafe { Library::new(path) }.expect("the library loads");
     // SAFETY: the type is that of the function in kernels.hip.
     let registrations =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_void, Binary, HostFunction)>("registrations") }
             .unwrap();
-    // SAFETY: the callbacks get the program as their context, and nobody uses it meanwhile.
+    // SAFETY: the callbacks get the exclusively borrowed program as their context.
     unsafe { registrations(ptr::from_mut(program).cast(), binary, host_function) };
     // SAFETY: the type is that of the function in kernels.hip.
     let launch_all =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_void, Launched)>("launch_all") }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: the callbacks get the exclusively borrowed program as their context.
     unsafe { launch_all(ptr::from_mut(program).cast(), launched) };
     library
 }
@@ -165,7 +167,7 @@ fn text(name: &CStr) -> &str {
     name.to_str().expect("names are ASCII")
 }
 
-/// Compares a launch with what the metadata says.
+/// Compares a launch with the metadata.
 fn judge(kernel: &Kernel, launch: &Launch) {
     let name = text(&launch.name);
     assert_eq!(&*kernel.name, name);
@@ -182,7 +184,7 @@ fn is_too_large(name: &CStr) -> bool {
 }
 
 #[test]
-fn launches_by_host_function() {
+fn launches_by_host_function_are_copied() {
     let folder = tempfile::tempdir().unwrap();
     for (flags, expected) in [(WITH_LIBRARY, KERNELS + LIBRARY_KERNELS), (WITHOUT_LIBRARY, KERNELS)] {
         let path = hipcc(folder.path(), &format!("{expected}.so"), &[flags, SHARED]);
@@ -199,19 +201,16 @@ fn launches_by_host_function() {
                 let (kernel, _) =
                     launch.copied.as_ref().unwrap_or_else(|reason| panic!("{:?}: {reason}", launch.name));
                 judge(kernel, &launch);
-                // The compiler's own arguments are long gone; the copy holds what they were.
+                // The compiler's own arguments are gone; the copy has their values.
                 let (sizes, offsets, bytes) = (&launch.sizes, &launch.offsets, &launch.bytes);
-                let (_, copy) = launch.copied.as_mut().expect("as above");
+                let (_, copy) = launch.copied.as_mut().expect("it was found");
                 copy.pass(|params, extra| {
                     assert!(extra.is_null());
                     for (index, (&size, &offset)) in sizes.iter().zip(offsets).enumerate() {
-                        // SAFETY: there is a pointer for each argument.
-                        let place = unsafe { params.add(index) };
-                        // SAFETY: as above.
-                        let from = unsafe { place.read() };
-                        // SAFETY: it leads to the copied argument.
-                        let read = unsafe { slice::from_raw_parts(from.cast::<u8>(), size) };
-                        // Bytes between the fields of a structure are nobody's, so a copy need not have them.
+                        // SAFETY: there is a pointer for each argument, to a copy of its size.
+                        let read =
+                            unsafe { slice::from_raw_parts(params.add(index).read().cast::<u8>(), size) };
+                        // A copy need not have the padding between the fields of a structure.
                         let whole = !text(&launch.name).contains("structs")
                             && !text(&launch.name).contains("aligned");
                         assert!(!whole || read == &bytes[offset..offset + size], "{:?} {index}", launch.name);
@@ -220,7 +219,7 @@ fn launches_by_host_function() {
                 judged += 1;
             }
             assert_eq!(judged, expected);
-            // A library that is unloaded takes its functions with it.
+            // An unloaded library's functions are forgotten.
             program.kernels.remove_binary(ptr::without_provenance(program.modules));
             for function in program.names.keys() {
                 let found = program.kernels.find(ptr::without_provenance(*function), 0);
@@ -232,7 +231,7 @@ fn launches_by_host_function() {
 }
 
 #[test]
-fn launches_of_modules() {
+fn launches_of_modules_are_copied() {
     let folder = tempfile::tempdir().unwrap();
     let library = hipcc(folder.path(), "kernels.so", &[WITH_LIBRARY, SHARED]);
     let code = hipcc(folder.path(), "kernels.co", &[WITH_LIBRARY, CODE_OBJECT]);
@@ -244,7 +243,7 @@ fn launches_of_modules() {
     let path = CString::new(code.as_os_str().as_bytes()).unwrap();
     kernels.add_module(from_file, kernels.image_of_file(&path));
     let data = fs::read(&code).unwrap();
-    // SAFETY: hipcc has written a whole bundle.
+    // SAFETY: hipcc has written a complete bundle.
     let image = unsafe { kernels.image_of_data(data.as_ptr().cast()) };
     kernels.add_module(from_data, image);
     drop(data);
@@ -261,7 +260,7 @@ fn launches_of_modules() {
             }
             let kernel = found.unwrap_or_else(|reason| panic!("{:?}: {reason}", launch.name));
             judge(kernel, launch);
-            // The same arguments in one buffer, as a program packs them by the language's rules.
+            // The arguments in one buffer, packed by the language's rules.
             let (mut bytes, mut size) = (launch.bytes.clone(), launch.bytes.len());
             bytes.reserve(1);
             let extra = [
@@ -279,7 +278,7 @@ fn launches_of_modules() {
     }
 }
 
-/// The section of a fat binary inside of a program's file.
+/// Returns the section with the fat binary of a program's file.
 fn fat_binary(file: &[u8]) -> &[u8] {
     use object::read::elf::{FileHeader, SectionHeader};
     let header = object::elf::FileHeader64::<object::LittleEndian>::parse(file).unwrap();
@@ -291,7 +290,7 @@ fn fat_binary(file: &[u8]) -> &[u8] {
 }
 
 #[test]
-fn the_embedded_binary_is_the_code_object_file() {
+fn embedded_binary_equals_the_code_object_file() {
     let folder = tempfile::tempdir().unwrap();
     let library = fs::read(hipcc(folder.path(), "kernels.so", &[WITHOUT_LIBRARY, SHARED])).unwrap();
     let code = fs::read(hipcc(folder.path(), "kernels.co", &[WITHOUT_LIBRARY, CODE_OBJECT])).unwrap();

@@ -1,8 +1,8 @@
-//! What the paths of an XQueue add on a hardware queue whose calls do nothing, in nanoseconds.
+//! The cost of the paths of an XQueue, in nanoseconds, on a hardware queue whose calls do nothing.
 //!
-//! Every block times the bare call and the paths one after the other, so that a slower phase of the
-//! machine meets all of them; the figures are medians over the blocks, the bare call subtracted.
-//! `cargo bench -p xqueue` prints them; `-- --json` prints one JSON object.
+//! Every block times the bare call and the paths one after the other, so that a slower phase of the machine
+//! affects all of them. The figures are medians over the blocks, the bare call subtracted. `cargo bench -p
+//! xqueue` prints them; `-- --json` prints one JSON object.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn direct(queue: &XQueue) {
     let mut refused = 0;
     let spec = Spec::new(CostKey(7));
     for n in 0..CALLS {
-        // The watcher may be looking at the queue for a moment.
+        // The watcher may be checking the queue for a moment.
         if queue.try_direct(&spec, || real_call(n)) == Direct::NotNow {
             refused += 1;
             while queue.try_direct(&spec, || real_call(n)) == Direct::NotNow {
@@ -98,7 +98,7 @@ fn direct(queue: &XQueue) {
 }
 
 fn cpu_nanos() -> u64 {
-    // Of all threads. Updated at ticks and switches only, so used over whole bursts.
+    // The time of all threads. It is updated at ticks and switches only, so it is read over whole bursts.
     let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let own: u64 = stat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
@@ -132,7 +132,7 @@ fn main() {
         rows[0].push(per_call(|| direct(&free.queue)) - bare);
         rows[1].push(per_call(|| direct(&adaptive.queue)) - bare);
         rows[2].push(per_call(|| direct(&fixed.queue)) - bare);
-        // A burst that fits the bounds, as a program submits it; the drain is not timed as submit.
+        // A burst within the bounds, as a program submits it; the drain is not part of the timed submit.
         const BURST: u64 = 2_000;
         let cpu = cpu_nanos();
         let begun = Instant::now();

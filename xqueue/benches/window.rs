@@ -1,6 +1,6 @@
-//! How busy the adaptive window keeps a queue: equal kernels, one length after the other, on a
-//! simulated hardware queue that executes them in order and in real time. Prints the sum of the kernel
-//! times over the time that the program took, and the queries of marks for each kernel.
+//! The utilisation that the adaptive window reaches: equal kernels, one length after the other, on a
+//! simulated hardware queue that executes them in order and in real time. Prints the sum of the kernel times
+//! over the time that the program took, and the queries of markers for each kernel.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use xqueue::{
 };
 
 struct State {
-    /// When everything launched will have completed.
+    /// The time at which everything launched will have completed.
     end: Instant,
     marks: VecDeque<(u64, Instant)>,
     recorded: u64,
@@ -36,7 +36,7 @@ impl Timed {
 
 impl HwDevice for Timed {
     fn enter(&self) {
-        // What a real device sets with prctl: short sleeps that end in time.
+        // A real device sets the timer slack with prctl, so that short sleeps end in time.
         if let Ok(task) = std::fs::read_link("/proc/thread-self")
             && let Some(thread) = task.file_name()
         {

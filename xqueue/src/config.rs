@@ -1,17 +1,22 @@
-//! What can be set: the launch window of a queue, the bounds of what is pending, the test modes.
+//! Settings: the launch window of a queue, the bounds of pending commands, the test modes.
 
 use std::time::Duration;
 
-/// How much may be in flight while the limit is on.
+/// Converts a time to nanoseconds. A time that is as good as infinite leaves room for sums.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 4)
+}
+
+/// The amount of work that may be in flight while the limit is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaunchConfig {
-    /// As much as fits a budget of estimated time ([`Config::budget`]), at least one command.
+    /// A budget of estimated time ([`Config::budget`]), at least one command.
     Adaptive,
-    /// At most `threshold` commands, with a mark every `batch` of them.
+    /// At most `threshold` commands, with a marker after every `batch` of them.
     Fixed {
         /// Most commands in flight, at least 1.
         threshold: u32,
-        /// Commands from one mark to the next, 1 to `threshold`.
+        /// Commands from one marker to the next, 1 to `threshold`.
         batch: u32,
     },
 }
@@ -22,7 +27,7 @@ impl LaunchConfig {
     /// The batch size where only the threshold is set.
     pub const DEFAULT_BATCH: u32 = 8;
 
-    /// From what the user set; values out of range are brought into it.
+    /// Converts the user's settings; values out of range are clamped.
     pub fn from_settings(threshold: Option<u32>, batch: Option<u32>) -> Self {
         if threshold.is_none() && batch.is_none() {
             return Self::Adaptive;
@@ -32,7 +37,7 @@ impl LaunchConfig {
         Self::Fixed { threshold, batch }
     }
 
-    /// With the values that are given replaced, as `XQueueSetLaunchConfig` means it.
+    /// Replaces the given values, as `XQueueSetLaunchConfig` does.
     pub fn with(self, threshold: Option<u32>, batch: Option<u32>) -> Self {
         match self {
             Self::Adaptive => Self::from_settings(threshold, batch),
@@ -42,7 +47,7 @@ impl LaunchConfig {
         }
     }
 
-    /// One word; zero is adaptive.
+    /// Packs the value into one word; 0 is adaptive.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Self::Adaptive => 0,
@@ -58,11 +63,11 @@ impl LaunchConfig {
     }
 }
 
-/// How much one queue may hold that is not launched; a caller beyond waits, holding nothing. One
-/// command that exceeds a byte bound alone is admitted when nothing else is pending.
+/// The bounds of the commands that one queue holds and has not launched. A caller beyond them waits, holding
+/// nothing. A command that alone exceeds a byte bound is admitted when nothing else is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Commands.
+    /// The number of commands.
     pub commands: usize,
     /// Bytes of copied arguments.
     pub arguments: usize,
@@ -79,30 +84,31 @@ impl Default for Bounds {
 /// Modes that make the rare paths common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TestMode {
-    /// None.
+    /// Normal operation.
     #[default]
     Off,
     /// Everything takes the deferred path.
     Defer,
-    /// Everything is deferred, and submissions suspend their queue at random, the first one always; the
-    /// watcher resumes it at random, after a millisecond or so.
+    /// Everything is deferred, and submissions suspend their queue at random, the first one always. The
+    /// watcher resumes it at random, after about a millisecond. The number is the seed.
     Chaos(u64),
 }
 
-/// Settings of a [`crate::Domain`].
+/// The settings of a [`crate::Domain`].
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// The permission word until somebody stores or follows another one.
+    /// The process permission until another one is stored or followed.
     pub permission: crate::Permission,
-    /// Estimated time in flight that the adaptive window admits.
+    /// The estimated time in flight that the adaptive window admits.
     pub budget: Duration,
-    /// Bounds of each queue.
+    /// The bounds of each queue.
     pub bounds: Bounds,
-    /// Test mode.
+    /// The test mode.
     pub test: TestMode,
-    /// Whether a watcher thread may be started: it proves idleness where the program does not.
+    /// True if a watcher thread may be started: it proves idleness where the program does not.
     pub watch: bool,
-    /// Whether a held queue launches what a running one waits for. Off only to show that it is needed.
+    /// True if a suspended queue launches what a running one waits for. False only to show that this is
+    /// needed.
     pub inherit: bool,
 }
 
@@ -119,18 +125,19 @@ impl Default for Config {
     }
 }
 
-/// Settings of a new [`crate::XQueue`].
+/// The settings of a new [`crate::XQueue`].
 #[derive(Debug, Clone, Copy)]
 pub struct QueueConfig {
-    /// Its default-stream rule.
+    /// The default-stream rule.
     pub class: crate::OrderClass,
-    /// Its window.
+    /// The window.
     pub launch: LaunchConfig,
-    /// Orders the worker's launches among the queues of a device: bigger first.
+    /// The rank among the queues of a device: the worker serves higher ones first.
     pub priority: i32,
-    /// Whether the gang's permission covers it at first ([`crate::XQueue::set_covered`]).
+    /// True if the process permission covers the queue at first ([`crate::XQueue::set_covered`]).
     pub covered: bool,
-    /// Handed to the [`crate::Observer`] with every word about this queue. The crate makes nothing of it.
+    /// A value that the [`crate::Observer`] gets with every notification about this queue. The crate does not
+    /// use it.
     pub tag: usize,
 }
 

@@ -1,180 +1,28 @@
-//! The process's devices and queues, the gang's permission word, and what all of them share. A
-//! [`Domain`] is one launch order: everything of one process belongs to one.
+//! The domain: the devices and queues of one process, in one launch order, and the requests that concern all
+//! of them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::utils::CachePadded;
-
-use crate::config::{Config, QueueConfig};
-use crate::estimate::Estimates;
-use crate::flight::{DENSE, Proof, SPARSE};
+use crate::config::{Config, QueueConfig, nanos};
 use crate::hw::{HwDevice, HwQueue, Observer};
-use crate::lease::{Epoch, Lease};
-use crate::order::{DeviceId, OrderClass, QueueId, Scope, Ticket, Tickets};
-use crate::permission::{Gate, Permission};
-use crate::queue::XQueue;
-use crate::sync::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, Signal, now, pause,
-};
-use crate::thread::Helper;
-use crate::watcher::Watcher;
-use crate::worker;
+use crate::ids::{DeviceId, Ticket};
+use crate::permission::Permission;
+use crate::state::device::{Core, Loops};
+use crate::state::flight::{DENSE, Proof, SPARSE};
+use crate::state::queue::{Scope, XQueue};
+use crate::sync::{Ordering, now, pause};
+use crate::threads::{watcher, worker};
 
-/// What every queue reaches.
-pub(crate) struct Core {
-    pub(crate) tickets: CachePadded<Tickets>,
-    pub(crate) gate: CachePadded<Gate>,
-    /// Queues with something pending. Zero: nothing of the process can be out of order.
-    pub(crate) backlog: CachePadded<AtomicUsize>,
-    /// Launches that somebody asked to hear of, permissions, wishes.
-    pub(crate) progress: Signal,
-    devices: RwLock<Arc<[Arc<Device>]>>,
-    pub(crate) config: Config,
-    /// The budget in nanoseconds, and what it is at least at present.
-    pub(crate) budget: u64,
-    pub(crate) least_budget: AtomicU64,
-    /// Launches from one mark to the next where nothing limits them.
-    pub(crate) mark_spacing: AtomicU32,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) watcher: Watcher,
-    pub(crate) epoch: Epoch,
-    pub(crate) lease: Lease,
-    pub(crate) stop: AtomicBool,
-    /// Pending commands beside which no other thread may launch.
-    pub(crate) exclusive: AtomicUsize,
-    next_queue: AtomicU64,
-}
-
-/// One device.
-pub(crate) struct Device {
-    pub(crate) id: DeviceId,
-    pub(crate) hw: Arc<dyn HwDevice>,
-    pub(crate) queues: RwLock<Arc<[Arc<XQueue>]>>,
-    /// Grows when `queues` or a priority changes.
-    pub(crate) version: AtomicU64,
-    /// Queues of the class `Blocking`.
-    pub(crate) blocking: AtomicUsize,
-    pub(crate) signal: Signal,
-    pub(crate) estimates: Estimates,
-    has_worker: AtomicBool,
-    worker: Mutex<Helper>,
-    /// Counts the looks of the worker.
-    pub(crate) rounds: AtomicU64,
-    /// What they were when the watcher last launched in its place.
-    pub(crate) left_at: AtomicU64,
-}
-
-impl Core {
-    pub(crate) fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
-        self.devices.read().iter().find(|d| d.id == id).cloned()
-    }
-
-    /// Calls `visit` with every queue of the scope until it returns false; holds no lock meanwhile.
-    pub(crate) fn each_queue(&self, scope: Scope<'_>, mut visit: impl FnMut(&Arc<XQueue>) -> bool) {
-        let devices = self.devices.read().clone();
-        for device in devices.iter() {
-            let queues = device.queues.read().clone();
-            for queue in queues.iter().filter(|queue| scope.contains(queue)) {
-                if !visit(queue) {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Wakes every worker and everybody who waits for a launch or a permission.
-    pub(crate) fn wake_all(&self) {
-        let devices = self.devices.read().clone();
-        for device in devices.iter() {
-            device.signal.notify();
-        }
-        self.progress.notify();
-    }
-}
-
-impl Device {
-    /// Wakes the worker, which is created by the first call. False: there is none.
-    pub(crate) fn wake_worker(self: &Arc<Self>, core: &Arc<Core>) -> bool {
-        self.signal.notify();
-        cfg!(loom) || self.has_worker.load(Ordering::Acquire) || self.start_worker(core)
-    }
-
-    #[cold]
-    fn start_worker(self: &Arc<Self>, core: &Arc<Core>) -> bool {
-        let mut worker = self.worker.lock();
-        if core.stop.load(Ordering::Acquire) && !worker.is_there() {
-            return false;
-        }
-        let (device, theirs) = (self.clone(), core.clone());
-        let without = "no worker thread: submitting threads launch themselves";
-        let there = worker.start("giveway-launch", without, move || worker::run(&theirs, &device));
-        self.has_worker.store(there, Ordering::Release);
-        there
-    }
-
-    /// Where no watcher thread could be made, or none has looked for a while, looks for completion and idleness on this device, and
-    /// whether the policy still decides. True: so it is.
-    pub(crate) fn stand_in_for_watcher(&self, core: &Core) -> bool {
-        let at = core.epoch.of(now());
-        let absent = core.watcher.is_absent(at);
-        if absent {
-            core.end_policy(at);
-            let queues = self.queues.read().clone();
-            queues.iter().filter(|queue| queue.is_ready()).for_each(|queue| queue.look());
-        }
-        absent
-    }
-
-    /// The list of queues or their priorities changed.
-    pub(crate) fn changed(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-        self.signal.notify();
-    }
-
-    fn add(&self, queue: Arc<XQueue>) {
-        if queue.class == OrderClass::Blocking {
-            self.blocking.fetch_add(1, Ordering::AcqRel);
-        }
-        let mut queues = self.queues.write();
-        *queues = queues.iter().cloned().chain([queue]).collect();
-        drop(queues);
-        self.changed();
-    }
-
-    pub(crate) fn remove(&self, queue: &XQueue) {
-        let mut queues = self.queues.write();
-        let before = queues.len();
-        *queues = queues.iter().filter(|q| q.id != queue.id).cloned().collect();
-        let removed = queues.len() != before;
-        drop(queues);
-        if removed && queue.class == OrderClass::Blocking {
-            self.blocking.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.changed();
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Device").field(&self.id).finish()
-    }
-}
-
-/// A budget in nanoseconds; one that is as good as none leaves room for sums.
-pub(crate) fn nanos(budget: Duration) -> u64 {
-    u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 4)
-}
-
-/// What a process has on its devices.
+/// The work of a process that is in flight on its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outstanding {
     /// Commands launched and not known to have completed.
     pub commands: u64,
-    /// A thread has the right to launch on some queue: what it launches may not be counted yet.
+    /// True if a thread holds the submit lock of a queue: its launch may not be counted yet.
     pub launching: bool,
-    /// How long the commands will probably take, one after the other; nothing where one is unknown.
+    /// The estimated time of the commands, one after the other; none if one of them is unknown.
     pub remaining: Option<Duration>,
 }
 
@@ -184,57 +32,51 @@ pub struct Snapshot(Vec<(Arc<XQueue>, Proof)>);
 
 /// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
 /// discarded, the threads are joined.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use xqueue::*;
+/// # struct Gpu;
+/// # impl HwDevice for Gpu {
+/// #     fn enter(&self) {}
+/// # }
+/// # struct Stream;
+/// # impl HwQueue for Stream {
+/// #     fn record_mark(&self) -> Result<Mark, HwError> { Ok(Mark(1)) }
+/// #     fn query_mark(&self, _: Mark) -> Result<bool, HwError> { Ok(true) }
+/// #     fn release_mark(&self, _: Mark) {}
+/// #     fn synchronize(&self) -> HwResult { Ok(()) }
+/// # }
+/// let domain = Domain::new(Config::default(), Arc::new(Unobserved));
+/// domain.add_device(DeviceId(0), Arc::new(Gpu));
+/// let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
+/// let queue = queue.expect("the device is known");
+///
+/// // Suspend every queue of the process.
+/// domain.store_permission(Permission::new(1, false, false, 1));
+/// assert!(!queue.may_run());
+/// domain.store_permission(Permission::unlimited());
+/// // Wait until everything submitted so far is launched.
+/// domain.wait_launched(Scope::Process, Ticket::NONE);
+/// assert!(!domain.has_pending());
+/// ```
 pub struct Domain {
     core: Arc<Core>,
 }
 
 impl Domain {
-    /// A domain without devices. The observer hears of every queue.
+    /// Creates a domain without devices. The observer is notified about every queue.
     pub fn new(config: Config, observer: Arc<dyn Observer>) -> Self {
-        let core = Core {
-            tickets: CachePadded::new(Tickets::new()),
-            gate: CachePadded::new(Gate::new(config.permission)),
-            backlog: CachePadded::new(AtomicUsize::new(0)),
-            progress: Signal::new(),
-            devices: RwLock::new(Arc::new([])),
-            config,
-            budget: nanos(config.budget),
-            least_budget: AtomicU64::new(0),
-            mark_spacing: AtomicU32::new(SPARSE),
-            observer,
-            watcher: Watcher::new(config.watch),
-            epoch: Epoch::new(),
-            lease: Lease::new(),
-            stop: AtomicBool::new(false),
-            exclusive: AtomicUsize::new(0),
-            next_queue: AtomicU64::new(1),
-        };
-        Self { core: Arc::new(core) }
+        let loops = Loops { worker: worker::run, watcher: watcher::run };
+        Self { core: Arc::new(Core::new(config, observer, loops)) }
     }
 
-    /// Makes a device known; the first call with an id counts.
+    /// Adds a device; the first call with an id counts.
     pub fn add_device(&self, id: DeviceId, hw: Arc<dyn HwDevice>) {
-        let mut devices = self.core.devices.write();
-        if devices.iter().any(|device| device.id == id) {
-            return;
-        }
-        let device = Arc::new(Device {
-            id,
-            hw,
-            queues: RwLock::new(Arc::new([])),
-            version: AtomicU64::new(0),
-            blocking: AtomicUsize::new(0),
-            signal: Signal::new(),
-            estimates: Estimates::new(),
-            has_worker: AtomicBool::new(false),
-            worker: Mutex::new(Helper::new()),
-            rounds: AtomicU64::new(0),
-            left_at: AtomicU64::new(u64::MAX),
-        });
-        *devices = devices.iter().cloned().chain([device]).collect();
+        self.core.add_device(id, hw);
     }
 
-    /// A new XQueue in front of `hw`; nothing if the device is not known.
+    /// Creates an XQueue in front of `hw`; none if the device is not known.
     pub fn create_queue(
         &self,
         device: DeviceId,
@@ -242,24 +84,28 @@ impl Domain {
         config: QueueConfig,
     ) -> Option<Arc<XQueue>> {
         let device = self.core.device(device)?;
-        let id = QueueId(self.core.next_queue.fetch_add(1, Ordering::Relaxed));
+        let id = self.core.next_queue_id();
         let queue = Arc::new(XQueue::new(id, self.core.clone(), device.clone(), hw, config));
+        queue.note_permission();
         device.add(queue.clone());
         Some(queue)
     }
 
-    /// Opens a queue anew that [`XQueue::destroy`] has ended, for a program that makes and destroys hardware queues all
-    /// the time: the object behind `hw` stands for another one, of the same device and default-stream rule, in which
-    /// nothing is in flight. Counters go on. False: the queue is not at its end.
+    /// Opens a queue again that [`XQueue::destroy`] has ended, for a program that creates and destroys
+    /// hardware queues repeatedly: the object behind `hw` stands for another hardware queue, of the same
+    /// device and default-stream rule, in which nothing is in flight. Counters go on. Returns false if the
+    /// queue is not destroyed.
     pub fn reopen(&self, queue: &Arc<XQueue>, config: &QueueConfig) -> bool {
         let reopened = config.class == queue.class && queue.reopen(config);
         if reopened {
+            queue.note_permission();
+            queue.try_idle();
             queue.device.add(queue.clone());
         }
         reopened
     }
 
-    /// All queues that exist, by device and in the order of their creation.
+    /// Returns all queues that exist, by device and in the order of their creation.
     pub fn queues(&self) -> Vec<Arc<XQueue>> {
         let mut all = Vec::new();
         self.core.each_queue(Scope::Process, |queue| {
@@ -274,25 +120,25 @@ impl Domain {
         self.core.tickets.take()
     }
 
-    /// Whether any queue of the process has something pending.
+    /// Returns true if any queue of the process has something pending.
     pub fn has_pending(&self) -> bool {
         self.core.backlog.load(Ordering::Acquire) != 0
     }
 
-    /// A command is about to be submitted beside whose launch no other thread may launch anything: until
-    /// [`Domain::end_exclusive`] nothing is launched directly while anything is pending. Costs direct
-    /// launches nothing, because they look at what is pending anyway.
+    /// Announces a command beside whose launch no other thread may launch. Until [`Domain::end_exclusive`]
+    /// nothing is launched directly while anything is pending. Costs direct launches nothing, because they
+    /// read the backlog anyway.
     pub fn begin_exclusive(&self) {
         self.core.exclusive.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// That command has been launched or dropped.
+    /// Notes that the command has been launched or dropped.
     pub fn end_exclusive(&self) {
         self.core.exclusive.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A drain: waits, holding nothing, until everything of the scope with a ticket below `before` is
-    /// launched, failed or dropped.
+    /// Waits, holding nothing, until everything of the scope with a ticket below `before` is launched, failed
+    /// or dropped: a drain.
     pub fn wait_launched(&self, scope: Scope<'_>, before: Ticket) {
         if !self.has_pending() {
             return;
@@ -307,48 +153,49 @@ impl Domain {
         });
     }
 
-    /// The gang's permission in force.
+    /// Returns the process permission in force.
     pub fn permission(&self) -> Permission {
-        self.core.gate.load()
+        self.core.permission.load()
     }
 
-    /// Sets the gang's own permission word and stops following another one. Never waits for a launch.
+    /// Sets the process's own permission word and stops following another one. Never waits for a launch.
     pub fn store_permission(&self, permission: Permission) {
-        self.core.gate.store(permission);
+        self.core.permission.store(permission);
         self.permission_changed();
     }
 
-    /// Follows a word that somebody else writes, for example on a page that the server shares. Who
-    /// sees that word change calls [`Domain::permission_changed`].
+    /// Follows a word that another process writes, for example on a page that the server shares. The thread
+    /// that sees the word change calls [`Domain::permission_changed`].
     #[cfg(not(loom))]
     pub fn follow_permission(&self, word: &'static std::sync::atomic::AtomicU64) {
-        self.core.gate.follow(word);
+        self.core.permission.follow(word);
         self.permission_changed();
     }
 
-    /// The adaptive window of every queue admits at least so much estimated time, until another is said. For who takes what is
-    /// in flight off the hardware, so that it holds nobody up.
+    /// Makes the adaptive window of every queue admit at least so much estimated time, until the next call.
+    /// For a caller that evicts what is in flight, so that it delays no other process.
     pub fn widen_windows(&self, least: Duration) {
         self.core.least_budget.store(nanos(least), Ordering::Relaxed);
     }
 
-    /// Whether somebody waits for this process to complete something: then launches that nothing limits are marked
-    /// more densely, so that its progress shows while much is in flight.
+    /// Sets whether another process waits for this one to complete something. If so, launches that nothing
+    /// limits get markers more densely, so that progress shows while much is in flight.
     pub fn show_progress(&self, show: bool) {
         let spacing = if show { DENSE } else { SPARSE };
-        if self.core.mark_spacing.swap(spacing, Ordering::Relaxed) != spacing && show {
+        if self.core.marker_spacing.swap(spacing, Ordering::Relaxed) != spacing && show {
             self.core.each_queue(Scope::Process, |queue| {
-                queue.hot.flight.want_mark();
+                queue.hot.flight.request_marker();
                 true
             });
         }
     }
 
-    /// What the process has on its devices at this moment. Reads words and short locks, no hardware.
+    /// Returns what the process has in flight at this moment. Reads words and takes short locks; makes no
+    /// call to the hardware.
     pub fn outstanding(&self) -> Outstanding {
         let mut all = Outstanding { commands: 0, launching: false, remaining: Some(Duration::ZERO) };
         self.core.each_queue(Scope::Process, |queue| {
-            // First: who has counted its launch by the time of the other look has let go of it.
+            // The lock first: a launch that is counted by the second read has released the lock by then.
             all.launching |= queue.hot.submit.is_held();
             let commands = queue.hot.flight.in_flight();
             if commands != 0 {
@@ -361,14 +208,15 @@ impl Domain {
         all
     }
 
-    /// Everything whose launch has begun, to be asked later whether it has completed; nothing while a launch is on its way.
+    /// Returns everything whose launch has begun, to be passed to [`Domain::is_complete`] later; none while a
+    /// launch is being made.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let mut all = Some(Vec::new());
         self.core.each_queue(Scope::Process, |queue| {
-            // First: a launch that was under way before this look is counted when nobody has submit any more.
-            let proof = (!queue.hot.submit.is_held()).then(|| queue.hot.flight.whole_snapshot()).flatten();
-            match (&mut all, proof) {
-                (Some(proofs), Some(proof)) => proofs.push((queue.clone(), proof)),
+            // The lock first: once it is free, a launch that was being made before is counted.
+            let snapshot = (!queue.hot.submit.is_held()).then(|| queue.hot.flight.whole_snapshot()).flatten();
+            match (&mut all, snapshot) {
+                (Some(snapshots), Some(snapshot)) => snapshots.push((queue.clone(), snapshot)),
                 _ => all = None,
             }
             all.is_some()
@@ -376,18 +224,18 @@ impl Domain {
         all.map(Snapshot)
     }
 
-    /// Whether everything in the snapshot is known to have completed. Makes no call to the hardware.
+    /// Returns true if everything in the snapshot is known to have completed. Makes no call to the hardware.
     pub fn is_complete(&self, snapshot: &Snapshot) -> bool {
-        snapshot.0.iter().all(|(queue, proof)| queue.hot.flight.covers(*proof))
+        snapshot.0.iter().all(|(queue, snapshot)| queue.hot.flight.covers(*snapshot))
     }
 
-    /// Has the watcher look soon at what has completed: where nothing may be launched nobody else does.
+    /// Makes the watcher check for completion soon: where nothing may be launched no other thread does.
     pub fn look_soon(&self) {
         self.core.watcher.wake();
     }
 
-    /// The process's queues are being taken off the hardware, or put back: what was seen of times until now teaches and
-    /// foretells nothing.
+    /// Forgets the times observed so far, because the process's hardware queues are being evicted or
+    /// restored: these times teach and foretell nothing.
     pub fn forget_times(&self) {
         self.core.each_queue(Scope::Process, |queue| {
             queue.hot.flight.forget_times();
@@ -395,20 +243,20 @@ impl Domain {
         });
     }
 
-    /// The policy holds what it holds ([`XQueue::set_policy_run`]) for so long from now on, and then every queue runs, whether the
-    /// thread that decides says so or not. To be called before it holds anything, and again in time. True: the time before had
-    /// ended with something held, which runs since then.
-    pub fn keep_policy(&self, span: Duration) -> bool {
-        self.core.lease.renew(self.core.epoch.of(now() + span))
+    /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
+    /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again
+    /// in time. Returns true if the former time had ended with a queue suspended, which runs since then.
+    pub fn keep_policy(&self, interval: Duration) -> bool {
+        self.core.lease.renew(self.core.epoch.of(now() + interval))
     }
 
-    /// Nobody decides any more who calls [`Domain::keep_policy`].
+    /// Ends the lease of the local policy: nothing calls [`Domain::keep_policy`] any more.
     pub fn end_policy(&self) {
         self.core.lease.end();
     }
 
-    /// The permission word has changed: books it and wakes whoever may launch now. Never waits for a
-    /// launch; fit for a thread that must not call the hardware.
+    /// Accounts for a change of the permission word and wakes the threads that may launch now. Never waits
+    /// for a launch; fit for a thread that must not call the hardware.
     pub fn permission_changed(&self) {
         self.core.each_queue(Scope::Process, |queue| {
             queue.note_permission();
@@ -417,17 +265,17 @@ impl Domain {
         self.core.wake_all();
     }
 
-    /// The process is about to end: no thread of the domain makes another call to the hardware after this has
-    /// returned true. What is pending stays so. Waits at most `limit`, because a thread may be inside a call.
+    /// Stops the threads, because the process is about to end. Once this has returned true no thread of the
+    /// domain makes another call to the hardware. What is pending stays so. Waits at most `limit`, because a
+    /// thread may be inside a call.
     pub fn quit(&self, limit: Duration) -> bool {
         self.core.stop.store(true, Ordering::Release);
         self.core.wake_all();
         self.core.watcher.wake();
         let end = now() + limit;
         loop {
-            let workers = self.core.devices.read().clone();
-            let alive = |device: &Arc<Device>| device.worker.lock().is_alive();
-            if !workers.iter().any(alive) && !self.core.watcher.is_alive() {
+            let devices = self.core.devices.read().clone();
+            if !devices.iter().any(|device| device.has_live_worker()) && !self.core.watcher.is_alive() {
                 return true;
             }
             if now() >= end {
@@ -445,20 +293,15 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // A gang that is held must not keep its process from ending.
-        self.core.gate.store(Permission::unlimited());
+        // A suspended process must still be able to end.
+        self.core.permission.store(Permission::unlimited());
         for queue in self.queues() {
             queue.destroy(true);
         }
         self.core.stop.store(true, Ordering::Release);
         self.core.wake_all();
         self.core.watcher.stop();
-        for device in self.core.devices.read().iter() {
-            let worker = device.worker.lock().take();
-            if let Some(worker) = worker {
-                let _ = worker.join();
-            }
-        }
+        self.core.devices.read().iter().for_each(|device| device.join_worker());
     }
 }
 

@@ -1,22 +1,22 @@
-//! What can go wrong, as values. The crate invents no code of the hardware API: it carries them.
+//! Errors as values. The crate passes on the codes of the hardware API and invents none.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// An error code of the hardware API, as the real call returned it. The crate never looks inside.
+/// An error code of the hardware API, as the real call returned it. The crate does not interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HwError(NonZeroU32);
 
 impl HwError {
-    /// For a failure that came without a code.
+    /// The error of a failure that came without a code.
     pub const UNKNOWN: Self = Self(NonZeroU32::MIN.saturating_add(998));
 
-    /// The error with this code; zero means success everywhere and is none.
+    /// Returns the error with this code; none for zero, which means success.
     pub fn from_code(code: u32) -> Option<Self> {
         NonZeroU32::new(code).map(Self)
     }
 
-    /// The code as the hardware API knows it.
+    /// Returns the code of the hardware API.
     pub fn code(self) -> u32 {
         self.0.get()
     }
@@ -30,10 +30,11 @@ impl fmt::Display for HwError {
 
 impl std::error::Error for HwError {}
 
-/// Result of a call to the hardware API: the size of one `u32`, so that passing it on costs nothing.
+/// The result of a call to the hardware API. It has the size of one `u32`, so that passing it on costs
+/// nothing.
 pub type HwResult = Result<(), HwError>;
 
-/// Turns a status word of the hardware API (zero is success) into a result.
+/// Converts a status code of the hardware API (zero is success) into a result.
 #[inline]
 pub fn hw_result(code: u32) -> HwResult {
     match HwError::from_code(code) {
@@ -42,10 +43,10 @@ pub fn hw_result(code: u32) -> HwResult {
     }
 }
 
-/// Why a command did not reach the hardware queue.
+/// The reason why a command did not reach the hardware queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitError {
-    /// The XQueue has been destroyed; the caller uses the hardware queue, if at all, on its own.
+    /// The XQueue has been destroyed. The caller may use the hardware queue directly.
     Closed,
     /// The command was discarded by [`crate::XQueue::resume`] with [`crate::ResumeFlags::DROP_COMMANDS`].
     Dropped,

@@ -1,12 +1,12 @@
-//! How long commands take, learnt from the times at which marks were seen. One table a device.
-//! Reading is one atomic load; learning happens off the launch path, in the thread that polls.
+//! The estimated times of commands, learnt from the times at which markers were seen. One table for each
+//! device. Reading is one atomic load; learning happens off the launch path, in the polling thread.
 //!
-//! A sample is an *upper bound* of the true time: from a moment at which the command had certainly
-//! not started to the moment at which it was seen complete. The minimum of recent upper bounds comes
-//! close to the truth without ever being below it. A sample is *close* if the command was seen running
-//! shortly before; others count only where they are the best there is, because what they measure is
-//! the sleep of the one who looked. A span that is still running after twice its estimate, and as long as
-//! others may have had the device in between, proves its kernels changed, and they are forgotten.
+//! A sample is an *upper bound* of the true time: from a moment at which the command had certainly not
+//! started to the moment at which it was seen complete. The minimum of recent upper bounds comes close to the
+//! truth and is never below it. A sample is *close* if the command was seen running shortly before. Other
+//! samples count only where they are the least, because they measure the sleep of the polling thread. If an
+//! interval still runs after twice its estimate plus the time that other queues may have had the device, its
+//! kernels have changed, and their estimates are forgotten.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,13 +15,14 @@ use crate::hw::CostKey;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 4096 };
-/// Samples that count as recent.
+/// The number of recent samples.
 const RECENT: usize = 8;
-/// Close samples after which an estimate is no longer fresh.
+/// The number of close samples after which an estimate is no longer fresh.
 const ENOUGH: usize = 4;
-/// More keys than this, and learning starts anew: a program that makes up keys must not grow us.
+/// The most keys. Beyond that learning starts anew, so that a program with ever new keys does not grow the
+/// table.
 const MOST_KEYS: usize = 16 * 1024;
-/// Below this the launch itself is what takes the time.
+/// The least estimate, in nanoseconds: below it the launch itself takes the time.
 const FLOOR: u32 = 1_000;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -29,8 +30,8 @@ struct Recent {
     samples: [u32; RECENT],
     taken: usize,
     close: usize,
-    /// Samples of any kind.
-    looks: usize,
+    /// The number of samples of any kind.
+    samples_seen: usize,
 }
 
 impl Recent {
@@ -38,13 +39,13 @@ impl Recent {
         self.samples[..self.taken.min(RECENT)].iter().copied().min().unwrap_or(u32::MAX)
     }
 
-    /// A few close samples are enough; a kernel that yields none is not watched for ever.
+    /// Returns true while too few close samples exist; after enough samples of any kind no more are expected.
     fn is_fresh(&self) -> bool {
-        self.close < ENOUGH && self.looks < 2 * ENOUGH
+        self.close < ENOUGH && self.samples_seen < 2 * ENOUGH
     }
 
     fn add(&mut self, nanos: u32, close: bool) {
-        self.looks += 1;
+        self.samples_seen += 1;
         if close || nanos < self.least() {
             self.samples[self.taken % RECENT] = nanos;
             self.taken += 1;
@@ -65,16 +66,16 @@ fn spread(key: CostKey) -> u64 {
     key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn place(spread: u64) -> (usize, u64) {
+fn index_and_tag(spread: u64) -> (usize, u64) {
     // Upper bits tell keys apart, middle bits choose the slot: independent enough for a cache.
     ((spread >> 20) as usize % SLOTS, (spread >> 36) | 1)
 }
 
-/// What is known of a key.
+/// The estimate of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) nanos: u64,
-    /// Few close samples so far: more of them, taken closely, are worth the attention.
+    /// True if there are few close samples so far: more of them are worth a close watch.
     pub(crate) fresh: bool,
 }
 
@@ -83,18 +84,18 @@ impl Estimates {
         Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), recent: Mutex::new(HashMap::new()) }
     }
 
-    /// The estimate, or nothing where nothing is known.
+    /// Returns the estimate, where one is known.
     #[inline]
     pub(crate) fn get(&self, key: CostKey) -> Option<Estimate> {
         if key == CostKey::UNKNOWN {
             return None;
         }
-        let (slot, tag) = place(spread(key));
+        let (slot, tag) = index_and_tag(spread(key));
         let word = self.slots[slot].load(Ordering::Relaxed);
         (word >> 36 == tag).then_some(Estimate { nanos: word & 0xffff_ffff, fresh: (word >> 32) & 1 != 0 })
     }
 
-    /// One more upper bound.
+    /// Adds an upper bound.
     pub(crate) fn learn(&self, key: CostKey, upper: Duration, close: bool) {
         if key == CostKey::UNKNOWN {
             return;
@@ -108,14 +109,14 @@ impl Estimates {
         entry.add(nanos, close);
         let least = u64::from(entry.least());
         let fresh = u64::from(entry.is_fresh());
-        let (slot, tag) = place(spread(key));
+        let (slot, tag) = index_and_tag(spread(key));
         self.slots[slot].store(tag << 36 | fresh << 32 | least, Ordering::Relaxed);
     }
 
-    /// What was known has proved too small.
+    /// Forgets an estimate that has proved too small.
     pub(crate) fn forget(&self, key: CostKey) {
         self.recent.lock().remove(&key.0);
-        let (slot, tag) = place(spread(key));
+        let (slot, tag) = index_and_tag(spread(key));
         let word = self.slots[slot].load(Ordering::Relaxed);
         if word >> 36 == tag {
             self.slots[slot].store(0, Ordering::Relaxed);
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recent_sample_counts_and_old_ones_leave() {
+    fn estimate_is_the_least_of_the_recent_samples() {
         let estimates = Estimates::new();
         let key = CostKey(7);
         assert_eq!(estimates.get(key), None);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_key_stays_unknown_and_short_times_have_a_floor() {
+    fn unknown_key_is_never_learnt_and_short_times_have_a_floor() {
         let estimates = Estimates::new();
         estimates.learn(CostKey::UNKNOWN, Duration::from_micros(5), true);
         assert_eq!(estimates.get(CostKey::UNKNOWN), None);

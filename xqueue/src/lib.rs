@@ -1,55 +1,62 @@
 //! XQueue, launch window, launch order, worker: the core of preemption level 1.
 //!
-//! An [`XQueue`] stands in front of one hardware queue. A program *submits* to it; commands are
-//! *launched* on the hardware queue at once by the submitting thread (direct path) or later by a
-//! worker (deferred path), as far as permission, launch order and window admit. The crate knows the
-//! hardware only through [`HwQueue`], [`HwCommand`] and [`HwDevice`]: no HIP, no policy, no IPC.
+//! An [`XQueue`] stands in front of one hardware queue. A program *submits* to it; commands are *launched* on
+//! the hardware queue at once by the submitting thread (direct path) or later by a worker (deferred path), as
+//! far as permission, launch order and window admit. The crate knows the hardware only through [`HwQueue`],
+//! [`HwCommand`] and [`HwDevice`]: no HIP, no policy, no IPC.
 //!
 //! # Use
-//! One [`Domain`] a process; its devices; an [`XQueue`] in front of each hardware queue. A launch asks
-//! [`XQueue::try_direct`] first, then [`XQueue::submit`] with copies of what it needs, or
-//! [`XQueue::submit_in_turn`] where nothing can be copied. What needs a quiet queue waits with
-//! [`Domain::wait_launched`]. What has synchronized says so: [`XQueue::begin_sync`] before the call,
-//! [`XQueue::synced`] after its success, and [`XQueue::begin_wait`] if the call waits inside the runtime; what shows
-//! completion in another way is [`Evidence`]. Whoever decides writes permissions and suspends.
+//! Create one [`Domain`] in each process, add its devices, and create an [`XQueue`] in front of each hardware
+//! queue. A launch tries [`XQueue::try_direct`] first, then [`XQueue::submit`] with copies of what it needs,
+//! or [`XQueue::submit_in_turn`] where nothing can be copied. A call that needs a quiet queue waits with
+//! [`Domain::wait_launched`]. A call that synchronizes takes [`XQueue::begin_sync`] before and reports its
+//! success with [`XQueue::synced`]; if it waits inside the runtime it uses [`XQueue::begin_wait`] instead.
+//! [`Evidence`] reports completion that shows in another way. A policy writes permissions and suspends
+//! queues.
 //!
 //! # Rooms
-//! `domain` what a process shares · `queue` the XQueue's parts · `submit` the way in · `pending` what
-//! waits · `launch` the way out · `flight` what is on the hardware · `span` what lies
-//! between its marks · `estimate` how long it takes ·
-//! `order` tickets and edges · `permission` who may · `control` suspend, resume, wait, destroy ·
-//! `ready` ready and idle · `evidence` what else a program learns · `worker`, `watcher` the threads ·
-//! `lease` what they do for each other · `hw` the contract · `sync` primitives.
+//! | module | contents |
+//! |---|---|
+//! | `hw` | the contract with the hardware layer |
+//! | `ids`, `config`, `error`, `permission`, `limit`, `estimate` | plain data |
+//! | `sync`, `submit_lock` | primitives |
+//! | `state` | queues and devices, what is pending, in flight and complete |
+//! | `path` | the paths of a command: admission, order, direct, deferred and in-order launches; control of a queue |
+//! | `threads` | worker and watcher |
+//! | `domain` | the top: all queues of a process |
 //!
 //! # Locks, in the order in which they nest
-//! 1. *submit* of a queue: held across the real call; only ever tried, never waited for. Who needs it
-//!    and finds it taken leaves a wish, which the release answers.
-//! 2. *taken* of a queue: what its holder of submit has taken from pending. Nobody else locks it.
+//! 1. The *submit lock* of a queue: held across the real call; only ever tried, never waited for. A thread
+//!    that needs it and finds it taken registers as a waiter, which the release wakes.
+//! 2. *taken* of a queue: what its holder of the submit lock has taken from pending. Other threads only look.
 //! 3. *pending* of a queue: short; never two of them at a time.
 //! 4. The lists of devices and queues (read for a moment; cloned where callbacks follow).
-//! 5. Leaves: the spans of marks, the waits for others, the books, stalls, the estimates, the sleeps of signals.
+//! 5. Leaves: the intervals between markers, the waits on the device, the accounting, stalls, the estimates,
+//!    the sleeps of signals.
 //!
-//! The real call is made with submit held and nothing else.
-//!
-//! The *poller's role* of a queue is tried, with or without submit, and takes only leaves.
+//! The real call is made with the submit lock held and nothing else. The *poller lock* of a queue is only
+//! tried, with or without the submit lock, and its holder takes only leaves.
 //!
 //! # Invariants
 //! * A command is launched exactly once, or discarded exactly once, or refused at submit.
-//! * Commands of one queue are launched in the order of their tickets; a command is launched after
-//!   every command that its edges name. Every edge points to an earlier ticket, so somebody can
-//!   always go on, permissions aside.
-//! * Nobody waits for room, for a turn, for a launch or for a completion holding a lock of this crate.
-//! * Suspending, resuming, limiting and permission changes take no submit, and wait for nothing
+//! * Commands of one queue are launched in the order of their tickets; a command is launched after every
+//!   command that its edges name. Every edge points to an earlier ticket, so, permissions aside, some command
+//!   can always be launched.
+//! * No thread waits for room, for an in-order launch, for a launch or for a completion while it holds a lock
+//!   of this crate.
+//! * Suspending, resuming, limiting and permission changes do not take the submit lock, and wait for nothing
 //!   unless a flag asks for it.
-//! * After a suspension has returned, launches begin only if decided before it (at most one), or if a
-//!   running queue waits for them.
-//! * With the limit on, at most the window is in flight; a launch that fails is not in flight. Except where somebody waits for a
-//!   launch: behind what only the program can end ([`Spec::open`]) nothing is kept back, and behind what does not end one
-//!   command more goes now and then (`stall.rs`).
-//! * Idle means proved: nothing pending, nothing in flight, with both locks held.
-//! * Waits end: whoever changes what somebody waits for bumps the signal whose key the waiter took
-//!   before it looked. Only completion is polled, because the hardware tells nobody.
-//! * No thread of this crate, nor the one that decides, is needed for a wait to end or a suspension by the policy (`lease.rs`).
+//! * After a suspension has returned, launches begin only if they were decided before it (at most one), or if
+//!   a running queue waits for them.
+//! * With the limit on, at most the window is in flight; a launch that fails is not in flight. Two exceptions
+//!   serve a waiting thread: behind a command that only the program can end ([`Spec::open`]) nothing is kept
+//!   back, and behind a command that does not end one more is launched at growing intervals
+//!   (`state/stall.rs`).
+//! * Idle is proved: nothing pending, nothing in flight, with both locks held.
+//! * Waits end: a thread that changes a condition notifies the signal whose key the waiter took before it
+//!   checked. Only completion is polled, because the hardware sends no notification.
+//! * No thread of this crate, nor the one that schedules, is needed for a wait or for a suspension by the
+//!   policy to end (`path/stand_in.rs`).
 
 #[cfg(all(feature = "broken-order", not(debug_assertions)))]
 compile_error!("the feature broken-order is for tests of the tests, and never in an optimized build");
@@ -57,42 +64,31 @@ compile_error!("the feature broken-order is for tests of the tests, and never in
 #[cfg(feature = "broken-order")]
 pub mod broken;
 mod config;
-mod control;
 mod domain;
 mod error;
 mod estimate;
-mod evidence;
-mod flight;
 mod hw;
-mod launch;
-mod lead;
-mod lease;
-#[cfg(all(test, loom))]
-mod model;
-mod order;
-mod pending;
+mod ids;
+mod limit;
+mod path;
 mod permission;
-mod queue;
-mod ready;
-mod span;
-mod stall;
-mod storage;
-mod submit;
+mod state;
+mod submit_lock;
 mod sync;
-mod thread;
-mod watcher;
-mod worker;
+#[cfg(all(test, loom))]
+mod tests;
+mod threads;
 
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
-pub use control::{ResumeFlags, SuspendFlags};
 pub use domain::{Domain, Outstanding, Snapshot};
 pub use error::{HwError, HwResult, SubmitError, hw_result};
-pub use evidence::Evidence;
-pub use flight::Proof;
 pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Mark, Observer, Unobserved};
-pub use order::{After, DeviceId, OrderClass, QueueId, Scope, Ticket};
+pub use ids::{DeviceId, OrderClass, QueueId, Ticket};
+pub use path::control::{ResumeFlags, SuspendFlags};
+pub use path::direct::Direct;
+pub use path::order::Spec;
 pub use permission::{Permission, Window};
-pub use queue::{Stats, XQueue};
-pub use ready::Wait;
-pub use storage::{CommandBox, Spare};
-pub use submit::{Direct, Spec};
+pub use state::completion::Wait;
+pub use state::flight::Proof;
+pub use state::queue::{After, Evidence, Scope, Stats, XQueue};
+pub use state::storage::{CommandBox, Spare};

@@ -1,36 +1,54 @@
-//! Who may launch, as atomic words: the gang's permission word, which a policy or the server writes,
-//! and each queue's own word. Reading them is all that the launch path does; writing them needs no
-//! lock of a queue. Waking sleepers is not done here (see `control.rs`).
+//! The permissions to launch, as atomic words: the process permission, which a policy or the server writes,
+//! and each queue's own permission. The launch path only reads them; writing them needs no lock of a queue.
+//! Waking sleepers is the caller's part (`path/control.rs`).
 
 use std::ptr;
 use std::time::Duration;
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// How much estimated time the adaptive window admits: a number of tenths of a millisecond that fits a permission word.
+/// The estimated time that the adaptive window admits: a number of tenths of a millisecond that fits a
+/// permission word.
+///
+/// ```
+/// use std::time::Duration;
+/// use xqueue::{Permission, Window};
+///
+/// let permission = Permission::limited().with_window(Window::from_units(3));
+/// assert_eq!(permission.window().time(), Some(Duration::from_micros(300)));
+/// assert_eq!(Window::DEFAULT.time(), None, "the domain's budget");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window(u8);
 
 impl Window {
-    /// What one unit of it is.
+    /// The time of one unit.
     pub const UNIT: Duration = Duration::from_micros(100);
 
-    /// As much as the domain is configured for ([`crate::Config::budget`]).
+    /// The budget for which the domain is configured ([`crate::Config::budget`]).
     pub const DEFAULT: Self = Self(0);
 
-    /// From the number in a word; 0 is the default.
+    /// Converts the number in a word; 0 is the default.
     pub fn from_units(units: u8) -> Self {
         Self(units)
     }
 
-    /// The time; nothing stands for the default.
+    /// Returns the time; none for the default.
     pub fn time(self) -> Option<Duration> {
         (self.0 != 0).then(|| Self::UNIT * u32::from(self.0))
     }
 }
 
-/// The value of a permission word: generation (bits 32–63), window (bits 24–31), bystanders (bits 16–23), level (bits
-/// 8–15), run (bit 0) and limit (bit 1).
+/// The value of a permission word: generation (bits 32–63), window (bits 24–31), bystanders (bits 16–23),
+/// level (bits 8–15), run (bit 0) and limit (bit 1).
+///
+/// ```
+/// use xqueue::Permission;
+///
+/// let suspended = Permission::new(7, false, true, 1);
+/// assert!(!suspended.run() && suspended.limit());
+/// assert_eq!(Permission::from_word(suspended.word()), suspended);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission(u64);
 
@@ -38,7 +56,7 @@ impl Permission {
     const RUN: u64 = 1;
     const LIMIT: u64 = 2;
 
-    /// Composes a word.
+    /// Composes a word with the default window and no bystanders.
     pub fn new(generation: u32, run: bool, limit: bool, level: u8) -> Self {
         Self(
             u64::from(generation) << 32
@@ -48,58 +66,58 @@ impl Permission {
         )
     }
 
-    /// Everybody runs and nothing limits the work in flight.
+    /// Returns the permission to run without a limit of the work in flight.
     pub fn unlimited() -> Self {
         Self::new(0, true, false, 1)
     }
 
-    /// Everybody runs within the window: the state without a server.
+    /// Returns the permission to run within the window: the state without a server.
     pub fn limited() -> Self {
         Self::new(0, true, true, 1)
     }
 
-    /// A word as it stands in memory.
+    /// Converts a word from memory.
     pub fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// The word to store.
+    /// Returns the word to store.
     pub fn word(self) -> u64 {
         self.0
     }
 
-    /// Counts the writes of the word's owner.
+    /// Returns the number of writes by the word's owner.
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The preemption level in force.
+    /// Returns the preemption level in force.
     pub fn level(self) -> u8 {
         (self.0 >> 8) as u8
     }
 
-    /// How many others than the one that this process makes way for run on its devices, and stop for a moment
-    /// where the device cannot take off one queue alone.
+    /// Returns the number of running processes on the same devices, besides the one for which this process is
+    /// suspended. They stop for a moment where the device cannot evict one queue alone.
     pub fn bystanders(self) -> u8 {
         (self.0 >> 16) as u8
     }
 
-    /// What the window admits where it limits.
+    /// Returns the window that counts if [`Permission::limit`] is set.
     pub fn window(self) -> Window {
         Window((self.0 >> 24) as u8)
     }
 
-    /// The same with another window.
+    /// Returns the permission with another window.
     pub fn with_window(self, window: Window) -> Self {
         Self(self.0 & !(0xff << 24) | u64::from(window.0) << 24)
     }
 
-    /// Whether launches are permitted at all.
+    /// Returns true if launches are permitted at all.
     pub fn run(self) -> bool {
         self.0 & Self::RUN != 0
     }
 
-    /// Whether the window limits the work in flight.
+    /// Returns true if the window limits the work in flight.
     pub fn limit(self) -> bool {
         self.0 & Self::LIMIT != 0
     }
@@ -110,15 +128,15 @@ impl Permission {
     }
 }
 
-/// The permission word of the whole process: an own word, or one on a page that the server writes.
+/// The permission word of the whole process: a word of its own, or one on a page that the server writes.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ProcessPermission {
     own: AtomicU64,
-    /// Null, or a word that lives as long as the process.
+    /// Null, or a `&'static` word.
     followed: AtomicPtr<AtomicU64>,
 }
 
-impl Gate {
+impl ProcessPermission {
     pub(crate) fn new(first: Permission) -> Self {
         Self { own: AtomicU64::new(first.word()), followed: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -144,29 +162,29 @@ impl Gate {
     }
 }
 
-/// One queue's own word. Zero means: nothing special, which is all that the fast path asks.
+/// One queue's own permission word. At 0 the process permission alone counts: the fast path asks no more.
 #[derive(Debug)]
-pub(crate) struct OwnWord(AtomicU64);
+pub(crate) struct QueuePermission(AtomicU64);
 
-impl OwnWord {
+impl QueuePermission {
     /// The application's re-entrant count of suspensions.
     const COUNT: u64 = 0xffff;
-    /// The process's policy holds the queue.
+    /// The local policy suspends the queue.
     pub(crate) const POLICY: u64 = 1 << 16;
-    /// The chaos test holds the queue.
+    /// The chaos test suspends the queue.
     pub(crate) const CHAOS: u64 = 1 << 17;
-    /// The process's policy limits the work in flight.
+    /// The local policy limits the work in flight.
     pub(crate) const LIMIT: u64 = 1 << 18;
     /// A test mode forbids the direct path.
     pub(crate) const TEST: u64 = 1 << 19;
-    /// The queue is being destroyed: what holds it alone no longer counts.
+    /// The queue is being destroyed: its own suspensions no longer count.
     pub(crate) const CLOSING: u64 = 1 << 20;
     /// Destroyed.
     pub(crate) const CLOSED: u64 = 1 << 21;
-    /// The gang's permission does not cover the queue.
-    pub(crate) const FREE: u64 = 1 << 22;
+    /// The process permission does not cover the queue.
+    pub(crate) const UNCOVERED: u64 = 1 << 22;
 
-    /// The window of that policy, from this bit on.
+    /// The first bit of the local policy's window.
     const WINDOW: u32 = 24;
 
     const STOPS: u64 = Self::COUNT | Self::POLICY | Self::CHAOS;
@@ -175,8 +193,8 @@ impl OwnWord {
         Self(AtomicU64::new(flags))
     }
 
-    /// Sequentially consistent, as are its changes and the taking of submit: who took submit after
-    /// somebody saw it free reads what that one had stored before.
+    /// Reads the word. Sequentially consistent, as are its changes and the submit lock: a thread that takes
+    /// the lock after another saw it free reads what that one had stored before.
     #[inline]
     pub(crate) fn load(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
@@ -186,12 +204,13 @@ impl OwnWord {
         self.load() & flag != 0
     }
 
-    /// Whether commands may be launched by their submitting threads, as far as this word goes.
+    /// Returns true if this word lets submitting threads launch.
     #[inline]
     pub(crate) fn may_be_direct(word: u64) -> bool {
         word & (Self::TEST | Self::CLOSED) == 0 && Self::runs(word)
     }
 
+    /// Returns true if this word suspends nothing, or the queue is being destroyed.
     #[inline]
     pub(crate) fn runs(word: u64) -> bool {
         word & Self::STOPS == 0 || word & Self::CLOSING != 0
@@ -205,12 +224,12 @@ impl OwnWord {
         }
     }
 
-    /// What the window of the process's policy admits.
+    /// Returns the window of the local policy.
     pub(crate) fn window(word: u64) -> Window {
         Window((word >> Self::WINDOW) as u8)
     }
 
-    /// The process's policy limits the work in flight to this, or does not. Says whether it was otherwise.
+    /// Sets or removes the limit of the local policy. Returns true if that is a change.
     pub(crate) fn set_limit(&self, window: Option<Window>) -> bool {
         let bits = window.map_or(0, |window| Self::LIMIT | u64::from(window.0) << Self::WINDOW);
         let changed = |word: u64| {
@@ -220,20 +239,20 @@ impl OwnWord {
         self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, changed).is_ok()
     }
 
-    /// The word of a queue that begins anew: of the flags only the test's stays.
+    /// Resets the word of a queue that is opened again; only the test flag stays.
     pub(crate) fn restart(&self, covered: bool) {
-        self.set(Self::FREE, !covered);
-        self.0.fetch_and(Self::TEST | Self::FREE, Ordering::SeqCst);
+        self.set(Self::UNCOVERED, !covered);
+        self.0.fetch_and(Self::TEST | Self::UNCOVERED, Ordering::SeqCst);
     }
 
-    /// One more suspension of the application.
+    /// Adds one suspension of the application.
     pub(crate) fn count_up(&self) {
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, |word| {
             (word & Self::COUNT != Self::COUNT).then(|| word + 1)
         });
     }
 
-    /// One suspension of the application less; without one nothing changes.
+    /// Takes back one suspension of the application; without one nothing changes.
     pub(crate) fn count_down(&self) {
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, |word| {
             (word & Self::COUNT != 0).then(|| word - 1)

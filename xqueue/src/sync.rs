@@ -1,10 +1,11 @@
-//! The only file that names a synchronisation primitive, a thread or a clock, so that the model
-//! checker (`--cfg loom`) can replace all of them. Nothing here knows what a queue is.
+//! Synchronisation primitives, threads and the clock. Only this file names them, so that the model checker
+//! (`--cfg loom`) can replace all of them. It knows nothing of queues.
 //!
-//! Two things are built here because no crate has them in the form that the launch path needs:
-//! * [`TryLock`]: a lock that nobody ever waits for. Who fails may leave a wish; who releases is told.
-//! * [`Signal`]: an event count. Take a key, look at the world, wait: nothing that was signalled
-//!   after the key was taken is missed.
+//! Two primitives are built here because no crate has them in the form that the launch path needs:
+//! * [`TryLock`]: a lock that is only tried. A thread that fails may register as a waiter; the release
+//!   reports that.
+//! * [`Signal`]: an event count. Take a key, check the condition, wait: no notification after the key was
+//!   taken is missed.
 
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ mod imp {
     use std::time::Duration;
     pub(crate) use std::time::Instant;
 
-    /// The monotonic clock. Not read on the direct path.
+    /// Reads the monotonic clock. The direct path does not call this.
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
 
-    /// Starts a thread; a failure is the caller's to report.
+    /// Starts a thread; the caller reports a failure.
     pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name(name.into()).spawn(body)
     }
@@ -31,18 +32,18 @@ mod imp {
         std::hint::spin_loop();
     }
 
-    /// Whether the thread has ended.
+    /// Returns true if the thread has ended.
     pub(crate) fn is_finished(thread: &JoinHandle<()>) -> bool {
         thread.is_finished()
     }
 
-    /// A moment in which others can run.
+    /// Lets other threads run for a moment.
     pub(crate) fn pause() {
         std::thread::sleep(Duration::from_micros(20));
     }
 
-    /// Between a sequentially consistent store and load of two words: nothing to do, the order of
-    /// all such accesses is one.
+    /// Separates a sequentially consistent store and load of two words. Nothing to do: all such accesses have
+    /// one order.
     #[inline]
     pub(crate) fn store_load_barrier() {}
 
@@ -142,7 +143,7 @@ mod imp {
         Instant
     }
 
-    /// Models run the loops of the threads themselves (see `model.rs`).
+    /// Fails: models run the loops of the threads themselves (see `tests.rs`).
     pub(crate) fn spawn(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         Err(std::io::Error::other("threads are the model's"))
     }
@@ -151,7 +152,7 @@ mod imp {
         loom::thread::yield_now();
     }
 
-    /// There is no way to ask.
+    /// Returns true: loom offers no way to ask.
     pub(crate) fn is_finished(_: &JoinHandle<()>) -> bool {
         true
     }
@@ -169,13 +170,13 @@ mod imp {
 pub(crate) use imp::*;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What [`TryLock`] tells the one who asked.
+/// The values of a [`TryLock`].
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-const WISHED: u32 = 2;
+const AWAITED: u32 = 2;
 
-/// A lock without waiting. One word holds both the owner and the wish, so that no wish is lost:
-/// a wish made before the release is seen by it, one made after it takes the lock instead.
+/// A lock without waiting. One word holds both the owner and the registered waiter, so that no registration
+/// is lost: the release sees one made before it, and an attempt after it takes the lock instead.
 #[derive(Debug)]
 pub(crate) struct TryLock(AtomicU32);
 
@@ -192,11 +193,11 @@ impl TryLock {
         taken
     }
 
-    /// Takes the lock if it is free, else leaves a wish that [`TryLock::release`] reports.
-    pub(crate) fn lock_or_wish(&self) -> bool {
+    /// Takes the lock if it is free, otherwise registers a waiter, which [`TryLock::release`] reports.
+    pub(crate) fn lock_or_register(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
-            let next = if seen == FREE { HELD } else { WISHED };
+            let next = if seen == FREE { HELD } else { AWAITED };
             match self.0.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     store_load_barrier();
@@ -207,29 +208,30 @@ impl TryLock {
         }
     }
 
-    /// Releases the lock. True: somebody wished for it meanwhile and sleeps until told.
+    /// Releases the lock. Returns true if a waiter has registered meanwhile and has to be woken.
     #[inline]
     pub(crate) fn release(&self) -> bool {
-        self.0.swap(FREE, Ordering::AcqRel) == WISHED
+        self.0.swap(FREE, Ordering::AcqRel) == AWAITED
     }
 
-    /// Whether somebody holds it. If not, whoever takes it from now on reads what this thread stored
-    /// before, as far as both use sequentially consistent accesses.
+    /// Returns true if a thread holds the lock. If not, a thread that takes it from now on reads what this
+    /// thread stored before, as far as both use sequentially consistent accesses.
     pub(crate) fn is_held(&self) -> bool {
         store_load_barrier();
         self.0.load(Ordering::SeqCst) != FREE
     }
 }
 
-/// A point in the life of a [`Signal`].
+/// A point in the sequence of notifications of a [`Signal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
-/// An event count: `key`, look, `wait(key)` returns at once if anything was notified after `key`.
+/// An event count: take a `key`, check the condition, `wait(key)`, which returns at once after a notification
+/// later than `key`.
 ///
-/// The waiter counts itself and then reads the epoch, the notifier moves the epoch and then reads the
-/// count: one of them sees the other. The waiter holds `sleep` from its count until it sleeps, so a
-/// notifier that sees it wakes it.
+/// The waiter counts itself and then reads the epoch; the notifier advances the epoch and then reads the
+/// count. One of them sees the other. The waiter holds `sleep` from its count until it sleeps, so a notifier
+/// that sees it wakes it.
 #[derive(Debug)]
 pub(crate) struct Signal {
     epoch: AtomicU64,
@@ -252,7 +254,7 @@ impl Signal {
         Key(self.epoch.load(Ordering::SeqCst))
     }
 
-    /// Wakes everybody whose key is older than this call.
+    /// Wakes every waiter whose key is older than this call.
     pub(crate) fn notify(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         store_load_barrier();
@@ -262,6 +264,7 @@ impl Signal {
         }
     }
 
+    /// Waits for a notification after `key`.
     pub(crate) fn wait(&self, key: Key) {
         self.sleep_while(key, |sleep| {
             self.wake.wait(sleep);
@@ -269,7 +272,7 @@ impl Signal {
         });
     }
 
-    /// As [`Signal::wait`], at most about `limit`; may return early.
+    /// Waits for a notification after `key`, at most about `limit`; may return early.
     pub(crate) fn wait_at_most(&self, key: Key, limit: Duration) {
         self.sleep_while(key, |sleep| {
             wait_for(&self.wake, sleep, limit);
@@ -277,9 +280,10 @@ impl Signal {
         });
     }
 
-    /// As [`Signal::wait`]; returns after `limit` at the latest, for a look at what nobody tells of. In a model, where nothing takes
-    /// time and every thread gets on, it waits for the signal alone: a signal that is missing there must show.
-    pub(crate) fn wait_and_look(&self, key: Key, limit: Duration) {
+    /// Waits for a notification after `key`, at most `limit`, so that the caller can check what sends no
+    /// notification. In a model, where time stands still, it waits for the notification alone: a missing one
+    /// must show.
+    pub(crate) fn wait_or_check(&self, key: Key, limit: Duration) {
         if cfg!(loom) {
             self.wait(key);
         } else {

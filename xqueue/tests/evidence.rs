@@ -1,4 +1,4 @@
-//! What a program knows to be complete, the books know: whatever the marks behind its commands say.
+//! Completion that a program knows is known to the queue, whatever the markers behind its commands show.
 
 mod sim;
 
@@ -12,8 +12,8 @@ use xqueue::{
 
 const RECORD: CostKey = CostKey(2);
 
-/// A bed whose queues complete nothing by themselves and mark every command: no query of a mark ever
-/// says that it is behind, so whatever is known to be complete was shown by evidence.
+/// A bed whose queues complete nothing by themselves and mark every command. No query of a marker ever
+/// returns true, so any known completion was shown by evidence.
 fn marked(classes: &[OrderClass]) -> Bed {
     let mut bed = Bed::new(Config { watch: false, permission: Permission::unlimited(), ..Config::default() });
     for class in classes {
@@ -24,7 +24,7 @@ fn marked(classes: &[OrderClass]) -> Bed {
     bed
 }
 
-/// Launches a command as an event record is launched, and returns what it proves.
+/// Launches a command like an event record, and returns its evidence.
 fn record(bed: &Bed, q: usize, id: u32) -> Evidence {
     let mut evidence = None;
     let recorded = bed.queues[q].try_direct(&Spec::new(RECORD), || {
@@ -35,7 +35,7 @@ fn record(bed: &Bed, q: usize, id: u32) -> Evidence {
     evidence.expect("the call was made")
 }
 
-/// Launches a command that waits on the device for what the evidence is about.
+/// Launches a command that waits on the device for the command of the evidence.
 fn wait_for(bed: &Bed, q: usize, id: u32, evidence: Evidence) {
     let waited = bed.queues[q].try_direct(&Spec::new(RECORD), || {
         let result = bed.world.launch(q, id);
@@ -46,12 +46,12 @@ fn wait_for(bed: &Bed, q: usize, id: u32, evidence: Evidence) {
 }
 
 #[test]
-fn a_record_seen_complete_outweighs_the_mark_behind_it() {
+fn record_seen_complete_outweighs_the_marker_behind_it() {
     let bed = marked(&[OrderClass::Independent]);
     let queue = &bed.queues[0];
     bed.direct_soon(0, 1);
     let evidence = record(&bed, 0, 2);
-    bed.world.get(0, |state| assert_eq!(state.marks, [1, 2], "the last mark is behind the record"));
+    bed.world.get(0, |state| assert_eq!(state.marks, [1, 2], "the last marker is behind the record"));
     assert!(!queue.is_complete(), "nothing has shown it");
     evidence.seen();
     assert!(queue.is_complete() && !queue.is_ready());
@@ -62,7 +62,7 @@ fn a_record_seen_complete_outweighs_the_mark_behind_it() {
 }
 
 #[test]
-fn what_is_pending_is_not_complete() {
+fn pending_command_is_not_complete() {
     let bed = marked(&[OrderClass::Independent]);
     let queue = &bed.queues[0];
     let evidence = record(&bed, 0, 1);
@@ -76,7 +76,7 @@ fn what_is_pending_is_not_complete() {
 }
 
 #[test]
-fn nothing_is_marked_that_is_known_to_be_complete() {
+fn known_completion_needs_no_marker() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.world.set(q, |state| state.auto = false);
@@ -88,7 +88,7 @@ fn nothing_is_marked_that_is_known_to_be_complete() {
 }
 
 #[test]
-fn who_waited_for_a_record_shows_it() {
+fn command_that_waited_for_a_record_shows_it() {
     let bed = marked(&[OrderClass::Independent; 3]);
     bed.direct_soon(0, 1);
     let first = record(&bed, 0, 2);
@@ -103,7 +103,7 @@ fn who_waited_for_a_record_shows_it() {
 }
 
 #[test]
-fn a_wait_shows_nothing_before_it_is_complete() {
+fn device_wait_shows_nothing_before_it_is_complete() {
     let bed = marked(&[OrderClass::Independent; 2]);
     let early = record(&bed, 1, 0);
     let awaited = record(&bed, 0, 1);
@@ -116,7 +116,7 @@ fn a_wait_shows_nothing_before_it_is_complete() {
 }
 
 #[test]
-fn only_the_latest_waits_are_remembered() {
+fn device_waits_beyond_the_bound_are_forgotten() {
     let bed = marked(&[OrderClass::Independent; 2]);
     for round in 0..1000 {
         let evidence = record(&bed, 0, 2 * round);
@@ -128,7 +128,7 @@ fn only_the_latest_waits_are_remembered() {
 }
 
 #[test]
-fn the_default_stream_rule_shows_its_kin() {
+fn default_stream_rule_shows_completion_of_other_queues() {
     use OrderClass::{Blocking, Default, Independent};
     for (kin, other) in [(Default, Blocking), (Blocking, Default)] {
         let bed = marked(&[kin, other, Independent]);
@@ -138,7 +138,7 @@ fn the_default_stream_rule_shows_its_kin() {
         bed.direct_soon(2, 4);
         evidence.seen();
         assert!(bed.queues[0].is_complete() && bed.queues[1].is_complete());
-        assert!(!bed.queues[2].is_complete(), "an independent queue is nobody's kin");
+        assert!(!bed.queues[2].is_complete(), "no other queue shows the completion of an independent one");
         let evidence = record(&bed, 1, 5);
         bed.direct_soon(0, 6);
         evidence.seen();
@@ -147,7 +147,7 @@ fn the_default_stream_rule_shows_its_kin() {
 }
 
 #[test]
-fn a_call_that_completes_shows_its_kin() {
+fn call_that_completes_shows_completion_of_other_queues() {
     use OrderClass::{Blocking, Default};
     for suspended in [false, true] {
         let bed = marked(&[Blocking, Default]);
@@ -157,8 +157,10 @@ fn a_call_that_completes_shows_its_kin() {
         if suspended {
             null.suspend(SuspendFlags::NONE);
             std::thread::scope(|scope| {
-                scope.spawn(|| null.submit_in_turn(&spec, || bed.world.launch(1, 2)).expect("its turn"));
-                sim::until("it waits for its turn", || null.stats().pending == 1);
+                scope.spawn(|| {
+                    null.submit_in_turn(&spec, || bed.world.launch(1, 2)).expect("launched in order")
+                });
+                sim::until("the in-order launch waits", || null.stats().pending == 1);
                 null.resume(ResumeFlags::NONE);
             });
         } else {
@@ -169,7 +171,7 @@ fn a_call_that_completes_shows_its_kin() {
 }
 
 #[test]
-fn a_launch_in_a_callback_is_marked_and_seen() {
+fn launch_in_a_callback_is_marked_and_seen() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let q = bed.plain();
     assert!(bed.queues[q].launch_now(|| bed.world.launch(q, 0)).is_ok());
@@ -178,32 +180,32 @@ fn a_launch_in_a_callback_is_marked_and_seen() {
 }
 
 #[test]
-fn no_mark_comes_behind_a_tail_that_somebody_waits_for_inside_the_runtime() {
+fn tail_awaited_inside_the_runtime_gets_no_marker() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let (awaited, other) = (bed.plain(), bed.plain());
     bed.world.set(awaited, |state| state.auto = false);
     let wait = bed.queues[awaited].begin_wait();
     bed.direct_soon(awaited, 1);
-    // The watcher looks at both each time; the other one needs some looks.
+    // The watcher checks both queues each time; the other one needs several checks.
     for command in 2..5 {
         bed.direct_soon(other, command);
         sim::until("the watcher proves the other one idle", || !bed.queues[other].is_ready());
     }
     bed.world.get(awaited, |state| assert!(state.marks.is_empty(), "it would have waited as well"));
     assert!(bed.queues[awaited].is_ready());
-    // It failed: then nothing is proved, and a mark has to show it.
+    // The wait failed: it proves nothing, and a marker has to show the completion.
     drop(wait);
-    sim::until("a mark is made", || bed.world.get(awaited, |state| !state.marks.is_empty()));
+    sim::until("a marker is made", || bed.world.get(awaited, |state| !state.marks.is_empty()));
     bed.world.complete(awaited, 1);
-    sim::until("the mark shows it", || !bed.queues[awaited].is_ready());
-    // And where it succeeds it proves what had been launched before it began.
+    sim::until("the marker shows it", || !bed.queues[awaited].is_ready());
+    // A successful wait proves what had been launched before it began.
     bed.direct_soon(awaited, 6);
     bed.queues[awaited].begin_wait().succeeded();
     assert!(bed.queues[awaited].is_complete());
 }
 
 #[test]
-fn a_launch_in_a_callback_is_not_proved_while_it_is_made() {
+fn launch_in_a_callback_is_not_proved_while_it_is_made() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     let queue = bed.queues[q].clone();
@@ -222,7 +224,7 @@ fn a_launch_in_a_callback_is_not_proved_while_it_is_made() {
 }
 
 #[test]
-fn a_default_queue_that_may_not_be_marked_is_shown_idle_by_the_blocking_ones() {
+fn unmarkable_default_queue_is_shown_idle_by_the_blocking_ones() {
     let mut bed = Bed::new(Config { permission: Permission::unlimited(), ..Config::default() });
     let default = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
     let busy = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
@@ -236,6 +238,6 @@ fn a_default_queue_that_may_not_be_marked_is_shown_idle_by_the_blocking_ones() {
     assert!(bed.queues[default].is_ready(), "nothing has shown it");
     bed.world.set(busy, |state| state.auto = true);
     sim::until("both are idle", || !bed.queues[default].is_ready() && !bed.queues[busy].is_ready());
-    bed.world.get(default, |state| assert!(state.marks.is_empty(), "a mark would have stopped the others"));
+    bed.world.get(default, |state| assert!(state.marks.is_empty(), "a marker would have stopped the others"));
     assert!(!bed.queues[unused].is_ready());
 }

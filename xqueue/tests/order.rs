@@ -17,10 +17,10 @@ fn order(bed: &Bed) -> Vec<u32> {
 }
 
 #[test]
-fn a_command_is_launched_after_what_it_names() {
+fn command_is_launched_after_its_edges() {
     let mut bed = Bed::new(unlimited());
     let (a, b) = (bed.plain(), bed.plain());
-    // The gang is held, so nothing inherits.
+    // The process is suspended, so there is no inheritance.
     bed.domain.store_permission(Permission::new(1, false, false, 1));
     let record = bed.submit(a, 0);
     bed.submit(a, 1);
@@ -34,13 +34,13 @@ fn a_command_is_launched_after_what_it_names() {
     let place = |id| order.iter().position(|other| *other == id);
     assert_eq!(order.len(), 4);
     assert!(place(0) < place(2));
-    // What was launched long ago holds nobody.
+    // A command that was launched long ago blocks no other.
     let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
     until("the edge is satisfied", || matches!(bed.direct_with(b, 4, &spec), Direct::Launched(..)));
 }
 
 #[test]
-fn a_held_queue_runs_as_far_as_a_running_one_waits_for_it() {
+fn suspended_queue_runs_as_far_as_a_running_one_waits_for_it() {
     let mut bed = Bed::new(unlimited());
     let (a, b, c) = (bed.plain(), bed.queue(1, OrderClass::Independent, LaunchConfig::Adaptive), bed.plain());
     bed.queues[a].suspend(SuspendFlags::NONE);
@@ -50,7 +50,7 @@ fn a_held_queue_runs_as_far_as_a_running_one_waits_for_it() {
     let edge = after(&bed, a, first);
     let second = bed.submit_with(b, 2, &Spec { after: &edge, ..Spec::new(CostKey(1)) });
     bed.submit(b, 3);
-    assert_eq!(order(&bed), [], "a held queue that waits lends nothing");
+    assert_eq!(order(&bed), [], "a suspended queue that waits grants no inheritance");
     let edge = after(&bed, b, second);
     let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
     assert_eq!(bed.direct_with(c, 4, &spec), Direct::NotNow);
@@ -65,7 +65,7 @@ fn a_held_queue_runs_as_far_as_a_running_one_waits_for_it() {
 }
 
 #[test]
-fn a_turn_keeps_its_edges_and_lends_as_well() {
+fn in_order_launch_keeps_its_edges_and_grants_inheritance() {
     let mut bed = Bed::new(unlimited());
     let (a, b) = (bed.plain(), bed.plain());
     bed.queues[a].suspend(SuspendFlags::NONE);
@@ -77,14 +77,14 @@ fn a_turn_keeps_its_edges_and_lends_as_well() {
 }
 
 #[test]
-fn the_default_stream_rule_holds_among_what_is_not_launched() {
+fn default_stream_rule_orders_pending_commands() {
     let mut bed = Bed::new(unlimited());
     let null = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
     let one = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
     let two = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
     let free = bed.queue(0, OrderClass::Independent, LaunchConfig::Adaptive);
     let elsewhere = bed.queue(1, OrderClass::Blocking, LaunchConfig::Adaptive);
-    // A launch that blocks inside the runtime: not suspended, so nothing is inherited.
+    // A launch that blocks inside the runtime: the queue is not suspended, so there is no inheritance.
     bed.world.set(one, |state| state.stuck = true);
     bed.queues[one].suspend(SuspendFlags::NONE);
     bed.submit(one, 0);
@@ -102,7 +102,7 @@ fn the_default_stream_rule_holds_among_what_is_not_launched() {
 }
 
 #[test]
-fn a_scope_waits_for_everything_earlier_and_nothing_later() {
+fn scope_waits_for_everything_earlier_and_nothing_later() {
     let mut bed = Bed::new(unlimited());
     let (a, b) = (bed.plain(), bed.plain());
     let other = bed.queue(1, OrderClass::Independent, LaunchConfig::Adaptive);
@@ -126,14 +126,14 @@ fn a_scope_waits_for_everything_earlier_and_nothing_later() {
 }
 
 #[test]
-fn a_drain_waits_for_what_was_there_and_not_for_what_comes() {
+fn drain_waits_for_earlier_commands_only() {
     let mut bed = Bed::new(unlimited());
     let (a, b) = (bed.plain(), bed.plain());
     bed.queues[a].suspend(SuspendFlags::NONE);
     let bound = bed.domain.take_ticket();
     bed.submit(a, 0);
     bed.submit(b, 1);
-    // Command 0 is later than the bound, held, and none of the drain's business.
+    // Command 0 is suspended and later than the bound, so the drain does not wait for it.
     bed.domain.wait_launched(Scope::Process, bound);
     bed.domain.wait_launched(Scope::Queue(&bed.queues[b]), Ticket::NONE);
     let (queue, world) = (bed.queues[a].clone(), bed.world.clone());
@@ -146,7 +146,7 @@ fn a_drain_waits_for_what_was_there_and_not_for_what_comes() {
 }
 
 #[test]
-fn the_worker_serves_the_higher_priority_first() {
+fn worker_serves_the_higher_priority_first() {
     let mut bed = Bed::new(unlimited());
     let (low, high) = (bed.plain(), bed.plain());
     bed.queues[high].set_priority(5);
@@ -156,19 +156,19 @@ fn the_worker_serves_the_higher_priority_first() {
     until("both are pending", || bed.queues[high].stats().pending == 1);
     bed.domain.store_permission(Permission::unlimited());
     bed.domain.wait_launched(Scope::Process, Ticket::NONE);
-    // The worker looks at the higher one first; which look finds the gate open is not ours to say.
+    // The worker serves the higher one first; the test cannot tell which round sees the permission.
     assert_eq!(order(&bed).len(), 2);
     assert_eq!(bed.queues[high].priority(), 5);
 }
 
 #[test]
-fn the_gangs_word_holds_only_the_queues_that_it_covers() {
+fn process_permission_suspends_only_covered_queues() {
     let mut bed = Bed::new(unlimited());
     let (covered, free) = (bed.plain(), bed.plain());
     bed.queues[free].set_covered(false);
     bed.domain.store_permission(Permission::new(1, false, true, 1));
     assert_eq!(bed.direct(covered, 1), Direct::NotNow);
-    // Neither held nor limited.
+    // Neither suspended nor limited.
     for id in 2..10 {
         assert!(matches!(bed.direct(free, id), Direct::Launched(_, Ok(()))));
     }
@@ -180,7 +180,7 @@ fn the_gangs_word_holds_only_the_queues_that_it_covers() {
 }
 
 #[test]
-fn without_inheritance_a_held_queue_keeps_whoever_waits_for_it() {
+fn suspended_queue_without_inheritance_blocks_its_waiter() {
     for inherit in [true, false] {
         let mut bed = Bed::new(Config { inherit, ..unlimited() });
         let (held, waits, other) = (bed.plain(), bed.plain(), bed.plain());
@@ -192,7 +192,7 @@ fn without_inheritance_a_held_queue_keeps_whoever_waits_for_it() {
             until("the awaited command is launched", || bed.queues[waits].is_launched(waiting));
             continue;
         }
-        // The worker looks at every queue in each round, and would have launched it in the second one.
+        // The worker serves every queue in each round, and would have launched it in the second one.
         for id in 3..6 {
             let ticket = bed.defer(other, id);
             until("the worker looks", || bed.queues[other].is_launched(ticket));

@@ -1,4 +1,4 @@
-//! The ways in and out of one queue: direct, deferred, turns, errors, back-pressure, suspension,
+//! The paths through one queue: direct, deferred and in-order launches, errors, back-pressure, suspension,
 //! dropping, destruction, ready and idle.
 
 mod sim;
@@ -14,7 +14,7 @@ use xqueue::{
 };
 
 #[test]
-fn a_free_queue_launches_at_once_with_the_real_result() {
+fn free_queue_launches_at_once_with_the_real_result() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     for id in 0..1000 {
@@ -38,7 +38,7 @@ fn tickets_ascend_over_all_queues() {
 }
 
 #[test]
-fn a_suspended_queue_defers_and_resumes_in_order() {
+fn suspended_queue_defers_and_resumes_in_order() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -61,7 +61,7 @@ fn a_suspended_queue_defers_and_resumes_in_order() {
 }
 
 #[test]
-fn the_gang_and_the_policy_hold_a_queue_as_well() {
+fn process_and_policy_suspend_a_queue_as_well() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.domain.store_permission(Permission::new(1, false, false, 1));
@@ -76,7 +76,7 @@ fn the_gang_and_the_policy_hold_a_queue_as_well() {
 }
 
 #[test]
-fn a_followed_word_is_read_at_each_launch() {
+fn followed_word_is_read_at_each_launch() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     let word: &'static std::sync::atomic::AtomicU64 =
@@ -86,14 +86,14 @@ fn a_followed_word_is_read_at_each_launch() {
     word.store(Permission::new(2, true, false, 1).word(), std::sync::atomic::Ordering::SeqCst);
     assert!(matches!(bed.direct(q, 1), Direct::Launched(..)));
     assert_eq!(bed.domain.permission().generation(), 2);
-    // The page is dead: the client runs on its own word.
+    // The page is dead: the client runs on its own permission word.
     word.store(0, std::sync::atomic::Ordering::SeqCst);
     bed.domain.store_permission(Permission::unlimited());
     assert!(matches!(bed.direct(q, 2), Direct::Launched(..)));
 }
 
 #[test]
-fn the_first_deferred_error_waits_for_its_taker() {
+fn first_deferred_error_is_kept_until_taken() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -111,7 +111,7 @@ fn the_first_deferred_error_waits_for_its_taker() {
 }
 
 #[test]
-fn a_turn_launches_on_its_own_thread_in_its_place() {
+fn in_order_launch_runs_on_its_own_thread_in_its_place() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -126,7 +126,9 @@ fn a_turn_launches_on_its_own_thread_in_its_place() {
                     world.launch(q, 1 + 2 * n)
                 })
             });
-            until("the turn is pending", || bed.queues[q].stats().deferred == u64::from(2 + 2 * n));
+            until("the in-order launch is pending", || {
+                bed.queues[q].stats().deferred == u64::from(2 + 2 * n)
+            });
             bed.defer(q, 2 + 2 * n);
             thread
         })
@@ -141,7 +143,7 @@ fn a_turn_launches_on_its_own_thread_in_its_place() {
 }
 
 #[test]
-fn a_full_pending_makes_its_caller_wait_holding_nothing() {
+fn full_pending_makes_its_caller_wait_holding_nothing() {
     let bounds = Bounds { commands: 4, arguments: 100, staged: 1000 };
     let mut bed = Bed::new(Config { bounds, ..unlimited() });
     let q = bed.plain();
@@ -156,7 +158,7 @@ fn a_full_pending_makes_its_caller_wait_holding_nothing() {
         let (queue, command) = (bed.queues[q].clone(), bed.command(q, 5));
         std::thread::spawn(move || queue.submit(&Spec::new(CostKey(1)), command))
     };
-    // The waiter holds nothing: control, reading and other submissions get through.
+    // The waiter holds nothing: control, getters and other submissions get through.
     bed.queues[q].suspend(SuspendFlags::NONE);
     bed.queues[q].resume(ResumeFlags::NONE);
     assert_eq!(bed.queues[q].stats().deferred, 5);
@@ -167,7 +169,7 @@ fn a_full_pending_makes_its_caller_wait_holding_nothing() {
 }
 
 #[test]
-fn bytes_are_bounded_and_a_giant_is_admitted_alone() {
+fn byte_bounds_admit_a_giant_alone() {
     let bounds = Bounds { commands: 100, arguments: 100, staged: 1000 };
     let mut bed = Bed::new(Config { bounds, ..unlimited() });
     let q = bed.plain();
@@ -214,28 +216,28 @@ fn control_comes_through_while_a_launch_blocks() {
 }
 
 #[test]
-fn dropping_discards_what_is_pending_and_nothing_later() {
+fn drop_discards_pending_commands_and_nothing_later() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
     (0..50).for_each(|id| {
         bed.defer(q, id);
     });
-    let turn = {
+    let in_order = {
         let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
         std::thread::spawn(move || queue.submit_in_turn(&Spec::new(CostKey(1)), || world.launch(q, 50)))
     };
-    until("the turn is pending", || bed.queues[q].stats().deferred == 51);
+    until("the in-order launch is pending", || bed.queues[q].stats().deferred == 51);
     bed.queues[q].resume(ResumeFlags::DROP_COMMANDS);
     bed.submit(q, 51);
-    assert_eq!(turn.join().expect("no panic").err(), Some(SubmitError::Dropped));
+    assert_eq!(in_order.join().expect("no panic").err(), Some(SubmitError::Dropped));
     bed.queues[q].wait_launched(Ticket::NONE);
     assert_eq!(bed.world.launched(q), [51]);
     bed.world.get(q, |state| assert_eq!(state.discarded, (0..50).collect::<Vec<_>>()));
 }
 
 #[test]
-fn destroying_launches_what_is_pending_even_if_suspended_then_refuses() {
+fn destroy_launches_pending_commands_and_then_refuses() {
     let mut bed = Bed::new(unlimited());
     let (q, r) = (bed.plain(), bed.plain());
     for (queue, discard) in [(q, false), (r, true)] {
@@ -258,7 +260,7 @@ fn destroying_launches_what_is_pending_even_if_suspended_then_refuses() {
 }
 
 #[test]
-fn suspend_flags_wait_for_what_they_say() {
+fn suspend_flags_wait_as_documented() {
     let mut bed = Bed::new(Config::default());
     let q = bed.plain();
     (0..20).for_each(|id| {
@@ -299,9 +301,10 @@ fn wait_all_on_a_suspended_queue_waits_for_its_resumption() {
     bed.world.get(q, |state| assert_eq!(state.done, 1));
 }
 
-/// Nobody renews the time of the policy that holds a queue: whoever looks lets it run, the watcher or a thread that waits.
+/// The policy that suspends a queue does not renew its lease: the watcher or a waiting thread resumes the
+/// queue.
 #[test]
-fn what_a_policy_holds_runs_after_its_time() {
+fn expired_lease_resumes_what_the_policy_suspended() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let q = bed.plain();
     let hour = Duration::from_secs(3600);
@@ -309,11 +312,11 @@ fn what_a_policy_holds_runs_after_its_time() {
     bed.queues[q].set_policy_run(false);
     bed.submit(q, 0);
     assert!(!bed.queues[q].may_run());
-    assert!(!bed.domain.keep_policy(Duration::ZERO), "nobody has ended it before");
+    assert!(!bed.domain.keep_policy(Duration::ZERO), "the lease has not expired before");
     until("it is launched", || bed.world.launched(q) == [0]);
-    until("whoever decides hears of that", || bed.domain.keep_policy(hour));
+    until("the renewal reports that", || bed.domain.keep_policy(hour));
     assert!(bed.queues[q].may_run());
-    // What holds nothing has nothing to renew.
+    // A policy that suspends nothing has nothing to renew.
     assert!(!bed.domain.keep_policy(Duration::ZERO));
     bed.submit(q, 1);
     until("the watcher has looked", || !bed.queues[q].is_ready());
@@ -352,7 +355,7 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
         assert!(!queue.is_ready() && queue.idle_since().is_none() && queue.ready_since().is_none());
         for round in 0..10 {
             let before = std::time::Instant::now();
-            // The watcher may have submit for a moment.
+            // The watcher may hold the submit lock for a moment.
             while queue.try_direct(&Spec::new(CostKey(1)), || world.launch(0, round)) == Direct::NotNow {}
             if watch {
                 until("the watcher proves it idle", || !queue.is_ready());
@@ -361,7 +364,7 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
                 while queue.try_direct(&Spec::new(CostKey(1)), || world.launch(0, round)) == Direct::NotNow {}
                 queue.synced(early);
                 assert!(queue.is_ready(), "the second launch is not covered");
-                // It was idle before, and nobody looked in between but us.
+                // It was idle before, and only this thread checked in between.
                 assert!(queue.ready_since().expect("it is ready") >= before);
                 let proof = queue.begin_sync();
                 hw.synchronize().expect("it works");
@@ -370,7 +373,7 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
             }
             assert!(queue.idle_since().is_some() && queue.ready_since().is_none());
         }
-        // The watcher tells that a queue is idle after it can be seen.
+        // The watcher notifies the observer after the idleness can be seen.
         until("the last change is told", || seen.0.lock().len() >= 20);
         let seen = seen.0.lock();
         assert_eq!(seen.len(), 20);
@@ -379,7 +382,7 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
 }
 
 #[test]
-fn a_launch_inside_a_callback_goes_through_whatever_is_pending() {
+fn launch_inside_a_callback_ignores_pending_commands() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -429,9 +432,9 @@ fn many_threads_on_one_queue_lose_and_repeat_nothing() {
                 for n in 0..2000 {
                     let id = thread << 16 | n;
                     if n % 64 == 63 {
-                        let turn =
+                        let in_order =
                             bed.queues[q].submit_in_turn(&Spec::new(CostKey(2)), || bed.world.launch(q, id));
-                        assert!(turn.is_ok());
+                        assert!(in_order.is_ok());
                     } else {
                         bed.submit(q, id);
                     }
@@ -460,7 +463,7 @@ fn many_threads_on_one_queue_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn a_destroyed_queue_opens_anew_for_another_hardware_queue() {
+fn destroyed_queue_reopens_for_another_hardware_queue() {
     let mut bed = Bed::new(unlimited());
     let q = bed.plain();
     let queue = bed.queues[q].clone();

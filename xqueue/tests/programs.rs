@@ -1,6 +1,6 @@
-//! Random programs over several simulated hardware queues. Whatever they do, no command is lost,
-//! repeated or launched before what it must follow, the window holds, a held queue stays held, and
-//! every program ends.
+//! Random programs over several simulated hardware queues. For each of them: no command is lost, repeated or
+//! launched before one that it must follow, the window bounds the work in flight, a suspended queue launches
+//! nothing, and the program ends.
 
 mod sim;
 
@@ -18,14 +18,14 @@ const QUEUES: usize = 5;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Submit to a queue, maybe after an earlier command, maybe after a whole scope.
+    /// A submission to a queue, maybe after an earlier command, maybe after a whole scope.
     Submit {
         queue: usize,
         after: Option<usize>,
         scope: u8,
         key: u64,
     },
-    /// The same, by a thread that waits for its turn.
+    /// An in-order launch by a thread of its own.
     Turn {
         queue: usize,
         after: Option<usize>,
@@ -67,8 +67,8 @@ fn classes() -> [(u32, OrderClass); QUEUES] {
     ]
 }
 
-/// One submitted command, as the program knows it. `ordered`: its submission is ordered against the
-/// other operations of the program, which is not so for the launch of a turn.
+/// One submitted command, as the program knows it. `ordered`: its submission is ordered against the other
+/// operations of the program, which does not hold for an in-order launch.
 struct Issued {
     queue: usize,
     ticket: Ticket,
@@ -83,7 +83,7 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
         bed.queue(device, class, LaunchConfig::Adaptive);
     }
     let mut issued: Vec<Issued> = Vec::new();
-    let mut turns = Vec::new();
+    let mut in_order = Vec::new();
     for op in ops {
         match *op {
             Op::Submit { queue, after, scope, key } => {
@@ -106,12 +106,12 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
                 let edges = edges(&bed, &issued, after);
                 let before = bed.queues[queue].stats().deferred;
                 let (xqueue, world, id) = (bed.queues[queue].clone(), bed.world.clone(), issued.len() as u32);
-                turns.push(thread::spawn(move || {
+                in_order.push(thread::spawn(move || {
                     let spec = Spec { after: &edges, ..Spec::new(CostKey(1)) };
-                    let turn = xqueue.submit_in_turn(&spec, || world.launch(queue, id));
-                    turn.expect("nothing is dropped").1.expect("nothing fails");
+                    let in_order = xqueue.submit_in_turn(&spec, || world.launch(queue, id));
+                    in_order.expect("nothing is dropped").1.expect("nothing fails");
                 }));
-                until("the turn has its ticket", || bed.queues[queue].stats().deferred > before);
+                until("the in-order launch has its ticket", || bed.queues[queue].stats().deferred > before);
                 issued.push(Issued { queue, ticket: bed.domain.take_ticket(), after, scope: 9 });
             }
             Op::Suspend(queue) => bed.queues[queue].suspend(SuspendFlags::NONE),
@@ -135,7 +135,7 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
     }
     let queues = bed.queues.clone();
     within("every program ends", move || {
-        turns.into_iter().for_each(|turn| turn.join().expect("no panic"));
+        in_order.into_iter().for_each(|in_order| in_order.join().expect("no panic"));
         queues.iter().for_each(|queue| queue.wait_all().expect("no error"));
     });
     check(&bed, &issued);
@@ -177,7 +177,7 @@ fn check(bed: &Bed, issued: &[Issued]) {
     }
 }
 
-/// Few enough for every run; `PROPTEST_CASES` asks for more.
+/// The number of cases, small enough for every run; `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     asked.unwrap_or(100)
@@ -187,22 +187,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_lost_repeated_or_reordered(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
+    fn random_programs_lose_repeat_and_reorder_nothing(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
         run(&ops, TestMode::Off, limit);
     }
 
     #[test]
-    fn nor_when_everything_is_deferred(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
+    fn random_programs_in_defer_mode_keep_the_order(ops in prop::collection::vec(op(), 1..64), limit in any::<bool>()) {
         run(&ops, TestMode::Defer, limit);
     }
 
     #[test]
-    fn nor_under_chaos(ops in prop::collection::vec(op(), 1..32), seed in any::<u64>()) {
+    fn random_programs_under_chaos_keep_the_order(ops in prop::collection::vec(op(), 1..32), seed in any::<u64>()) {
         run(&ops, TestMode::Chaos(seed), true);
     }
 
     #[test]
-    fn never_more_than_the_window_is_in_flight(
+    fn random_programs_keep_within_the_window(
         threshold in 1..8u32,
         batch in 1..8u32,
         submits in prop::collection::vec((0..2usize, any::<bool>()), 1..200),
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_held_queue_launches_nothing(rounds in prop::collection::vec(1..20u32, 1..12)) {
+    fn suspended_queue_launches_nothing(rounds in prop::collection::vec(1..20u32, 1..12)) {
         let mut bed = Bed::new(Config::default());
         let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(4), None));
         let stop = AtomicBool::new(false);
@@ -244,7 +244,7 @@ proptest! {
                 let at_return = bed.world.launched(q).len();
                 for _ in 0..looks {
                     thread::yield_now();
-                    // One may have been decided on before.
+                    // One launch may have been decided before.
                     assert!(bed.world.launched(q).len() <= at_return + 1);
                 }
                 bed.queues[q].resume(ResumeFlags::NONE);

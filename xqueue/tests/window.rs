@@ -1,4 +1,4 @@
-//! The window, the marks and the limit.
+//! The window, the markers and the limit.
 
 mod sim;
 
@@ -15,7 +15,7 @@ fn unwatched(permission: Permission) -> Config {
 }
 
 #[test]
-fn a_fixed_window_admits_its_threshold_and_marks_its_batches() {
+fn fixed_window_admits_its_threshold_and_marks_its_batches() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(4), Some(2)));
     bed.world.set(q, |state| state.auto = false);
@@ -35,7 +35,7 @@ fn a_fixed_window_admits_its_threshold_and_marks_its_batches() {
 }
 
 #[test]
-fn what_is_unknown_is_in_flight_alone() {
+fn unknown_command_is_in_flight_alone() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.plain();
     let spec = Spec::new(CostKey::UNKNOWN);
@@ -48,8 +48,8 @@ fn what_is_unknown_is_in_flight_alone() {
 }
 
 #[test]
-fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
-    // Whatever the machine does, the sample is far below the budget.
+fn learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
+    // On any machine the sample is far below the budget.
     let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
     let q = bed.plain();
@@ -66,12 +66,12 @@ fn a_learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
     bed.world.complete(q, 6);
     assert!(matches!(bed.direct_with(q, 9, &Spec::new(CostKey(2))), Direct::Launched(..)));
     assert_eq!(bed.direct(q, 10), Direct::NotNow);
-    // A window that is full of what no mark covers gets a mark when somebody is kept back by it.
+    // A window full of unmarked commands gets a marker when a caller is kept back by it.
     bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&10)));
 }
 
 #[test]
-fn a_command_of_which_little_is_known_has_a_span_of_its_own() {
+fn little_known_command_has_an_interval_of_its_own() {
     let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
     let q = bed.plain();
@@ -85,7 +85,7 @@ fn a_command_of_which_little_is_known_has_a_span_of_its_own() {
         let before = marks().len();
         soon(CostKey(1), 1);
         let known = marks().len() == before;
-        // Nothing is launched beside it, so the marks are looked at.
+        // Nothing is launched beside it, so the markers are polled.
         soon(CostKey::UNKNOWN, 2);
         known
     });
@@ -96,9 +96,9 @@ fn a_command_of_which_little_is_known_has_a_span_of_its_own() {
 }
 
 #[test]
-fn the_permission_says_how_much_time_the_window_admits() {
-    // Nothing fits the domain's own budget beside another command; no command counts less than a microsecond, so what may be
-    // launched in the 50 µs before a foreseen end are fewer than a hundred.
+fn permission_sets_the_time_that_the_window_admits() {
+    // No second command fits the domain's own budget. No command counts less than a microsecond, so fewer
+    // than a hundred may be launched in the 50 µs before a foreseen end.
     const MANY: usize = 100;
     let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
@@ -127,8 +127,8 @@ fn the_permission_says_how_much_time_the_window_admits() {
 }
 
 #[test]
-fn a_known_command_is_launched_a_little_ahead_of_a_foreseen_end() {
-    // Nothing fits this budget beside another command.
+fn known_command_is_launched_ahead_of_a_foreseen_end() {
+    // No second command fits this budget.
     let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
     let (q, fixed) =
@@ -138,7 +138,7 @@ fn a_known_command_is_launched_a_little_ahead_of_a_foreseen_end() {
     }
     assert!(matches!(bed.direct(q, 0), Direct::Launched(..)));
     assert_eq!(bed.direct(q, 1), Direct::NotNow, "nothing is known yet");
-    // The device never completes the last one; that its end is near is foreseen all the same.
+    // The device never completes the last one; its end is foreseen anyway.
     until("it is learnt that these take microseconds", || {
         bed.world.complete(q, 1);
         assert!(matches!(bed.direct(q, 1), Direct::Launched(..)));
@@ -152,8 +152,8 @@ fn a_known_command_is_launched_a_little_ahead_of_a_foreseen_end() {
 }
 
 #[test]
-fn commands_that_are_known_share_marks_whatever_the_window() {
-    // Nothing fits this budget beside another command.
+fn known_commands_share_markers_with_any_window() {
+    // No second command fits this budget.
     let config = Config { budget: Duration::from_nanos(1), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);
     let q = bed.plain();
@@ -165,7 +165,7 @@ fn commands_that_are_known_share_marks_whatever_the_window() {
         }
         marks() - before < 200
     });
-    // One in 61 is studied again, with a mark in front and one behind.
+    // One in 61 is studied again, with a marker in front and one behind.
     let before = marks();
     for id in 0..1_000 {
         bed.direct_soon(q, id);
@@ -178,13 +178,13 @@ fn commands_that_are_known_share_marks_whatever_the_window() {
 }
 
 #[test]
-fn what_never_ends_is_not_launched_behind_for_ever() {
+fn command_that_never_ends_stops_launching_ahead() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.plain();
     (0..1_000).for_each(|id| bed.direct_soon(q, id));
     bed.world.set(q, |state| state.auto = false);
-    // However long ago all should have ended: what is between two marks, the window, and the lead, of commands that count a
-    // microsecond at least.
+    // However long ago all should have ended, the bound holds: one interval, the window and the launch-ahead
+    // time, of commands that count at least a microsecond.
     let begun = std::time::Instant::now();
     let mut launched = 0;
     while begun.elapsed() < Duration::from_millis(50) {
@@ -194,7 +194,7 @@ fn what_never_ends_is_not_launched_behind_for_ever() {
 }
 
 #[test]
-fn without_a_limit_marks_are_dense_only_if_somebody_waits_for_progress() {
+fn unlimited_markers_are_dense_only_while_progress_is_shown() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let q = bed.plain();
     let launch = |ids: std::ops::Range<u64>| {
@@ -219,7 +219,7 @@ fn without_a_limit_marks_are_dense_only_if_somebody_waits_for_progress() {
 }
 
 #[test]
-fn a_limit_that_comes_lets_what_is_in_flight_drain_first() {
+fn new_limit_lets_what_is_in_flight_drain_first() {
     for launch in [LaunchConfig::Adaptive, LaunchConfig::from_settings(Some(2), None)] {
         let mut bed = Bed::new(unwatched(Permission::unlimited()));
         let q = bed.queue(0, OrderClass::Independent, launch);
@@ -235,7 +235,7 @@ fn a_limit_that_comes_lets_what_is_in_flight_drain_first() {
         bed.world.complete(q, 40);
         bed.queues[q].wait_launched(Ticket::NONE);
         assert_eq!(bed.world.launched(q).len(), 41);
-        // The policy's own limit does the same, and lifting it lets the queue run free again.
+        // The policy's own limit does the same, and lifting it frees the queue again.
         bed.domain.store_permission(Permission::unlimited());
         bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
         bed.queues[q].set_policy_limit(None);
@@ -247,7 +247,7 @@ fn a_limit_that_comes_lets_what_is_in_flight_drain_first() {
 }
 
 #[test]
-fn a_default_queue_among_others_is_marked_with_its_own_launches_only() {
+fn default_queue_among_others_is_marked_with_its_own_launches_only() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let null = bed.queue(0, OrderClass::Default, LaunchConfig::from_settings(Some(2), Some(2)));
     let blocking = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
@@ -257,7 +257,7 @@ fn a_default_queue_among_others_is_marked_with_its_own_launches_only() {
     }
     bed.submit(blocking, 10);
     bed.domain.store_permission(Permission::limited());
-    // The tail has no mark and may get none: the window must not wait for it.
+    // The tail has no marker and may get none: the window must not wait for it.
     assert!(matches!(bed.direct(null, 11), Direct::Launched(..)));
     bed.world.get(null, |state| assert_eq!(state.marks, [11], "recorded with the launch"));
     assert_eq!(bed.direct(null, 12), Direct::NotNow, "now it can be waited for");
@@ -267,7 +267,7 @@ fn a_default_queue_among_others_is_marked_with_its_own_launches_only() {
 }
 
 #[test]
-fn a_default_queue_is_marked_alone_while_nobody_else_has_launched_since() {
+fn default_queue_is_marked_alone_while_no_other_has_launched() {
     let mut bed = Bed::new(unwatched(Permission::unlimited()));
     let null = bed.queue(0, OrderClass::Default, LaunchConfig::Adaptive);
     let blocking = bed.queue(0, OrderClass::Blocking, LaunchConfig::Adaptive);
@@ -281,7 +281,7 @@ fn a_default_queue_is_marked_alone_while_nobody_else_has_launched_since() {
 }
 
 #[test]
-fn a_mark_that_fails_stops_nobody() {
+fn failed_marker_blocks_no_caller() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.plain();
     bed.world.set(q, |state| state.fail_marks = true);
@@ -294,7 +294,7 @@ fn a_mark_that_fails_stops_nobody() {
 }
 
 #[test]
-fn the_watcher_marks_what_its_program_forgets() {
+fn watcher_marks_what_the_program_never_checks() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let q = bed.plain();
     for round in 0..20 {
@@ -305,7 +305,7 @@ fn the_watcher_marks_what_its_program_forgets() {
     }
 }
 
-/// A queue with a window of one, and in it a command that lasts until the test completes it.
+/// A queue with a window of one, filled by a command that lasts until the test completes it.
 fn occupied(open: bool) -> (Bed, usize) {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
@@ -315,30 +315,34 @@ fn occupied(open: bool) -> (Bed, usize) {
     (bed, q)
 }
 
-/// Another thread's turn on the queue.
-fn turn(bed: &Bed, q: usize, id: u32) -> std::thread::JoinHandle<Result<(Ticket, HwResult), SubmitError>> {
+/// An in-order launch of another thread on the queue.
+fn in_order(
+    bed: &Bed,
+    q: usize,
+    id: u32,
+) -> std::thread::JoinHandle<Result<(Ticket, HwResult), SubmitError>> {
     let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
     std::thread::spawn(move || queue.submit_in_turn(&Spec::new(CostKey(1)), || world.launch(q, id)))
 }
 
 #[test]
-fn a_window_behind_what_only_the_program_can_end_keeps_nobody_waiting() {
+fn window_behind_an_open_command_keeps_no_caller_waiting() {
     let (bed, q) = occupied(true);
     let again = Spec { open: true, ..Spec::new(CostKey(1)) };
-    assert_eq!(bed.direct_with(q, 1, &again), Direct::NotNow, "nobody waits for it");
+    assert_eq!(bed.direct_with(q, 1, &again), Direct::NotNow, "no thread waits for it");
     bed.defer_with(q, 1, &again);
     bed.defer(q, 2);
-    turn(&bed, q, 3).join().expect("no panic").expect("open").1.expect("launched");
+    in_order(&bed, q, 3).join().expect("no panic").expect("open").1.expect("launched");
     assert_eq!(bed.world.launched(q), [0, 1, 2, 3]);
     // A drain waits as well.
     bed.defer(q, 4);
     bed.queues[q].wait_launched(Ticket::NONE);
     assert_eq!(bed.world.launched(q), [0, 1, 2, 3, 4]);
-    // When it has ended the window is what it was.
+    // After its end the window counts again.
     bed.world.complete(q, 5);
     bed.submit(q, 5);
     bed.world.wait("the window is free", |log| log.queues[q].launched.len() == 6);
-    let waits = turn(&bed, q, 6);
+    let waits = in_order(&bed, q, 6);
     until("it waits", || bed.queues[q].stats().pending == 1);
     bed.queues[q].resume(xqueue::ResumeFlags::NONE);
     assert_eq!(bed.world.launched(q).len(), 6, "a window of one");
@@ -347,7 +351,7 @@ fn a_window_behind_what_only_the_program_can_end_keeps_nobody_waiting() {
 }
 
 #[test]
-fn who_is_waited_for_by_others_is_not_kept_behind_it_either() {
+fn awaited_command_behind_an_open_one_is_launched() {
     let (mut bed, q) = occupied(true);
     let other = bed.plain();
     bed.defer(q, 1);
@@ -358,7 +362,7 @@ fn who_is_waited_for_by_others_is_not_kept_behind_it_either() {
 }
 
 #[test]
-fn pending_that_is_full_behind_it_gives_way() {
+fn full_pending_behind_an_open_command_gives_way() {
     let bounds = Bounds { commands: 4, ..Bounds::default() };
     let mut bed = Bed::new(Config { bounds, ..unwatched(Permission::limited()) });
     let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
@@ -371,15 +375,15 @@ fn pending_that_is_full_behind_it_gives_way() {
 }
 
 #[test]
-fn whoever_waits_for_a_command_that_never_ends_is_let_through_in_the_end() {
+fn waiter_behind_a_command_that_never_ends_is_admitted_in_the_end() {
     let (bed, q) = occupied(false);
     bed.defer(q, 1);
-    turn(&bed, q, 2).join().expect("no panic").expect("open").1.expect("launched");
+    in_order(&bed, q, 2).join().expect("no panic").expect("open").1.expect("launched");
     assert_eq!(bed.world.launched(q), [0, 1, 2]);
 }
 
 #[test]
-fn what_is_forsaken_has_no_mark_until_there_may_be_marks_again() {
+fn abandoned_launches_have_no_marker_until_markers_are_allowed() {
     let (bed, q) = occupied(true);
     assert!(bed.queues[q].is_open());
     bed.queues[q].forsake_marks();
@@ -402,7 +406,7 @@ fn what_is_forsaken_has_no_mark_until_there_may_be_marks_again() {
 }
 
 #[test]
-fn settings_keep_their_meaning() {
+fn launch_settings_are_clamped_and_completed() {
     use LaunchConfig::{Adaptive, Fixed};
     assert_eq!(LaunchConfig::from_settings(None, None), Adaptive);
     assert_eq!(LaunchConfig::from_settings(Some(4), None), Fixed { threshold: 4, batch: 4 });

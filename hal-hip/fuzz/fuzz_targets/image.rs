@@ -1,4 +1,4 @@
-//! Any bytes as a code object or bundle: nothing may panic, and nothing be read beyond the end.
+//! Parses any bytes as a code object or bundle: no panic, and no read beyond the end.
 #![no_main]
 
 use hal_hip::code_object::{Image, Processors};

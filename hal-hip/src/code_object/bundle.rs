@@ -1,5 +1,5 @@
-//! The container of code for several processors (`__CLANG_OFFLOAD_BUNDLE__`): which code it holds and where. What is in
-//! the code is not looked at here.
+//! The container of code for several processors (`__CLANG_OFFLOAD_BUNDLE__`): its entries and their
+//! positions. The code itself is not read here.
 
 use super::source::{MAX_EXTENT, Part};
 use crate::layout::Unknown;
@@ -8,26 +8,25 @@ use object::read::ReadRef;
 const BUNDLE: &[u8; 24] = b"__CLANG_OFFLOAD_BUNDLE__";
 const ELF: &[u8] = b"\x7fELF";
 
-/// Beyond these a header is nonsense.
+/// The most entries, and the longest name of a target, of a valid header.
 const MAX_ENTRIES: u64 = 4096;
 const MAX_TARGET: u64 = 4096;
 
 /// The code for one processor.
 pub(crate) struct Code<R> {
-    /// For which, as in `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`; `None` if the code stands alone and only its own header
-    /// tells.
+    /// The target, as in `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`; none for a code object outside a bundle.
     pub(crate) target: Option<Box<str>>,
     pub(crate) data: Part<R>,
 }
 
-/// The device code in a bundle, or the one that stands alone.
+/// Returns the device code in a bundle, or the code object outside a bundle.
 pub(crate) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, Unknown> {
     let magic = data.read_bytes_at(0, 4).map_err(|()| Unknown::UnknownFormat)?;
     if magic == ELF {
         let size = data.len().map_err(|()| Unknown::Malformed)?;
         return Ok(vec![Code { target: None, data: Part::new(data, 0, size) }]);
     }
-    // Word by word: what is no bundle may end after the first word that differs.
+    // Word by word: data that is no bundle may end after the first word that differs.
     for (word, at) in BUNDLE.chunks(4).zip((0..).step_by(4)) {
         if data.read_bytes_at(at, 4) != Ok(word) {
             return Err(Unknown::UnknownFormat);
@@ -36,7 +35,8 @@ pub(crate) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, Unknown>
     entries(data).map_err(|()| Unknown::Malformed)
 }
 
-/// After the magic: a count, then for each entry offset, size, length of the target, target.
+/// Reads the entries behind the magic number: a count, then for each entry offset, size, length of the
+/// target, target.
 fn entries<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<Code<R>>, ()> {
     let mut at = BUNDLE.len() as u64;
     let count = number(data, &mut at)?;
@@ -64,8 +64,8 @@ fn number<'a, R: ReadRef<'a>>(data: R, at: &mut u64) -> Result<u64, ()> {
     Ok(u64::from_le_bytes(bytes.try_into().map_err(drop)?))
 }
 
-/// `gfx90a` of `hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-`, of the older `hip-amdgcn-amd-amdhsa-gfx90a`, and of
-/// `gfx90a:sramecc+:xnack-`, as the runtime names a device.
+/// Returns the processor of a target: `gfx90a` of `hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-`, of the
+/// older `hip-amdgcn-amd-amdhsa-gfx90a`, and of `gfx90a:sramecc+:xnack-`, as the runtime names a device.
 pub(crate) fn processor(target: &str) -> &str {
     // A feature can end with a minus, and a processor's name can contain one (`gfx9-4-generic`).
     let plain = target.split(':').next().unwrap_or(target);
@@ -81,7 +81,7 @@ mod tests {
     use crate::sample::bundle;
 
     #[test]
-    fn the_processor_of_a_target() {
+    fn target_of_any_form_has_its_processor() {
         for (target, expected) in [
             ("hipv4-amdgcn-amd-amdhsa--gfx90a", "gfx90a"),
             ("hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-", "gfx90a"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entries_of_a_bundle() {
+    fn bundle_has_its_device_entries() {
         let bytes = bundle(&[
             ("host-x86_64-unknown-linux", b""),
             ("hipv4-amdgcn-amd-amdhsa--gfx90a", b"first"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn other_formats_have_their_reasons() {
+    fn other_formats_are_refused_with_a_reason() {
         assert_eq!(open(&b"CCOB\x02"[..]).err(), Some(Unknown::UnknownFormat));
         assert_eq!(open(&b""[..]).err(), Some(Unknown::UnknownFormat));
         assert_eq!(open(&b"__CLANG_OFFLOAD"[..]).err(), Some(Unknown::UnknownFormat));

@@ -1,5 +1,5 @@
-//! The compressed container of a bundle (`CCOB`, `hipcc --offload-compress`): what clang's `OffloadBundler.cpp` writes
-//! (`CompressedOffloadBundle`). Its header, by version:
+//! The compressed container of a bundle (`CCOB`, `hipcc --offload-compress`), as clang's `OffloadBundler.cpp`
+//! writes it (`CompressedOffloadBundle`). Its header, by version:
 //!
 //! | | magic | version, method | whole size | unpacked size | hash |
 //! |---|---|---|---|---|---|
@@ -7,7 +7,7 @@
 //! | 2 | 4 bytes | 2 × u16 | u32 | u32 | u64 |
 //! | 3 | 4 bytes | 2 × u16 | u64 | u64 | u64 |
 //!
-//! Version 1 does not say where it ends, so that it is read from files and slices only.
+//! Version 1 does not state its size, so it is read from files and slices only.
 
 use super::source::MAX_EXTENT;
 use crate::layout::Unknown;
@@ -17,10 +17,10 @@ use std::io::Read as _;
 const MAGIC: &[u8] = b"CCOB";
 const ZLIB: u16 = 0;
 const ZSTD: u16 = 1;
-/// The largest bundle that is unpacked, bytes: it is held in memory while it is read.
+/// The largest bundle that is unpacked, in bytes, because it is held in memory while it is read.
 const MAX_UNPACKED: u64 = 2 << 30;
 
-/// The bundle in a compressed one; `None` if this is none.
+/// Unpacks a compressed bundle; none if the data is not compressed.
 pub(super) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Option<Vec<u8>>, Unknown> {
     if data.read_bytes_at(0, 4) != Ok(MAGIC) {
         return Ok(None);
@@ -32,8 +32,9 @@ pub(super) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Option<Vec<u8>>, Unkno
     unpack(method, packed, size as usize)?.map(Some).ok_or(Unknown::Malformed)
 }
 
-/// Method, compressed bytes and unpacked size; `None` if the version is not known, or does not say how long it is.
-#[allow(clippy::type_complexity, reason = "a triple and the two ways of not having it")]
+/// Returns method, compressed bytes and unpacked size; none if the version is unknown or the size cannot be
+/// determined.
+#[allow(clippy::type_complexity, reason = "a triple, with two reasons for its absence")]
 fn parts<'a, R: ReadRef<'a>>(data: R) -> Result<Option<(u16, &'a [u8], u64)>, ()> {
     let mut at = 4;
     let mut number = |size: u64| {
@@ -56,14 +57,14 @@ fn parts<'a, R: ReadRef<'a>>(data: R) -> Result<Option<(u16, &'a [u8], u64)>, ()
     Ok(Some((method, packed, size)))
 }
 
-/// `None` if the bytes are not what they should be.
+/// Unpacks the bytes; none if they are damaged.
 fn unpack(method: u16, packed: &[u8], size: usize) -> Result<Option<Vec<u8>>, Unknown> {
     let plain = match method {
         ZLIB => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, size).ok(),
         ZSTD => {
             let Ok(frames) = ruzstd::decoding::StreamingDecoder::new(packed) else { return Ok(None) };
             let mut plain = Vec::new();
-            // One byte more shows that the header's size is wrong.
+            // Reads one byte more, to detect a wrong size in the header.
             frames.take(size as u64 + 1).read_to_end(&mut plain).ok().map(|_| plain)
         }
         _ => return Err(Unknown::Compressed),
@@ -75,7 +76,7 @@ fn unpack(method: u16, packed: &[u8], size: usize) -> Result<Option<Vec<u8>>, Un
 mod tests {
     use super::*;
 
-    /// A container of this version around bytes packed by zlib.
+    /// Returns a container of this version around bytes packed by zlib.
     fn packed(version: u16, plain: &[u8]) -> Vec<u8> {
         container(version, ZLIB, &miniz_oxide::deflate::compress_to_vec_zlib(plain, 6), plain.len())
     }
@@ -104,7 +105,7 @@ mod tests {
         bytes
     }
 
-    /// Zstandard (RFC 8878) of these bytes, not compressed: a frame of one raw block.
+    /// Returns these bytes as a Zstandard frame (RFC 8878) of one raw block.
     fn raw_zstd(plain: &[u8]) -> Vec<u8> {
         let mut bytes = 0xFD2F_B528u32.to_le_bytes().to_vec();
         // One segment; the content's size in one byte.
@@ -115,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn every_version_and_method_is_unpacked() {
+    fn container_of_every_version_and_method_is_unpacked() {
         let plain: Vec<u8> = (0..100_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
         for version in 1..=3 {
             let mut bytes = packed(version, &plain);
             assert_eq!(open(&bytes[..]), Ok(Some(plain.clone())), "version {version}");
             if version > 1 {
-                // What follows belongs to something else.
+                // The following bytes belong to something else.
                 bytes.extend([0xEE; 64]);
                 assert_eq!(open(&bytes[..]), Ok(Some(plain.clone())), "version {version}");
             }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_damaged_has_its_reason() {
+    fn unknown_or_damaged_container_is_refused_with_a_reason() {
         assert_eq!(open(&packed(4, b"x")[..]), Err(Unknown::Compressed));
         assert_eq!(open(&container(2, 7, b"x", 1)[..]), Err(Unknown::Compressed));
         assert_eq!(open(&container(3, ZSTD, &raw_zstd(b"x"), 3 << 30)[..]), Err(Unknown::Compressed));
@@ -147,7 +148,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn damage_is_survived(at in 0usize..60, byte: u8, zstd: bool) {
+        fn damaged_container_does_not_panic(at in 0usize..60, byte: u8, zstd: bool) {
             let plain = b"something that is longer than the header of a container";
             let mut bytes = if zstd { container(2, ZSTD, &raw_zstd(plain), plain.len()) } else { packed(2, plain) };
             let at = at % bytes.len();

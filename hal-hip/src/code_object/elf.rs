@@ -1,4 +1,4 @@
-//! The metadata notes of an AMDGPU code object (ELF). What they say is read in [`super::metadata`].
+//! The metadata notes of an AMDGPU code object (ELF). [`super::metadata`] parses their content.
 
 use crate::layout::Unknown;
 use object::LittleEndian;
@@ -8,26 +8,26 @@ use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 
 type Header = FileHeader64<LittleEndian>;
 
-/// Type of the note; its name is `AMDGPU`. (Type 10 of `AMD` is the text format of code objects before version 3, which
-/// no supported runtime loads.)
+/// The type of the note, whose name is `AMDGPU`. (Type 10 of `AMD` is the text format of code objects before
+/// version 3, which no supported runtime loads.)
 const NT_AMDGPU_METADATA: NoteType = NoteType(32);
 
-/// The metadata of a large library's code object has some megabytes, all notes together.
+/// The most bytes of all notes together. The metadata of a large library's code object has some megabytes.
 const MAX_NOTES: usize = 64 << 20;
 
-/// A header count of this value means that the true one stands elsewhere; no code object has so many.
+/// The header count which means that the true count is elsewhere; no code object has so many.
 const COUNT_ELSEWHERE: u16 = 0xffff;
 
 /// The metadata notes found so far.
 #[derive(Default)]
 struct Found<'a> {
     notes: Vec<&'a [u8]>,
-    /// Of all together, in bytes.
+    /// The length of all notes together, in bytes.
     length: usize,
 }
 
-/// The bytes of each metadata note. A code object that was linked of several (rocBLAS's and Tensile's are, `ld -r` and `lld`
-/// concatenate their note sections) has one note for each of them.
+/// Returns the bytes of each metadata note. A code object that was linked from several (rocBLAS's and
+/// Tensile's are; `ld -r` and `lld` concatenate their note sections) has one note for each of them.
 pub(crate) fn metadata_notes<'a, R: ReadRef<'a>>(data: R) -> Result<Vec<&'a [u8]>, Unknown> {
     if data.read_bytes_at(0, 4) != Ok(b"\x7fELF") {
         return Err(Unknown::UnknownFormat);
@@ -81,7 +81,7 @@ mod tests {
     use crate::sample::elf_of;
 
     #[test]
-    fn the_notes_of_all_that_was_linked_are_found() {
+    fn notes_of_every_linked_object_are_found() {
         let notes: [&[u8]; 3] = [b"one", b"the second", b"3"];
         assert_eq!(metadata_notes(&elf_of(&notes)[..]), Ok(notes.to_vec()));
         assert_eq!(metadata_notes(&elf_of(&[])[..]), Err(Unknown::NoMetadata));

@@ -1,8 +1,8 @@
 //! The metadata of a code object's kernels (MessagePack): an index by name, and one kernel's layout.
 //!
-//! A large library has thousands of kernels and a program launches few of them, so the index holds places only, and a
-//! kernel is read when it is asked for. Nothing here recurses, and nothing is allocated for a length that the bytes only
-//! claim: each step consumes at least one byte of the note.
+//! A large library has thousands of kernels and a program launches few of them, so the index holds positions
+//! only, and a kernel is read when it is needed. Nothing here recurses, and nothing is allocated for a length
+//! that the bytes only claim: each step consumes at least one byte of the note.
 
 use crate::handles::Mix;
 use crate::layout::{ArgSlot, Kernel, Layout, Unknown};
@@ -11,8 +11,8 @@ use rmp::decode::{self, Bytes, RmpRead};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// A kernel's name as a number. Two names with the same number are taken for one, which is found out where both are in
-/// one code object, and has a chance of 2^-64 where they are not.
+/// A kernel's name as a number. Two names with the same number count as one. That is detected where both are
+/// in one code object, and has a probability of 2^-64 where they are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameKey(u64);
 
@@ -22,13 +22,13 @@ impl NameKey {
     }
 }
 
-/// Where the kernels stand in the notes.
-pub(crate) type Index = HashMap<NameKey, Place, Mix>;
+/// The positions of the kernels in the notes.
+pub(crate) type Index = HashMap<NameKey, Position, Mix>;
 
-/// Where one kernel stands.
+/// The position of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In which note, and from which byte of it on.
+pub(crate) enum Position {
+    /// The index of the note, and the offset of the kernel in it.
     At(u32, u32),
     /// Several kernels have this name.
     Several,
@@ -44,7 +44,7 @@ pub(crate) fn index<N: AsRef<[u8]>>(notes: &[N]) -> Result<Index, Unknown> {
     Ok(index)
 }
 
-/// Finds all kernels of a note. What stands behind its document is padding.
+/// Finds all kernels of a note. Bytes behind its document are padding.
 fn add(index: &mut Index, number: u32, note: &[u8]) -> Result<(), Unknown> {
     let mut reader = Reader::new(note);
     for _ in 0..reader.map()? {
@@ -63,17 +63,17 @@ fn add(index: &mut Index, number: u32, note: &[u8]) -> Result<(), Unknown> {
                 }
             }
             match index.entry(NameKey::new(name.ok_or(Unknown::Malformed)?)) {
-                Entry::Vacant(entry) => drop(entry.insert(Place::At(number, at))),
-                Entry::Occupied(mut entry) => drop(entry.insert(Place::Several)),
+                Entry::Vacant(entry) => drop(entry.insert(Position::At(number, at))),
+                Entry::Occupied(mut entry) => drop(entry.insert(Position::Several)),
             }
         }
     }
     Ok(())
 }
 
-/// Reads the kernel at a place that [`index`] has found in the same notes.
-pub(crate) fn kernel<N: AsRef<[u8]>>(notes: &[N], place: Place) -> Result<Kernel, Unknown> {
-    let Place::At(number, at) = place else { return Err(Unknown::Ambiguous) };
+/// Reads the kernel at a position that [`index`] has found in the same notes.
+pub(crate) fn kernel<N: AsRef<[u8]>>(notes: &[N], position: Position) -> Result<Kernel, Unknown> {
+    let Position::At(number, at) = position else { return Err(Unknown::Ambiguous) };
     let mut reader = Reader::new(notes.get(number as usize).ok_or(Unknown::Malformed)?.as_ref());
     reader.advance(at as usize)?;
     let (mut name, mut size, mut args, mut threads) = (None, None, None, u32::MAX);
@@ -97,7 +97,7 @@ pub(crate) fn kernel<N: AsRef<[u8]>>(notes: &[N], place: Place) -> Result<Kernel
     Ok(Kernel { name, layout: Layout::new(args, size)?, threads })
 }
 
-/// The slots of the visible arguments.
+/// Reads the slots of the visible arguments.
 fn arguments(reader: &mut Reader<'_>) -> Result<Vec<ArgSlot>, Unknown> {
     let mut slots = Vec::new();
     for _ in 0..reader.array()? {
@@ -122,7 +122,7 @@ fn arguments(reader: &mut Reader<'_>) -> Result<Vec<ArgSlot>, Unknown> {
     Ok(slots)
 }
 
-/// Reads one value after the other.
+/// A reader of consecutive values.
 struct Reader<'a> {
     note: &'a [u8],
     at: usize,
@@ -137,7 +137,8 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    /// Runs one of the decoder's functions from the current position on, and stands behind what it read.
+    /// Runs a function of the decoder from the current position on, and advances behind the bytes that it
+    /// read.
     fn decode<T, E>(&mut self, read: impl FnOnce(&mut Bytes<'a>) -> Result<T, E>) -> Result<T, Unknown> {
         let mut bytes = Bytes::new(self.note.get(self.at..).ok_or(Unknown::Malformed)?);
         let value = read(&mut bytes).map_err(|_| Unknown::Malformed)?;
@@ -169,7 +170,7 @@ impl<'a> Reader<'a> {
         self.advance(length as usize)
     }
 
-    /// Passes over one value with all that is in it.
+    /// Skips one value with everything in it.
     fn skip(&mut self) -> Result<(), Unknown> {
         let mut left = 1_u64;
         while left > 0 {
@@ -188,7 +189,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many values (of a map: pairs) or bytes follow a marker.
+/// Returns the number of values (of a map: pairs) or bytes that follow a marker.
 fn length_of(marker: Marker, bytes: &mut Bytes<'_>) -> Result<u64, ()> {
     let length = match marker {
         Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => 0,
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn visible_arguments_are_those_that_are_not_hidden() {
+    fn visible_arguments_exclude_the_hidden_ones() {
         let args = vec![
             arg(0, 8, "global_buffer"),
             arg(8, 4, "by_value"),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_note_of_a_code_object_is_read() {
+    fn kernels_of_every_note_are_found() {
         let first = note(vec![kernel_value("first", 0, None), kernel_value("both", 0, None)]);
         let mut padded = note(vec![kernel_value("second", 8, Some(vec![arg(0, 8, "by_value")]))]);
         padded.extend([0xc1; 3]);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_unknown() {
+    fn uncertain_kernels_are_unknown_with_a_reason() {
         let note = note(vec![
             kernel_value("twice", 0, None),
             kernel_value("twice", 0, None),
@@ -301,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_claimed_lengths_cost_nothing() {
-        // A million arrays, each in the one before.
+    fn deep_nesting_and_claimed_lengths_are_refused() {
+        // A million nested arrays.
         let mut deep = vec![0x81, 0xa1, b'x'];
         deep.extend(std::iter::repeat_n(0x91, 1_000_000));
         assert_eq!(index(&[&deep]), Err(Unknown::Malformed));
         deep.push(0xc0);
         assert_eq!(index(&[&deep]).unwrap().len(), 0);
-        // Four billion kernels, none there.
+        // Four billion kernels are claimed, and there is none.
         let mut claims = vec![0x81, 0xae];
         claims.extend(b"amdhsa.kernels");
         claims.extend([0xdd, 0xff, 0xff, 0xff, 0xff]);
@@ -325,12 +326,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             all(&bytes);
         }
 
         #[test]
-        fn any_damage_is_survived(damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
+        fn damaged_notes_do_not_panic(damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
             let args = vec![arg(0, 8, "global_buffer"), arg(8, 4, "by_value"), arg(16, 8, "hidden_none")];
             let mut note = note(vec![kernel_value("one", 32, Some(args.clone())), kernel_value("two", 32, Some(args))]);
             for (at, byte) in damage {
@@ -341,7 +342,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_encoded_is_read(sizes in proptest::collection::vec(1_u32..64, 0..40)) {
+        fn encoded_arguments_are_read_back(sizes in proptest::collection::vec(1_u32..64, 0..40)) {
             let mut end = 0;
             let slots: Vec<(u32, u32)> = sizes.iter().map(|&size| {
                 let offset = end;

@@ -1,10 +1,10 @@
-//! Reading what HIP programs register and load: the wrapper of `__hipRegisterFatBinary`, bundles, plain code objects, in
-//! memory or in files. The result is an [`Image`]: the kernel metadata, copied out, so that the program may do with its
-//! memory and files what it likes.
+//! Parsing of the code that HIP programs register and load: the wrapper of `__hipRegisterFatBinary`, bundles
+//! and plain code objects, in memory or in files. The result is an [`Image`]: a copy of the kernel metadata,
+//! so that the program may change its memory and files afterwards.
 //!
-//! Reads of memory follow the headers and nothing else, because nobody tells its length. Damaged input gives a reason
-//! ([`Unknown`]), never a panic or a loop; memory whose headers name ranges that are not mapped cannot be survived, by
-//! the runtime no more than by us, so that memory is read only if the runtime has accepted it or is bound to read it.
+//! Reads of memory follow the headers and nothing else, because its length is not known. Damaged input gives
+//! a reason ([`Unknown`]), never a panic or a loop. Headers that name unmapped ranges would crash this
+//! library like the runtime, so memory is read only if the runtime has accepted it or is bound to read it.
 
 mod bundle;
 mod compressed;
@@ -26,28 +26,28 @@ use std::path::{Path, PathBuf};
 pub use target::Processors;
 use target::{Fit, Target};
 
-/// The kernels of what was registered or loaded as one.
+/// The kernels of one binary or module.
 #[derive(Debug)]
 pub struct Image {
-    /// One for each target that a device may take, or why there is nothing.
+    /// One entry for each target that a device may take, or the reason why there is none.
     entries: Result<Vec<Entry>, Unknown>,
-    /// The file that it was read from.
-    file: Option<Seen>,
+    /// The file from which it was read.
+    file: Option<FileState>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// For which devices; nothing if the code stands alone.
+    /// The target of the code; none for a code object outside a bundle.
     target: Option<Target>,
-    /// Its metadata, copied.
+    /// A copy of its metadata.
     notes: Result<Box<[Box<[u8]>]>, Unknown>,
-    /// Made when the first kernel is looked for.
+    /// The index, built at the first search for a kernel.
     index: Option<Result<Index, Unknown>>,
 }
 
-/// A file, and what would change if it did.
+/// A file, and the properties that change with its content.
 #[derive(Debug)]
-struct Seen {
+struct FileState {
     path: PathBuf,
     state: [i64; 7],
 }
@@ -64,7 +64,7 @@ fn state(data: &Metadata) -> [i64; 7] {
     ]
 }
 
-/// What `__hipRegisterFatBinary` receives.
+/// The argument of `__hipRegisterFatBinary`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wrapper {
@@ -74,53 +74,53 @@ struct Wrapper {
     reserved: *const c_void,
 }
 
-/// "HIPF"
+/// The magic number "HIPF".
 const WRAPPER: u32 = 0x4849_5046;
 
 impl Image {
-    /// Code without a kernel.
+    /// An image without a kernel.
     pub const EMPTY: Self = Self { entries: Ok(Vec::new()), file: None };
 
-    /// What a wrapper of `__hipRegisterFatBinary` leads to.
+    /// Reads the code of a wrapper of `__hipRegisterFatBinary`.
     ///
     /// # Safety
     ///
-    /// The wrapper, and what it leads to as far as its headers say, can be read now and is not written to meanwhile.
+    /// The wrapper, and its payload as far as the headers extend, can be read and are not written to during
+    /// the call.
     pub unsafe fn of_wrapper(wrapper: *const c_void, processors: &Processors) -> Self {
         let wrapper = wrapper.cast::<Wrapper>();
         if wrapper.is_null() || !wrapper.is_aligned() {
             return Self::unknown(Unknown::UnknownFormat);
         }
-        // SAFETY: readable by the caller's promise, and not null, and aligned.
+        // SAFETY: not null and aligned; the caller guarantees that it can be read.
         let magic = unsafe { wrapper.cast::<u32>().read() };
         if magic != WRAPPER {
             return Self::unknown(Unknown::UnknownFormat);
         }
-        // SAFETY: as above; it is a wrapper.
-        let wrapper = unsafe { wrapper.read() };
-        // SAFETY: the caller's promise covers what the wrapper leads to.
-        unsafe { Self::of_memory(wrapper.payload.cast(), processors) }
+        // SAFETY: by its magic number it is a wrapper, which can be read as a whole, as can its payload.
+        unsafe { Self::of_memory(wrapper.read().payload.cast(), processors) }
     }
 
-    /// A bundle or code object in memory, as for `hipModuleLoadData`.
+    /// Reads a bundle or code object in memory, as for `hipModuleLoadData`.
     ///
     /// # Safety
     ///
-    /// The first four bytes, and what they begin as far as its headers say, can be read now and are not written to
-    /// meanwhile.
+    /// The first four bytes, and the code that they begin as far as its headers extend, can be read and are
+    /// not written to during the call.
     pub unsafe fn of_memory(data: *const c_void, processors: &Processors) -> Self {
-        // SAFETY: the caller's promise, for the time of this call; what is kept is copied.
+        // SAFETY: the caller guarantees it for the time of this call, and everything that is kept is copied.
         let memory = unsafe { Memory::new(data.cast()) };
         Self::read(memory, processors)
     }
 
-    /// A bundle or code object whose length is known.
+    /// Reads a bundle or code object whose length is known.
     pub fn of_bytes(bytes: &[u8], processors: &Processors) -> Self {
         Self::read(bytes, processors)
     }
 
-    /// A file, as for `hipModuleLoad`. To be read before the runtime reads it: [`Image::settle`] then tells whether both
-    /// have read the same. Anything but a regular file is left alone, because reading it could take something away.
+    /// Reads a file, as for `hipModuleLoad`. Call it before the runtime reads the file: [`Image::settle`]
+    /// then checks that both have read the same. Only a regular file is read, because reading from a pipe
+    /// would consume its data.
     pub fn of_file(path: &CStr, processors: &Processors) -> Self {
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -132,11 +132,11 @@ impl Image {
         };
         let cache: ReadCache<File> = ReadCache::new(file);
         let image = Self::read(&cache, processors);
-        Self { file: Some(Seen { path: path.to_owned(), state: state(&data) }), ..image }
+        Self { file: Some(FileState { path: path.to_owned(), state: state(&data) }), ..image }
     }
 
-    /// To be called when the runtime has loaded the image: if it comes from a file that has changed since it was read
-    /// here, nothing about it is known.
+    /// Forgets the content if the file has changed since it was read here. Call it once the runtime has
+    /// loaded the image.
     pub fn settle(&mut self) {
         if let Some(seen) = self.file.take()
             && seen.path.metadata().ok().is_none_or(|data| state(&data) != seen.state)
@@ -182,8 +182,8 @@ impl Image {
         Self { entries, file: None }
     }
 
-    /// The kernel of this name as a device has it, of which the runtime says that it is of this architecture (`gfx90a`); as
-    /// all have it if that is not known.
+    /// Returns the kernel of this name as a device of this architecture (`gfx90a`, as the runtime names it)
+    /// has it. If the architecture is not known, all code must agree on the kernel.
     pub fn kernel(&mut self, name: &[u8], device: Option<&str>) -> Result<Kernel, Unknown> {
         self.kernel_by_key(NameKey::new(name), device.map(Target::parse).as_ref())
     }
@@ -203,7 +203,7 @@ impl Image {
                 continue;
             }
             let Some(kernel) = entry.kernel(key)? else { continue };
-            // What the runtime adds may differ between processors; what the caller passes may not.
+            // The hidden arguments may differ between processors; those of the caller may not.
             match &found {
                 Some(other) if !other.is_launched_as(&kernel) => {
                     return Err(Unknown::EntriesDiffer);
@@ -219,7 +219,8 @@ fn fit(target: &Option<Target>, device: &Target) -> Fit {
     target.as_ref().map_or(Fit::Own, |target| target.fit(device))
 }
 
-/// How well the best code for a device fits; nothing if the runtime has to compile some, or has none.
+/// Returns the fit of the best code for a device; none if there is none, or only code that the runtime has to
+/// compile.
 fn best<'a>(targets: impl Iterator<Item = &'a Option<Target>>, device: &Target) -> Option<Fit> {
     targets.map(|target| fit(target, device)).min().filter(|best| *best != Fit::None)
 }

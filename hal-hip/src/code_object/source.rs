@@ -1,15 +1,15 @@
-//! Where the bytes of a code object come from: memory of the program whose length nobody knows, or a part of something
-//! else. Knows no format. (Slices and files are sources by themselves: `&[u8]`, `&ReadCache<File>`.)
+//! The sources of a code object's bytes: memory of the program with an unknown length, or a part of another
+//! source. Knows no format. (Slices and files are sources by themselves: `&[u8]`, `&ReadCache<File>`.)
 
 use object::read::ReadRef;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::slice;
 
-/// No code object or bundle extends farther; an offset beyond is nonsense and is not followed.
+/// The largest extent of a code object or bundle. An offset beyond it is invalid and not followed.
 pub(crate) const MAX_EXTENT: u64 = 1 << 34;
 
-/// Memory of the program that holds something whose extent only its own headers tell.
+/// Memory of the program whose extent is known only from the headers in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
     base: *const u8,
@@ -17,10 +17,12 @@ pub(crate) struct Memory<'a> {
 }
 
 impl Memory<'_> {
+    /// Creates a source at an address.
+    ///
     /// # Safety
     ///
-    /// At `base` lies something of which four bytes and then each range that its headers name can be read during `'a`,
-    /// and nobody writes to it meanwhile.
+    /// During `'a` four bytes at `base`, and each range that the headers there name, can be read and are not
+    /// written to.
     pub(crate) unsafe fn new(base: *const u8) -> Self {
         Self { base, lives: PhantomData }
     }
@@ -42,19 +44,20 @@ impl<'a> ReadRef<'a> for Memory<'a> {
             return Err(());
         }
         let start = self.base.wrapping_add(offset);
-        // SAFETY: the parsers of this module ask for the first four bytes or for a range that a header has named, which
-        // `new` promises to be readable and unchanging during 'a. It is not null, does not wrap round, and is smaller
-        // than MAX_EXTENT, so than isize::MAX.
+        // SAFETY: the parsers of this module request the first four bytes or a range that a header names,
+        // which the caller of `new` guarantees to be readable and unchanged during 'a. It is not null, does
+        // not wrap around, and is smaller than MAX_EXTENT, and so than isize::MAX.
         Ok(unsafe { slice::from_raw_parts(start, size) })
     }
 
     fn read_bytes_at_until(self, _: Range<u64>, _: u8) -> Result<&'a [u8], ()> {
-        // Looking for the end of a string could run past what the headers name; nothing here needs it.
+        // A search for the end of a string could leave the ranges that the headers name; no parser here needs
+        // it.
         Err(())
     }
 }
 
-/// A part of a source, as if it were all there is.
+/// A part of a source, as a source of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<R> {
     whole: R,
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_ends_where_it_ends() {
+    fn part_refuses_reads_beyond_its_end() {
         let whole: &[u8] = b"0123456789";
         let part = Part::new(whole, 2, 5);
         assert_eq!(part.read_bytes_at(0, 5), Ok(&b"23456"[..]));
@@ -101,18 +104,18 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_not_read_where_it_cannot_be() {
+    fn memory_refuses_reads_of_invalid_ranges() {
         let bytes = b"abc";
-        // SAFETY: the three bytes are all that is read below.
+        // SAFETY: only the three bytes are read below.
         let memory = unsafe { Memory::new(bytes.as_ptr()) };
         assert_eq!(memory.read_bytes_at(1, 2), Ok(&b"bc"[..]));
         assert_eq!(memory.read_bytes_at(1000, 0), Ok(&b""[..]));
         assert_eq!(memory.read_bytes_at(0, MAX_EXTENT + 1), Err(()));
         assert_eq!(memory.read_bytes_at(u64::MAX, 2), Err(()));
-        // SAFETY: nothing can be read there, and nothing is.
+        // SAFETY: null is refused before anything is read.
         let null = unsafe { Memory::new(std::ptr::null()) };
         assert_eq!(null.read_bytes_at(0, 1), Err(()));
-        // SAFETY: as above.
+        // SAFETY: a range that wraps around is refused before anything is read.
         let last = unsafe { Memory::new(std::ptr::without_provenance(usize::MAX)) };
         assert_eq!(last.read_bytes_at(0, 4), Err(()));
     }

@@ -1,14 +1,15 @@
-//! Which of a bundle's entries the runtime takes for a device.
+//! The runtime's choice among the entries of a bundle, for a device.
 //!
-//! The runtime's rule (ROCm/clr `hipamd/src/hip_fatbin.cpp` and `hip_code_object.cpp`, COMGR's `comgr-metadata.cpp`; read in
-//! 5.2 to 6.2, October 2024, and 2026): code for the device's own processor whose features, where it names any, are those of
-//! the device; else, in runtimes that know generic targets, the generic one that covers the processor; else SPIR-V, which
-//! the runtime compiles itself. Compilers refuse a bundle in which two entries are for the same device (clang's
+//! The runtime's rule (ROCm/clr `hipamd/src/hip_fatbin.cpp` and `hip_code_object.cpp`, COMGR's
+//! `comgr-metadata.cpp`; read in 5.2 to 6.2, October 2024, and 2026): code for the device's own processor
+//! whose features, where it names any, are those of the device; otherwise, in runtimes that know generic
+//! targets, the generic one that covers the processor; otherwise SPIR-V, which the runtime compiles itself.
+//! Compilers refuse a bundle in which two entries are for the same device (clang's
 //! `getConflictTargetIDCombination`), so the order of entries means nothing.
 
 use super::bundle;
 
-/// The generic targets and the processors that they cover: those for which the runtime takes them (`TargetGenericMap` in
+/// The generic targets and the processors for which the runtime takes them (`TargetGenericMap` in
 /// `hip_fatbin.cpp`, 2026).
 const GENERIC: &[(&str, &[&str])] = &[
     ("gfx9-generic", &["gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"]),
@@ -26,14 +27,14 @@ const GENERIC: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     processor: Box<str>,
-    /// As in `xnack-`. Code without a feature runs whatever the device's is.
+    /// The features, as in `xnack-`. Code that does not name a feature runs with any setting of the device.
     features: Box<[Box<str>]>,
 }
 
-/// How good code is for a device; the best comes first.
+/// The fit of code for a device; the best comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
-    /// Made for its processor, or standing alone, so that there is no choice.
+    /// Made for its processor, or outside a bundle, so that there is no choice.
     Own,
     /// Made for a generic target that covers its processor.
     Generic,
@@ -42,13 +43,13 @@ pub(crate) enum Fit {
 }
 
 impl Target {
-    /// Of an entry's name, or of the name that the runtime gives a device's architecture.
+    /// Parses the name of an entry, or the runtime's name of a device's architecture.
     pub(crate) fn parse(name: &str) -> Self {
         let features = name.split(':').skip(1).map(Into::into).collect();
         Self { processor: bundle::processor(name).into(), features }
     }
 
-    /// How good code of this target is for a device.
+    /// Returns the fit of code of this target for a device.
     pub(crate) fn fit(&self, device: &Self) -> Fit {
         if !self.features.iter().all(|feature| device.features.contains(feature)) {
             return Fit::None;
@@ -66,17 +67,18 @@ impl Target {
 /// The architectures of the devices that a program can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processors {
-    /// Each once; empty if they are not known.
+    /// The kinds, each once; empty if they are not known.
     kinds: Vec<Target>,
     /// The kind of each device, in the runtime's order.
     devices: Vec<usize>,
 }
 
 impl Processors {
-    /// The devices are not known: a kernel counts as known only if all code agrees on it.
+    /// Unknown devices: a kernel counts as known only if all code agrees on it.
     pub const ANY: Self = Self { kinds: Vec::new(), devices: Vec::new() };
 
-    /// Of the names that the runtime gives the devices' architectures, as in `gfx90a:sramecc+:xnack-`, in its order.
+    /// Creates the value from the runtime's names of the devices' architectures (`gfx90a:sramecc+:xnack-`),
+    /// in its order.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut this = Self::ANY;
         for name in names {
@@ -94,7 +96,7 @@ impl Processors {
         &self.kinds
     }
 
-    /// The place among the kinds of the device with this index; that of the first where there is no such device.
+    /// Returns the index of the device's kind; that of the first kind if there is no such device.
     pub(crate) fn kind_of(&self, device: u32) -> usize {
         self.devices.get(device as usize).copied().unwrap_or(0)
     }
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_code_names_must_be_the_devices() {
+    fn code_fits_only_a_device_with_its_features() {
         const MI200: &str = "gfx90a:sramecc+:xnack-";
         for (code, expected) in [
             ("hipv4-amdgcn-amd-amdhsa--gfx90a", Fit::Own),
@@ -127,11 +129,11 @@ mod tests {
         ] {
             assert_eq!(fit(code, MI200), expected, "{code}");
         }
-        assert_eq!(fit("gfx1100:xnack-", "gfx1100"), Fit::None, "a device that has no such feature");
+        assert_eq!(fit("gfx1100:xnack-", "gfx1100"), Fit::None, "the device has no such feature");
     }
 
     #[test]
-    fn generic_code_is_for_what_it_covers() {
+    fn generic_code_fits_the_processors_that_it_covers() {
         for (code, device, expected) in [
             ("hipv4-amdgcn-amd-amdhsa--gfx9-4-generic", "gfx942:sramecc+:xnack-", Fit::Generic),
             ("hipv4-amdgcn-amd-amdhsa--gfx9-4-generic:xnack-", "gfx950:sramecc+:xnack-", Fit::Generic),
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_one_kind_are_one_kind() {
+    fn equal_devices_share_a_kind() {
         let processors = Processors::new(["gfx90a:xnack-", "gfx1100", "gfx90a:xnack-", "gfx90a:xnack+"]);
         assert_eq!(processors.kinds().len(), 3);
         assert_eq!([0, 1, 2, 3, 99].map(|device| processors.kind_of(device)), [0, 1, 0, 2, 0]);
@@ -155,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn code_with_some_of_a_devices_features_fits_and_with_another_does_not(
+        fn random_code_fits_exactly_with_the_devices_features(
             features in prop::collection::vec(any::<bool>(), 0..3),
             named in prop::collection::vec(any::<bool>(), 3),
             processor in prop::sample::select(vec!["gfx906", "gfx942", "gfx1100", "gfx1201"]),

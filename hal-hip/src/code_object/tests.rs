@@ -1,5 +1,5 @@
-//! Images from code objects made by hand: which entry counts, what a file may be, what is read of memory whose length
-//! nobody knows, and that nothing makes the parser panic.
+//! Images from hand-made code objects: the choice among entries, the kinds of files, the reads of memory of
+//! unknown length, and the absence of panics in the parser.
 
 use super::*;
 use crate::sample::{arg, bundle, code, elf, kernel_value, note, unlinked};
@@ -30,7 +30,7 @@ fn processors(names: &[&str]) -> Processors {
 }
 
 #[test]
-fn code_that_stands_alone() {
+fn code_object_outside_a_bundle_is_read() {
     for bytes in [code(&[("k", &[4, 8])]), unlinked(&note(vec![kernel_value("k", 0, None)]))] {
         let mut image = Image::of_bytes(&bytes, &processors(&["gfx90a"]));
         assert!(sizes(&mut image, "k").is_ok());
@@ -38,7 +38,8 @@ fn code_that_stands_alone() {
     }
 }
 
-/// The argument sizes of a kernel on a device. They must be the same whether or not code for other devices was kept.
+/// Returns the argument sizes of a kernel on a device. They must not depend on the code kept for other
+/// devices.
 fn on_device(bytes: &[u8], name: &str, device: &str) -> Result<Vec<u32>, Unknown> {
     let of = |devices: &[&str]| {
         let mut image = Image::of_bytes(bytes, &processors(devices));
@@ -52,7 +53,7 @@ fn on_device(bytes: &[u8], name: &str, device: &str) -> Result<Vec<u32>, Unknown
 }
 
 #[test]
-fn the_devices_own_entry_decides() {
+fn entry_of_the_device_decides() {
     let first = code(&[("same", &[4, 8]), ("differs", &[4]), ("first only", &[1])]);
     let second = code(&[("same", &[4, 8]), ("differs", &[8])]);
     let bytes = bundle(&[(HOST, b""), (GFX90A, &first), (GFX1100, &second)]);
@@ -60,13 +61,13 @@ fn the_devices_own_entry_decides() {
     assert_eq!(differs("gfx90a:sramecc+:xnack-"), Ok(vec![4]));
     assert_eq!(differs("gfx1100"), Ok(vec![8]));
     assert_eq!(differs("gfx90a:sramecc-:xnack-"), Err(Unknown::NoEntry));
-    assert_eq!(differs("gfx942"), Err(Unknown::NoEntry), "a device without code of its own");
+    assert_eq!(differs("gfx942"), Err(Unknown::NoEntry), "the device has no code of its own");
     assert_eq!(on_device(&bytes, "first only", "gfx1100"), Err(Unknown::NoSuchKernel));
-    // What no device takes is not kept.
+    // Code that no device takes is not kept.
     let mut image = Image::of_bytes(&bytes, &processors(&["gfx1100", "gfx942"]));
     assert_eq!(image.entries.as_ref().map(Vec::len), Ok(1));
     assert_eq!(sizes(&mut image, "differs"), Ok(vec![8]));
-    // As long as the device is not known all must agree.
+    // While the device is not known all entries must agree.
     let mut any = Image::of_bytes(&bytes, &Processors::ANY);
     assert_eq!(sizes(&mut any, "same"), Ok(vec![4, 8]));
     assert_eq!(sizes(&mut any, "differs"), Err(Unknown::EntriesDiffer));
@@ -94,7 +95,7 @@ fn features_and_generic_targets_decide_as_in_the_runtime() {
     ] {
         assert_eq!(on_device(&bytes, "k", device), expected, "{device}");
     }
-    // Two entries for one device are none that a compiler makes: they count if they agree.
+    // Compilers never make two entries for one device: such entries count if they agree.
     let twice = |second: &[u8]| {
         let bytes = bundle(&[(GFX90A, &on), ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", second)]);
         on_device(&bytes, "k", "gfx90a:sramecc+:xnack-")
@@ -103,7 +104,7 @@ fn features_and_generic_targets_decide_as_in_the_runtime() {
 }
 
 #[test]
-fn code_that_the_runtime_compiles_itself_counts_unless_there_is_better() {
+fn code_that_the_runtime_compiles_counts_unless_machine_code_fits() {
     let known = code(&[("k", &[4])]);
     let bytes = bundle(&[(GFX90A, &known), (SPIRV, b"\x03\x02\x23\x07")]);
     assert_eq!(on_device(&bytes, "k", "gfx90a:sramecc+:xnack-"), Ok(vec![4]));
@@ -112,7 +113,7 @@ fn code_that_the_runtime_compiles_itself_counts_unless_there_is_better() {
 }
 
 #[test]
-fn reasons_for_knowing_nothing() {
+fn unusable_code_gives_its_reason() {
     let reason = |bytes: &[u8]| Image::of_bytes(bytes, &Processors::ANY).kernel(b"k", None).unwrap_err();
     assert_eq!(reason(b""), Unknown::UnknownFormat);
     assert_eq!(reason(b"CCOB...."), Unknown::Compressed, "of an unknown version");
@@ -131,7 +132,7 @@ fn reasons_for_knowing_nothing() {
 }
 
 #[test]
-fn a_wrapper_leads_to_its_payload() {
+fn wrapper_leads_to_its_payload() {
     let payload = bundle(&[(GFX90A, &code(&[("k", &[4])]))]);
     let mut wrapper =
         Wrapper { magic: WRAPPER, version: 1, payload: payload.as_ptr(), reserved: ptr::null() };
@@ -151,7 +152,7 @@ fn c_path(path: &Path) -> CString {
 }
 
 #[test]
-fn a_file_counts_if_it_stays_as_it_was_read() {
+fn file_counts_only_if_unchanged_since_it_was_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("code");
     let bytes = bundle(&[(GFX90A, &code(&[("k", &[4])])), (GFX1100, &code(&[("k", &[4])]))]);
@@ -176,14 +177,14 @@ fn a_file_counts_if_it_stays_as_it_was_read() {
         Err(Unknown::Unreadable)
     );
 
-    // What somebody writes to a pipe is not for us, and nobody waits for a writer.
+    // Nothing is read from a pipe, and the open does not wait for a writer.
     let pipe = c_path(&folder.path().join("pipe"));
     // SAFETY: a C string.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     assert_eq!(sizes(&mut Image::of_file(&pipe, &Processors::ANY), "k"), Err(Unknown::Unreadable));
 }
 
-/// Memory that ends exactly where a page begins that nobody can touch.
+/// Memory that ends exactly at an inaccessible page.
 struct Guarded {
     mapping: *mut u8,
     size: usize,
@@ -206,10 +207,8 @@ impl Guarded {
             )
         };
         assert_ne!(mapping, libc::MAP_FAILED);
-        // SAFETY: the last page of the mapping.
-        let guard = unsafe { mapping.byte_add(size - PAGE) };
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::mprotect(guard, PAGE, libc::PROT_NONE) }, 0);
+        // SAFETY: the last page of the new mapping, to which no reference exists.
+        assert_eq!(unsafe { libc::mprotect(mapping.byte_add(size - PAGE), PAGE, libc::PROT_NONE) }, 0);
         let this = Self { mapping: mapping.cast(), size, length: bytes.len() };
         // SAFETY: the bytes fit in front of the guard page.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), this.start(), bytes.len()) };
@@ -223,13 +222,13 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference into it any more.
+        // SAFETY: `new` made the mapping, and no reference into it is left.
         unsafe { libc::munmap(self.mapping.cast(), self.size) };
     }
 }
 
 #[test]
-fn memory_is_read_to_its_end_and_not_beyond() {
+fn memory_is_read_up_to_its_end_only() {
     for args in 0..5 {
         let alone = code(&[("k", &vec![4; args])]);
         let sections = unlinked(&note(vec![kernel_value("k", 4, Some(vec![arg(0, 4, "by_value")]))]));
@@ -250,7 +249,7 @@ fn memory_is_read_to_its_end_and_not_beyond() {
     }
 }
 
-/// A source that notes what is read of it.
+/// A source that records which ranges are read.
 #[derive(Clone, Copy)]
 struct Watched<'a> {
     bytes: &'a [u8],
@@ -279,14 +278,14 @@ fn number(bytes: &[u8], at: u64, size: usize) -> Option<u64> {
     Some(u64::from_le_bytes(number))
 }
 
-/// What the headers of a code object at `base` name, as the format's description has it.
+/// Collects the ranges that the headers of a code object at `base` name, by the format's specification.
 fn named_by_elf(bytes: &[u8], base: u64, named: &mut Vec<Range<u64>>) -> Option<()> {
     let range = |at: u64, size: u64| at..at.saturating_add(size);
     named.push(range(base, 64));
     let field = |at: u64, size: usize| number(bytes, base.checked_add(at)?, size);
     for (at, count, size, offset_at, size_at) in [(32, 56, 56, 8, 32), (40, 60, 64, 24, 32)] {
         let (at, count) = (field(at, 8)?, field(count, 2)?);
-        // The count can stand in the first section.
+        // The count can be in the first section.
         let count = if size == 64 && count == 0 && at != 0 {
             named.push(range(base.saturating_add(at), 64));
             field(at.checked_add(32)?, 8).unwrap_or(0)
@@ -304,7 +303,7 @@ fn named_by_elf(bytes: &[u8], base: u64, named: &mut Vec<Range<u64>>) -> Option<
     Some(())
 }
 
-/// The same of a bundle.
+/// Returns the ranges that the headers of a bundle or code object name.
 fn named(bytes: &[u8]) -> Vec<Range<u64>> {
     let mut named = Vec::new();
     named.push(0..4);
@@ -312,7 +311,7 @@ fn named(bytes: &[u8]) -> Vec<Range<u64>> {
         named_by_elf(bytes, 0, &mut named);
     }
     if bytes.starts_with(b"CCOB") {
-        // The header's length depends on its version; then the whole that it names.
+        // The header's length depends on its version; it is followed by the whole size that it names.
         named.extend([4..6, 6..8]);
         let (size, at) = if number(bytes, 4, 2) == Some(3) { (8, 16) } else { (4, 12) };
         named.extend([8..8 + size, at..at + size, at + size..at + size + 8]);
@@ -353,21 +352,21 @@ fn reads_only_what_is_named(bytes: &[u8]) {
 }
 
 #[test]
-fn the_headers_name_all_that_is_read_of_good_code() {
+fn reads_of_valid_code_stay_within_the_named_ranges() {
     let alone = code(&[("k", &[4])]);
     reads_only_what_is_named(&alone);
     reads_only_what_is_named(&unlinked(&note(vec![])));
     reads_only_what_is_named(&bundle(&[(HOST, b""), (GFX90A, &alone), (SPIRV, b"abcd")]));
 }
 
-/// A code object or bundle with some bytes changed.
+/// Generates a code object or bundle with some bytes changed.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let kernels = vec![kernel_value("k", 16, Some(vec![arg(0, 8, "by_value"), arg(8, 8, "hidden_none")]))];
     let note = note(kernels);
     let (linked, unlinked) = (elf(&note), unlinked(&note));
     let bundle = bundle(&[(HOST, b""), (GFX90A, &linked), (GFX1100, &unlinked)]);
     let change = (any::<prop::sample::Index>(), prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(1)]);
-    // Most changes meet the headers in front.
+    // Most changes hit the headers at the front.
     let changes = prop::collection::vec((change, any::<bool>()), 0..8);
     (prop::sample::select(vec![linked, unlinked, bundle]), changes).prop_map(|(mut bytes, changes)| {
         for ((at, byte), front) in changes {
@@ -382,29 +381,29 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn the_headers_name_all_that_is_read_of_damaged_code(bytes in damaged()) {
+    fn reads_of_damaged_code_stay_within_the_named_ranges(bytes in damaged()) {
         reads_only_what_is_named(&bytes);
     }
 
     #[test]
-    fn damaged_code_of_known_length_is_not_read_beyond_its_end(bytes in damaged(), cut in any::<prop::sample::Index>()) {
+    fn damaged_code_of_known_length_is_read_up_to_its_end_only(bytes in damaged(), cut in any::<prop::sample::Index>()) {
         let memory = Guarded::new(&bytes[..cut.index(bytes.len() + 1)]);
-        // SAFETY: so many bytes stand in front of the guard page.
+        // SAFETY: so many bytes lie in front of the guard page.
         let bytes = unsafe { std::slice::from_raw_parts(memory.start(), memory.length) };
         let _ = Image::of_bytes(bytes, &Processors::ANY).kernel(b"k", None);
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..500), magic in 0..3) {
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..500), magic in 0..3) {
         let magic: &[u8] = [&b""[..], b"\x7fELF\x02\x01\x01", b"__CLANG_OFFLOAD_BUNDLE__\x02\0\0\0\0\0\0\0"][magic as usize];
         let bytes = [magic, &bytes[..]].concat();
         reads_only_what_is_named(&bytes);
     }
 
-    /// Whatever is in a bundle: what one device has of it does not depend on which other devices there are, and is what
-    /// the entries that fit it best say.
+    /// For any bundle: the kernel of one device does not depend on the other devices, and is that of the best
+    /// fitting entries.
     #[test]
-    fn other_devices_and_other_entries_change_nothing(
+    fn kernel_of_a_device_is_independent_of_other_devices_and_entries(
         entries in prop::collection::vec((prop::sample::select(TARGETS.to_vec()), 1_u32..4), 0..8),
         device in prop::sample::select(DEVICES.to_vec()),
         others in prop::collection::vec(prop::sample::select(DEVICES.to_vec()), 0..4),

@@ -1,11 +1,11 @@
-//! Handles that come and go: what they mean, when code is read, and that nothing stale is left.
+//! Handles that come and go: their kernels, the time at which code is read, and the absence of stale entries.
 
 use super::*;
 use crate::sample::{bundle, code};
 use proptest::prelude::*;
 use std::ptr;
 
-/// A fat binary as a program holds it: the wrapper leads to the payload.
+/// A fat binary as a program holds it: a wrapper that points to the payload.
 struct Binary {
     _payload: Vec<u8>,
     wrapper: [u64; 3],
@@ -19,13 +19,13 @@ impl Binary {
     fn of(payload: Vec<u8>) -> Self {
         // Magic and version, payload, nothing.
         let wrapper = [1 << 32 | 0x4849_5046, payload.as_ptr().addr() as u64, 0];
-        // The address came out of the pointer as a number, as it does in a program's data.
+        // The address is stored as a number, as in a program's data.
         let _ = payload.as_ptr().expose_provenance();
         Self { _payload: payload, wrapper }
     }
 
     fn register(&self, kernels: &Kernels, modules: usize) {
-        // SAFETY: the tests remove the binary, or ask no more, before they let it go.
+        // SAFETY: the tests remove the binary, or make no further look-up, before they drop it.
         unsafe { kernels.add_binary(handle(modules), self.wrapper.as_ptr().cast()) };
     }
 }
@@ -46,7 +46,7 @@ fn function(kernels: &Kernels, module: usize, function: usize, name: &CStr) {
 }
 
 fn module(kernels: &Kernels, module: usize, code: &[u8]) {
-    // SAFETY: the code is complete, so all that its headers name is there.
+    // SAFETY: the code is complete, so every range that its headers name can be read.
     let image = unsafe { kernels.image_of_data(code.as_ptr().cast()) };
     kernels.add_module(hipModule_t::from_raw(module), image);
 }
@@ -57,12 +57,12 @@ fn sizes(kernels: &Kernels, function: usize) -> Result<Vec<u32>, Unknown> {
 
 fn sizes_on(kernels: &Kernels, function: usize, device: u32) -> Result<Vec<u32>, Unknown> {
     let found = kernels.find(handle(function), device);
-    assert_eq!(found, kernels.find(handle(function), device), "asked again");
+    assert_eq!(found, kernels.find(handle(function), device), "second look-up");
     found.map(|kernel| kernel.layout.args().iter().map(|slot| slot.size).collect())
 }
 
 #[test]
-fn host_functions_mean_the_kernels_of_their_binary() {
+fn host_functions_have_the_kernels_of_their_binary() {
     let kernels = Kernels::new();
     let (one, other) = (Binary::new(&[("a", &[4]), ("b", &[8, 8])]), Binary::new(&[("a", &[1, 2])]));
     one.register(&kernels, 16);
@@ -87,7 +87,7 @@ fn host_functions_mean_the_kernels_of_their_binary() {
 #[test]
 fn registration_reads_nothing() {
     let kernels = Kernels::new();
-    // SAFETY: there is nothing at this address, and no kernel is looked for while it is registered.
+    // SAFETY: the address is invalid, but no kernel is looked up while it is registered.
     unsafe { kernels.add_binary(handle(16), handle(0x1_0000)) };
     host_function(&kernels, 16, 0x1000, c"a");
     kernels.remove_binary(handle(16));
@@ -95,17 +95,18 @@ fn registration_reads_nothing() {
 }
 
 #[test]
-fn null_is_ignored_where_the_runtime_failed() {
+fn null_handles_of_failed_calls_are_ignored() {
     let kernels = Kernels::new();
     let binary = Binary::new(&[("a", &[4])]);
     binary.register(&kernels, 0);
     host_function(&kernels, 0, 0x1000, c"a");
     assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
     binary.register(&kernels, 16);
-    // SAFETY: null is allowed.
-    unsafe { kernels.add_host_function(handle(16), handle(0x1000), ptr::null()) };
-    // SAFETY: null is allowed.
-    unsafe { kernels.add_function(hipModule_t::NULL, hipFunction_t::NULL, ptr::null()) };
+    // SAFETY: a null name is permitted.
+    unsafe {
+        kernels.add_host_function(handle(16), handle(0x1000), ptr::null());
+        kernels.add_function(hipModule_t::NULL, hipFunction_t::NULL, ptr::null());
+    }
     kernels.remove_binary(ptr::null());
     kernels.remove_module(hipModule_t::NULL);
     assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
@@ -128,7 +129,7 @@ fn modules_keep_no_memory_of_the_program() {
 }
 
 #[test]
-fn an_address_that_is_used_again_means_the_new_kernel() {
+fn reused_address_has_the_new_kernel() {
     let kernels = Kernels::new();
     let (first, second) = (code(&[("a", &[4])]), code(&[("a", &[8]), ("b", &[2])]));
     module(&kernels, 16, &first);
@@ -145,7 +146,7 @@ fn an_address_that_is_used_again_means_the_new_kernel() {
     assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
     function(&kernels, 16, 0x100, c"a");
     assert_eq!(sizes(&kernels, 0x100), Ok(vec![4]));
-    // Nor was the loading of the one that has this function now.
+    // The loading of the module that has this function now was not seen either.
     function(&kernels, 32, 0x100, c"a");
     assert_eq!(sizes(&kernels, 0x100), Err(Unknown::NotRegistered));
     function(&kernels, 16, 0x100, c"a");
@@ -154,7 +155,7 @@ fn an_address_that_is_used_again_means_the_new_kernel() {
 }
 
 #[test]
-fn a_host_function_of_several_binaries_is_known_if_they_agree() {
+fn host_function_of_several_binaries_is_known_if_they_agree() {
     let kernels = Kernels::new();
     let (one, same, differs) =
         (Binary::new(&[("a", &[4])]), Binary::new(&[("a", &[4]), ("b", &[1])]), Binary::new(&[("a", &[8])]));
@@ -177,15 +178,15 @@ fn a_host_function_of_several_binaries_is_known_if_they_agree() {
     assert_eq!(sizes(&kernels, 0x1000), Err(Unknown::NotRegistered));
 }
 
-/// A host function that was registered past us by these.
+/// Adds a host function that was registered without the library's knowledge, by these binaries.
 fn past(kernels: &Kernels, function: usize, name: &CStr, binaries: &[&Binary]) -> bool {
     let wrappers: Vec<_> = binaries.iter().map(|binary| binary.wrapper.as_ptr().cast()).collect();
-    // SAFETY: as for `Binary::register`.
+    // SAFETY: the tests remove the binaries, or make no further look-up, before they drop them.
     unsafe { kernels.add_past(handle(function), name, &wrappers) }
 }
 
 #[test]
-fn what_was_registered_past_us_is_known_until_something_unknown_goes() {
+fn binaries_added_past_are_known_until_an_unknown_one_is_removed() {
     let kernels = Kernels::new();
     let (one, other, differs) = (
         Binary::new(&[("a", &[4])]),
@@ -203,21 +204,21 @@ fn what_was_registered_past_us_is_known_until_something_unknown_goes() {
     assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
     assert_eq!(sizes(&kernels, 0x2000), Ok(vec![8, 8]));
     assert_eq!(sizes(&kernels, 0x3000), Err(Unknown::NotRegistered));
-    // Which one of two the runtime takes is not known.
+    // The runtime's choice between the two is not known.
     assert!(past(&kernels, 0x5000, c"a", &[&one, &differs]));
     assert_eq!(sizes(&kernels, 0x5000), Err(Unknown::EntriesDiffer));
     kernels.remove_binary(handle(16));
-    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]), "somebody else's went");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]), "another binary was removed");
     kernels.remove_binary(handle(32));
     for function in [0x1000, 0x2000, 0x4000, 0x5000] {
         assert_eq!(sizes(&kernels, function), Err(Unknown::NotRegistered), "{function:#x}");
     }
     assert!(past(&kernels, 0x1000, c"c", &[&differs]));
-    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![2]), "another library at the same place");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![2]), "another library at the same address");
 }
 
 #[test]
-fn a_function_of_a_symbol_means_the_same_kernel_as_long_as_it_does() {
+fn function_of_a_symbol_has_its_kernel_while_it_is_registered() {
     let kernels = Kernels::new();
     let (one, other) = (Binary::new(&[("a", &[4])]), Binary::new(&[("a", &[8])]));
     let alias = |function, symbol| kernels.add_alias(hipFunction_t::from_raw(function), handle(symbol));
@@ -241,7 +242,7 @@ fn a_function_of_a_symbol_means_the_same_kernel_as_long_as_it_does() {
 }
 
 #[test]
-fn each_device_has_the_kernel_of_its_own_code() {
+fn devices_have_the_kernels_of_their_own_code() {
     let kernels = Kernels::new();
     let (first, second) = (code(&[("a", &[4]), ("same", &[2])]), code(&[("a", &[8]), ("same", &[2])]));
     let fat = || {
@@ -255,7 +256,7 @@ fn each_device_has_the_kernel_of_its_own_code() {
     binary.register(&kernels, 16);
     host_function(&kernels, 16, 0x1000, c"a");
     host_function(&kernels, 16, 0x1001, c"same");
-    // A module that is loaded before anything is known of devices.
+    // A module that is loaded before the devices are known.
     module(&kernels, 32, &fat());
     kernels.set_processors(Processors::new([
         "gfx90a:sramecc+:xnack-",
@@ -310,11 +311,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn a_handle_means_what_it_was_given_last(steps in prop::collection::vec(step(), 0..60)) {
+    fn random_changes_leave_each_handle_its_last_kernel(steps in prop::collection::vec(step(), 0..60)) {
         let kernels = Kernels::new();
         let codes = [code(&[("a", &[1])]), code(&[("a", &[2])]), code(&[("a", &[3])])];
         let mut modules: HashMap<usize, usize> = HashMap::new();
-        // Which module a function belongs to.
+        // The module of each function.
         let mut functions: HashMap<usize, usize> = HashMap::new();
         for step in steps {
             match step {
@@ -345,7 +346,7 @@ proptest! {
 }
 
 #[test]
-fn threads_find_kernels_while_others_come_and_go() {
+fn threads_find_kernels_beside_changes_of_others() {
     let kernels = Kernels::new();
     let binary = Binary::new(&[("a", &[4]), ("b", &[8])]);
     binary.register(&kernels, 16);

@@ -1,7 +1,7 @@
-//! A simulated hardware: queues that complete their commands in order, and a log of all launches.
-//! Time plays no part. A queue completes one command for every query of a mark (`auto`), or what the
-//! test tells it to. It asserts what the crate promises the hardware: one launch at a time on a
-//! queue, one query at a time, no query of a released mark.
+//! Simulated hardware: queues that complete their commands in order, and a log of all launches. There is no
+//! time. A queue completes one command for every query of a marker (`auto`), or when the test asks for it. It
+//! asserts the guarantees that the crate gives the hardware: one launch at a time on a queue, one query at a
+//! time, no query of a released marker.
 #![allow(dead_code)]
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use xqueue::{
     LaunchConfig, Mark, OrderClass, Permission, QueueConfig, Spec, Ticket, Unobserved, XQueue,
 };
 
-/// Long enough that only a hang reaches it.
+/// A time that only a hang reaches.
 pub const HANG: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl World {
         self.get(queue, |state| state.launched.clone())
     }
 
-    /// Waits until the hardware has seen what the test waits for.
+    /// Waits for a condition of the hardware's log.
     pub fn wait(&self, what: &str, done: impl Fn(&Log) -> bool) {
         let mut log = self.log.lock();
         while !done(&log) {
@@ -133,7 +133,7 @@ impl HwQueue for SimQueue {
         if state.auto {
             state.done = (state.done + 1).min(state.launched.len() as u64);
         }
-        let upto = *state.live_marks.get(&mark.0).expect("a live mark");
+        let upto = *state.live_marks.get(&mark.0).expect("a live marker");
         let done = state.done >= upto;
         state.querying = false;
         Ok(done)
@@ -142,7 +142,7 @@ impl HwQueue for SimQueue {
     fn release_mark(&self, mark: Mark) {
         let mut log = self.world.log.lock();
         let live = log.queues[self.index].live_marks.remove(&mark.0);
-        assert!(live.is_some(), "a mark is released once");
+        assert!(live.is_some(), "a marker is released once");
     }
 
     fn synchronize(&self) -> HwResult {
@@ -192,7 +192,7 @@ pub struct Bed {
     pub queues: Vec<Arc<XQueue>>,
 }
 
-/// No limit, and no watcher that has submit for a moment now and then.
+/// A configuration without a limit, and without a watcher that may hold the submit lock for a moment.
 pub fn unlimited() -> Config {
     Config { permission: Permission::unlimited(), watch: false, ..Config::default() }
 }
@@ -234,12 +234,12 @@ impl Bed {
         self.queues[queue].try_direct(spec, || self.world.launch(queue, id))
     }
 
-    /// A direct launch, once whoever launched in front of it has let go of submit.
+    /// Launches directly, once the launch in front of it has released the submit lock.
     pub fn direct_soon(&self, queue: usize, id: u32) {
         until("the queue is free", || matches!(self.direct(queue, id), Direct::Launched(_, Ok(()))));
     }
 
-    /// As the shim does: at once if possible, else deferred.
+    /// Launches as the shim does: at once if possible, otherwise deferred.
     pub fn submit(&self, queue: usize, id: u32) -> Ticket {
         self.submit_with(queue, id, &Spec::new(CostKey(1)))
     }
@@ -260,7 +260,7 @@ impl Bed {
     }
 }
 
-/// Runs `body` on a thread of its own; a hang becomes a failure that says what hung.
+/// Runs `body` on a thread of its own; a hang becomes a failure that names it.
 pub fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let thread = std::thread::spawn(move || {
@@ -278,7 +278,7 @@ pub fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + '
     }
 }
 
-/// Waits for a condition that no signal announces.
+/// Waits for a condition that sends no notification.
 pub fn until(what: &str, done: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !done() {

@@ -1,8 +1,8 @@
-//! Memory of deferred commands.
+//! The memory of deferred commands.
 //!
-//! The submitting thread allocates a command and the worker frees it, so both take the same lock of the allocator at every
-//! launch. The worker therefore returns the memory of a launched command to its queue, and the next submit takes it from
-//! there ([`crate::XQueue::spare`]).
+//! If the submitting thread allocated a command and the worker freed it, both would contend for the same lock
+//! of the allocator at every launch. The worker therefore returns the memory of a launched command to its
+//! queue, and the next submit takes it from there ([`crate::XQueue::spare`]).
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -11,48 +11,50 @@ use std::ptr::NonNull;
 
 use crate::hw::HwCommand;
 
-/// Bytes for one command. A larger one has an allocation of its own.
+/// The size of a slot in bytes. A larger command has an allocation of its own.
 const BYTES: usize = 448;
 
-/// Memory for one command. Aligned so that no two threads use one line of the cache.
+/// Memory for one command. Aligned so that no two threads use one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Slot(MaybeUninit<[u8; BYTES]>);
 
-/// Memory for one command, empty.
+/// Empty memory for one command.
 pub struct Spare(NonNull<Slot>);
 
-// SAFETY: it owns memory without content.
+// SAFETY: it owns its slot, which has no content that could belong to a thread.
 unsafe impl Send for Spare {}
 
 impl Spare {
     /// Allocates fresh memory. [`crate::XQueue::spare`] reuses that of an earlier command.
-    #[allow(clippy::new_without_default, reason = "nothing about it is a default")]
+    #[allow(clippy::new_without_default, reason = "a fresh allocation is no default")]
     pub fn new() -> Self {
         Self(NonNull::from(Box::leak(Box::new(Slot(MaybeUninit::uninit())))))
     }
 
-    /// For an atomic word.
+    /// Gives the slot away as a pointer, for an atomic word.
     pub(crate) fn into_raw(self) -> *mut Slot {
         ManuallyDrop::new(self).0.as_ptr()
     }
 
+    /// Takes back the slot from its pointer.
+    ///
     /// # Safety
     ///
-    /// `raw` is null, or from [`Spare::into_raw`] and given to nobody else.
+    /// `raw` is null, or comes from [`Spare::into_raw`] and is passed to this function once.
     pub(crate) unsafe fn from_raw(raw: *mut Slot) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
 
-    /// Puts a command here.
+    /// Moves a command into this memory, or into an allocation of its own if it does not fit.
     #[inline]
     pub fn put<C: HwCommand>(self, command: C) -> CommandBox<C> {
         if size_of::<C>() > size_of::<Slot>() || align_of::<C>() > align_of::<Slot>() {
             return CommandBox::from(Box::new(command));
         }
-        let place = ManuallyDrop::new(self).0.cast::<C>();
-        // SAFETY: the slot is large enough and aligned, as was just seen, and nobody else has it.
-        unsafe { place.write(command) };
-        CommandBox(Place::Slot(Filled(place)))
+        let slot = ManuallyDrop::new(self).0.cast::<C>();
+        // SAFETY: the slot is large enough and aligned by the check above, and `self` owned it.
+        unsafe { slot.write(command) };
+        CommandBox(Storage::Slot(Filled(slot)))
     }
 }
 
@@ -69,18 +71,18 @@ impl fmt::Debug for Spare {
     }
 }
 
-/// A slot with a command, both owned.
+/// A slot with a command; owns both.
 struct Filled<C: ?Sized>(NonNull<C>);
 
-// SAFETY: it owns the command.
+// SAFETY: it owns the command, which may be sent.
 unsafe impl<C: ?Sized + Send> Send for Filled<C> {}
 
 impl<C: ?Sized> Filled<C> {
-    /// The memory, once the command is dropped.
+    /// Drops the command and returns the memory.
     fn empty(self) -> Spare {
         let command = ManuallyDrop::new(self).0;
         let spare = Spare(command.cast());
-        // SAFETY: the command is there, and nobody else has it. If its destructor panics its memory is freed.
+        // SAFETY: `self` owned the command and gave it up. If its destructor panics `spare` frees the memory.
         unsafe { command.drop_in_place() };
         spare
     }
@@ -90,7 +92,7 @@ impl<C> Filled<C> {
     fn into_inner(self) -> C {
         let command = ManuallyDrop::new(self).0;
         let _spare = Spare(command.cast());
-        // SAFETY: the command is there, nobody else has it, and its memory is freed without dropping it.
+        // SAFETY: `self` owned the command and gave it up; `_spare` frees the memory without dropping it.
         unsafe { command.read() }
     }
 }
@@ -98,65 +100,67 @@ impl<C> Filled<C> {
 impl<C: ?Sized> Drop for Filled<C> {
     fn drop(&mut self) {
         let _spare = Spare(self.0.cast());
-        // SAFETY: the command is there, and nobody uses it any more.
+        // SAFETY: `self` owns the command and is never used again.
         unsafe { self.0.drop_in_place() };
     }
 }
 
-enum Place<C: ?Sized> {
+enum Storage<C: ?Sized> {
     Slot(Filled<C>),
     Own(Box<C>),
 }
 
-/// An owned command, in memory that its queue may use again.
-pub struct CommandBox<C: ?Sized = dyn HwCommand>(Place<C>);
+/// An owned command, in memory that its queue may reuse.
+pub struct CommandBox<C: ?Sized = dyn HwCommand>(Storage<C>);
 
 impl<C: HwCommand + 'static> CommandBox<C> {
-    /// The same, whatever kind of command it is.
+    /// Erases the type of the command.
     #[inline]
     fn erase(self) -> CommandBox {
         CommandBox(match self.0 {
-            Place::Slot(filled) => Place::Slot(Filled(ManuallyDrop::new(filled).0 as NonNull<dyn HwCommand>)),
-            Place::Own(command) => Place::Own(command),
+            Storage::Slot(filled) => {
+                Storage::Slot(Filled(ManuallyDrop::new(filled).0 as NonNull<dyn HwCommand>))
+            }
+            Storage::Own(command) => Storage::Own(command),
         })
     }
 }
 
 impl<C> CommandBox<C> {
-    /// The command by itself.
+    /// Moves the command out.
     pub fn into_inner(self) -> C {
         match self.0 {
-            Place::Slot(filled) => filled.into_inner(),
-            Place::Own(command) => *command,
+            Storage::Slot(filled) => filled.into_inner(),
+            Storage::Own(command) => *command,
         }
     }
 }
 
 impl<C: ?Sized> CommandBox<C> {
-    /// Drops the command, and keeps its memory if others fit there.
+    /// Drops the command and returns its memory, if that is a slot.
     pub(crate) fn empty(self) -> Option<Spare> {
         match self.0 {
-            Place::Slot(filled) => Some(filled.empty()),
-            Place::Own(_) => None,
+            Storage::Slot(filled) => Some(filled.empty()),
+            Storage::Own(_) => None,
         }
     }
 }
 
 impl<C> From<Box<C>> for CommandBox<C> {
     fn from(command: Box<C>) -> Self {
-        Self(Place::Own(command))
+        Self(Storage::Own(command))
     }
 }
 
 impl From<Box<dyn HwCommand>> for CommandBox {
     fn from(command: Box<dyn HwCommand>) -> Self {
-        Self(Place::Own(command))
+        Self(Storage::Own(command))
     }
 }
 
 impl<C: HwCommand + 'static> From<Box<C>> for CommandBox {
     fn from(command: Box<C>) -> Self {
-        Self(Place::Own(command))
+        Self(Storage::Own(command))
     }
 }
 
@@ -172,9 +176,9 @@ impl<C: ?Sized> Deref for CommandBox<C> {
 
     fn deref(&self) -> &C {
         match &self.0 {
-            // SAFETY: the command is there as long as this value.
-            Place::Slot(filled) => unsafe { filled.0.as_ref() },
-            Place::Own(command) => command,
+            // SAFETY: `filled` owns a valid command as long as it lives.
+            Storage::Slot(filled) => unsafe { filled.0.as_ref() },
+            Storage::Own(command) => command,
         }
     }
 }
@@ -182,9 +186,9 @@ impl<C: ?Sized> Deref for CommandBox<C> {
 impl<C: ?Sized> DerefMut for CommandBox<C> {
     fn deref_mut(&mut self) -> &mut C {
         match &mut self.0 {
-            // SAFETY: the command is there as long as this value, which is borrowed as a whole.
-            Place::Slot(filled) => unsafe { filled.0.as_mut() },
-            Place::Own(command) => command,
+            // SAFETY: `filled` owns a valid command as long as it lives, and is borrowed exclusively.
+            Storage::Slot(filled) => unsafe { filled.0.as_mut() },
+            Storage::Own(command) => command,
         }
     }
 }
@@ -203,7 +207,7 @@ mod tests {
     use crate::error::HwResult;
     use crate::hw::HwQueue;
 
-    /// `N` bytes, and something that counts how often it is dropped.
+    /// `N` bytes, and a reference count that shows the drops.
     struct Sized<const N: usize> {
         bytes: [u8; N],
         _counted: Arc<()>,
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_dropped_once_wherever_it_is() {
+    fn command_in_any_memory_is_dropped_once() {
         each::<0>(true);
         each::<100>(true);
         each::<{ BYTES - 8 }>(true);
@@ -250,19 +254,19 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again() {
+    fn memory_of_a_dropped_command_is_reused() {
         let counted = Arc::new(());
         let first = put::<100>(&counted);
-        let place = (&raw const *first).addr();
+        let address = (&raw const *first).addr();
         let again = first
             .empty()
             .expect("it was in a slot")
             .put(Sized { bytes: [1; 200], _counted: counted.clone() });
-        assert_eq!((&raw const *again).addr(), place);
-        // SAFETY: what `into_raw` gave goes to nobody else.
+        assert_eq!((&raw const *again).addr(), address);
+        // SAFETY: the pointer comes from `into_raw` and is passed on once.
         let raw = unsafe { Spare::from_raw(Spare::new().into_raw()) };
         assert!(raw.is_some());
-        // SAFETY: null is none.
+        // SAFETY: null is permitted.
         assert!(unsafe { Spare::from_raw(std::ptr::null_mut()) }.is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! The launch order between queues, and inheritance, while queues are suspended, resumed, emptied and destroyed.
+//! The launch order between queues, and inheritance, while queues are suspended, resumed, emptied and
+//! destroyed.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ impl Bed {
         Self::with(&vec![OrderClass::Independent; queues])
     }
 
-    /// Everything that was launched, in its order; discarded commands as 100 more.
+    /// Returns everything that was launched, in order; 100 is added to discarded commands.
     fn all(&self) -> Vec<u32> {
         self.log.lock().expect("no panic").iter().map(|(_, id)| *id).collect()
     }
@@ -28,43 +29,43 @@ impl Part {
         [After { queue: self.queue.clone(), through }]
     }
 
-    fn turn_after(&self, id: u32, after: &[After]) -> bool {
+    fn in_order_after(&self, id: u32, after: &[After]) -> bool {
         let spec = Spec { after, ..Spec::new(CostKey::UNKNOWN) };
         matches!(self.queue.submit_in_turn(&spec, || self.hw.launch(id)), Ok((_, Ok(()))))
     }
 
-    /// What is still pending at a model's end goes, with no worker to launch it.
+    /// Launches what is still pending at a model's end, in place of a worker.
     fn release(&self) {
         self.queue.resume(ResumeFlags::NONE);
         self.queue.advance(10);
     }
 }
 
-/// What runs on the model's other thread while the first one submits.
+/// Starts the model's other thread, which runs while the first one submits.
 fn meets(act: impl Fn(&XQueue) + Send + 'static, part: &Part) -> thread::JoinHandle<()> {
     let queue = part.queue.clone();
     thread::spawn(move || act(&queue))
 }
 
 #[test]
-fn an_edge_holds_while_both_ends_are_suspended_and_resumed() {
+fn edge_holds_while_either_end_is_suspended_and_resumed() {
     for awaited in [true, false] {
         check(move || {
             let bed = Bed::several(2);
             let worker = bed.worker();
             let (first, second) = (bed.part(0), bed.part(1));
-            let shaken = if awaited { &first } else { &second };
-            let shaking = meets(
+            let suspended = if awaited { &first } else { &second };
+            let suspending = meets(
                 |queue| {
                     queue.suspend(SuspendFlags::NONE);
                     queue.resume(ResumeFlags::NONE);
                 },
-                shaken,
+                suspended,
             );
             let record = first.defer(1).expect("open");
             second.defer_after(2, &first.after(record)).expect("open");
             second.queue.wait_launched(Ticket::NONE);
-            shaking.join().expect("no panic");
+            suspending.join().expect("no panic");
             worker.stop();
             assert_eq!(bed.all(), [1, 2]);
         });
@@ -72,7 +73,7 @@ fn an_edge_holds_while_both_ends_are_suspended_and_resumed() {
 }
 
 #[test]
-fn a_suspension_meets_the_inheritance_that_passes_it() {
+fn suspension_beside_inheritance_does_not_block_it() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
@@ -83,12 +84,12 @@ fn a_suspension_meets_the_inheritance_that_passes_it() {
         high.queue.wait_launched(Ticket::NONE);
         suspending.join().expect("no panic");
         worker.stop();
-        assert_eq!(bed.all(), [1, 2], "nobody resumes it, and it is launched all the same");
+        assert_eq!(bed.all(), [1, 2], "it stays suspended, and is launched all the same");
     });
 }
 
 #[test]
-fn inheritance_goes_through_a_chain_and_no_further_than_asked() {
+fn inheritance_follows_a_chain_and_goes_no_further() {
     check(|| {
         let bed = Bed::several(3);
         let (low, middle, high) = (bed.part(0), bed.part(1), bed.part(2));
@@ -111,7 +112,7 @@ fn inheritance_goes_through_a_chain_and_no_further_than_asked() {
 }
 
 #[test]
-fn a_suspended_queue_lends_nothing_to_what_it_waits_for() {
+fn suspended_waiter_grants_no_inheritance() {
     check(|| {
         let bed = Bed::several(2);
         let (low, middle) = (bed.part(0), bed.part(1));
@@ -129,7 +130,7 @@ fn a_suspended_queue_lends_nothing_to_what_it_waits_for() {
         middle.defer_after(2, &low.after(record)).expect("open");
         suspending.join().expect("no panic");
         worker.stop();
-        assert_eq!(bed.all(), [], "both are held");
+        assert_eq!(bed.all(), [], "both are suspended");
         low.release();
         middle.release();
         assert_eq!(bed.all(), [1, 2]);
@@ -137,21 +138,21 @@ fn a_suspended_queue_lends_nothing_to_what_it_waits_for() {
 }
 
 #[test]
-fn a_turn_waits_for_another_queue_and_lets_it_run() {
+fn in_order_launch_lets_the_awaited_queue_run() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
         let (low, high) = (bed.part(0), bed.part(1));
         low.queue.suspend(SuspendFlags::NONE);
         let record = low.defer(1).expect("open");
-        assert!(high.turn_after(2, &low.after(record)));
+        assert!(high.in_order_after(2, &low.after(record)));
         worker.stop();
         assert_eq!(bed.all(), [1, 2]);
     });
 }
 
 #[test]
-fn the_awaited_queue_is_destroyed_meanwhile() {
+fn awaited_queue_destroyed_meanwhile_keeps_the_order() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
@@ -167,7 +168,7 @@ fn the_awaited_queue_is_destroyed_meanwhile() {
 }
 
 #[test]
-fn the_waiting_queue_is_destroyed_while_the_awaited_one_is_held() {
+fn waiting_queue_destroyed_beside_a_suspended_one_keeps_the_order() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
@@ -176,7 +177,7 @@ fn the_waiting_queue_is_destroyed_while_the_awaited_one_is_held() {
         waiting.queue.suspend(SuspendFlags::NONE);
         let record = awaited.defer(1).expect("open");
         waiting.defer_after(2, &awaited.after(record)).expect("open");
-        // Its own suspension ends with it, so it runs, and lends that to the other one.
+        // Its own suspension ends with it, so it runs, and the other one inherits that.
         waiting.queue.destroy(false);
         worker.stop();
         assert_eq!(bed.all(), [1, 2]);
@@ -185,7 +186,7 @@ fn the_waiting_queue_is_destroyed_while_the_awaited_one_is_held() {
 }
 
 #[test]
-fn two_destructions_meet_a_submission() {
+fn two_destructions_beside_a_submission_end() {
     check(|| {
         let bed = Bed::several(1);
         let part = bed.part(0);
@@ -199,7 +200,7 @@ fn two_destructions_meet_a_submission() {
 }
 
 #[test]
-fn what_is_dropped_holds_nobody() {
+fn dropped_command_blocks_no_other_queue() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
@@ -212,19 +213,19 @@ fn what_is_dropped_holds_nobody() {
         waiting.queue.wait_launched(Ticket::NONE);
         dropping.join().expect("no panic");
         worker.stop();
-        // Each was launched by inheritance before the dropping, or dropped.
+        // Each was launched by inheritance before the drop, or dropped.
         let all: Vec<_> = bed.all().iter().map(|id| id % 100).collect();
         assert_eq!(all, [1, 2, 3]);
     });
 }
 
 #[test]
-fn the_default_queue_keeps_its_place_among_blocking_ones() {
+fn default_queue_keeps_its_place_among_blocking_ones() {
     check(|| {
         let bed = Bed::with(&[OrderClass::Default, OrderClass::Blocking]);
         let worker = bed.worker();
         let (default, blocking) = (bed.part(0), bed.part(1));
-        let shaking = meets(
+        let suspending = meets(
             |queue| {
                 queue.suspend(SuspendFlags::NONE);
                 queue.resume(ResumeFlags::NONE);
@@ -235,14 +236,14 @@ fn the_default_queue_keeps_its_place_among_blocking_ones() {
         default.submit(2).expect("open");
         blocking.submit(3).expect("open");
         bed.domain.wait_launched(Scope::Process, Ticket::NONE);
-        shaking.join().expect("no panic");
+        suspending.join().expect("no panic");
         worker.stop();
         assert_eq!(bed.all(), [1, 2, 3]);
     });
 }
 
 #[test]
-fn the_whole_process_comes_first_where_that_is_asked() {
+fn process_scope_launches_everything_earlier_first() {
     check(|| {
         let bed = Bed::several(2);
         let worker = bed.worker();
@@ -261,7 +262,7 @@ fn the_whole_process_comes_first_where_that_is_asked() {
 }
 
 #[test]
-fn a_wait_meets_the_permission_of_the_gang() {
+fn permission_of_the_process_ends_a_wait() {
     check(|| {
         let held = Permission::new(1, false, false, 1);
         let bed = Bed::new(held, Bounds::default(), 1);

@@ -1,17 +1,17 @@
-//! Models for the model checker: small programs on the real XQueue, run under every interleaving (up
-//! to a bound of preemptions) that loom's memory model allows.
+//! Models for the model checker: small programs on the real XQueue, run under every interleaving (up to a
+//! bound of preemptions) that loom's memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p xqueue --lib --release` runs them with two preemptions;
-//! `LOOM_MAX_PREEMPTIONS=3` looks deeper and takes longer. The hardware completes at every query, so
-//! nothing here waits for time. Each model ends with all its threads joined: a lost wake-up is a
-//! deadlock, which loom reports.
+//! `LOOM_MAX_PREEMPTIONS=3` searches deeper and takes longer. The hardware completes at every query, so
+//! nothing here waits for time. Each model ends with all its threads joined: a lost wake-up is a deadlock,
+//! which loom reports.
 
 use std::sync::{Arc, Mutex};
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::domain::Core;
+use crate::state::device::Core;
 use crate::sync::{Signal, TryLock, store_load_barrier};
 use crate::*;
 
@@ -23,10 +23,10 @@ type Log = Arc<Mutex<Vec<(usize, u32)>>>;
 struct Hw {
     index: usize,
     log: Log,
-    /// Seen by the checker: a launch that meets another one on its queue.
+    /// True during a launch: the checker finds two launches at a time on one queue.
     busy: AtomicBool,
     fails: AtomicBool,
-    /// No mark may be made or queried.
+    /// True once no marker may be made or queried.
     at_rest: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Hw {
             self.log.lock().expect("no panic").push((self.index, command));
         }
         self.busy.store(false, Ordering::Relaxed);
-        // loom does not see the plain mutex of the log; whoever reads the log is ordered by it.
+        // loom does not see the plain mutex of the log; this barrier orders the readers of the log.
         store_load_barrier();
         hw_result(if failed { 7 } else { 0 })
     }
@@ -46,11 +46,11 @@ impl Hw {
 
 impl HwQueue for Hw {
     fn record_mark(&self) -> Result<Mark, HwError> {
-        assert!(!self.at_rest.load(Ordering::SeqCst), "a mark is made");
+        assert!(!self.at_rest.load(Ordering::SeqCst), "a marker is made");
         Ok(Mark(1))
     }
     fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
-        assert!(!self.at_rest.load(Ordering::SeqCst), "a mark is queried");
+        assert!(!self.at_rest.load(Ordering::SeqCst), "a marker is queried");
         Ok(true)
     }
     fn release_mark(&self, _: Mark) {}
@@ -86,7 +86,7 @@ struct Bed {
     log: Log,
 }
 
-/// What the threads of a model share; loom wants each to own its part.
+/// The part of the bed that a thread of a model owns; loom wants each to own its part.
 #[derive(Clone)]
 struct Part {
     queue: Arc<XQueue>,
@@ -114,7 +114,7 @@ impl Part {
         }
     }
 
-    fn turn(&self, id: u32) -> Result<(Ticket, HwResult), SubmitError> {
+    fn in_order(&self, id: u32) -> Result<(Ticket, HwResult), SubmitError> {
         self.queue.submit_in_turn(&Spec::new(CostKey::UNKNOWN), || self.hw.launch(id))
     }
 }
@@ -164,7 +164,7 @@ impl Bed {
         let core = self.domain.core().clone();
         let device = core.device(DeviceId(0)).expect("it is known");
         let theirs = core.clone();
-        let thread = thread::spawn(move || worker::run(&theirs, &device));
+        let thread = thread::spawn(move || crate::threads::worker::run(&theirs, &device));
         Worker { core, thread }
     }
 
@@ -195,7 +195,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn a_wish_is_never_lost() {
+fn registered_waiter_is_always_woken() {
     check(|| {
         let lock = Arc::new(TryLock::new());
         let signal = Arc::new(Signal::new());
@@ -203,7 +203,7 @@ fn a_wish_is_never_lost() {
         let body = |lock: &TryLock, signal: &Signal, held: &AtomicUsize| {
             loop {
                 let key = signal.key();
-                if lock.lock_or_wish() {
+                if lock.lock_or_register() {
                     break;
                 }
                 signal.wait(key);
@@ -228,7 +228,7 @@ fn a_wish_is_never_lost() {
 }
 
 #[test]
-fn submit_meets_submit() {
+fn concurrent_submits_launch_both() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -246,12 +246,12 @@ fn submit_meets_submit() {
 }
 
 #[test]
-fn at_rest_nobody_touches_a_mark() {
+fn queue_at_rest_touches_no_marker() {
     check(|| {
         let bed = Bed::free();
         let (part, other) = (bed.part(0), bed.part(0));
         assert!(matches!(part.direct(1), Direct::Launched(..)));
-        let thread = thread::spawn(move || other.queue.look());
+        let thread = thread::spawn(move || other.queue.check_completion());
         part.queue.synced(part.queue.begin_sync());
         part.queue.rest();
         part.hw.at_rest.store(true, Ordering::SeqCst);
@@ -260,13 +260,13 @@ fn at_rest_nobody_touches_a_mark() {
 }
 
 #[test]
-fn submit_meets_the_worker() {
+fn submits_beside_the_worker_launch_in_order() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
         let part = bed.part(0);
         part.defer(1).expect("open");
-        // Direct if the worker is through, behind it otherwise: in order either way.
+        // Direct if the worker is through, otherwise behind it: in order either way.
         part.submit(2).expect("open");
         part.submit(3).expect("open");
         part.queue.wait_launched(Ticket::NONE);
@@ -276,7 +276,7 @@ fn submit_meets_the_worker() {
 }
 
 #[test]
-fn the_window_holds_and_moves_on() {
+fn window_of_two_bounds_and_drains() {
     check(|| {
         let bed = Bed::new(Permission::limited(), Bounds::default(), 1);
         let worker = bed.worker();
@@ -292,7 +292,7 @@ fn the_window_holds_and_moves_on() {
 }
 
 #[test]
-fn suspend_and_resume_meet_submit_and_wait() {
+fn suspend_and_resume_beside_a_wait_launch_everything() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -312,7 +312,7 @@ fn suspend_and_resume_meet_submit_and_wait() {
 }
 
 #[test]
-fn after_a_suspension_at_most_the_decided_launch_begins() {
+fn suspension_lets_at_most_the_decided_launch_begin() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -332,7 +332,7 @@ fn after_a_suspension_at_most_the_decided_launch_begins() {
 }
 
 #[test]
-fn a_synchronous_suspension_ends_with_nothing_in_flight() {
+fn synchronous_suspension_ends_with_nothing_in_flight() {
     check(|| {
         let bed = Bed::free();
         let part = bed.part(0);
@@ -350,13 +350,13 @@ fn a_synchronous_suspension_ends_with_nothing_in_flight() {
 }
 
 #[test]
-fn a_turn_comes_between_its_neighbours() {
+fn in_order_launch_comes_between_its_neighbours() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
         let part = bed.part(0);
         part.defer(1).expect("open");
-        let (_, result) = part.turn(2).expect("open");
+        let (_, result) = part.in_order(2).expect("open");
         assert_eq!(result, Ok(()));
         part.submit(3).expect("open");
         part.queue.wait_launched(Ticket::NONE);
@@ -366,19 +366,19 @@ fn a_turn_comes_between_its_neighbours() {
 }
 
 #[test]
-fn two_turns_without_a_worker() {
+fn two_in_order_launches_without_a_worker_launch_both() {
     check(|| {
         let bed = Bed::free();
         let other = bed.part(0);
-        let thread = thread::spawn(move || other.turn(1).is_ok());
-        assert!(bed.part(0).turn(2).is_ok());
+        let thread = thread::spawn(move || other.in_order(1).is_ok());
+        assert!(bed.part(0).in_order(2).is_ok());
         assert!(thread.join().expect("no panic"));
         assert_eq!(bed.launched(0).len(), 2);
     });
 }
 
 #[test]
-fn back_pressure_lets_its_callers_go() {
+fn back_pressure_lets_every_caller_go() {
     check(|| {
         let bounds = Bounds { commands: 1, ..Bounds::default() };
         let bed = Bed::new(Permission::unlimited(), bounds, 1);
@@ -394,7 +394,7 @@ fn back_pressure_lets_its_callers_go() {
 }
 
 #[test]
-fn a_deferred_error_is_handed_over_once() {
+fn deferred_error_is_taken_once() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -408,13 +408,13 @@ fn a_deferred_error_is_handed_over_once() {
         let taken = thread.join().expect("no panic");
         let mine = part.queue.take_error().is_some();
         worker.stop();
-        assert!(taken || mine, "somebody gets it");
+        assert!(taken || mine, "one of the two gets it");
         assert!(part.queue.take_error().is_none());
     });
 }
 
 #[test]
-fn destroy_meets_submit() {
+fn destroy_beside_submit_launches_what_was_accepted() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -431,7 +431,7 @@ fn destroy_meets_submit() {
 }
 
 #[test]
-fn a_held_queue_launches_what_a_running_one_waits_for() {
+fn suspended_queue_launches_what_a_running_one_waits_for() {
     check(|| {
         let bed = Bed::new(Permission::unlimited(), Bounds::default(), 2);
         let worker = bed.worker();
@@ -451,7 +451,7 @@ fn a_held_queue_launches_what_a_running_one_waits_for() {
 }
 
 #[test]
-fn dropping_meets_the_worker() {
+fn drop_beside_the_worker_discards_once() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -473,8 +473,8 @@ fn idle_is_never_claimed_over_unfinished_work() {
         let part = bed.part(0);
         let other = bed.part(0);
         let thread = thread::spawn(move || {
-            let proof = other.queue.begin_sync();
-            other.queue.synced(proof);
+            let snapshot = other.queue.begin_sync();
+            other.queue.synced(snapshot);
         });
         let launched = matches!(part.direct(1), Direct::Launched(..));
         thread.join().expect("no panic");
@@ -501,7 +501,7 @@ fn evidence_covers_its_launch_and_nothing_later() {
             let _ = one.queue.try_direct(&Spec::new(CostKey::UNKNOWN), call);
         });
         let other = thread::spawn(move || matches!(two.direct(2), Direct::Launched(..)));
-        // Perhaps before the call that has noted it has been booked.
+        // Perhaps before the call that noted it has been counted.
         let evidence = noted.lock().expect("no panic").clone();
         if let Some(evidence) = &evidence {
             evidence.seen();
@@ -517,7 +517,7 @@ fn evidence_covers_its_launch_and_nothing_later() {
 }
 
 #[test]
-fn what_a_wait_carries_on_is_complete() {
+fn device_wait_completes_what_it_waited_for() {
     check(|| {
         let bed = Bed::new(Permission::unlimited(), Bounds::default(), 2);
         let (awaited, waiting) = (bed.part(0), bed.part(1));
@@ -533,8 +533,8 @@ fn what_a_wait_carries_on_is_complete() {
             waiting.queue.follow(evidence.take().expect("the record was launched"));
             waiting.hw.launch(3)
         });
-        let proof = waiting.queue.begin_sync();
-        waiting.queue.synced(proof);
+        let snapshot = waiting.queue.begin_sync();
+        waiting.queue.synced(snapshot);
         let late = thread.join().expect("no panic");
         assert!(waiting.queue.is_complete());
         assert_eq!(awaited.queue.stats().completed, 1);
@@ -542,9 +542,9 @@ fn what_a_wait_carries_on_is_complete() {
     });
 }
 
-/// Whoever decided is gone: what it has held is launched, whenever it was submitted.
+/// The scheduling thread is gone: what it suspended is launched, whenever it was submitted.
 #[test]
-fn the_end_of_a_policy_meets_submit() {
+fn expired_lease_beside_submit_launches() {
     check(|| {
         let bed = Bed::free();
         let worker = bed.worker();
@@ -563,9 +563,10 @@ fn the_end_of_a_policy_meets_submit() {
     });
 }
 
-/// Whoever decides is late only: what it says counts, or it hears that it has to say it again.
+/// The scheduling thread is only late: its suspension counts, or the renewal reports that it has to be
+/// repeated.
 #[test]
-fn the_end_of_a_policy_meets_its_renewal() {
+fn expired_lease_beside_renewal_is_reported() {
     check(|| {
         let bed = Bed::free();
         let (part, core) = (bed.part(0), bed.domain.core().clone());

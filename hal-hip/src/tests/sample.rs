@@ -1,8 +1,8 @@
-//! Code objects made by hand, for tests and benchmarks: notes, the ELF files around them, bundles.
+//! Hand-made code objects for tests and benchmarks: notes, the ELF files around them, bundles.
 
 use rmpv::Value;
 
-/// An argument as compilers describe it, with a key that nobody reads.
+/// Returns an argument as compilers describe it, with an unused key.
 pub(crate) fn arg(offset: u64, size: u64, kind: &str) -> Value {
     let text = Value::from;
     Value::Map(vec![
@@ -13,7 +13,7 @@ pub(crate) fn arg(offset: u64, size: u64, kind: &str) -> Value {
     ])
 }
 
-/// A kernel, with keys and types of values around that nobody reads.
+/// Returns a kernel, with unused keys and types of values around it.
 pub(crate) fn kernel_value(name: &str, size: u64, args: Option<Vec<Value>>) -> Value {
     let text = Value::from;
     let mut map = vec![(text(".agpr_count"), 0.into())];
@@ -27,7 +27,7 @@ pub(crate) fn kernel_value(name: &str, size: u64, args: Option<Vec<Value>>) -> V
     Value::Map(map)
 }
 
-/// The content of a metadata note.
+/// Returns the content of a metadata note.
 pub(crate) fn note(kernels: Vec<Value>) -> Vec<u8> {
     let text = Value::from;
     let root = Value::Map(vec![
@@ -40,7 +40,7 @@ pub(crate) fn note(kernels: Vec<Value>) -> Vec<u8> {
     bytes
 }
 
-/// Notes in their frames, each behind an unrelated one.
+/// Returns notes in their frames, each behind an unrelated one.
 fn framed(notes: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let both = |&note| [(1_u32, b"GNU\0\0\0\0\0", &b"other"[..]), (32, b"AMDGPU\0\0", note)];
@@ -70,12 +70,12 @@ fn header(segments: (u64, u16), sections: (u64, u16)) -> Vec<u8> {
     elf
 }
 
-/// A code object with this note in a segment. The note is the last thing in it, behind segments of other types.
+/// Returns a code object with this note in a segment, at its end and behind segments of other types.
 pub(crate) fn elf(note: &[u8]) -> Vec<u8> {
     elf_of(&[note])
 }
 
-/// The same of several that were linked together: their notes stand one behind the other.
+/// Returns a code object linked from several, with their notes one behind the other.
 pub(crate) fn elf_of(notes: &[&[u8]]) -> Vec<u8> {
     let note = framed(notes);
     let mut elf = header((64, 3), (0, 0));
@@ -91,7 +91,7 @@ pub(crate) fn elf_of(notes: &[&[u8]]) -> Vec<u8> {
     elf
 }
 
-/// The same without segments: the note is in a section, and the section headers are the last thing.
+/// Returns a code object without segments: the note is in a section, and the section headers are at the end.
 pub(crate) fn unlinked(note: &[u8]) -> Vec<u8> {
     let note = framed(&[note]);
     let mut elf = header((0, 0), (64 + note.len() as u64, 2));
@@ -106,7 +106,7 @@ pub(crate) fn unlinked(note: &[u8]) -> Vec<u8> {
     elf
 }
 
-/// A bundle of these targets and their code, one directly after the other.
+/// Returns a bundle of these targets and their code, one directly after the other.
 pub(crate) fn bundle(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
     bytes.extend((entries.len() as u64).to_le_bytes());
@@ -122,7 +122,7 @@ pub(crate) fn bundle(entries: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// A code object with kernels of these names and arguments of these sizes, packed.
+/// Returns a code object with kernels of these names and packed arguments of these sizes.
 pub(crate) fn code(kernels: &[(&str, &[u32])]) -> Vec<u8> {
     let values = kernels.iter().map(|(name, sizes)| {
         let mut end = 0_u64;

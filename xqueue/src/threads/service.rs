@@ -1,27 +1,28 @@
-//! A thread of the library's own that is made when it is first needed, and again later where none could be made: a program
-//! may have as many as it is allowed to have, for a while.
+//! A thread of the library's own. It is started when it is first needed, and the start is retried later if it
+//! failed: a program may be at its limit of threads for a while.
 
 use std::time::Duration;
 
 use crate::sync::{Instant, JoinHandle, is_finished, now, spawn};
 
-/// How long after a failure it is tried again.
+/// The time from a failed start to the next attempt.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The thread, or when it was last tried in vain to make it.
+/// The thread, or the time of the last failed start.
 #[derive(Debug)]
-pub(crate) struct Helper {
+pub(crate) struct ServiceThread {
     thread: Option<JoinHandle<()>>,
     failed: Option<Instant>,
-    said: bool,
+    reported: bool,
 }
 
-impl Helper {
+impl ServiceThread {
     pub(crate) fn new() -> Self {
-        Self { thread: None, failed: None, said: false }
+        Self { thread: None, failed: None, reported: false }
     }
 
-    /// Makes the thread if there is none. False: there is none, and `without` was said once.
+    /// Starts the thread unless it exists. Returns false if it cannot be started; the message `without` is
+    /// logged once.
     pub(crate) fn start(
         &mut self,
         name: &str,
@@ -38,7 +39,7 @@ impl Helper {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => {
                 self.failed = Some(now());
-                if !std::mem::replace(&mut self.said, true) {
+                if !std::mem::replace(&mut self.reported, true) {
                     tracing::warn!(%error, "{without}");
                 }
             }
@@ -46,12 +47,12 @@ impl Helper {
         self.is_there()
     }
 
-    /// Whether it was made.
+    /// Returns true if the thread was started.
     pub(crate) fn is_there(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Whether it runs.
+    /// Returns true if the thread runs.
     pub(crate) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !is_finished(thread))
     }

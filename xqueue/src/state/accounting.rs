@@ -1,0 +1,39 @@
+//! Times of one queue: since when it is ready, idle or suspended.
+
+use std::time::Duration;
+
+use crate::sync::{Instant, now};
+
+/// The times of one queue, behind a lock that is held for a moment only.
+#[derive(Debug, Default)]
+pub(crate) struct Accounting {
+    suspended_since: Option<Instant>,
+    suspended: Duration,
+    suspensions: u64,
+    pub(crate) ready_since: Option<Instant>,
+    pub(crate) idle_since: Option<Instant>,
+}
+
+impl Accounting {
+    /// Returns the number of suspensions and their total time.
+    pub(crate) fn suspended(&self) -> (u64, Duration) {
+        let open =
+            self.suspended_since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since));
+        (self.suspensions, self.suspended + open)
+    }
+
+    /// Notes that the queue is suspended now, or is not.
+    pub(crate) fn note(&mut self, suspended: bool) {
+        match (suspended, self.suspended_since) {
+            (true, None) => {
+                self.suspended_since = Some(now());
+                self.suspensions += 1;
+            }
+            (false, Some(since)) => {
+                self.suspended += now().saturating_duration_since(since);
+                self.suspended_since = None;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Completion and readiness: the completion that a synchronisation, an event or a wait on the device shows,
+//! and the changes between ready and idle.
+//!
+//! Markers lie behind the program's commands, so a hardware queue may be busy with a marker alone. A thread
+//! that answers for a queue therefore asks [`XQueue::is_complete`] first, and the queue has to know all that
+//! the program can know: that is the purpose of [`Evidence`].
+//!
+//! A queue is ready from its first unfinished command on. It turns idle with both locks held. It turns ready
+//! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a thread
+//! that proves idleness cannot miss an unfinished command.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::HwResult;
+use crate::ids::{OrderClass, Ticket};
+use crate::state::flight::Proof;
+use crate::state::queue::{DeviceWait, Evidence, XQueue};
+use crate::sync::{Instant, Ordering, now};
+
+/// The most waits of one queue that are kept. Beyond that the oldest is forgotten, and markers have to show
+/// its completion.
+const MOST: usize = 32;
+
+/// A call that waits inside the runtime for everything that has been launched on a queue. While there is one,
+/// no thread records a marker only to see the tail complete: the runtime would make the recording thread wait
+/// as long (`hipEventRecord` beside `hipStreamSynchronize`, seen with ROCm 5.2.3), and the return of the call
+/// proves as much.
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct Wait<'q> {
+    queue: &'q XQueue,
+    snapshot: Proof,
+}
+
+impl Wait<'_> {
+    /// Notes that the call has returned with success. Turns the queue idle if nothing else is unfinished.
+    pub fn succeeded(self) {
+        // Before the drop: until then no other thread records a marker under the submit lock.
+        self.queue.synced(self.snapshot);
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.queue.waits.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Evidence {
+    /// Notes that the command is seen complete. Turns its queue idle if nothing else is unfinished.
+    pub fn seen(&self) {
+        self.complete();
+        self.own.0.try_idle();
+    }
+
+    /// Returns true if the command is known to have completed, by whatever has shown it.
+    pub fn is_known(&self) -> bool {
+        let (queue, snapshot) = &self.own;
+        queue.hot.flight.covers(*snapshot)
+    }
+
+    fn complete(&self) {
+        for (queue, snapshot) in std::iter::once(&self.own).chain(&self.dependencies) {
+            queue.hot.flight.complete(*snapshot);
+            queue.reconcile();
+        }
+    }
+}
+
+impl XQueue {
+    /// Returns the time since which the queue has been idle; none while it is ready or was never used.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.accounting.lock().idle_since.filter(|_| !self.is_ready())
+    }
+
+    /// Returns the time since which the queue has been ready without a gap, however short; none while it is
+    /// idle.
+    pub fn ready_since(&self) -> Option<Instant> {
+        self.accounting.lock().ready_since.filter(|_| self.is_ready())
+    }
+
+    /// Returns for how much longer the running commands will run, where that can be foreseen: the times of
+    /// all commands up to the next marker are known, and they are not overdue.
+    pub fn busy_for(&self) -> Option<Duration> {
+        let expected = self.hot.flight.expectation()?;
+        expected.takes?.checked_sub(expected.ran)
+    }
+
+    /// Turns the queue ready. Called under the submit lock or under `pending`, with `ready` read as false.
+    #[cold]
+    pub(crate) fn turn_ready(&self) {
+        // The time first: a thread that sees the queue ready must see since when.
+        self.accounting.lock().ready_since = Some(now());
+        if !self.state.ready.swap(true, Ordering::SeqCst) {
+            self.core.observer.turned_ready(self.id, self.tag);
+            self.core.arm_watcher();
+        }
+    }
+
+    /// Returns the snapshot that a synchronisation which the caller begins now will prove.
+    #[inline]
+    pub fn begin_sync(&self) -> Proof {
+        self.hot.flight.snapshot()
+    }
+
+    /// Begins a wait of the caller, inside the runtime, for everything that has been launched.
+    pub fn begin_wait(&self) -> Wait<'_> {
+        self.waits.fetch_add(1, Ordering::AcqRel);
+        Wait { queue: self, snapshot: self.begin_sync() }
+    }
+
+    /// Notes that the synchronisation has returned with success: everything in the snapshot has completed.
+    /// Turns the queue idle if nothing else is unfinished.
+    pub fn synced(&self, snapshot: Proof) {
+        self.hot.flight.complete(snapshot);
+        self.reconcile();
+        self.try_idle();
+    }
+
+    /// Accounts for the return of a call that, with success, completes everything in front of it, on other
+    /// queues as well.
+    pub(crate) fn completed_through(&self, result: &HwResult, dependencies: &[(Arc<XQueue>, Proof)]) {
+        if result.is_ok() {
+            self.reconcile();
+            for (queue, snapshot) in dependencies {
+                queue.synced(*snapshot);
+            }
+        }
+        self.try_idle();
+    }
+
+    /// Turns idle if nothing is pending or in flight. If a lock is taken another thread is at work, and a
+    /// later check will do.
+    pub(crate) fn try_idle(&self) {
+        // Check before locking, to avoid contention with a launch.
+        let unfinished = || self.frontier() != Ticket::NONE || self.hot.flight.in_flight() != 0;
+        if !self.is_ready() || unfinished() {
+            return;
+        }
+        let Some(_submit) = self.try_submit() else {
+            return;
+        };
+        let pending = self.pending.lock();
+        if unfinished() {
+            return;
+        }
+        if self.state.ready.swap(false, Ordering::SeqCst) {
+            self.accounting.lock().idle_since = Some(now());
+            self.core.observer.turned_idle(self.id, self.tag);
+        }
+        drop(pending);
+    }
+
+    /// Returns what the completion of the launch that the caller is about to make will prove. Call it only
+    /// inside a call that this queue makes or lets through under the submit lock: then no other launch comes
+    /// between.
+    pub fn evidence(self: &Arc<Self>) -> Evidence {
+        Evidence {
+            own: (self.clone(), self.begin_sync().and_next()),
+            dependencies: self.snapshot_dependencies(),
+        }
+    }
+
+    /// Returns the snapshots for which the next launch waits by the default-stream rule, as far as they are
+    /// not known to be complete.
+    pub(crate) fn snapshot_dependencies(&self) -> Vec<(Arc<XQueue>, Proof)> {
+        let class = match self.class {
+            OrderClass::Blocking => OrderClass::Default,
+            OrderClass::Default if self.has_foreign_launches() => OrderClass::Blocking,
+            _ => return Vec::new(),
+        };
+        let queues = self.device.queues.read();
+        let busy = queues.iter().filter(|other| other.class == class && other.hot.flight.in_flight() != 0);
+        busy.map(|other| (other.clone(), other.begin_sync())).collect()
+    }
+
+    /// Notes that the launch being made waits on the device for the command of the evidence: once the launch
+    /// has completed, so has that command. Call it only where [`XQueue::evidence`] may be called.
+    pub fn follow(&self, evidence: Arc<Evidence>) {
+        self.reconcile();
+        let index = self.hot.flight.launched() + 1;
+        let mut device_waits = self.device_waits.lock();
+        if device_waits.len() == MOST {
+            device_waits.remove(0);
+        }
+        device_waits.push(DeviceWait { index, evidence });
+        self.has_device_waits.store(true, Ordering::Release);
+    }
+
+    /// Completes everything for which the completed commands of this queue have waited on the device.
+    pub(crate) fn reconcile(&self) {
+        if !self.has_device_waits.load(Ordering::Acquire) {
+            return;
+        }
+        let completed = self.hot.flight.completed();
+        let mut device_waits = self.device_waits.lock();
+        let open = device_waits.iter().position(|wait| wait.index > completed).unwrap_or(device_waits.len());
+        let complete: Vec<DeviceWait> = device_waits.drain(..open).collect();
+        self.has_device_waits.store(!device_waits.is_empty(), Ordering::Release);
+        drop(device_waits);
+        for wait in complete {
+            wait.evidence.complete();
+        }
+    }
+
+    /// Returns true if everything submitted to this queue is known to have completed. Makes no call to the
+    /// hardware. The queue may count as ready for a moment longer.
+    pub fn is_known_complete(&self) -> bool {
+        // In this order: a command is in flight before it leaves pending.
+        self.frontier() == Ticket::NONE && self.hot.flight.in_flight() == 0
+    }
+}

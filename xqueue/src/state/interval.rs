@@ -1,0 +1,423 @@
+//! The interval between two markers: its start, its probable length, and what its end teaches. Knows nothing
+//! of counts, of the window or of polling threads.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::estimate::{Estimate, Estimates};
+use crate::hw::{CostKey, Mark};
+use crate::sync::{Instant, now};
+
+/// The longest time between the last sight of a running command and its end for the end to count as watched
+/// closely.
+const CLOSE: Duration = Duration::from_micros(5);
+/// The number of different keys that an interval remembers.
+const KEYS: usize = 4;
+
+/// The commands from one marker to the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interval {
+    pub(crate) mark: Mark,
+    /// The index of the last command in front of the interval.
+    pub(crate) start: u64,
+    /// The index of its last command.
+    pub(crate) upto: u64,
+    /// The unordered launches in front of the marker.
+    pub(crate) unordered_upto: u64,
+    /// The sum of all costs up to its end.
+    pub(crate) cost_upto: u64,
+    /// The time of the recording, where that helps to foresee the end.
+    pub(crate) recorded: Option<Instant>,
+    /// The latest time at which none of it had certainly started.
+    pub(crate) unstarted: Option<Instant>,
+    /// The latest time at which it was seen running.
+    pub(crate) seen_running: Option<Instant>,
+    pub(crate) keys: Keys,
+}
+
+impl Interval {
+    /// Returns the estimated time, if all of it is known.
+    fn takes(&self) -> Option<Duration> {
+        self.keys.takes(self.upto - self.start)
+    }
+
+    /// Returns true if it is one command of which little is known.
+    fn is_fresh(&self) -> bool {
+        self.keys.fresh && self.upto - self.start == 1
+    }
+
+    /// Learns from the end: the interval took at most `upper`, and was seen running `gap` before its end.
+    pub(crate) fn learn(&self, upper: Duration, gap: Duration, estimates: &Estimates) {
+        let commands = self.upto - self.start;
+        if self.keys.len == 1 && self.keys.commands == commands {
+            let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
+            let close = gap <= CLOSE.max(upper / 32);
+            estimates.learn(CostKey(self.keys.keys[0]), each, close);
+            if commands == 1 {
+                estimates.learn(CostKey(self.keys.placed), each, close);
+            }
+        }
+    }
+
+    /// Returns the estimated end of an interval that began at `since`, not before it was last seen running.
+    pub(crate) fn end(&self, since: Instant) -> Option<Instant> {
+        let foreseen = since + self.takes()?;
+        Some(self.seen_running.map_or(foreseen, |seen| seen.max(foreseen)))
+    }
+}
+
+/// The keys of an interval, as long as they are few and all known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Keys {
+    keys: [u64; KEYS],
+    len: usize,
+    /// The number of commands that the keys stand for.
+    pub(crate) commands: u64,
+    overflow: bool,
+    /// The estimated time of the known commands, and their number.
+    expected: u64,
+    known: u64,
+    /// True if one of them deserves a close watch: it can be learnt, and little is known of it.
+    fresh: bool,
+    /// The key of the last one at its place in the program.
+    placed: u64,
+}
+
+/// A running command: the one behind the index `behind`, which runs since this time or will soon.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    behind: u64,
+    since: Instant,
+    /// True if its whole interval had been launched by then: it runs without a gap.
+    whole: bool,
+}
+
+impl Keys {
+    /// Returns the estimated time of so many commands, if the keys stand for all of them and all are known.
+    pub(crate) fn takes(&self, commands: u64) -> Option<Duration> {
+        (self.known == commands).then(|| Duration::from_nanos(self.expected))
+    }
+
+    /// Returns the estimated time of all of them, if all are known and none needs a close watch.
+    pub(crate) fn steady(&self) -> Option<u64> {
+        (self.known == self.commands && !self.fresh).then_some(self.expected)
+    }
+
+    pub(crate) fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
+        self.placed = placed.0;
+        if let Some(known) = known {
+            self.expected += known.nanos;
+            self.known += 1;
+        }
+        self.fresh |= key != CostKey::UNKNOWN && known.is_none_or(|known| known.fresh);
+        self.commands += 1;
+        if self.keys[..self.len].contains(&key.0) {
+            return;
+        }
+        if self.len == KEYS {
+            self.overflow = true;
+            return;
+        }
+        self.keys[self.len] = key.0;
+        self.len += 1;
+    }
+
+    /// Returns the keys under which their times are learnt.
+    pub(crate) fn learnt(&self) -> impl Iterator<Item = CostKey> + '_ {
+        self.keys[..self.len].iter().chain([&self.placed]).map(|&key| CostKey(key))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Intervals {
+    pub(crate) queue: VecDeque<Interval>,
+    /// The keys since the last marker, or since nothing was in flight if that is later, and the index of the
+    /// last command before them.
+    pub(crate) since_marker: Keys,
+    pub(crate) start: u64,
+    /// A time at which no command behind this index had started: the bound of intervals yet to come.
+    pub(crate) unstarted: Option<(Instant, u64)>,
+    running: Option<Running>,
+}
+
+impl Intervals {
+    /// Notes a launch behind this index with nothing in flight.
+    pub(crate) fn begin(&mut self, behind: u64, since: Instant) {
+        self.since_marker = Keys::default();
+        self.start = behind;
+        self.running = Some(Running { behind, since, whole: false });
+    }
+
+    /// Notes a launch at this time, behind `completed` commands that have completed. If all in front of it
+    /// has no marker and should have ended long ago, the launch has not waited for that: a program that
+    /// launches late is not a slow device.
+    pub(crate) fn follow(&mut self, at: Instant, completed: u64) {
+        let marked = self.queue.back().is_some_and(|interval| interval.upto > completed);
+        let takes = self.since_marker.takes(self.since_marker.commands);
+        let running = self.running.as_mut().filter(|running| running.behind == self.start && !marked);
+        if let (Some(running), Some(takes)) = (running, takes) {
+            let ran = at.saturating_duration_since(running.since);
+            running.since += ran.saturating_sub(takes);
+        }
+    }
+
+    /// Returns the time since which the command behind this index is running.
+    fn running_since(&self, behind: u64) -> Option<Instant> {
+        self.running.filter(|running| running.behind == behind).map(|running| running.since)
+    }
+
+    /// Ends the first interval, which is this one. `seen`: the time at which a poll saw its end, if one did.
+    /// What is launched by now, up to index `launched`, follows it.
+    pub(crate) fn end(&mut self, interval: &Interval, seen: Option<Instant>, launched: u64) {
+        self.queue.pop_front();
+        let Some(at) = seen else {
+            self.running = self.running.filter(|running| running.behind >= interval.upto);
+            return;
+        };
+        if self.running.is_some_and(|running| running.behind >= interval.upto) {
+            // A thread knew of the end before, and something was launched since.
+            return;
+        }
+        // Its successor was launched before `at`: it runs since then, or since the foreseen end, if no poll
+        // saw the end.
+        let ended = self.running_since(interval.start).and_then(|since| interval.end(since));
+        let since = ended.map_or(at, |ended| ended.min(at));
+        let whole = !self.queue.is_empty();
+        self.running = (launched > interval.upto).then_some(Running { behind: interval.upto, since, whole });
+    }
+
+    /// Notes that the first interval was seen running at this time. Returns its keys if it takes far longer
+    /// than estimated, even if the device has run other queues for the time `others`.
+    pub(crate) fn still_running(&mut self, at: Instant, others: Duration) -> Option<Keys> {
+        let running = self.running.filter(|running| running.whole);
+        let front = self.queue.front_mut()?;
+        let since = running.filter(|running| running.behind == front.start).map(|running| running.since);
+        front.seen_running = Some(at);
+        let keys = front.keys;
+        let known = keys.known == front.upto - front.start && !keys.overflow;
+        let ran = at.saturating_duration_since(since.filter(|_| known)?);
+        (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
+    }
+
+    /// Forgets the observed times, because the device stood for a while, or will: they teach and foretell
+    /// nothing.
+    pub(crate) fn forget_times(&mut self) {
+        self.unstarted = None;
+        self.running = None;
+        for interval in &mut self.queue {
+            interval.recorded = None;
+            interval.unstarted = None;
+            interval.seen_running = None;
+        }
+    }
+
+    /// Returns the longest estimated time of the launches behind the last marker, if all of them are known.
+    fn unmarked(&self, launches: &Launches) -> Option<Duration> {
+        if launches.upto <= launches.marked.max(launches.completed) {
+            return Some(Duration::ZERO);
+        }
+        // Without a limit, and under a fixed one, no keys are kept.
+        let commands = self.since_marker.commands;
+        if self.start + commands == launches.upto { self.since_marker.takes(commands) } else { None }
+    }
+
+    /// Returns the estimated time of everything here, if all of it is known.
+    pub(crate) fn takes(&self, launches: &Launches) -> Option<Duration> {
+        let unmarked = self.unmarked(launches);
+        self.queue.iter().map(Interval::takes).fold(unmarked, |sum, takes| Some(sum? + takes?))
+    }
+
+    /// Returns what can be foreseen.
+    pub(crate) fn expectation(&self, launches: &Launches) -> Option<Expectation> {
+        let mut intervals = self.queue.iter().skip_while(|interval| interval.upto <= launches.completed);
+        let first = intervals.next();
+        let (start, recorded) = first.map_or((self.start, None), |first| (first.start, first.recorded));
+        let since = self.running_since(start).or(recorded)?;
+        let tail = self.unmarked(launches);
+        let behind = intervals.clone().map(Interval::takes).fold(tail, |sum, takes| Some(sum? + takes?));
+        // Without a marker all that is in flight is one interval.
+        let (takes, behind) = first.map_or((tail, Some(Duration::ZERO)), |first| (first.takes(), behind));
+        Some(Expectation {
+            ran: now().saturating_duration_since(since),
+            takes,
+            behind,
+            fresh: first.is_some_and(Interval::is_fresh),
+            next_fresh: intervals.next().is_some_and(Interval::is_fresh),
+        })
+    }
+}
+
+/// The indices of the last launch, the last one with a marker, and the last one that is known to have
+/// completed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launches {
+    pub(crate) upto: u64,
+    pub(crate) marked: u64,
+    pub(crate) completed: u64,
+}
+
+/// The expected times of what is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expectation {
+    /// The time for which the first interval has been running, or the launched part of it had it run without
+    /// a gap.
+    pub(crate) ran: Duration,
+    /// The estimated time of the first interval.
+    pub(crate) takes: Option<Duration>,
+    /// The estimated time of all that is launched behind it.
+    pub(crate) behind: Option<Duration>,
+    /// True if it is one command of which little is known.
+    pub(crate) fresh: bool,
+    /// True if the next interval, which begins when it ends, is one command of which little is known.
+    pub(crate) next_fresh: bool,
+}
+
+impl Expectation {
+    /// Returns true if the first interval should have ended some time ago.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.takes.is_some_and(|takes| self.ran > takes + CLOSE.max(takes / 32))
+    }
+
+    /// Returns the estimated remaining time of the first interval, and of everything.
+    pub(crate) fn remaining(&self) -> Option<(Duration, Duration)> {
+        let first = self.takes?.saturating_sub(self.ran);
+        Some((first, first + self.behind?))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn launches(upto: u64, marked: u64, completed: u64) -> Launches {
+        Launches { upto, marked, completed }
+    }
+
+    /// An interval of one command that takes a microsecond.
+    fn interval(start: u64, upto: u64) -> Interval {
+        let mut keys = Keys::default();
+        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        let (mark, unordered_upto, cost_upto) = (Mark(upto), 0, 0);
+        let (recorded, unstarted, seen_running) = (None, None, None);
+        Interval { mark, start, upto, unordered_upto, cost_upto, recorded, unstarted, seen_running, keys }
+    }
+
+    #[test]
+    fn times_after_a_stop_of_the_device_are_forgotten() {
+        let begun = now();
+        let mut intervals = Intervals::default();
+        intervals.queue.extend([interval(0, 1), interval(1, 2)]);
+        intervals.end(&interval(0, 1), Some(begun), 2);
+        intervals.queue[0].recorded = Some(begun);
+        let later = begun + Duration::from_secs(1);
+        assert!(intervals.expectation(&launches(2, 2, 1)).is_some());
+        assert!(intervals.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
+        assert!(
+            intervals.still_running(later, Duration::from_secs(2)).is_none(),
+            "another queue may have run"
+        );
+        intervals.forget_times();
+        assert!(intervals.expectation(&launches(2, 2, 1)).is_none());
+        assert_eq!(
+            intervals.takes(&launches(2, 2, 1)),
+            Some(Duration::from_micros(1)),
+            "it takes no longer than that"
+        );
+        assert!(intervals.still_running(later, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn launches_without_a_marker_are_foreseen_from_their_start() {
+        let mut intervals = Intervals::default();
+        let known = |nanos| Some(Estimate { nanos, fresh: false });
+        intervals.since_marker.add(CostKey(7), CostKey(8), known(1_000));
+        assert!(intervals.expectation(&launches(1, 0, 0)).is_none(), "its start was not seen");
+        intervals.begin(1, now());
+        assert_eq!(intervals.since_marker.commands, 0, "the launches before have ended");
+        intervals.since_marker.add(CostKey(7), CostKey(8), known(3_000_000_000));
+        let foreseen =
+            |intervals: &Intervals, upto| intervals.expectation(&launches(upto, 0, 1))?.remaining();
+        let (first, rest) = foreseen(&intervals, 2).expect("it is known");
+        assert!(first == rest && first > Duration::from_secs(2));
+        intervals.since_marker.add(CostKey(9), CostKey(9), None);
+        assert_eq!(foreseen(&intervals, 3), None, "one more, without a limit");
+        intervals.since_marker.add(CostKey(9), CostKey(9), None);
+        assert_eq!(foreseen(&intervals, 3), None, "an unknown command may take for ever");
+    }
+
+    #[test]
+    fn late_launches_do_not_count_as_a_slow_device() {
+        let known = Some(Estimate { nanos: 1_000_000, fresh: false });
+        let begun = now();
+        let mut intervals = Intervals::default();
+        intervals.begin(0, begun);
+        intervals.since_marker.add(CostKey(7), CostKey(8), known);
+        intervals.follow(begun + Duration::from_micros(300), 0);
+        assert_eq!(intervals.running_since(0), Some(begun), "the first one runs still");
+        intervals.since_marker.add(CostKey(7), CostKey(8), known);
+        let later = begun + Duration::from_secs(9);
+        intervals.follow(later, 0);
+        assert_eq!(intervals.running_since(0), Some(later - Duration::from_millis(2)), "both have ended");
+        intervals.since_marker.add(CostKey(7), CostKey(8), known);
+        // The late launch does not prove that the kernels are slow either.
+        let mark = Interval { start: 0, upto: 3, keys: intervals.since_marker, ..interval(0, 3) };
+        intervals.queue.push_back(mark);
+        assert!(intervals.still_running(later + Duration::from_secs(9), Duration::ZERO).is_none());
+        // Behind a marker the end is seen, not foreseen.
+        intervals.follow(later + Duration::from_secs(9), 0);
+        assert_eq!(intervals.running_since(0), Some(later - Duration::from_millis(2)));
+    }
+
+    #[test]
+    fn next_interval_begins_at_the_seen_or_foreseen_end() {
+        let begun = now();
+        let mut intervals = Intervals::default();
+        intervals.queue.extend([interval(0, 1), interval(1, 2)]);
+        let seen = begun + Duration::from_secs(1);
+        intervals.end(&interval(0, 1), Some(seen), 3);
+        assert_eq!(intervals.running_since(1), Some(seen), "the start of the first one is unknown");
+        // Behind the second one there is a launch without a marker.
+        intervals.end(&interval(1, 2), Some(seen + Duration::from_secs(1)), 3);
+        assert_eq!(intervals.running_since(2), Some(seen + Duration::from_micros(1)), "the end was foreseen");
+        // A synchronisation shows no times; the start of later launches stays.
+        let mut intervals = Intervals::default();
+        intervals.queue.extend([interval(0, 1)]);
+        intervals.begin(0, begun);
+        intervals.end(&interval(0, 1), None, 1);
+        assert_eq!(intervals.running_since(0), None);
+        intervals.queue.extend([interval(0, 1)]);
+        intervals.begin(1, begun);
+        intervals.end(&interval(0, 1), None, 2);
+        assert_eq!(intervals.running_since(1), Some(begun));
+        // A late report must not override an earlier one.
+        intervals.queue.extend([interval(0, 1)]);
+        intervals.end(&interval(0, 1), Some(begun - Duration::from_micros(1)), 2);
+        assert_eq!(intervals.running_since(1), Some(begun));
+    }
+
+    #[test]
+    fn unnoted_launches_have_no_known_time() {
+        let mut intervals = Intervals::default();
+        let takes = |intervals: &Intervals, upto, completed| intervals.takes(&launches(upto, 0, completed));
+        assert_eq!(takes(&intervals, 0, 0), Some(Duration::ZERO));
+        assert_eq!(takes(&intervals, 1, 0), None, "a launch without a limit");
+        intervals.since_marker.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        assert_eq!(takes(&intervals, 1, 0), Some(Duration::from_micros(1)));
+        assert_eq!(takes(&intervals, 2, 0), None, "one more without");
+        assert_eq!(takes(&intervals, 2, 1), None, "one more without, and the first one has completed");
+        assert_eq!(takes(&intervals, 1, 1), Some(Duration::ZERO), "it has completed");
+        intervals.since_marker.add(CostKey(9), CostKey(9), None);
+        assert_eq!(takes(&intervals, 2, 0), None);
+    }
+
+    #[test]
+    fn overdue_interval_counts_as_zero_and_the_rest_in_full() {
+        let micros = Duration::from_micros;
+        let (takes, behind) = (Some(micros(300)), Some(micros(40)));
+        let expected = |ran| Expectation { ran, takes, behind, fresh: false, next_fresh: false };
+        assert_eq!(expected(micros(100)).remaining(), Some((micros(200), micros(240))));
+        assert_eq!(expected(micros(900)).remaining(), Some((micros(0), micros(40))));
+        assert_eq!(Expectation { behind: None, ..expected(micros(0)) }.remaining(), None);
+        assert_eq!(Expectation { takes: None, ..expected(micros(0)) }.remaining(), None);
+    }
+}

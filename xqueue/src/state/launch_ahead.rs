@@ -1,0 +1,110 @@
+//! The launch-ahead time: how long before the end of what is in flight the next command is launched (ADR
+//! 0009). It should be long enough that the device does not idle, and no longer. Knows counts of launches and
+//! completions, and neither a clock nor markers.
+//!
+//! Written only under the submit lock; other threads only read.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// The bounds in nanoseconds. The least is about the time to see an end and to bring the next packet to the
+/// device. The most is the delay that it may cost an urgent command.
+const BOUNDS: RangeInclusive<u64> = 50_000..=500_000;
+/// A late launch makes the time longer by one part in `GROWTH`; one in time moves it back towards the least
+/// by one part in `DECAY`. Where one launch in 500 is late it stays as it is.
+const GROWTH: u64 = 4;
+const DECAY: u64 = 2048;
+
+/// The launch-ahead time of one queue.
+#[derive(Debug)]
+pub(crate) struct LaunchAhead {
+    nanos: AtomicU64,
+    /// The index of the last launch that has been judged.
+    judged: AtomicU64,
+}
+
+impl LaunchAhead {
+    pub(crate) fn new() -> Self {
+        Self { nanos: AtomicU64::new(*BOUNDS.start()), judged: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    /// Notes a launch after `before` others, of which `completed` were known to have completed.
+    pub(crate) fn note_launch(&self, before: u64, completed: u64) {
+        if before <= completed {
+            // Nothing was in flight: the launch could not be late.
+            self.judged.store(before + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Judges the last launch after a poll, for a command of known length that waits for room.
+    pub(crate) fn judge(&self, launched: u64, completed: u64) {
+        let in_time = if completed == launched {
+            // Nothing was launched ahead at all.
+            false
+        } else if self.judged.load(Ordering::Relaxed) != launched {
+            // The first poll after a launch: the commands in front of it should still run.
+            completed + 1 < launched
+        } else {
+            return;
+        };
+        self.judged.store(launched, Ordering::Relaxed);
+        let launch_ahead = self.nanos.load(Ordering::Relaxed);
+        let (least, most) = (*BOUNDS.start(), *BOUNDS.end());
+        let next = if in_time {
+            launch_ahead - (launch_ahead - least) / DECAY
+        } else {
+            most.min(launch_ahead + launch_ahead / GROWTH)
+        };
+        self.nanos.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launch_ahead_grows_after_idle_polls_and_shrinks_otherwise() {
+        let launch_ahead = LaunchAhead::new();
+        let least = launch_ahead.time();
+        let mut launched = 10;
+        launch_ahead.judge(launched, launched);
+        assert_eq!(launch_ahead.time(), least * 5 / 4, "nothing was launched ahead");
+        launch_ahead.judge(launched, launched - 1);
+        assert_eq!(launch_ahead.time(), least * 5 / 4, "once for a launch");
+        for _ in 0..100 {
+            launch_ahead.note_launch(launched, launched - 1);
+            launched += 1;
+            launch_ahead.judge(launched, launched - 1);
+        }
+        assert_eq!(
+            launch_ahead.time(),
+            Duration::from_nanos(*BOUNDS.end()),
+            "launched ahead, and all in front has ended"
+        );
+        for _ in 0..100 * DECAY {
+            launch_ahead.note_launch(launched, launched - 1);
+            launched += 1;
+            launch_ahead.judge(launched, launched - 2);
+        }
+        assert!(launch_ahead.time() < least * 21 / 20, "{:?}", launch_ahead.time());
+    }
+
+    #[test]
+    fn launch_into_an_idle_device_is_not_late() {
+        let launch_ahead = LaunchAhead::new();
+        let least = launch_ahead.time();
+        launch_ahead.note_launch(10, 10);
+        launch_ahead.judge(11, 10);
+        assert_eq!(launch_ahead.time(), least);
+        launch_ahead.note_launch(11, 10);
+        launch_ahead.judge(12, 11);
+        assert!(launch_ahead.time() > least);
+    }
+}

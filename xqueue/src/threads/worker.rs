@@ -1,0 +1,233 @@
+//! The worker of a device: launches what is pending on its queues, in each queue's order, the queues by
+//! priority. Started on first need, woken when something turns pending; sleeps otherwise.
+//!
+//! The key of its signal is taken before it checks the queues, so any change after the check ends the sleep
+//! at once. While a window is full it polls that queue's markers: 2 µs spinning, then sleeps of 20, 50 and
+//! 100 µs, each of which ends early after a notification. Two exceptions keep the device busy behind a small
+//! window:
+//! * A command of which little is known is watched closely, up to 2 ms and a few times for each key, because
+//!   sleeps would be learnt as its length.
+//! * Where the end of what runs can be foreseen the worker sleeps until shortly before it, to launch the next
+//!   command 50 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
+//!   wakes earlier by as much as sleeps end late on this machine, which it learns. Where timers are late by
+//!   more than commands take, it spins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::Ticket;
+use crate::path::launch::{BATCH, Stop};
+use crate::path::stand_in::STANDIN_PERIOD;
+use crate::state::device::{Core, Device};
+use crate::state::lease::UNRESPONSIVE_AFTER;
+use crate::state::queue::XQueue;
+use crate::sync::{Key, Ordering, Signal, now, spin_hint};
+use crate::threads::backoff::{Backoff, spin};
+
+/// Checks without success before the worker sleeps: a few microseconds in which a submit costs no wake-up.
+const LINGER: u32 = if cfg!(loom) { 0 } else { 100 };
+
+/// The shortest sleep that is worth planning.
+const SHORT: Duration = Duration::from_micros(20);
+/// The longest planned sleep.
+const LONG: Duration = Duration::from_millis(1);
+/// The longest close watch of a command of which little is known.
+const CLOSE_WATCH: Duration = Duration::from_millis(2);
+/// The time after a foreseen end during which the worker spins: a sleep that begins now would end late.
+const AFTER: Duration = Duration::from_micros(300);
+/// The most by which a planned sleep is shortened because sleeps end late on this machine.
+const LATEST: Duration = Duration::from_millis(1);
+
+/// Runs the worker; returns when the domain shuts down.
+pub(crate) fn run(core: &Core, device: &Device) {
+    device.hw.enter();
+    let mut queues: Vec<Arc<XQueue>> = Vec::new();
+    let mut version = u64::MAX;
+    let mut backoff = Backoff::new();
+    let mut late = Lateness::default();
+    loop {
+        // Taken first, so that no change from here on is missed in a sleep.
+        let key = device.signal.key();
+        if core.stop.load(Ordering::Acquire) {
+            return;
+        }
+        // Written by this thread alone; no model reads it.
+        if !cfg!(loom) {
+            device.rounds.store(device.rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+        let current = device.version.load(Ordering::Acquire);
+        if version != current {
+            version = current;
+            queues = device.queues.read().to_vec();
+            queues.sort_by_key(|queue| std::cmp::Reverse(queue.priority()));
+        }
+        match round(&queues) {
+            Stop::More => backoff.reset(),
+            Stop::Full => wait_for_room(&queues, &device.signal, key, &mut backoff, &mut late),
+            rest @ (Stop::Empty | Stop::Blocked) => {
+                backoff.reset();
+                if !linger(&queues) {
+                    if device.stand_in_for_watcher(core) {
+                        device.signal.wait_at_most(key, STANDIN_PERIOD);
+                    } else if rest == Stop::Blocked {
+                        device.signal.wait_or_check(key, UNRESPONSIVE_AFTER);
+                    } else {
+                        device.signal.wait(key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Serves every queue once. Returns `More` if anything was launched, otherwise `Full` if a window is full.
+fn round(queues: &[Arc<XQueue>]) -> Stop {
+    let mut rest = Stop::Empty;
+    for queue in queues {
+        if queue.frontier() == Ticket::NONE {
+            continue;
+        }
+        let before = queue.hot.flight.launched();
+        let stop = queue.advance(BATCH);
+        let moved = stop == Stop::More || queue.hot.flight.launched() != before;
+        rest = match (rest, stop) {
+            (Stop::More, _) => Stop::More,
+            _ if moved => Stop::More,
+            (Stop::Full, _) | (_, Stop::Full) => Stop::Full,
+            (Stop::Blocked, _) | (_, Stop::Blocked) => Stop::Blocked,
+            _ => Stop::Empty,
+        };
+    }
+    rest
+}
+
+/// The way to pause until a full window may have room, the most urgent one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pause {
+    Spin,
+    BackOff,
+    Sleep(Duration),
+}
+
+/// The lateness of this thread's sleeps: the cost of a timer on this machine, learnt from the sleeps
+/// themselves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lateness {
+    most: Duration,
+    spins: u32,
+}
+
+impl Lateness {
+    /// Learns from a sleep that should have lasted `planned` and lasted `lasted`. The longest lateness
+    /// counts, and is forgotten slowly: the device idles for as long as one sleep is late, and a processor
+    /// spins for as long as the others were not.
+    fn learn(&mut self, meant: Duration, lasted: Duration) {
+        let late = lasted.saturating_sub(meant).min(LATEST);
+        self.most = late.max(self.most - self.most / 256);
+    }
+
+    /// Forgets a little, because the worker spun instead. Half is forgotten in about a second of spinning:
+    /// otherwise one late sleep would be the last one.
+    fn forget(&mut self) {
+        self.spins = self.spins.wrapping_add(1);
+        if self.spins.is_multiple_of(8192) {
+            self.most -= self.most / 64;
+        }
+    }
+}
+
+impl Pause {
+    fn until_room(queue: &XQueue, late: Lateness) -> Self {
+        let Some(expected) = queue.hot.flight.expectation() else {
+            return Self::BackOff;
+        };
+        if expected.fresh && expected.ran < CLOSE_WATCH {
+            return Self::Spin;
+        }
+        let (Some(takes), Some((first, all))) = (expected.takes, expected.remaining()) else {
+            return Self::BackOff;
+        };
+        let Some(limit) = queue.awaits() else {
+            return Self::BackOff;
+        };
+        // In time for the next command before all has ended. If commands are short there is room before that;
+        // waiting until half the window is empty lets in several at once.
+        let urgent = queue.hot.flight.launch_ahead() + late.most;
+        let half = Duration::from_nanos(limit.budget / 2).min(queue.hot.flight.room_below(limit, expected));
+        let left = if expected.next_fresh {
+            first.saturating_sub(late.most)
+        } else {
+            all.saturating_sub(urgent.max(half))
+        };
+        if left > SHORT {
+            return Self::Sleep(left.min(LONG));
+        }
+        // A device that would soon be idle, or a command whose start has to be seen, is worth a processor;
+        // for a while only, because the estimate is the least of recent times.
+        let worth = expected.next_fresh || all <= urgent + SHORT;
+        if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
+    }
+}
+
+fn wait_for_room(
+    queues: &[Arc<XQueue>],
+    signal: &Signal,
+    key: Key,
+    backoff: &mut Backoff,
+    late: &mut Lateness,
+) {
+    let full = queues.iter().filter(|queue| queue.frontier() != Ticket::NONE);
+    match full.map(|queue| Pause::until_room(queue, *late)).min() {
+        Some(Pause::Spin) => {
+            spin();
+            late.forget();
+        }
+        Some(Pause::Sleep(left)) => {
+            let begun = now();
+            signal.wait_at_most(key, left);
+            // A sleep that a notification ended early shows nothing.
+            if signal.key() == key {
+                late.learn(left, now().saturating_duration_since(begun));
+            }
+            backoff.reset();
+        }
+        _ => backoff.wait(signal, key),
+    }
+}
+
+/// Waits a moment for the next submit, whose wake-up would cost both sides more. Returns true if there is
+/// one.
+fn linger(queues: &[Arc<XQueue>]) -> bool {
+    // Where what is pending is suspended, lingering is useless.
+    if queues.iter().any(|queue| queue.frontier() != Ticket::NONE) {
+        return false;
+    }
+    for _ in 0..LINGER {
+        spin_hint();
+        if queues.iter().any(|queue| queue.frontier() != Ticket::NONE) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_of_sleeps_is_learnt_and_forgotten() {
+        let mut late = Lateness::default();
+        let meant = Duration::from_micros(100);
+        late.learn(meant, meant / 2);
+        assert_eq!(late.most, Duration::ZERO, "a sleep that was cut short is not late");
+        late.learn(meant, 100 * meant);
+        assert_eq!(late.most, LATEST, "there is a bound");
+        (0..10_000).for_each(|_| late.learn(meant, meant + SHORT));
+        assert!(late.most < 2 * SHORT, "{:?}", late.most);
+        late.learn(meant, 100 * meant);
+        // Some seconds of spinning.
+        (0..1_500_000).for_each(|_| late.forget());
+        assert!(late.most < LATEST / 10, "{:?}", late.most);
+    }
+}
