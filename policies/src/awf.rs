@@ -17,19 +17,25 @@
 //! # Parameters, wake-ups
 //! None. The others starve as long as the window's program has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Standing};
-use protocol::operation::Merit;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
+
+/// True if the process owns the window that the user works in.
+pub(crate) const WINDOW: &ReasonKind = &ReasonKind::new("Window", |its| {
+    let owns = if first(its) == 1 { "owns" } else { "does not own" };
+    format!("{owns} the active window")
+});
 
 /// The active window first; see the head of this file. It remembers nothing.
 #[derive(Debug, Default)]
 pub struct Awf;
 
 impl Policy for Awf {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        for (place, unit) in input.members() {
-            let window = unit.process.window;
-            standings[place] = Standing::new(i64::from(window), Merit::Window(window));
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        for (index, entity) in input.members() {
+            let window = entity.process.window;
+            rankings[index] = Ranking::new(i64::from(window), WINDOW.flag(window));
         }
         None
     }

@@ -1,7 +1,7 @@
 //! CHPF: highest priority first, the priority taken from the processor.
 //!
 //! # The rule
-//! Per device, every unit runs whose process has the lowest nice value among those that run there and have work there;
+//! Per device, every entity runs whose process has the lowest nice value among those that run there and have work there;
 //! the rest are suspended. Equal values share the device. A queue of priority -256 never runs; no other priority counts.
 //!
 //! Under the local scheduler all queues belong to one process, so all of them run.
@@ -16,19 +16,23 @@
 //! # Parameters, wake-ups
 //! None. A program of high nice value can starve as long as another has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Standing};
-use protocol::operation::Merit;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
+
+/// Nice value of the process on the processor; the lower one comes first.
+pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has nice value {}", first(its)))
+    .comparing(|its, own| NICE.is(&own).then(|| format!("has nice value {} < {}", first(its), first(own))));
 
 /// Lowest nice value first; see the head of this file. It remembers nothing.
 #[derive(Debug, Default)]
 pub struct Chpf;
 
 impl Policy for Chpf {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        for (place, unit) in input.members() {
-            let nice = i64::from(unit.process.nice);
-            standings[place] = Standing::new(-nice, Merit::Nice(nice));
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        for (index, entity) in input.members() {
+            let nice = i64::from(entity.process.nice);
+            rankings[index] = Ranking::new(-nice, NICE.number(nice));
         }
         None
     }

@@ -3,7 +3,7 @@
 //! # The rule
 //! Once in each period the device time of the period is handed out as credit, by utilization, to those that had work in it;
 //! what somebody cannot keep, because it has more than two periods' worth (and 1 ms) already, goes to the others. What a
-//! unit runs is taken off. On each device one runs at a time: first those that were boosted, then those that have
+//! entity runs is taken off. On each device one runs at a time: first those that were boosted, then those that have
 //! credit, then those that have used up theirs, and those of utilization 0 last. Among equals turns go round, `slice-us`
 //! for the highest utilization there and less in proportion for the others (0.5 ms at least). One that used up its credit
 //! counts as having some again from 0.5 ms on, so that it is worth switching to it.
@@ -13,7 +13,7 @@
 //!
 //! Who wakes up and has credit is boosted: it interrupts whoever runs, for `boost-us` of device time at most or until its
 //! credit is used up. Boosted time costs credit like any other, so those who wake up often get no more than their part by
-//! it, and the others theirs: what one boosted unit can take from them at once is two periods' worth of its own part.
+//! it, and the others theirs: what one boosted entity can take from them at once is two periods' worth of its own part.
 //!
 //! A process may have a cap of its own (`xcli hint --pid PID --cap PERCENT`): it gets at most so much of each period, also
 //! while nobody else wants the device, which is then withheld from it until the next period. Its utilization says, apart from
@@ -22,12 +22,12 @@
 //! is for ever. Under the local scheduler each queue of the process has its cap for itself: two queues of a process with cap
 //! 30 get up to 60 percent together.
 //!
-//! A unit with credit waits at most for one turn of each of the others that have some, and for those that are boosted.
+//! An entity with credit waits at most for one turn of each of the others that have some, and for those that are boosted.
 //! Without credit it waits for the next period that gives it 0.5 ms, and then like that.
 //!
 //! # What is different
 //! What a late decision lets somebody run too much is taken off its credit (down to two periods), and time that nobody else
-//! wanted is handed out again to whoever used it. So the parts of units that always have work are exact. What work in
+//! wanted is handed out again to whoever used it. So the parts of entities that always have work are exact. What work in
 //! flight runs on into the next turn is not seen: per turn that time goes from one to the other. Under a cap it comes on top
 //! of it: with up to 0.3 ms in flight at the end of each period of 30 ms, a point; with long kernels at level 1 more. Longer
 //! periods or higher preemption levels help.
@@ -41,16 +41,27 @@
 //! A decision comes at the end of each turn, each boost and each period while somebody else waits or is withheld.
 
 use crate::fair::{self, utilization};
-use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{busy, part};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{Millis, ReasonKind, SLICE, first};
+use crate::round_robin::{GRAIN, SHORTEST, nanos};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::turns::{GRAIN, SHORTEST, nanos};
-use crate::unit::{Unit, Units};
-use protocol::operation::{Bar, Merit};
+use crate::virtual_runtime::{busy, part};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
+
+/// Credit that the entity has left, in microseconds.
+const CREDIT: &ReasonKind = &ReasonKind::new("Credit", |its| format!("has {} of credit", Millis(first(its))))
+    .comparing(|its, own| {
+        let [its, own_credit] = [its, own].map(|reason| Millis(first(reason)));
+        CREDIT.is(&own).then(|| format!("has {its} of credit > {own_credit}"))
+    });
+
+/// The reasons of its row.
+pub(crate) const REASONS: &[&ReasonKind] = &[CREDIT, SLICE];
 
 const PERIOD: Parameter = Parameter {
     name: "period-ms",
@@ -58,7 +69,7 @@ const PERIOD: Parameter = Parameter {
     range: (1.0, 1_000.0),
     default: 30.0,
 };
-const SLICE: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
+const SLICE_US: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
 const BOOST: Parameter = Parameter {
     name: "boost-us",
     meaning: "how long one that wakes up and has credit goes before the others; 0: not at all",
@@ -73,7 +84,7 @@ const CAP: Parameter = Parameter {
 };
 
 /// What can be set.
-pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE, BOOST, CAP];
+pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE_US, BOOST, CAP];
 
 /// What anybody may keep of credit, in nanoseconds, however small its part is: more than it takes to have a turn.
 const KEEPS: i64 = 1_000_000;
@@ -116,7 +127,7 @@ struct Account {
     known: bool,
     /// What is left to it in this period, under a cap.
     allowance: i64,
-    barred: bool,
+    throttled: bool,
     /// In the handing out of a period: it has all that it can keep.
     full: bool,
 }
@@ -138,7 +149,7 @@ struct Cell {
 /// Weights, caps and a boost; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Credit {
-    accounts: Ledger<Account>,
+    accounts: PerEntity<Account>,
     period: Duration,
     slice: i64,
     boost: i64,
@@ -155,27 +166,27 @@ pub struct Credit {
 impl Policy for Credit {
     fn configure(&mut self, values: &Values) {
         self.period = values.millis(PERIOD.name);
-        self.slice = nanos(values.micros(SLICE.name));
+        self.slice = nanos(values.micros(SLICE_US.name));
         self.boost = nanos(values.micros(BOOST.name));
         self.by_weight = values.get(CAP.name) >= 0.5;
     }
 
-    /// Under a cap counts what a unit runs also while nobody waits for it.
+    /// Under a cap counts what an entity runs also while nobody waits for it.
     fn hears_idle(&self) -> bool {
         self.by_weight || self.capped
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let units = input.units;
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let entities = input.entities;
         self.cells.clear();
-        self.cells.resize(units.devices().len(), Cell::default());
-        let accounts = self.accounts.align(units.all());
+        self.cells.resize(entities.devices().len(), Cell::default());
+        let accounts = self.accounts.align(entities.all());
         let period = nanos(self.period);
         self.capped = false;
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            account.charge(units, unit);
-            account.limit(unit, self.by_weight, period);
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            account.charge(entities, entity);
+            account.limit(entity, self.by_weight, period);
             self.capped |= account.is_capped();
         }
         let end = self.end.unwrap_or(Time(0));
@@ -194,19 +205,19 @@ impl Policy for Credit {
         }
         self.enter(input);
         self.sort(input);
-        self.walk(input, standings)
+        self.walk(input, rankings)
     }
 }
 
 impl Credit {
     /// Hands out the device time that has passed, to those that had work in it.
     fn hand_out(&mut self, input: Input<'_>, time: i64) {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         let period = nanos(self.period);
         self.cells.iter_mut().for_each(|cell| cell.pool = time);
-        for (place, _) in input.members() {
-            let account = &mut accounts[place];
+        for (index, _) in input.members() {
+            let account = &mut accounts[index];
             account.full = !account.touched || account.weight == 0;
             account.touched = account.ready;
             let allowance = account.allowance.saturating_add(account.allowed(time));
@@ -214,24 +225,24 @@ impl Credit {
         }
         for round in 0..ROUNDS {
             self.cells.iter_mut().for_each(|cell| cell.sum = 0);
-            for (place, unit) in input.members().filter(|(place, _)| !accounts[*place].full) {
-                wanted(units, unit).for_each(|device| self.cells[device].sum += accounts[place].weight);
+            for (index, entity) in input.members().filter(|(index, _)| !accounts[*index].full) {
+                wanted(entities, entity).for_each(|device| self.cells[device].sum += accounts[index].weight);
             }
             // All are given their parts of what there was before the round.
             self.cells.iter_mut().for_each(|cell| cell.before = cell.pool);
             let mut given = 0;
-            for (place, unit) in input.members() {
-                let account = &mut accounts[place];
+            for (index, entity) in input.members() {
+                let account = &mut accounts[index];
                 if account.full {
                     continue;
                 }
                 let (weight, cells) = (account.weight, &self.cells);
-                let share = wanted(units, unit)
+                let share = wanted(entities, entity)
                     .map(|device| part(cells[device].before, weight, cells[device].sum))
                     .min()
                     .unwrap_or(0);
                 if round == 0 {
-                    let worth = wanted(units, unit)
+                    let worth = wanted(entities, entity)
                         .map(|device| part(period, weight, cells[device].sum))
                         .min()
                         .unwrap_or(0);
@@ -242,109 +253,109 @@ impl Credit {
                 account.full = gets == room;
                 account.credit = account.credit.saturating_add(gets);
                 given += gets;
-                wanted(units, unit).for_each(|device| self.cells[device].pool -= gets);
+                wanted(entities, entity).for_each(|device| self.cells[device].pool -= gets);
             }
             if given < 1_000 {
                 break;
             }
         }
-        for (place, _) in input.members() {
-            accounts[place].credit = accounts[place].credit.max(-2 * period);
+        for (index, _) in input.members() {
+            accounts[index].credit = accounts[index].credit.max(-2 * period);
         }
     }
 
     /// Notes who has come, gone or woken up, and who is in which class.
     fn enter(&mut self, input: Input<'_>) {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         self.cells.iter_mut().for_each(|cell| cell.sum = 0);
-        for (place, unit) in input.members() {
-            for used in busy(units, unit) {
+        for (index, entity) in input.members() {
+            for used in busy(entities, entity) {
                 let cell = &mut self.cells[used.device];
-                cell.heaviest = cell.heaviest.max(accounts[place].weight);
-                cell.sum += accounts[place].weight;
+                cell.heaviest = cell.heaviest.max(accounts[index].weight);
+                cell.sum += accounts[index].weight;
             }
         }
         let period = nanos(self.period);
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            if unit.ready && !account.known {
-                let parts =
-                    busy(units, unit).map(|used| part(period, account.weight, self.cells[used.device].sum));
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            if entity.ready && !account.known {
+                let parts = busy(entities, entity)
+                    .map(|used| part(period, account.weight, self.cells[used.device].sum));
                 account.credit = parts.min().unwrap_or(0);
                 account.most = account.credit.saturating_mul(2).saturating_add(KEEPS);
                 account.allowance = account.allowed(period);
-            } else if unit.ready && !account.ready && account.credit > GRAIN {
+            } else if entity.ready && !account.ready && account.credit > GRAIN {
                 account.boost = self.boost;
             }
-            if unit.ready && !account.ready {
+            if entity.ready && !account.ready {
                 self.lines += 1;
                 account.line = self.lines;
                 account.begun = false;
             }
-            account.known |= unit.ready;
-            account.ready = unit.ready;
-            account.touched |= unit.ready;
-            account.barred = account.is_capped() && account.known && account.allowance <= GRAIN;
-            account.classify(if unit.ready { account.boost } else { self.boost });
+            account.known |= entity.ready;
+            account.ready = entity.ready;
+            account.touched |= entity.ready;
+            account.throttled = account.is_capped() && account.known && account.allowance <= GRAIN;
+            account.classify(if entity.ready { account.boost } else { self.boost });
             if account.begun && account.left <= GRAIN {
                 self.lines += 1;
                 (account.begun, account.line) = (false, self.lines);
             }
-            if unit.ready && !account.barred {
-                units.uses(unit).iter().for_each(|used| self.cells[used.device].rivals += 1);
+            if entity.ready && !account.throttled {
+                entities.uses(entity).iter().for_each(|used| self.cells[used.device].rivals += 1);
             }
         }
     }
 
     fn sort(&mut self, input: Input<'_>) {
-        let accounts = self.accounts.align(input.units.all());
+        let accounts = self.accounts.align(input.entities.all());
         self.order.clear();
-        self.order.extend(input.members().map(|(place, unit)| {
-            let account = &accounts[place];
-            (account.class, if unit.ready { account.line } else { u64::MAX }, place)
+        self.order.extend(input.members().map(|(index, entity)| {
+            let account = &accounts[index];
+            (account.class, if entity.ready { account.line } else { u64::MAX }, index)
         }));
         self.order.sort_unstable();
     }
 
     /// Ranks them, finds out, as the engine will, who runs, and begins their turns. Returns when something of that ends.
-    fn walk(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+    fn walk(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         let mut wake = None;
-        for (rank, &(.., place)) in (0i64..).zip(&self.order) {
-            let unit = &units.all()[place];
-            let account = &mut accounts[place];
-            standings[place] = Standing::new(-rank, Merit::Credit(account.credit / 1_000));
-            if account.barred {
+        for (rank, &(.., index)) in (0i64..).zip(&self.order) {
+            let entity = &entities.all()[index];
+            let account = &mut accounts[index];
+            rankings[index] = Ranking::new(-rank, CREDIT.number(account.credit / 1_000));
+            if account.throttled {
                 let percent = account.cap as u32;
-                standings[place].bar = Some(Bar::Share { percent });
-                wake = earlier(wake, self.end.filter(|_| unit.ready));
+                rankings[index].throttle = Some(Throttle::Share { percent });
+                wake = earlier(wake, self.end.filter(|_| entity.ready));
                 continue;
             }
-            let uses = units.uses(unit);
-            let rivals = unit.ready && uses.iter().any(|used| self.cells[used.device].rivals > 1);
+            let uses = entities.uses(entity);
+            let rivals = entity.ready && uses.iter().any(|used| self.cells[used.device].rivals > 1);
             if rivals {
                 wake = earlier(wake, self.end);
             }
-            if !unit.ready || uses.iter().any(|used| self.cells[used.device].claimed) {
+            if !entity.ready || uses.iter().any(|used| self.cells[used.device].claimed) {
                 continue;
             }
             if !account.begun {
                 account.begun = true;
-                let heaviest = busy(units, unit).map(|used| self.cells[used.device].heaviest).max();
+                let heaviest = busy(entities, entity).map(|used| self.cells[used.device].heaviest).max();
                 let slice = part(self.slice, account.weight.max(1), heaviest.unwrap_or(0).max(1));
                 account.left = slice.clamp(self.slice.min(SHORTEST as i64), self.slice);
             }
-            standings[place].merit = Merit::Turn(account.left / 1_000);
-            busy(units, unit).for_each(|used| self.cells[used.device].claimed = true);
+            rankings[index].reason = SLICE.number(account.left / 1_000);
+            busy(entities, entity).for_each(|used| self.cells[used.device].claimed = true);
             let end = [
                 rivals.then(|| account.left.min(account.credit_left())),
                 account.is_capped().then_some(account.allowance),
             ];
             if let Some(end) = end.into_iter().flatten().min() {
                 // Somebody else's decision may keep it from running: then nothing of that gets less.
-                let least = if unit.running { GRAIN } else { self.slice.min(SHORTEST as i64) };
+                let least = if entity.running { GRAIN } else { self.slice.min(SHORTEST as i64) };
                 let end = Duration::from_nanos(end.max(least).unsigned_abs());
                 wake = earlier(wake, Some(input.now.after(end)));
             }
@@ -355,9 +366,9 @@ impl Credit {
 
 impl Account {
     /// Enters what it has run.
-    fn charge(&mut self, units: &Units, unit: &Unit) {
-        let ran = nanos(unit.ran);
-        self.weight = utilization(units, unit);
+    fn charge(&mut self, entities: &SchedEntities, entity: &SchedEntity) {
+        let ran = nanos(entity.ran);
+        self.weight = utilization(entities, entity);
         for account in [&mut self.credit, &mut self.boost, &mut self.left, &mut self.allowance] {
             *account = account.saturating_sub(ran);
         }
@@ -383,8 +394,8 @@ impl Account {
     }
 
     /// Takes the cap that is in force now. Whoever had none begins with what a period allows.
-    fn limit(&mut self, unit: &Unit, by_weight: bool, period: i64) {
-        let own = unit.process.cap.map(|cap| u64::from(cap.get()));
+    fn limit(&mut self, entity: &SchedEntity, by_weight: bool, period: i64) {
+        let own = entity.process.cap.map(|cap| u64::from(cap.get()));
         let cap = own.unwrap_or(if by_weight { self.weight.max(1) } else { NO_CAP });
         let allowed = part(period, cap, NO_CAP);
         if self.cap == NO_CAP {
@@ -410,8 +421,8 @@ impl Account {
     }
 }
 
-/// The devices on which a unit takes part in the handing out: where it has work, or while it has none all of its own.
-fn wanted(units: &Units, unit: &Unit) -> impl Iterator<Item = usize> + Clone {
-    let ready = unit.ready;
-    units.uses(unit).iter().filter(move |used| used.busy || !ready).map(|used| used.device)
+/// The devices on which an entity takes part in the handing out: where it has work, or while it has none all of its own.
+fn wanted(entities: &SchedEntities, entity: &SchedEntity) -> impl Iterator<Item = usize> + Clone {
+    let ready = entity.ready;
+    entities.uses(entity).iter().filter(move |used| used.busy || !ready).map(|used| used.device)
 }

@@ -1,58 +1,62 @@
 //! EDF: earliest deadline first, for as long as it takes.
 //!
 //! # The rule
-//! A queue's deadline is the time at which it turned ready plus its hint; a unit's is the earliest of its queues that
-//! have work. The unit's slack is the time until then, less the work that it is expected to have left, less that of those
+//! A queue's deadline is the time at which it turned ready plus its hint; an entity's is the earliest of its queues that
+//! have work. The entity's slack is the time until then, less the work that it is expected to have left, less that of those
 //! with earlier deadlines on its devices.
 //!
-//! * A unit whose slack is at most `slack-ms` is *urgent*, and so are those on its devices whose deadlines are earlier.
-//!   Urgent units run before all others.
-//! * Any other unit with a deadline ranks by its priority, or by a higher one of somebody behind it on its devices who
+//! * An entity whose slack is at most `slack-ms` is *urgent*, and so are those on its devices whose deadlines are earlier.
+//!   Urgent entities run before all others.
+//! * Any other entity with a deadline ranks by its priority, or by a higher one of somebody behind it on its devices who
 //!   has a later deadline. Among equal priorities those with deadlines come before those without.
-//! * Units with deadlines run one at a time on a device, the earliest deadline first, whatever their priorities: these
-//!   only say whether they go before units without deadlines while there is slack.
-//! * Units without a deadline go by priority; equal ones share the device.
+//! * Entities with deadlines run one at a time on a device, the earliest deadline first, whatever their priorities: these
+//!   only say whether they go before entities without deadlines while there is slack.
+//! * Entities without a deadline go by priority; equal ones share the device.
 //!
-//! So if all units have deadlines and the device can meet them at all, it meets them: that is the theorem of the earliest
+//! So if all entities have deadlines and the device can meet them at all, it meets them: that is the theorem of the earliest
 //! deadline, which holds as far as taking a device away costs nothing and nobody keeps one for a gap between two pieces of
 //! work. Work without deadlines may use what slack there is. What arrives later cannot be counted in advance; `slack-ms` is what is kept for it, and for the cost of switching.
 //!
 //! # The expected work
-//! It is learnt from the unit's own past: the device time from the moment it turns ready until it is idle. A longer period
+//! It is learnt from the entity's own past: the device time from the moment it turns ready until it is idle. A longer period
 //! counts at once, a shorter one takes an eighth of the difference off. While nothing is known, and when a period lasts
 //! longer than expected, the slack counts as none.
 //!
 //! # A deadline that has passed
-//! It stays urgent for `late-ms`. Then the unit goes behind all on its devices whose deadlines can still be met, and ranks
+//! It stays urgent for `late-ms`. Then the entity goes behind all on its devices whose deadlines can still be met, and ranks
 //! by its priority before those of equal priority without a deadline. Without that one miss would lead to the next, as it
 //! does under KEDF (the domino effect).
 //!
 //! # Parameters, wake-ups
-//! `slack-ms` and `late-ms`. It is decided anew when slack runs out beside units without a deadline (up to 0.1 ms early),
+//! `slack-ms` and `late-ms`. It is decided anew when slack runs out beside entities without a deadline (up to 0.1 ms early),
 //! and when a deadline has been late for long enough. The order changes with time, so the window always limits. Whoever
 //! has no deadline can starve, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::deadline::{deadline, merit};
-use crate::ledger::Ledger;
+use crate::deadline::{self, DEADLINE, NO_DEADLINE, deadline};
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{PRIORITY, ReasonKind};
+use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::unit::{DeviceUse, Unit, Units};
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
+
+/// The reasons of its row.
+pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE, PRIORITY];
 
 /// What can be set.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "slack-ms",
-        meaning: "how many milliseconds of slack are left when a unit turns urgent",
+        meaning: "how many milliseconds of slack are left when an entity turns urgent",
         range: (0.0, 1e6),
         default: 5.0,
     },
     Parameter {
         name: "late-ms",
-        meaning: "for how many milliseconds a unit stays urgent after its deadline",
+        meaning: "for how many milliseconds an entity stays urgent after its deadline",
         range: (0.0, 1e6),
         default: 5.0,
     },
@@ -61,12 +65,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
 /// No wake-up comes sooner: slack that exceeds the limit by less counts as none, so that a slack that stands still there
 /// does not cause one wake-up after the other.
 const GRAIN: Duration = Duration::from_micros(100);
-/// Where the ranks of urgent units begin, above all priorities.
+/// Where the ranks of urgent entities begin, above all priorities.
 const URGENT: i64 = 1 << 50;
-/// The distance between the ranks of two priorities, larger than any number of units.
+/// The distance between the ranks of two priorities, larger than any number of entities.
 const STEP: i64 = 1 << 32;
 
-/// What is known of a unit's work.
+/// What is known of an entity's work.
 #[derive(Debug, Clone, Copy, Default)]
 struct History {
     /// Whether it had work at the last decision.
@@ -77,14 +81,14 @@ struct History {
     expected: Option<Duration>,
 }
 
-/// A unit with a deadline, in the order of the derivation: those that are given up come last.
+/// An entity with a deadline, in the order of the derivation: those that are given up come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Dated {
     late: bool,
     deadline: Time,
     since: Time,
     id: UnitId,
-    place: usize,
+    index: usize,
     /// When it must have the device at the latest, if everybody before it takes what is expected; none: always.
     latest: Option<Time>,
     urgent: bool,
@@ -110,7 +114,7 @@ struct Device {
 pub struct Edf {
     slack: Duration,
     late: Duration,
-    histories: Ledger<History>,
+    histories: PerEntity<History>,
     /// When the last decision was.
     at: Time,
     order: Vec<Dated>,
@@ -122,36 +126,36 @@ impl Policy for Edf {
         [self.slack, self.late] = ["slack-ms", "late-ms"].map(|name| values.millis(name));
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let (units, now) = (input.units, input.now);
-        let histories = self.histories.align(units.all());
-        for (history, unit) in histories.iter_mut().zip(units.all()) {
-            history.learn(unit, self.at, now);
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let (entities, now) = (input.entities, input.now);
+        let histories = self.histories.align(entities.all());
+        for (history, entity) in histories.iter_mut().zip(entities.all()) {
+            history.learn(entity, self.at, now);
         }
         self.at = now;
         self.devices.clear();
-        self.devices.resize(units.devices().len(), Device::default());
+        self.devices.resize(entities.devices().len(), Device::default());
         self.order.clear();
-        for (place, unit) in input.members() {
-            let priority = i64::from(unit.priority);
-            if let Some((deadline, lead)) = deadline(units, unit, now) {
-                standings[place].lead = Some(lead);
+        for (index, entity) in input.members() {
+            let priority = i64::from(entity.priority);
+            if let Some((deadline, lead)) = deadline(entities, entity, now) {
+                rankings[index].lead = Some(lead);
                 let late = deadline.after(self.late) <= now;
-                let (since, id) = (unit.since, unit.id);
+                let (since, id) = (entity.since, entity.id);
                 let (latest, urgent) = (None, false);
-                self.order.push(Dated { late, deadline, since, id, place, latest, urgent, priority });
+                self.order.push(Dated { late, deadline, since, id, index, latest, urgent, priority });
                 continue;
             }
-            standings[place] = Standing::new(priority * STEP, Merit::Priority(unit.priority));
-            for used in units.uses(unit).iter().filter(|used| used.busy) {
+            rankings[index] = Ranking::new(priority * STEP, PRIORITY.number(priority));
+            for used in entities.uses(entity).iter().filter(|used| used.busy) {
                 let plain = &mut self.devices[used.device].plain;
                 *plain = Some(priority).max(*plain);
             }
         }
         self.order.sort_unstable();
-        self.note_latest(units, now);
-        self.note_standings(units, now, standings);
-        self.wake(units, now)
+        self.note_latest(entities, now);
+        self.note_standings(entities, now, rankings);
+        self.wake(entities, now)
     }
 
     fn hears_idle(&self) -> bool {
@@ -162,30 +166,30 @@ impl Policy for Edf {
 
 impl Edf {
     /// From the earliest deadline to the latest: when each would have to begin, were all before it done.
-    fn note_latest(&mut self, units: &Units, now: Time) {
-        let histories = self.histories.align(units.all());
+    fn note_latest(&mut self, entities: &SchedEntities, now: Time) {
+        let histories = self.histories.align(entities.all());
         for dated in self.order.iter_mut().take_while(|dated| !dated.late) {
-            let unit = &units.all()[dated.place];
-            let uses = units.uses(unit);
+            let entity = &entities.all()[dated.index];
+            let uses = entities.uses(entity);
             let begin = uses.iter().filter_map(|used| self.devices[used.device].free).max().unwrap_or(now);
-            let left = histories[dated.place].left();
+            let left = histories[dated.index].left();
             // Unknown work takes all the time that there is.
             let end = left.map_or(begin.max(dated.deadline), |left| begin.after(left));
             // By so much all could begin later.
             dated.latest = left.map(|_| now.after(dated.deadline.since(end)));
-            if unit.ready {
+            if entity.ready {
                 busy(uses).for_each(|used| self.devices[used.device].free = Some(end));
             }
         }
     }
 
     /// From the latest deadline to the earliest: who is urgent, and by which priority the others rank.
-    fn note_standings(&mut self, units: &Units, now: Time, standings: &mut [Standing]) {
+    fn note_standings(&mut self, entities: &SchedEntities, now: Time, rankings: &mut [Ranking]) {
         let devices = &mut self.devices;
         let soon = now.after(self.slack).after(GRAIN);
         for (dated, turn) in self.order.iter_mut().rev().zip(1..) {
-            let unit = &units.all()[dated.place];
-            let uses = units.uses(unit);
+            let entity = &entities.all()[dated.index];
+            let uses = entities.uses(entity);
             dated.urgent = !dated.late && dated.latest.is_none_or(|latest| latest < soon);
             for used in uses {
                 let Device { urgent, priority, .. } = devices[used.device];
@@ -193,9 +197,9 @@ impl Edf {
                 dated.priority = priority.map_or(dated.priority, |priority| priority.max(dated.priority));
             }
             let rank = if dated.urgent { URGENT } else { dated.priority * STEP } + turn;
-            let lead = standings[dated.place].lead;
-            standings[dated.place] =
-                Standing { lead, ..Standing::new(rank, merit(Some(dated.deadline), now)) };
+            let lead = rankings[dated.index].lead;
+            rankings[dated.index] =
+                Ranking { lead, ..Ranking::new(rank, deadline::reason(Some(dated.deadline), now)) };
             for used in busy(uses) {
                 let device = &mut devices[used.device];
                 device.urgent |= dated.urgent;
@@ -204,12 +208,12 @@ impl Edf {
         }
     }
 
-    /// When somebody's slack will be used up by units without a deadline, or somebody has been late for too long.
-    fn wake(&self, units: &Units, now: Time) -> Option<Time> {
+    /// When somebody's slack will be used up by entities without a deadline, or somebody has been late for too long.
+    fn wake(&self, entities: &SchedEntities, now: Time) -> Option<Time> {
         let mut wake: Option<Time> = None;
         for dated in self.order.iter().filter(|dated| !dated.late) {
-            let unit = &units.all()[dated.place];
-            if !unit.ready {
+            let entity = &entities.all()[dated.index];
+            if !entity.ready {
                 continue;
             }
             wake = earlier(wake, dated.deadline.after(self.late));
@@ -219,9 +223,9 @@ impl Edf {
                 !urgent && plain > priority.max(Some(dated.priority))
             };
             if let Some(latest) = dated.latest.filter(|_| !dated.urgent)
-                && units.uses(unit).iter().any(outranked)
+                && entities.uses(entity).iter().any(outranked)
             {
-                // It lies more than a grain after now, or the unit would be urgent.
+                // It lies more than a grain after now, or the entity would be urgent.
                 wake = earlier(wake, now.after(latest.since(now).saturating_sub(self.slack)));
             }
         }
@@ -230,26 +234,26 @@ impl Edf {
 }
 
 impl History {
-    /// Takes in what the unit has done from the decision at `at` until now.
-    fn learn(&mut self, unit: &Unit, at: Time, now: Time) {
+    /// Takes in what the entity has done from the decision at `at` until now.
+    fn learn(&mut self, entity: &SchedEntity, at: Time, now: Time) {
         if !self.busy {
-            self.ran = if unit.working { unit.ran } else { Duration::ZERO };
-            self.busy = unit.working;
+            self.ran = if entity.working { entity.ran } else { Duration::ZERO };
+            self.busy = entity.working;
             return;
         }
-        let had_device = unit.running || !unit.ran.is_zero();
+        let had_device = entity.running || !entity.ran.is_zero();
         let until = |end: Time| if had_device { end.since(at) } else { Duration::ZERO };
-        if !unit.working {
+        if !entity.working {
             // A moment in which it only counts as ready is no work.
-            let end = unit.idle_since.unwrap_or(at);
+            let end = entity.idle_since.unwrap_or(at);
             self.finish(until(end));
             self.busy = false;
-        } else if unit.since > at {
+        } else if entity.since > at {
             // It was idle in between. What of the time was work is not known; less is not assumed.
-            self.finish(until(unit.since));
-            self.ran = unit.ran.min(now.since(unit.since));
+            self.finish(until(entity.since));
+            self.ran = entity.ran.min(now.since(entity.since));
         } else {
-            self.ran += unit.ran;
+            self.ran += entity.ran;
         }
     }
 

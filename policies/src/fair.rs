@@ -1,8 +1,8 @@
 //! FAIR: weighted shares in short turns.
 //!
 //! # The rule
-//! Units that have work on a device share it by their utilizations, one at a time in short turns: each has device time ÷
-//! utilization as its runtime, and whoever has the smallest is next. The unit with the highest utilization there has turns
+//! Entities that have work on a device share it by their utilizations, one at a time in short turns: each has device time ÷
+//! utilization as its runtime, and whoever has the smallest is next. The entity with the highest utilization there has turns
 //! of `slice-us`, the others turns as much shorter as their utilization is smaller, but not below 0.5 ms (or `slice-us` if
 //! that is less). Over any second in which all have work each has its part of the time within one point, if the turns of all
 //! together take a few hundredths of that. This is time in which it may run; see below for work in flight.
@@ -17,7 +17,7 @@
 //!
 //! # Latency
 //! Who wakes up begins at the smallest runtime of those with work, so it is next when the turn that runs is over, after the
-//! others that begin there. A unit that always has work waits between two turns at most its turn × the sum of the
+//! others that begin there. An entity that always has work waits between two turns at most its turn × the sum of the
 //! utilizations of the others ÷ its own, and one turn of each of the others. With 75 and 25, 2 ms by default: 4 ms.
 //! One with 1 beside 99 has 0.5 ms every 50 ms.
 //!
@@ -36,10 +36,10 @@
 //! A decision comes at the end of each turn while somebody else waits, and when somebody may run again that had its part.
 
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{Rules, Runtimes};
-use crate::unit::{Unit, Units};
+use crate::policy::{Input, Policy, Ranking};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up;
+use crate::virtual_runtime::{Rules, VirtualRuntimes};
 use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
@@ -47,7 +47,7 @@ use std::time::Duration;
 /// How long turns are.
 pub(crate) const SLICE: Parameter = Parameter {
     name: "slice-us",
-    meaning: "how long a turn of the unit with the highest utilization is",
+    meaning: "how long a turn of the entity with the highest utilization is",
     range: (100.0, 100_000.0),
     default: 2_000.0,
 };
@@ -67,7 +67,7 @@ const PERCENT: u64 = 16;
 /// Weighted shares; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Fair {
-    runtimes: Runtimes,
+    runtimes: VirtualRuntimes,
     slice: Duration,
     strict: bool,
 }
@@ -78,21 +78,21 @@ impl Policy for Fair {
         self.strict = values.get(CONSERVE.name) < 0.5;
     }
 
-    /// Where nobody gets more than its part counts what a unit runs also while nobody waits for it.
+    /// Where nobody gets more than its part counts what an entity runs also while nobody waits for it.
     fn hears_idle(&self) -> bool {
         self.strict
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let rules = Rules { slice: self.slice, by_weight: true, credit: Duration::ZERO, strict: self.strict };
-        self.runtimes.rank(input, standings, rules, |units, unit| utilization(units, unit) * PERCENT)
+        self.runtimes.rank(input, rankings, rules, |entities, entity| utilization(entities, entity) * PERCENT)
     }
 }
 
 /// The utilization of a queue or of a process.
-pub(crate) fn utilization(units: &Units, unit: &Unit) -> u64 {
-    match unit.id {
-        UnitId::Queue(_) => up::utilization(units, unit),
-        UnitId::Gang(_) => u64::from(unit.process.utilization.get()),
+pub(crate) fn utilization(entities: &SchedEntities, entity: &SchedEntity) -> u64 {
+    match entity.id {
+        UnitId::Queue(_) => up::utilization(entities, entity),
+        UnitId::Gang(_) => u64::from(entity.process.utilization.get()),
     }
 }

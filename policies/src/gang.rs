@@ -27,13 +27,14 @@
 //! `slice-ms`. While another waits for its turn, it is decided anew when the turn ends. Jobs of low priority can starve
 //! unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its whole job runs.
 
-use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::PRIORITY;
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -59,7 +60,7 @@ struct Turn {
     used: Duration,
 }
 
-/// A unit in its job: the hinted number and, for those without one, what tells them apart.
+/// An entity in its job: the hinted number and, for those without one, what tells them apart.
 type Member = ((u64, usize), usize);
 
 /// Those that run together.
@@ -86,7 +87,7 @@ struct Device {
 #[derive(Debug, Default)]
 pub struct Gang {
     slice: Duration,
-    turns: Ledger<Turn>,
+    turns: PerEntity<Turn>,
     members: Vec<Member>,
     jobs: Vec<Job>,
     devices: Vec<Device>,
@@ -97,26 +98,26 @@ impl Policy for Gang {
         self.slice = values.millis("slice-ms");
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         self.members.clear();
-        for (place, unit) in input.members().filter(|(_, unit)| unit.priority != Priority::NO_EXECUTE) {
-            self.members.push((key(unit, place), place));
+        for (index, entity) in input.members().filter(|(_, entity)| entity.priority != Priority::NO_EXECUTE) {
+            self.members.push((key(entity, index), index));
         }
         self.members.sort_unstable();
         self.note_jobs(input);
         self.jobs.sort_unstable_by_key(|job| job.order);
-        let left = self.choose(input.units);
+        let left = self.choose(input.entities);
         for job in &self.jobs {
-            let merit = Merit::Priority(job.order.0.0);
-            for &((number, _), place) in &self.members[job.members.clone()] {
-                let unit = &input.units.all()[place];
-                let alone = number == 0 && matches!(unit.id, UnitId::Gang(_));
-                standings[place] = Standing {
+            let reason = PRIORITY.number(job.order.0.0.into());
+            for &((number, _), index) in &self.members[job.members.clone()] {
+                let entity = &input.entities.all()[index];
+                let alone = number == 0 && matches!(entity.id, UnitId::Gang(_));
+                rankings[index] = Ranking {
                     job: (!alone).then_some(number),
                     reserves: job.ready,
                     // Who runs is in nobody's way. Who does not has one of these in its own, which ranks higher and
                     // keeps all its devices.
-                    ..Standing::new(i64::from(job.runs), merit)
+                    ..Ranking::new(i64::from(job.runs), reason)
                 };
             }
         }
@@ -132,20 +133,20 @@ impl Policy for Gang {
 impl Gang {
     /// Collects the jobs, and brings their turns up to date.
     fn note_jobs(&mut self, input: Input<'_>) {
-        let all = input.units.all();
+        let all = input.entities.all();
         let turns = self.turns.align(all);
         self.jobs.clear();
         let mut first = 0;
         for members in self.members.chunk_by(|one, other| one.0 == other.0) {
-            let units = || members.iter().map(|&(_, place)| &all[place]);
-            let ready = units().any(|unit| unit.ready);
-            let counts = || units().filter(|unit| unit.ready || !ready);
-            // A chunk has at least one unit.
-            let priority = counts().map(|unit| unit.priority).max().unwrap_or_default();
-            let since = counts().map(|unit| unit.since).min().unwrap_or(input.now);
-            let id = units().map(|unit| unit.id).min().unwrap_or(all[members[0].1].id);
-            let known = || members.iter().map(|&(_, place)| turns[place]);
-            let ran = units().map(|unit| unit.ran).max().unwrap_or_default();
+            let entities = || members.iter().map(|&(_, index)| &all[index]);
+            let ready = entities().any(|entity| entity.ready);
+            let counts = || entities().filter(|entity| entity.ready || !ready);
+            // A chunk has at least one entity.
+            let priority = counts().map(|entity| entity.priority).max().unwrap_or_default();
+            let since = counts().map(|entity| entity.since).min().unwrap_or(input.now);
+            let id = entities().map(|entity| entity.id).min().unwrap_or(all[members[0].1].id);
+            let known = || members.iter().map(|&(_, index)| turns[index]);
+            let ran = entities().map(|entity| entity.ran).max().unwrap_or_default();
             let mut used = known().map(|turn| turn.used).max().unwrap_or_default() + ran;
             let mut queued = known().filter_map(|turn| turn.queued).min();
             if ready {
@@ -154,8 +155,8 @@ impl Gang {
             if used >= self.slice {
                 (queued, used) = (queued.map(|_| input.now), Duration::ZERO);
             }
-            for &(_, place) in members {
-                turns[place] = Turn { queued, used };
+            for &(_, index) in members {
+                turns[index] = Turn { queued, used };
             }
             self.jobs.push(Job {
                 order: (Reverse(priority), queued.unwrap_or(since), id),
@@ -169,13 +170,13 @@ impl Gang {
     }
 
     /// Finds the jobs that run; returns when the first of their turns ends, if somebody waits for that.
-    fn choose(&mut self, units: &Units) -> Option<Duration> {
+    fn choose(&mut self, entities: &SchedEntities) -> Option<Duration> {
         let Self { slice, members, jobs, devices, .. } = self;
         devices.clear();
-        devices.resize(units.devices().len(), Device::default());
+        devices.resize(entities.devices().len(), Device::default());
         let uses = |job: &Job| {
             let members = &members[job.members.clone()];
-            members.iter().flat_map(|&(_, place)| units.uses(&units.all()[place]))
+            members.iter().flat_map(|&(_, index)| entities.uses(&entities.all()[index]))
         };
         let keep = |devices: &mut [Device], job: &Job| {
             for used in uses(job).filter(|_| job.runs && job.ready) {
@@ -208,11 +209,11 @@ impl Gang {
     }
 }
 
-/// Which job a unit belongs to. Under the local scheduler all queues are of one process, and so of one job.
-fn key(unit: &Unit, place: usize) -> (u64, usize) {
-    match (unit.process.job, unit.id) {
+/// Which job an entity belongs to. Under the local scheduler all queues are of one process, and so of one job.
+fn key(entity: &SchedEntity, index: usize) -> (u64, usize) {
+    match (entity.process.job, entity.id) {
         (Some(job), _) => (job.get(), 0),
         (None, UnitId::Queue(_)) => (0, 0),
-        (None, UnitId::Gang(_)) => (0, place),
+        (None, UnitId::Gang(_)) => (0, index),
     }
 }

@@ -5,16 +5,16 @@
 //! simulation.
 //!
 //! # One formulation for queues and gangs
-//! A policy sees [`Units`]. Under the local scheduler a unit is one queue; under the global one it is a gang: a process
+//! A policy sees [`Entities`]. Under the local scheduler an entity is one queue; under the global one it is a gang: a process
 //! with all its queues on all its devices, because HIP blocks process-wide and a half-suspended process deadlocks.
-//! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
+//! [`Entities::gather`] makes the entities out of a status and is the only code that knows the difference.
 //!
 //! # Rooms
-//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `turns` and
+//! `entity` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `turns` and
 //! `runtime` what policies that share have in common · `deadline` by when work should be done · [`forecast`] when a queue's
 //! next work arrives · `parameter` what can be set of a policy · `registry` the table of the policies that are built ·
 //! `named` policies as people name them · `resolve` ranks to permissions, for gangs and for `jobs` · `starvation` the guard
-//! · `tally` who has run · `ledger` memory of units between decisions · `times` reckoning with times · `engine` status in,
+//! · `tally` who has run · `ledger` memory of entities between decisions · `times` reckoning with times · `engine` status in,
 //! operations out.
 //!
 //! # Adding a policy
@@ -38,27 +38,28 @@ mod jobs;
 mod kedf;
 mod lax;
 mod lcbe;
-mod ledger;
 mod mlfq;
 pub mod named;
 pub mod parameter;
+mod per_entity;
 mod policy;
 mod power;
 mod pup;
+pub mod reason;
 pub mod registry;
 mod resolve;
-mod runtime;
+mod round_robin;
+mod runtime_accounting;
+mod sched_entity;
 mod slo;
 mod spup;
 mod starvation;
-mod tally;
 mod times;
-mod turns;
-mod unit;
 mod up;
+mod virtual_runtime;
 
 pub use engine::{Choice, Decision, Engine};
-pub use ledger::Ledger;
 pub use parameter::{Parameter, ParameterError, Values};
-pub use policy::{Input, Policy, Scope, Standing};
-pub use unit::{DeviceUse, Unit, UnitQueue, Units};
+pub use per_entity::PerEntity;
+pub use policy::{Input, Policy, Ranking, Scope};
+pub use sched_entity::{DeviceUse, EntityQueue, SchedEntities, SchedEntity};

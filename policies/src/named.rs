@@ -1,9 +1,11 @@
 //! Policies as people name them, in orders to a server and in its answers.
 
 use crate::engine::{Choice, Engine};
+use crate::lcbe;
 use crate::registry::{self, Row};
 use protocol::control::{InForce, Parameter, Policy, Ruling};
 use protocol::ids::DeviceId;
+use protocol::policy::PolicyKind;
 
 /// The policy that is named, with its parameters; those that are not named have their defaults.
 ///
@@ -16,6 +18,11 @@ pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
         set.map_err(|error| format!("policy {}: {error}", choice.row.kind))?;
     }
     Ok(choice)
+}
+
+/// Returns the line for a user whose parameters name something that is accepted and has no effect any more.
+pub fn remark(choice: &Choice) -> Option<String> {
+    (choice.row.kind == PolicyKind::Lcbe).then(|| lcbe::removed_method(&choice.values)).flatten()
 }
 
 /// A policy with all its parameters, and what it rules.
@@ -85,6 +92,18 @@ mod tests {
         assert!(refused("FIFO", &[]).starts_with("no policy \"FIFO\" in this build (it contains HPF"));
         let error = refused("hpf", &[("slack", 5.0)]);
         assert_eq!(error, "policy HPF: no parameter \"slack\": this policy has none");
+    }
+
+    #[test]
+    fn removed_method_is_accepted_and_remarked() {
+        let with = |method: f64| {
+            let values = [("method".to_owned(), method)].into();
+            choice(&Ruling { policy: "LCBE".to_owned(), values, device: None }).unwrap()
+        };
+        assert_eq!(remark(&with(1.0)), None);
+        let line = "LCBE learns a repeating pattern (method 1): method 2 was removed";
+        assert_eq!(remark(&with(2.0)).as_deref(), Some(line));
+        assert_eq!(remark(&Choice::new(registry::DEFAULT)), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Something that can be set of a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name, as in `xcli policy set EDF --slack-ms 5`: lower case, words joined by `-`, the unit last.
+    /// Its name, as in `xcli policy set EDF --slack-ms 5`: lower case, words joined by `-`, the unit of measurement last.
     pub name: &'static str,
     /// What it is, one sentence for a list.
     pub meaning: &'static str,
@@ -19,7 +19,7 @@ pub struct Parameter {
 /// Above which priority work is critical, for the policies that know such work.
 pub(crate) const CRITICAL_ABOVE: Parameter = Parameter {
     name: "critical-above",
-    meaning: "units of a higher priority are critical, the others best effort",
+    meaning: "entities of a higher priority are critical, the others best effort",
     range: (-255.0, 255.0),
     default: 0.0,
 };
@@ -69,17 +69,17 @@ impl Values {
     /// # Errors
     /// There is none of that name, or the value is outside its range; nothing has changed.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
-        let Some(place) = self.parameters.iter().position(|parameter| parameter.name == name) else {
+        let Some(index) = self.parameters.iter().position(|parameter| parameter.name == name) else {
             let names = self.parameters.iter().map(|parameter| parameter.name).collect();
             return Err(ParameterError::Unknown(name.to_owned(), names));
         };
-        let parameter = self.parameters[place];
+        let parameter = self.parameters[index];
         let (low, high) = parameter.range;
         // Not a number lies in no range.
         if !(low..=high).contains(&value) {
             return Err(ParameterError::Range(parameter, value.to_string()));
         }
-        self.values[place] = value;
+        self.values[index] = value;
         Ok(())
     }
 
@@ -88,8 +88,8 @@ impl Values {
     /// # Panics
     /// The policy's row has no such parameter, which is a mistake in the policy.
     pub fn get(&self, name: &str) -> f64 {
-        let place = self.parameters.iter().position(|parameter| parameter.name == name);
-        self.values[place.expect("a parameter of the policy's own row")]
+        let index = self.parameters.iter().position(|parameter| parameter.name == name);
+        self.values[index.expect("a parameter of the policy's own row")]
     }
 
     /// The value of a parameter that counts milliseconds.

@@ -1,21 +1,22 @@
 //! The contract of a policy.
 
 use crate::parameter::Values;
-use crate::unit::{Unit, Units};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::ids::QueueId;
-use protocol::operation::{Bar, Merit, Window};
+use protocol::operation::{Throttle, Window};
+use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::fmt;
 use std::time::Duration;
 
-/// What a decision is made from. What users hint stands in the units, as attributes that go with them.
+/// What a decision is made from. What users hint stands in the entities, as attributes that go with them.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// Everyone who is connected, idle ones included.
-    pub units: &'a Units,
-    /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
+    pub entities: &'a SchedEntities,
+    /// Which of them the policy ranks, by their places in [`Entities::all`]: those on its devices.
     pub members: &'a [usize],
-    /// What each of [`Units::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
+    /// What each of [`Entities::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
     /// reads it, or if another policy rules the device.
     pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
@@ -23,21 +24,21 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// The units that the policy ranks, with their places.
-    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Unit)> + use<'a> {
-        let all = self.units.all();
-        self.members.iter().map(move |&place| (place, &all[place]))
+    /// The entities that the policy ranks, with their places.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &'a SchedEntity)> + use<'a> {
+        let all = self.entities.all();
+        self.members.iter().map(move |&index| (index, &all[index]))
     }
 }
 
-/// Where a unit stands among the others of its devices.
+/// Where an entity stands among the others of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Ranking {
     /// On a device that several want, the highest runs, and all that are equal to it; the rest are suspended.
     pub rank: i64,
     /// What the rank comes from, for people.
-    pub merit: Merit,
-    /// The queue that it comes from; with nothing it is [`Unit::lead`].
+    pub reason: RankReason,
+    /// The queue that it comes from; with nothing it is [`Entity::lead`].
     pub lead: Option<QueueId>,
     /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
     /// nothing its window limits it: it could be outranked.
@@ -47,7 +48,7 @@ pub struct Standing {
     /// For how long it keeps its place, with no work, in the hope of more, if that is longer than for anybody.
     pub linger: Duration,
     /// The device is withheld from it, whoever else wants it. Not together with a range.
-    pub bar: Option<Bar>,
+    pub throttle: Option<Throttle>,
     /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
     /// equal; the highest counts.
     pub job: Option<u64>,
@@ -55,12 +56,12 @@ pub struct Standing {
     pub reserves: bool,
 }
 
-impl Standing {
+impl Ranking {
     /// One that only ranks.
-    pub fn new(rank: i64, merit: Merit) -> Self {
-        let (lead, range, bar, job) = (None, None, None, None);
+    pub fn new(rank: i64, reason: RankReason) -> Self {
+        let (lead, range, throttle, job) = (None, None, None, None);
         let (window, linger) = (Window::OWN, Duration::ZERO);
-        Self { rank, merit, lead, range, window, linger, bar, job, reserves: false }
+        Self { rank, reason, lead, range, window, linger, throttle, job, reserves: false }
     }
 
     /// With the window and the linger of one who is given turns, of which the shortest on its devices is so long.
@@ -77,7 +78,7 @@ impl Standing {
 /// What part of a turn is in flight at its end, and may pass without work: one of so many.
 const TURN_PARTS: u32 = 16;
 
-/// Between which units there is a choice.
+/// Between which entities there is a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Those that use the same device.
@@ -91,28 +92,28 @@ pub enum Scope {
 ///
 /// What follows from the ranks is the same for every policy ([`crate::Engine`]): who runs, gangs on several devices, the
 /// reasons, the limit of the windows, the guard against starvation. A policy keeps what it likes between decisions
-/// ([`crate::Ledger`]), but reads no clock and asks nobody: the same sequence of inputs gives the same sequence of ranks.
+/// ([`crate::PerEntity`]), but reads no clock and asks nobody: the same sequence of inputs gives the same sequence of ranks.
 ///
 /// # What a decision holds for
-/// It stays in force until the next one, which comes when something has changed and at the wake-up. A unit that turns
-/// ready meanwhile has the permission that it got while idle, so an idle unit has the rank that it would have with
+/// It stays in force until the next one, which comes when something has changed and at the wake-up. An entity that turns
+/// ready meanwhile has the permission that it got while idle, so an idle entity has the rank that it would have with
 /// work: the urgent one does not wait for a decision.
 ///
 /// # The limit
-/// [`Standing::range`] lets a unit have any amount of work in flight if no queue on its devices, of whatever unit and
+/// [`Ranking::range`] lets an entity have any amount of work in flight if no queue on its devices, of whatever entity and
 /// ready or not, could outrank it. Policies whose order changes with time never say one.
 ///
-/// [`Standing::window`] says how much a unit with a limit has in flight when it is suspended: whoever runs next may wait for
-/// so long. Policies that give turns say it by [`Standing::in_turn`].
+/// [`Ranking::window`] says how much an entity with a limit has in flight when it is suspended: whoever runs next may wait for
+/// so long. Policies that give turns say it by [`Ranking::in_turn`].
 pub trait Policy: fmt::Debug + Send {
     /// Takes its parameters: those of its row, in that order, within their ranges. Comes before anything else, and
     /// whenever they change.
     fn configure(&mut self, _: &Values) {}
 
-    /// Writes where each member of the input stands to its place in `standings`, which has one for each unit.
+    /// Writes where each member of the input stands to its place in `rankings`, which has one for each entity.
     ///
     /// Returns when to rank anew even if nothing happens, later than `input.now`; nothing if that need not be.
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time>;
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time>;
 
     /// Who competes with whom.
     fn scope(&self) -> Scope {

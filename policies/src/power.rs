@@ -1,7 +1,7 @@
 //! POWER: best-effort work within a power budget.
 //!
 //! # The rule
-//! Units above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is never throttled.
+//! Entities above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is never throttled.
 //! The others are best effort. Whenever the device's power has been read, the part of the time in which best effort may
 //! run grows by a tenth of the distance to the budget `budget-w`, or shrinks by it; of each `period-ms` best effort may run
 //! for that part, and is withheld for the rest. A device whose power nobody can read is not throttled.
@@ -14,17 +14,18 @@
 //! # Parameters, wake-ups
 //! Power is read every 50 ms, from the amdgpu driver's hwmon (`power1_average`, or `power1_input` where there is only that)
 //! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
-//! With 0 as `budget-w` the policy is HPF. A low unit can starve, unless `XSCHED_STARVATION_MS` is set; what is withheld for
+//! With 0 as `budget-w` the policy is HPF. A low entity can starve, unless `XSCHED_STARVATION_MS` is set; what is withheld for
 //! the budget stays withheld even then.
 
 use crate::hpf::Hpf;
-use crate::ledger::Ledger;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{PRIORITY, UNINTERRUPTED};
+use crate::sched_entity::SchedEntity;
 use crate::times::{earlier, nanos};
-use crate::unit::Unit;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ pub struct Power {
     switch_uj: f64,
     wait: Duration,
     devices: Vec<Device>,
-    units: Ledger<Grace>,
+    entities: PerEntity<Grace>,
 }
 
 /// What is known of a device.
@@ -88,7 +89,7 @@ struct Device {
     read: Option<(u64, Time)>,
 }
 
-/// Until when a unit of best effort runs on beside critical work, to save energy; since when that work is there.
+/// Until when an entity of best effort runs on beside critical work, to save energy; since when that work is there.
 #[derive(Debug, Clone, Copy, Default)]
 struct Grace {
     until: Option<Time>,
@@ -125,26 +126,26 @@ impl Policy for Power {
         self.wait = values.micros("wait-us");
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         if self.budget_mw <= 0.0 {
-            return Hpf.rank(input, standings);
+            return Hpf.rank(input, rankings);
         }
         let now = input.now;
         self.hear(input);
         let mut wake = None;
         let mut sooner = |at: Time| wake = earlier(wake, at);
         let phase = Duration::from_nanos(now.0 % nanos(self.period));
-        let units = input.units;
-        let graces = self.units.align(units.all());
-        for (place, unit) in input.members() {
-            let merit = Merit::Priority(unit.priority);
-            standings[place] = Standing::new(i64::from(unit.priority), merit);
-            let grace = &mut graces[place];
-            if i64::from(unit.priority) > self.critical_above || !unit.ready {
+        let entities = input.entities;
+        let graces = self.entities.align(entities.all());
+        for (index, entity) in input.members() {
+            let reason = PRIORITY.number(entity.priority.into());
+            rankings[index] = Ranking::new(i64::from(entity.priority), reason);
+            let grace = &mut graces[index];
+            if i64::from(entity.priority) > self.critical_above || !entity.ready {
                 *grace = Grace::default();
                 continue;
             }
-            let own = units.uses(unit).iter().map(|used| units.devices()[used.device]);
+            let own = entities.uses(entity).iter().map(|used| entities.devices()[used.device]);
             let fresh = |device: &Device| device.read.filter(|(_, at)| now.since(*at) < STALE);
             let known =
                 |id| self.devices.iter().position(|device| device.id == id && fresh(device).is_some());
@@ -159,7 +160,8 @@ impl Policy for Power {
             let on = self.period.mul_f64(self.devices[least].part);
             if phase >= on {
                 let milliwatts = self.devices[least].read.map_or(0, |(milliwatts, _)| milliwatts);
-                standings[place].bar = Some(Bar::Power { milliwatts, budget: self.budget_mw as u64 });
+                rankings[index].throttle =
+                    Some(Throttle::Power { milliwatts, budget: self.budget_mw as u64 });
                 sooner(now.after(self.period - phase));
                 *grace = Grace::default();
                 continue;
@@ -167,11 +169,11 @@ impl Policy for Power {
             if on < self.period {
                 sooner(now.after(on - phase));
             }
-            if !unit.running {
+            if !entity.running {
                 *grace = Grace::default();
                 continue;
             }
-            let rival = critical(input, unit, self.critical_above);
+            let rival = critical(input, entity, self.critical_above);
             match (rival, grace.until) {
                 (None, _) => *grace = Grace::default(),
                 (Some(since), None) if !grace.charged => {
@@ -187,7 +189,7 @@ impl Policy for Power {
             }
             if let Some(until) = grace.until.filter(|until| *until > now) {
                 // Nothing suspends it, and nobody runs beside it.
-                standings[place] = Standing::new(i64::from(i32::MAX), Merit::Uninterrupted);
+                rankings[index] = Ranking::new(i64::from(i32::MAX), UNINTERRUPTED.plain());
                 sooner(until);
             }
         }
@@ -201,27 +203,27 @@ impl Policy for Power {
 
 impl Power {
     fn hear(&mut self, input: Input<'_>) {
-        self.devices.retain(|device| input.units.devices().contains(&device.id));
-        for (id, reading) in input.units.devices().iter().zip(input.power) {
-            let place = self.devices.iter().position(|device| device.id == *id).unwrap_or_else(|| {
+        self.devices.retain(|device| input.entities.devices().contains(&device.id));
+        for (id, reading) in input.entities.devices().iter().zip(input.power) {
+            let index = self.devices.iter().position(|device| device.id == *id).unwrap_or_else(|| {
                 self.devices.push(Device::new(*id));
                 self.devices.len() - 1
             });
             if let Some((milliwatts, at)) = reading {
-                self.devices[place].hear(*milliwatts, *at, self.budget_mw);
+                self.devices[index].hear(*milliwatts, *at, self.budget_mw);
             }
         }
     }
 }
 
-/// Since when critical work is there that would suspend the unit.
-fn critical(input: Input<'_>, unit: &Unit, above: i64) -> Option<Time> {
-    let units = input.units;
-    let meets = |other: &Unit| {
-        units
+/// Since when critical work is there that would suspend the entity.
+fn critical(input: Input<'_>, entity: &SchedEntity, above: i64) -> Option<Time> {
+    let entities = input.entities;
+    let meets = |other: &SchedEntity| {
+        entities
             .uses(other)
             .iter()
-            .any(|used| used.busy && units.uses(unit).iter().any(|own| own.device == used.device))
+            .any(|used| used.busy && entities.uses(entity).iter().any(|own| own.device == used.device))
     };
     let rivals = input.members().map(|(_, other)| other);
     let rivals = rivals.filter(|other| other.ready && i64::from(other.priority) > above && meets(other));

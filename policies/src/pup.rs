@@ -1,7 +1,7 @@
 //! PUP: utilization partition between processes.
 //!
 //! # The rule
-//! As UP, with processes in the place of units and the utilization of the process (`xcli hint --pid PID -u UTIL`) in the
+//! As UP, with processes in the place of entities and the utilization of the process (`xcli hint --pid PID -u UTIL`) in the
 //! place of that of its queues: the processes with work on a device take turns, each for the timeslice × its utilization ÷
 //! the sum of the utilizations of those with work there. Slices are at least 0.5 ms or a whole timeslice, and longer for
 //! all in the same proportion where one would be shorter; a process of utilization 0 runs only while no other has work.
@@ -23,12 +23,14 @@
 //! # Parameters, wake-ups
 //! A decision comes at the end of each turn while somebody else waits.
 
+use crate::lcbe::CLASS;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
-use crate::turns::{Rules, Turns};
-use crate::unit::{Unit, Units};
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, SLICE, WAITS};
+use crate::round_robin::{RoundRobin, Rules};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up::TIMESLICE;
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -39,13 +41,16 @@ const CARRY: Parameter = Parameter {
     default: 50.0,
 };
 
+/// The reasons of the rows of PUP and SPUP.
+pub(crate) const REASONS: &[&ReasonKind] = &[SLICE, WAITS, CLASS];
+
 /// What can be set.
 pub(crate) const PARAMETERS: &[Parameter] = &[TIMESLICE, CARRY];
 
 /// Utilization partition between processes; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Pup {
-    turns: Turns,
+    turns: RoundRobin,
     timeslice: Duration,
     carry: f64,
 }
@@ -56,29 +61,29 @@ impl Policy for Pup {
         self.carry = values.get(CARRY.name) / 100.0;
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         if one_process(input) {
-            together(input, standings);
+            together(input, rankings);
             return None;
         }
         let rules = Rules { timeslice: self.timeslice, carry: self.carry, strict: false };
-        self.turns.rank(input, standings, rules, utilization)
+        self.turns.rank(input, rankings, rules, utilization)
     }
 }
 
-/// The utilization of the unit's process.
-pub(crate) fn utilization(_: &Units, unit: &Unit) -> u64 {
-    u64::from(unit.process.utilization.get())
+/// The utilization of the entity's process.
+pub(crate) fn utilization(_: &SchedEntities, entity: &SchedEntity) -> u64 {
+    u64::from(entity.process.utilization.get())
 }
 
-/// Whether the units are queues, all of one process.
+/// Whether the entities are queues, all of one process.
 pub(crate) fn one_process(input: Input<'_>) -> bool {
-    input.members().any(|(_, unit)| matches!(unit.id, UnitId::Queue(_)))
+    input.members().any(|(_, entity)| matches!(entity.id, UnitId::Queue(_)))
 }
 
 /// Lets all run together, always.
-pub(crate) fn together(input: Input<'_>, standings: &mut [Standing]) {
-    for (place, _) in input.members() {
-        standings[place] = Standing { range: Some((0, 0)), ..Standing::new(0, Merit::Class(0)) };
+pub(crate) fn together(input: Input<'_>, rankings: &mut [Ranking]) {
+    for (index, _) in input.members() {
+        rankings[index] = Ranking { range: Some((0, 0)), ..Ranking::new(0, CLASS.number(0)) };
     }
 }

@@ -1,8 +1,8 @@
 //! The policies that this build contains, one row each. Names and numbers come from [`PolicyKind`].
 
-use crate::awf::Awf;
+use crate::awf::{self, Awf};
 use crate::cfs::{self, Cfs};
-use crate::chpf::Chpf;
+use crate::chpf::{self, Chpf};
 use crate::credit::{self, Credit};
 use crate::edf::{self, Edf};
 use crate::fair::{self, Fair};
@@ -17,9 +17,11 @@ use crate::parameter::Parameter;
 use crate::policy::Policy;
 use crate::power::{self, Power};
 use crate::pup::{self, Pup};
+use crate::reason::{PRIORITY, ReasonKind, UNINTERRUPTED};
 use crate::slo::{self, Slo};
 use crate::spup::{self, Spup};
 use crate::up::{self, Up};
+use crate::{deadline, round_robin, virtual_runtime};
 use protocol::policy::PolicyKind;
 use std::fmt::{self, Write as _};
 
@@ -34,6 +36,8 @@ pub struct Row {
     pub advice: &'static str,
     /// What can be set of it.
     pub parameters: &'static [Parameter],
+    /// The reasons for its ranks.
+    pub reasons: &'static [&'static ReasonKind],
     /// Whether somebody may wait for ever under it, so that the guard against starvation makes sense.
     pub goes_by_priority: bool,
     /// Whether a device with work is always used, unless it is kept free for work that is expected, with the default of
@@ -63,6 +67,7 @@ pub const POLICIES: &[Row] = &[
         advice: "For an urgent service beside batch work whose priorities are known. Not where the urgent ones have work \
                  all the time and the others shall get on nevertheless: set XSCHED_STARVATION_MS, or take FAIR.",
         parameters: &[],
+        reasons: &[PRIORITY],
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::new(Hpf),
@@ -74,6 +79,7 @@ pub const POLICIES: &[Row] = &[
         advice: "Where urgent work on one device suffers from other work on another, because they share memory, a link \
                  or power. Not where devices are independent: HPF leaves none of them idle beside waiting work.",
         parameters: &[],
+        reasons: &[PRIORITY],
         goes_by_priority: true,
         conserves_work: false,
         new: || Box::<Hhpf>::default(),
@@ -85,17 +91,19 @@ pub const POLICIES: &[Row] = &[
                  scheduler), where all queues have the same value, and not where a program needs queues of different \
                  priority: take HPF.",
         parameters: &[],
+        reasons: &[chpf::NICE],
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::new(Chpf),
     },
     Row {
         kind: PolicyKind::Up,
-        description: "Units take turns, each for a slice as long as its utilization says.",
+        description: "SchedEntities take turns, each for a slice as long as its utilization says.",
         advice: "For programs, or queues of one program, that have work most of the time and shall each have a known \
                  part of the device. Not for short urgent requests beside long work: who wakes up waits for a whole \
                  round of turns (take FAIR or CREDIT).",
         parameters: up::PARAMETERS,
+        reasons: round_robin::REASONS,
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Up>::default(),
@@ -108,6 +116,7 @@ pub const POLICIES: &[Row] = &[
                  now and then. Not for short urgent requests beside long work: who wakes up waits for a whole round \
                  of turns (take FAIR or CREDIT).",
         parameters: pup::PARAMETERS,
+        reasons: pup::REASONS,
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Pup>::default(),
@@ -118,16 +127,18 @@ pub const POLICIES: &[Row] = &[
         advice: "Where a program shall be as fast as its part of the device and never faster, whatever its \
                  neighbours do. Not where throughput counts: what a process does not use is lost.",
         parameters: spup::PARAMETERS,
+        reasons: pup::REASONS,
         goes_by_priority: false,
         conserves_work: false,
         new: || Box::<Spup>::default(),
     },
     Row {
         kind: PolicyKind::Kedf,
-        description: "Per device, the k units with the earliest deadlines run, and the rest is suspended.",
+        description: "Per device, the k entities with the earliest deadlines run, and the rest is suspended.",
         advice: "For work with deadlines of which k pieces fit beside each other. Not in an overload, where one miss leads \
                  to the next, and not where work without deadlines shall use the slack: take EDF.",
         parameters: kedf::PARAMETERS,
+        reasons: deadline::REASONS,
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::<Kedf>::default(),
@@ -139,6 +150,7 @@ pub const POLICIES: &[Row] = &[
         advice: "For work that may wait for a while and then must run, where that while is known. Not where it depends on \
                  how much work there is: take EDF.",
         parameters: &[],
+        reasons: &[PRIORITY],
         goes_by_priority: true,
         // A lax priority of -256 lets work wait beside an idle device.
         conserves_work: false,
@@ -150,27 +162,30 @@ pub const POLICIES: &[Row] = &[
         advice: "For a desktop where the program in front shall be smooth and something tells who that is. Not on a \
                  machine without windows: nobody is ever suspended there.",
         parameters: &[],
+        reasons: &[awf::WINDOW],
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::new(Awf),
     },
     Row {
         kind: PolicyKind::Cfs,
-        description: "The unit that has used the least of the device runs, weighed by its priority, in short turns.",
-        advice: "For programs of equal standing, or nearly, of which some need the device now and then and shall be \
+        description: "The entity that has used the least of the device runs, weighed by its priority, in short turns.",
+        advice: "For programs of equal ranking, or nearly, of which some need the device now and then and shall be \
                  served soon. Not where an urgent one shall never wait (HPF), nor where parts are known in percent (FAIR).",
         parameters: cfs::PARAMETERS,
+        reasons: virtual_runtime::REASONS,
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Cfs>::default(),
     },
     Row {
         kind: PolicyKind::Mlfq,
-        description: "Per device, one unit at a time runs; whoever uses up its slice goes one level down, whoever waits \
+        description: "Per device, one entity at a time runs; whoever uses up its slice goes one level down, whoever waits \
                       comes up again.",
         advice: "For short and long work of which nobody says which is which. Not for shares that hold (take FAIR), and \
-                 not for small work that leaves the device half empty: one unit at a time runs.",
+                 not for small work that leaves the device half empty: one entity at a time runs.",
         parameters: mlfq::PARAMETERS,
+        reasons: &[mlfq::LEVEL],
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Mlfq>::default(),
@@ -182,18 +197,20 @@ pub const POLICIES: &[Row] = &[
                  requests, and they are hinted or come regularly. It is HPF otherwise; not for requests that come at \
                  random and are not hinted.",
         parameters: lcbe::PARAMETERS,
+        reasons: lcbe::REASONS,
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::<Lcbe>::default(),
     },
     Row {
         kind: PolicyKind::Edf,
-        description: "Per device, units whose slack is used up run before all others, the earliest deadline first; the \
+        description: "Per device, entities whose slack is used up run before all others, the earliest deadline first; the \
                       others go by priority.",
         advice: "For periodic work with deadlines beside work without: it meets all deadlines that can be met, and what \
                  slack there is goes by priority. Not where what counts is the mean: a deadline is met late as well as \
                  early.",
         parameters: edf::PARAMETERS,
+        reasons: edf::REASONS,
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::<Edf>::default(),
@@ -205,6 +222,7 @@ pub const POLICIES: &[Row] = &[
                  service is busy. Not for a target that HPF on an idle device does not reach, nor for a service with a few \
                  requests an hour, from which nothing can be learnt.",
         parameters: slo::PARAMETERS,
+        reasons: &[PRIORITY, slo::BESIDE],
         goes_by_priority: true,
         conserves_work: false,
         new: || Box::<Slo>::default(),
@@ -217,17 +235,19 @@ pub const POLICIES: &[Row] = &[
                  stay within their part. With a cap (`xcli hint --cap`, cap 1 for all) also where a part is a limit. Not where an urgent one may need all \
                  of the device (HPF, SLO).",
         parameters: credit::PARAMETERS,
+        reasons: credit::REASONS,
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Credit>::default(),
     },
     Row {
         kind: PolicyKind::Fair,
-        description: "Weighted shares in short turns: within one point over any second of the time in which units may run; \
+        description: "Weighted shares in short turns: within one point over any second of the time in which entities may run; \
                       work in flight at the end of a turn is not seen.",
         advice: "For programs, or queues of one program, that shall each have a known part of the device at any time, \
                  with short waits. Not where switching is dear (level 1 with long kernels): UP takes longer turns.",
         parameters: fair::PARAMETERS,
+        reasons: virtual_runtime::REASONS,
         goes_by_priority: false,
         conserves_work: true,
         new: || Box::<Fair>::default(),
@@ -240,6 +260,7 @@ pub const POLICIES: &[Row] = &[
                  devices, where two jobs share the devices. Not for independent programs on one device: their turns are \
                  long, and HPF or FAIR lets them run beside each other.",
         parameters: gang::PARAMETERS,
+        reasons: &[PRIORITY],
         goes_by_priority: true,
         // A device of a job with work elsewhere is kept free for the job.
         conserves_work: false,
@@ -251,6 +272,7 @@ pub const POLICIES: &[Row] = &[
         advice: "For devices under a power or cooling limit, where batch work shall give way before the clocks do. Not \
                  for latency: the average is what is kept, over some hundred milliseconds.",
         parameters: power::PARAMETERS,
+        reasons: &[PRIORITY, UNINTERRUPTED],
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::<Power>::default(),

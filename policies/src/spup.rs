@@ -31,9 +31,9 @@
 //! A decision comes at the end of each turn while anybody has work.
 
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::policy::{Input, Policy, Ranking};
 use crate::pup::{one_process, together, utilization};
-use crate::turns::{Rules, Turns};
+use crate::round_robin::{RoundRobin, Rules};
 use crate::up::TIMESLICE;
 use protocol::time::Time;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[TIMESLICE];
 /// Strict utilization partition between processes; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Spup {
-    turns: Turns,
+    turns: RoundRobin,
     timeslice: Duration,
 }
 
@@ -53,12 +53,12 @@ impl Policy for Spup {
         self.timeslice = values.micros(TIMESLICE.name);
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         if one_process(input) {
-            together(input, standings);
+            together(input, rankings);
             return None;
         }
         let rules = Rules { timeslice: self.timeslice, carry: 0.0, strict: true };
-        self.turns.rank(input, standings, rules, utilization)
+        self.turns.rank(input, rankings, rules, utilization)
     }
 }

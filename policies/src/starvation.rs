@@ -1,12 +1,12 @@
 //! The guard against starvation, for policies under which somebody may wait for ever.
 //!
-//! Off unless a limit is set (`XSCHED_STARVATION_MS`). A unit that has been ready for the limit without running ranks
+//! Off unless a limit is set (`XSCHED_STARVATION_MS`). An entity that has been ready for the limit without running ranks
 //! above all others then, for a tenth of the limit (1 ms at least, 20 ms at most), and begins to wait anew after that.
 //! Several of them run together. What a policy withholds stays withheld, and what is never to run never runs.
 
-use crate::ledger::Ledger;
+use crate::per_entity::PerEntity;
+use crate::sched_entity::SchedEntity;
 use crate::times::earlier;
-use crate::unit::Unit;
 use protocol::operation::Permit;
 use protocol::time::Time;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Hunger {
 #[derive(Debug, Default)]
 pub(crate) struct Starvation {
     limit: Option<Duration>,
-    hungry: Ledger<Hunger>,
+    hungry: PerEntity<Hunger>,
     starved: Vec<Option<u64>>,
 }
 
@@ -44,24 +44,24 @@ impl Starvation {
     /// Finds those whose turn it is, of those who count; returns when a turn ends. None begins while the device is withheld.
     pub fn look(
         &mut self,
-        units: &[Unit],
+        entities: &[SchedEntity],
         counts: impl Fn(usize) -> bool,
-        barred: impl Fn(usize) -> bool,
+        throttled: impl Fn(usize) -> bool,
         now: Time,
     ) -> Option<Time> {
         self.starved.clear();
-        self.starved.resize(units.len(), None);
+        self.starved.resize(entities.len(), None);
         let limit = self.limit?;
         let mut wake = None;
-        for (place, (hunger, unit)) in self.hungry.align(units).iter_mut().zip(units).enumerate() {
-            if !unit.ready || !counts(place) {
+        for (index, (hunger, entity)) in self.hungry.align(entities).iter_mut().zip(entities).enumerate() {
+            if !entity.ready || !counts(index) {
                 *hunger = Hunger::default();
                 continue;
             }
             if hunger.turn.is_some_and(|(_, until)| until <= now) {
                 hunger.turn = None;
             }
-            if let Some(since) = hunger.since.filter(|since| since.after(limit) <= now && !barred(place)) {
+            if let Some(since) = hunger.since.filter(|since| since.after(limit) <= now && !throttled(index)) {
                 let turn = (limit / 10).clamp(Duration::from_millis(1), Duration::from_millis(20));
                 let waited = now.since(since).as_millis();
                 *hunger = Hunger {
@@ -70,7 +70,7 @@ impl Starvation {
                 };
             }
             if let Some((waited, until)) = hunger.turn {
-                self.starved[place] = Some(waited);
+                self.starved[index] = Some(waited);
                 wake = earlier(wake, until);
             }
         }
@@ -82,17 +82,17 @@ impl Starvation {
         self.limit.is_some()
     }
 
-    /// For each unit for how many milliseconds it had waited, if it has its turn.
+    /// For each entity for how many milliseconds it had waited, if it has its turn.
     pub fn starved(&self) -> &[Option<u64>] {
         &self.starved
     }
 
     /// Notes who waits from now on; returns when the first of them has waited for too long.
-    pub fn note(&mut self, units: &[Unit], permits: &[Permit], now: Time) -> Option<Time> {
+    pub fn note(&mut self, entities: &[SchedEntity], permits: &[Permit], now: Time) -> Option<Time> {
         let limit = self.limit?;
         let mut wake = None;
-        for ((hunger, unit), permit) in self.hungry.align(units).iter_mut().zip(units).zip(permits) {
-            let waits = unit.ready && !permit.run;
+        for ((hunger, entity), permit) in self.hungry.align(entities).iter_mut().zip(entities).zip(permits) {
+            let waits = entity.ready && !permit.run;
             hunger.since = waits.then(|| hunger.since.unwrap_or(now));
             // One whose time has passed is withheld, and its policy knows until when.
             let due = hunger.since.map(|since| since.after(limit)).filter(|at| *at > now);

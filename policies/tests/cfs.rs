@@ -5,6 +5,7 @@ mod common;
 use common::play::{Actor, MS, Stage, US, Work, play};
 use common::shares::{error, every, late, longest_wait, percents, ran};
 use common::{engine, gang, global, queue};
+use policies::reason;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
@@ -97,7 +98,7 @@ fn a_decision_says_who_has_used_how_much() {
     assert_eq!(engine.decide(&status, Time(1_000_000)).wake, Some(Time(3_000_000)));
     let decision = engine.decide(&status, Time(3_000_000));
     assert_eq!(
-        decision.operations[0].permit.reason.to_string(),
+        reason::text(&decision.operations[0].permit.reason),
         "queue 1 of pid 1002 has its turn for 2.0 ms more, this one has used 2.0 ms of the device by its share"
     );
 }

@@ -7,6 +7,7 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, local, queue};
+use policies::reason;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -164,7 +165,7 @@ fn a_cap_is_told_and_taken_back_while_it_works() {
     assert_eq!(wake, Time(908 * MS), "a fifth of 30 ms");
     assert!(engine.hears_idle());
     let decision = engine.decide(&one(Some(20)), wake);
-    assert_eq!(decision.operations[0].permit.reason.to_string(), "it has used its share of 20 % for now");
+    assert_eq!(reason::text(&decision.operations[0].permit.reason), "it has used its share of 20 % for now");
     // A larger one counts from the next period on, none at once.
     assert!(!engine.decide(&one(Some(50)), Time(909 * MS)).operations[0].permit.run);
     assert!(engine.decide(&one(None), Time(910 * MS)).operations[0].permit.run);
@@ -180,7 +181,7 @@ fn a_decision_says_what_cap_is_reached() {
     let wake = engine.decide(&status, Time(1_000_000)).wake.unwrap();
     assert_eq!(wake, Time(7_000_000), "a fifth of 30 ms");
     let decision = engine.decide(&status, wake);
-    assert_eq!(decision.operations[0].permit.reason.to_string(), "it has used its share of 20 % for now");
+    assert_eq!(reason::text(&decision.operations[0].permit.reason), "it has used its share of 20 % for now");
     assert_eq!(decision.wake, Some(Time(31_000_000)));
     assert!(engine.decide(&status, Time(31_000_000)).operations[0].permit.run);
 }

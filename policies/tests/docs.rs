@@ -37,7 +37,7 @@ What is different from XSched under all policies:
 * A hint belongs to a queue or to a process and ends with it, and so does what a policy remembers of it: what comes
   later begins anew. XSched never forgets the hints of destroyed queues.
 * A process uses no handle twice, and to name one that has been destroyed is an error (`kXSchedErrorNotFound`).
-* Each unit that runs or waits has a reason, which `xcli explain` shows.
+* Each entity that runs or waits has a reason, which `xcli explain` shows.
 
 In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching: `#` has
 the device (or its part of it), `+` for less than half of the column, `.` waits, nothing: no work. `urgent` has priority

@@ -7,6 +7,7 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue, who};
+use policies::reason;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
@@ -101,18 +102,18 @@ fn who_has_had_its_part_is_told_so_and_runs_again_in_time() {
     let mut engine = engine(FAIR, &[("conserve", 0.0)]);
     let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, false)])]);
     let mut at = Time(1_000_000);
-    let mut barred = None;
+    let mut throttled = None;
     for _ in 0..100 {
         let decision = engine.decide(&status, at);
         let permit = decision.operations[0].permit;
         if !permit.run {
-            assert_eq!(permit.reason.to_string(), "it has used its share of 50 % for now");
-            barred = Some((at, decision.wake.unwrap()));
+            assert_eq!(reason::text(&permit.reason), "it has used its share of 50 % for now");
+            throttled = Some((at, decision.wake.unwrap()));
             break;
         }
         at = decision.wake.unwrap_or(at.after(std::time::Duration::from_millis(1)));
     }
-    let (since, wake) = barred.expect("it has used its part at some time");
+    let (since, wake) = throttled.expect("it has used its part at some time");
     assert!(wake.since(since).as_micros() <= 4_001 + 1_000, "a turn of 2 ms takes 4 ms: {since:?} {wake:?}");
     assert!(engine.decide(&status, wake).operations[0].permit.run);
 }

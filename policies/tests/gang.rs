@@ -297,7 +297,7 @@ proptest! {
             let runs: Vec<_> = operations.iter().map(|operation| operation.permit.run).collect();
             check(&gangs, &runs, slice == 0.0)?;
             for operation in operations {
-                prop_assert!(!matches!(operation.permit.reason, Reason::Barred(_)));
+                prop_assert!(!matches!(operation.permit.reason, Reason::Throttled(_)));
             }
             now += span;
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{engine, gang, global, is_ready, local, queue, reasons, status, unit_queues, who};
+use common::{engine, entity_queues, gang, global, is_ready, local, queue, reasons, status, who};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::hint::ProcessHints;
@@ -81,11 +81,11 @@ proptest! {
 
     #[test]
     fn under_hhpf_whoever_has_the_highest_priority_of_all_runs_and_nobody_else(status in status()) {
-        let units = unit_queues(&status);
+        let entities = entity_queues(&status);
         let highest = |queues: &[QueueStatus]| queues.iter().filter(|queue| is_ready(queue)).map(|queue| queue.priority).max();
-        let top = units.iter().filter_map(|(_, queues)| highest(queues)).max();
+        let top = entities.iter().filter_map(|(_, queues)| highest(queues)).max();
         let mut engine = engine(PolicyKind::Hhpf, &[]);
-        for (operation, (_, queues)) in engine.decide(&status, Time(3_000)).operations.iter().zip(&units) {
+        for (operation, (_, queues)) in engine.decide(&status, Time(3_000)).operations.iter().zip(&entities) {
             if let Some(own) = highest(queues) {
                 prop_assert_eq!(operation.permit.run, Some(own) == top);
             }

@@ -73,7 +73,7 @@ fn who_runs() {
             &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
             "2 3",
         ),
-        ("more places than units", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
+        ("more places than entities", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
         (
             "the highest k that is hinted",
             1.0,
@@ -207,9 +207,9 @@ proptest! {
     #[test]
     fn on_one_device_the_k_earliest_run(
         k in 1u32..5,
-        units in vec((option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..9),
+        entities in vec((option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..9),
     ) {
-        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, &(ready, deadline))| {
+        let processes: Vec<Gang> = (1..).zip(&entities).map(|(client, &(ready, deadline))| {
             process(client, 0, &[(1, ready, deadline)])
         }).collect();
         let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
@@ -220,29 +220,29 @@ proptest! {
             let since = ready.unwrap_or(NOW / 1_000);
             if deadline > 0 { (false, since + deadline) } else { (true, since) }
         };
-        for (unit, operation) in units.iter().zip(&operations) {
-            let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(unit);
-            let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(unit);
+        for (entity, operation) in entities.iter().zip(&operations) {
+            let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(entity);
+            let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(entity);
             let run = operation.permit.run;
             // Which of equals come first is the policy's affair.
-            if units.iter().filter(before).count() >= k as usize {
+            if entities.iter().filter(before).count() >= k as usize {
                 prop_assert!(!run);
             }
-            if units.iter().filter(not_after).count() <= k as usize && unit.0.is_some() {
+            if entities.iter().filter(not_after).count() <= k as usize && entity.0.is_some() {
                 prop_assert!(run);
             }
         }
-        let ready = units.iter().filter(|(ready, _)| ready.is_some()).count();
-        let running = units.iter().zip(&operations).filter(|(unit, operation)| unit.0.is_some() && operation.permit.run).count();
+        let ready = entities.iter().filter(|(ready, _)| ready.is_some()).count();
+        let running = entities.iter().zip(&operations).filter(|(entity, operation)| entity.0.is_some() && operation.permit.run).count();
         prop_assert_eq!(running, ready.min(k as usize));
     }
 
     #[test]
     fn no_device_has_more_than_k_and_nobody_waits_without_need(
         k in 1u32..4,
-        units in vec(vec((1u32..4, option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..4), 1..8),
+        entities in vec(vec((1u32..4, option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..4), 1..8),
     ) {
-        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, queues)| process(client, 0, queues)).collect();
+        let processes: Vec<Gang> = (1..).zip(&entities).map(|(client, queues)| process(client, 0, queues)).collect();
         let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
         let status = global(processes.clone());
         let operations = engine.decide(&status, Time(NOW)).operations;

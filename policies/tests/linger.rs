@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const LINGER: Duration = Duration::from_nanos(200);
 
-/// Whether the low unit runs at this time, and the wake-up.
+/// Whether the low entity runs at this time, and the wake-up.
 fn low_runs(status: &Status, now: u64) -> (bool, Option<u64>) {
     let mut engine = Engine::new(registry::DEFAULT, LINGER);
     let decision = engine.decide(status, Time(now));

@@ -4,14 +4,16 @@ mod common;
 
 use common::plant::{Decider, Fixed, Outcome, Plant};
 use common::play::{MS, US};
-use common::trace::{Shot, Unit, spans, trace};
+use common::trace::{Shot, TracedEntity, spans, trace};
+use policies::reason;
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit, Reason, Window};
+use protocol::operation::{Reason, Throttle, Window};
 use protocol::policy::PolicyKind;
+use protocol::rank_reason::RankValue;
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::num::NonZeroU64;
@@ -224,14 +226,14 @@ fn a_limit_keeps_them_apart() {
 }
 
 /// Busy for so long in each period.
-fn steady(priority: i64, period: u64, busy: u64, until: u64) -> Unit {
+fn steady(priority: i64, period: u64, busy: u64, until: u64) -> TracedEntity {
     let begins = (1..).map(|number| number * period).take_while(|begin| *begin < until);
-    Unit::new(priority, begins.map(|begin| (begin, begin + busy)).collect())
+    TracedEntity::new(priority, begins.map(|begin| (begin, begin + busy)).collect())
 }
 
-/// Best effort, and a critical unit that has left so much room that best effort may run beside it.
-fn roomy(until: u64) -> [Unit; 2] {
-    [Unit::saturating(0), steady(5, 10 * MS, 2 * MS, until)]
+/// Best effort, and a critical entity that has left so much room that best effort may run beside it.
+fn roomy(until: u64) -> [TracedEntity; 2] {
+    [TracedEntity::saturating(0), steady(5, 10 * MS, 2 * MS, until)]
 }
 
 /// The first who runs with this target and steps so large that little has to be waited for.
@@ -245,26 +247,26 @@ fn during(spans: &[(u64, u64)], from: u64, to: u64) -> u64 {
 
 #[test]
 fn best_effort_runs_beside_the_begin_of_each_request() {
-    let units = roomy(3_000 * MS);
-    let shots = trace(&mut quick(20.0), &units, 3_000 * MS);
-    let best = spans(&shots, &units, 0);
+    let entities = roomy(3_000 * MS);
+    let shots = trace(&mut quick(20.0), &entities, 3_000 * MS);
+    let best = spans(&shots, &entities, 0);
     // 1 % of 20 ms more with each: the 6th has 1 ms, after 11 all 2 ms.
     let after = |number: u64| during(&best, number * 10 * MS, (number + 1) * 10 * MS) - 8 * MS;
     assert_eq!([1, 2, 6, 12].map(after), [0, 200 * US, MS, 2 * MS]);
     assert_eq!(during(&best, 120 * MS, 3_000 * MS), 2_880 * MS);
     // The critical one never waits.
-    assert_eq!(during(&spans(&shots, &units, 1), 0, 3_000 * MS), 299 * 2 * MS);
+    assert_eq!(during(&spans(&shots, &entities, 1), 0, 3_000 * MS), 299 * 2 * MS);
 }
 
 #[test]
 fn of_best_effort_only_the_highest_runs_beside_critical_work_of_one_priority() {
-    let mut units = roomy(3_000 * MS).to_vec();
-    units.push(Unit::saturating(-1));
+    let mut entities = roomy(3_000 * MS).to_vec();
+    entities.push(TracedEntity::saturating(-1));
     // Late enough, another one of a higher priority comes within a request of the first.
-    units.push(Unit::new(7, vec![(2_990 * MS + MS, 2_990 * MS + 3 * MS)]));
-    let shots = trace(&mut quick(20.0), &units, 3_000 * MS);
-    assert_eq!(during(&spans(&shots, &units, 2), 0, 3_000 * MS), 0);
-    let best = spans(&shots, &units, 0);
+    entities.push(TracedEntity::new(7, vec![(2_990 * MS + MS, 2_990 * MS + 3 * MS)]));
+    let shots = trace(&mut quick(20.0), &entities, 3_000 * MS);
+    assert_eq!(during(&spans(&shots, &entities, 2), 0, 3_000 * MS), 0);
+    let best = spans(&shots, &entities, 0);
     assert_eq!(during(&best, 2_980 * MS, 2_991 * MS), 11 * MS);
     // At 2,991 ms both have work; at 2,993 neither.
     assert_eq!(during(&best, 2_991 * MS, 2_993 * MS), MS, "{:?}", &best[best.len() - 3..]);
@@ -276,37 +278,37 @@ fn of_best_effort_only_the_highest_runs_beside_critical_work_of_one_priority() {
 
 #[test]
 fn devices_have_targets_of_their_own() {
-    let on = |device: u32, mut unit: Unit| {
-        unit.queues[0].device = DeviceId(device);
-        unit
+    let on = |device: u32, mut entity: TracedEntity| {
+        entity.queues[0].device = DeviceId(device);
+        entity
     };
-    let mut both = Unit::saturating(0);
+    let mut both = TracedEntity::saturating(0);
     both.queues.push(common::queue(2, 2, 0, false));
-    let units = [
-        Unit::saturating(0),
-        on(2, Unit::saturating(0)),
+    let entities = [
+        TracedEntity::saturating(0),
+        on(2, TracedEntity::saturating(0)),
         both,
         steady(5, 10 * MS, 2 * MS, 3_000 * MS),
         on(2, steady(5, 10 * MS, 6 * MS, 3_000 * MS)),
     ];
-    let shots = trace(&mut quick(5.0), &units, 3_000 * MS);
-    let got = [0, 1, 2].map(|unit| during(&spans(&shots, &units, unit), 2_000 * MS, 3_000 * MS));
+    let shots = trace(&mut quick(5.0), &entities, 3_000 * MS);
+    let got = [0, 1, 2].map(|entity| during(&spans(&shots, &entities, entity), 2_000 * MS, 3_000 * MS));
     assert_eq!(got[0], 1_000 * MS);
     assert_eq!(got[1..], [0, 0], "on the second device the target is missed");
-    let bar = |shot: &Shot| match shot.operations[1].unwrap().permit.reason {
-        Reason::Barred(Bar::Latency { p99_us, target_us }) => Some((p99_us, target_us)),
+    let throttle = |shot: &Shot| match shot.operations[1].unwrap().permit.reason {
+        Reason::Throttled(Throttle::Latency { p99_us, target_us }) => Some((p99_us, target_us)),
         _ => None,
     };
-    assert_eq!(shots.iter().rev().find_map(bar), Some((6_000, 5_000)));
+    assert_eq!(shots.iter().rev().find_map(throttle), Some((6_000, 5_000)));
 }
 
 #[test]
 fn a_throttled_one_has_its_share_of_the_idle_time() {
     // After a miss half of the idle time, after two a quarter: 1 ms of 4.
     let busy = vec![(10 * MS, 20 * MS), (30 * MS, 40 * MS)];
-    let units = [Unit::saturating(0), Unit::new(5, busy)];
-    let shots = trace(&mut quick(5.0), &units, 2_000 * MS);
-    let best = spans(&shots, &units, 0);
+    let entities = [TracedEntity::saturating(0), TracedEntity::new(5, busy)];
+    let shots = trace(&mut quick(5.0), &entities, 2_000 * MS);
+    let best = spans(&shots, &entities, 0);
     assert_eq!(during(&best, 0, 10 * MS), 10 * MS);
     assert_eq!(during(&best, 20 * MS, 30 * MS), 6 * MS);
     assert_eq!(best[best.len() - 2..], [(1_036 * MS, 1_037 * MS), (1_040 * MS, 2_000 * MS)]);
@@ -351,7 +353,7 @@ fn requests_between_two_decisions_are_not_taken_for_one() {
 fn critical_work_alone_has_no_limit_and_best_effort_beside_it_has() {
     let shots = trace(&mut quick(20.0), &roomy(3_000 * MS), 3_000 * MS);
     for shot in &shots {
-        let limits = [0, 1].map(|unit| shot.operations[unit].unwrap().permit.limit);
+        let limits = [0, 1].map(|entity| shot.operations[entity].unwrap().permit.limit);
         assert_eq!(limits, [true, false]);
     }
     // Beside it grows what best effort has in flight: to a sixteenth of the target.
@@ -366,8 +368,8 @@ proptest! {
         criticals in vec((1i64..4, vec((1..20 * MS, 1..20 * MS), 1..40), 1u32..3), 1..4),
         target in 0.5f64..30.0, window in 1.0f64..30.0, step in 0.1f64..10.0,
     ) {
-        let mut units = vec![Unit::saturating(0), Unit::saturating(-1)];
-        units[0].queues.push(common::queue(2, 2, 0, false));
+        let mut entities = vec![TracedEntity::saturating(0), TracedEntity::saturating(-1)];
+        entities[0].queues.push(common::queue(2, 2, 0, false));
         for (priority, gaps, device) in criticals {
             let mut now = 0;
             let busy = gaps.iter().cycle().take(200).map(|(gap, length)| {
@@ -375,28 +377,30 @@ proptest! {
                 now = begin + length;
                 (begin, now)
             });
-            let mut unit = Unit::new(priority, busy.collect());
-            unit.queues[0].device = DeviceId(device);
-            units.push(unit);
+            let mut entity = TracedEntity::new(priority, busy.collect());
+            entity.queues[0].device = DeviceId(device);
+            entities.push(entity);
         }
         let parameters = [("target-ms", target), ("window", window), ("step-percent", step)];
-        let play = || trace(&mut engine(&parameters), &units, 3_000 * MS);
+        let play = || trace(&mut engine(&parameters), &entities, 3_000 * MS);
         let shots = play();
         for shot in &shots {
-            for (unit, operation) in shot.operations.iter().enumerate().skip(2) {
+            for (entity, operation) in shot.operations.iter().enumerate().skip(2) {
                 match operation.unwrap().permit.reason {
                     Reason::Unrivalled => {}
                     Reason::Outranked { by, .. } => {
                         let rival = by.pid.0 as usize - 1001;
-                        let priority = |unit: usize| units[unit].queues[0].priority;
-                        let its = match by.merit {
-                            // Who may run beside others is named for one that has no work.
-                            Merit::Beside(others) if !units[unit].is_busy(shot.from) => others,
+                        let priority = |entity: usize| entities[entity].queues[0].priority;
+                        let its = match (by.reason.name.as_str(), by.reason.value) {
+                            // An entity that may run beside others is named for one that has no work.
+                            ("Beside", RankValue::Number(others)) if !entities[entity].is_busy(shot.from) => {
+                                others.try_into().unwrap()
+                            }
                             _ => priority(rival),
                         };
-                        prop_assert!(units[rival].is_busy(shot.from) && its > priority(unit));
+                        prop_assert!(entities[rival].is_busy(shot.from) && its > priority(entity));
                     }
-                    other => prop_assert!(false, "{other}"),
+                    other => prop_assert!(false, "{}", reason::text(&other)),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{engine, gang, global, is_ready, queues, unit_queues};
+use common::{engine, entity_queues, gang, global, is_ready, queues};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -86,10 +86,10 @@ proptest! {
         let mut engine = engine(kind, parameters);
         let (mut gangs, mut now) = (gangs, 10_000_000_000);
         for (ready, span, part) in steps {
-            // A unit that is expected to be done elsewhere may be overtaken there, so slack is only kept on one device.
+            // An entity that is expected to be done elsewhere may be overtaken there, so slack is only kept on one device.
             let status = at(&mut gangs, &ready, now, kind == PolicyKind::Edf);
             let decision = engine.decide(&status, Time(now));
-            let working = unit_queues(&status);
+            let working = entity_queues(&status);
             let runs = |operations: &[protocol::operation::Operation]| -> Vec<bool> {
                 let working = operations.iter().zip(&working).filter(|(_, (_, queues))| queues.iter().any(is_ready));
                 working.map(|(operation, _)| operation.permit.run).collect()

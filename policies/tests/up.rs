@@ -7,9 +7,10 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue};
+use policies::reason::{self, SLICE, WAITS};
 use proptest::prelude::*;
 use protocol::bounds::Timeslice;
-use protocol::operation::{Merit, Reason, Window};
+use protocol::operation::{Reason, Window};
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
 use std::time::Duration;
@@ -137,7 +138,7 @@ fn a_decision_says_whose_turn_it_is() {
         .decide(&global(gangs), Time(1_000_000))
         .operations
         .iter()
-        .map(|operation| operation.permit.reason.to_string())
+        .map(|operation| reason::text(&operation.permit.reason))
         .collect();
     assert_eq!(
         reasons,
@@ -194,7 +195,7 @@ fn a_rank_says_what_is_left_of_the_turn() {
     else {
         panic!("it waits")
     };
-    assert_eq!((by.merit, own), (Merit::Turn(1_500), Merit::Waits(0)));
+    assert_eq!((by.reason, own), (SLICE.number(1_500), WAITS.number(0)));
 }
 
 #[test]

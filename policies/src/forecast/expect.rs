@@ -1,7 +1,7 @@
 //! When the device should be clear for a queue: a forecaster with margins, bounds and a count of what came of it.
 
 use super::margin::{Errors, Margin};
-use super::{Forecaster, Method};
+use super::seasonal::Seasonal;
 use crate::times::nanos;
 use protocol::time::Time;
 use std::time::Duration;
@@ -50,11 +50,10 @@ pub struct Counts {
 /// * once three windows in a row have been missed, until work arrives.
 ///
 /// Whether a window is worth its cost is for its owner to say, who knows what others ask for on the same device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Forecast {
     lead: Duration,
-    method: Method,
-    forecaster: Box<dyn Forecaster>,
+    pattern: Seasonal,
     /// The last arrival that counted, and the last of all.
     last: Option<Time>,
     latest: Option<Time>,
@@ -83,27 +82,6 @@ impl Forecast {
     pub const APART: Duration = Duration::from_micros(500);
     /// Windows that may be missed in a row.
     const MOST_MISSES: u32 = 3;
-
-    /// Expects nothing until it has learnt something.
-    pub fn new(method: Method) -> Self {
-        Self {
-            lead: Duration::ZERO,
-            method,
-            forecaster: method.forecaster(),
-            last: None,
-            latest: None,
-            errors: Errors::default(),
-            open: None,
-            first: None,
-            misses: 0,
-            counts: Counts::default(),
-        }
-    }
-
-    /// How it learns.
-    pub fn method(&self) -> Method {
-        self.method
-    }
 
     /// What came of the windows.
     pub fn counts(&self) -> Counts {
@@ -140,7 +118,7 @@ impl Forecast {
         }
         self.misses = 0;
         self.last = Some(at);
-        self.forecaster.arrived(at);
+        self.pattern.arrived(at);
         self.first = self.first();
     }
 
@@ -181,23 +159,23 @@ impl Forecast {
         }
         // Behind what has been missed.
         let over = Time(now.0.saturating_sub(margin.behind));
-        let expected = if first > over { first } else { self.forecaster.next(over)? };
+        let expected = if first > over { first } else { self.pattern.next(over)? };
         Some((expected, margin))
     }
 
     /// The first arrival that is foreseen and its margin, if that is within its bounds.
     fn first(&self) -> Option<(Time, Margin)> {
         let margin = self.errors.margin()?.at_least(nanos(Self::LEAST));
-        let first = self.forecaster.next(self.last?)?;
+        let first = self.pattern.next(self.last?)?;
         let bound = Self::MOST.min(first.since(self.last?) / Self::SHARE);
         margin.within(nanos(bound)).then_some((first, margin))
     }
 
     /// What was foreseen nearest to an arrival, if it is not beyond all that would be expected.
     fn nearest(&self, at: Time) -> Option<Time> {
-        let mut foreseen = self.forecaster.next(self.last?)?;
+        let mut foreseen = self.pattern.next(self.last?)?;
         for _ in 0..Self::MOST_MISSES {
-            match self.forecaster.next(foreseen) {
+            match self.pattern.next(foreseen) {
                 Some(further) if further.0.abs_diff(at.0) < foreseen.0.abs_diff(at.0) => foreseen = further,
                 _ => return Some(foreseen),
             }

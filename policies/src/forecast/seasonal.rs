@@ -1,9 +1,10 @@
 //! A repeating pattern of intervals.
 
 use super::skips::{self, Skips};
-use super::{SAME, shifted, span};
+use crate::times::{shifted, span};
 use protocol::time::Time;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The arrivals repeat themselves after a season of one to sixteen of them, whose length is not known.
 ///
@@ -36,7 +37,9 @@ pub struct Seasonal {
     skips: Skips,
 }
 
-/// Most arrivals of a season.
+/// Times that are no farther apart count as equal, because a forecast is rounded.
+const SAME: Duration = Duration::from_micros(1);
+/// The largest number of arrivals in a season.
 const MOST_PLACES: usize = 16;
 /// How many seasons a line may go through.
 const SEASONS: [usize; 4] = [2, 4, 8, 16];
@@ -281,8 +284,9 @@ impl Seasonal {
     }
 }
 
-impl super::Forecaster for Seasonal {
-    fn arrived(&mut self, at: Time) {
+impl Seasonal {
+    /// Learns from an arrival. One that is not later than the one before is ignored, because times may be untrusted.
+    pub fn arrived(&mut self, at: Time) {
         let Some(&last) = self.arrivals.back() else {
             self.enter(at);
             return;
@@ -321,7 +325,11 @@ impl super::Forecaster for Seasonal {
         }
     }
 
-    fn next(&self, after: Time) -> Option<Time> {
+    /// Returns the first expected arrival that is later, by more than a microsecond, than both the last one and `after`;
+    /// nothing while too little is known, or if the pattern does not reach that far.
+    ///
+    /// With a time that has passed as `after`, the pattern goes on after arrivals that did not come.
+    pub fn next(&self, after: Time) -> Option<Time> {
         let last = *self.arrivals.back()?;
         let lines = self.form(self.best)?;
         let after = after.max(last).after(SAME);
@@ -337,7 +345,6 @@ impl super::Forecaster for Seasonal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Forecaster;
     use super::*;
 
     /// What is foreseen behind arrivals at these times, in microseconds.

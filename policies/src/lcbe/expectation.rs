@@ -1,9 +1,9 @@
-//! Devices that are kept free for work of critical units that is on its way.
+//! Devices that are kept free for work of critical entities that is on its way.
 
 use super::budget::Budgets;
-use crate::forecast::{Forecast, Method};
+use crate::forecast::Forecast;
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::nanos;
-use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
 use protocol::time::Time;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// What is set by the policy's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Settings {
-    /// Units of a higher priority are critical.
+    /// Entities of a higher priority are critical.
     pub above: i32,
     /// How long before the work is expected the device is cleared.
     pub lead: Duration,
@@ -20,8 +20,8 @@ pub(super) struct Settings {
     pub grace: Duration,
     /// The share of time in which a device may be kept free in vain.
     pub waste: f64,
-    /// How it is learnt when work comes, if it is.
-    pub method: Option<Method>,
+    /// True if arrivals are learnt.
+    pub learn: bool,
 }
 
 /// When devices are kept free.
@@ -42,7 +42,7 @@ enum Stage {
     Refused,
 }
 
-/// What is remembered of a unit.
+/// What is remembered of an entity.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// It had critical work at the last decision.
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-/// What is expected of a unit.
+/// What is expected of an entity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Outlook {
     /// Its devices are to be kept free, for work that is expected then.
@@ -126,31 +126,37 @@ impl Keeper {
 
     /// Whether it learns when work comes.
     pub fn learns(&self) -> bool {
-        self.settings.method.is_some()
+        self.settings.learn
     }
 
-    /// What is expected of a unit; to be asked once for each at each decision, between [`Keeper::begin`] and
+    /// What is expected of an entity; to be asked once for each at each decision, between [`Keeper::begin`] and
     /// [`Keeper::end`].
-    pub fn look(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Outlook {
+    pub fn look(
+        &mut self,
+        watch: &mut Watch,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) -> Outlook {
         self.see(watch);
-        let critical = unit.priority.get() > self.settings.above && unit.priority != Priority::NO_EXECUTE;
-        if unit.ready && critical {
-            self.arrive(watch, unit, units, now);
+        let critical = entity.priority.get() > self.settings.above && entity.priority != Priority::NO_EXECUTE;
+        if entity.ready && critical {
+            self.arrive(watch, entity, entities, now);
             return Outlook::default();
         }
         watch.ready = false;
         // While it has other work it stands where that puts it.
-        if unit.ready || !critical {
+        if entity.ready || !critical {
             self.withdraw(watch, now);
             return Outlook::default();
         }
         self.expire(watch, now);
-        let next = self.next(watch, unit, units, now);
+        let next = self.next(watch, entity, entities, now);
         if watch.window.map(|(window, _)| window) != next {
             self.withdraw(watch, now);
             watch.window = next.map(|window| (window, Stage::Coming));
         }
-        if watch.open().is_some() && !same_devices(watch, unit, units) {
+        if watch.open().is_some() && !same_devices(watch, entity, entities) {
             let again = watch.window.map(|(window, _)| (window, Stage::Coming));
             self.withdraw(watch, now);
             watch.window = again;
@@ -160,12 +166,12 @@ impl Keeper {
             if window.start > now {
                 return Outlook { reserves: None, wake: Some(window.start) };
             }
-            self.begin_window(watch, window, unit, units, now);
+            self.begin_window(watch, window, entity, entities, now);
         }
         Outlook { reserves: watch.open().map(|_| window.expected), wake: Some(window.until) }
     }
 
-    /// For a unit that is none of the policy's any more.
+    /// For an entity that is none of the policy's any more.
     pub fn leave(&mut self, watch: &mut Watch, now: Time) {
         self.see(watch);
         self.withdraw(watch, now);
@@ -177,7 +183,7 @@ impl Keeper {
         (self.open, self.seen) = Default::default();
     }
 
-    /// It ends: windows that were open and that nobody has shown belonged to units that have gone.
+    /// It ends: windows that were open and that nobody has shown belonged to entities that have gone.
     pub fn end(&mut self, now: Time) {
         self.counts.withdrawn += self.before.0.saturating_sub(self.seen.0);
         // How much of them was wasted is not known: all that was paid.
@@ -186,7 +192,7 @@ impl Keeper {
         (self.before, self.last) = (self.open, now);
     }
 
-    /// Enters the window that a unit has brought along.
+    /// Enters the window that an entity has brought along.
     fn see(&mut self, watch: &Watch) {
         if let Some((window, since)) = watch.open() {
             self.seen = more(self.seen, window.until.since(since));
@@ -194,13 +200,14 @@ impl Keeper {
         }
     }
 
-    fn arrive(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) {
-        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.settings.above);
+    fn arrive(&mut self, watch: &mut Watch, entity: &SchedEntity, entities: &SchedEntities, now: Time) {
+        let critical =
+            entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.settings.above);
         let ready = critical.filter_map(|queue| queue.ready_since).min();
-        let at = ready.unwrap_or(unit.since).min(now);
+        let at = ready.unwrap_or(entity.since).min(now);
         // If all its work has come since the last decision, it was idle in between, and nobody has told.
         let comes = !watch.ready || watch.works && at > self.last;
-        (watch.ready, watch.works) = (true, unit.working);
+        (watch.ready, watch.works) = (true, entity.working);
         if !comes {
             return;
         }
@@ -213,15 +220,13 @@ impl Keeper {
             }
         }
         watch.window = None;
-        let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
+        let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
         let answered = told.filter(|hint| *hint <= at.after(self.settings.lead)).max();
         watch.answered = watch.answered.max(answered.unwrap_or_default());
-        if let Some(method) = self.settings.method {
-            let known = watch.forecast.take().filter(|forecast| forecast.method() == method);
-            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method)));
+        if self.settings.learn {
+            let forecast = watch.forecast.get_or_insert_default();
             forecast.set_lead(self.settings.lead);
             forecast.arrived(at);
-            watch.forecast = Some(forecast);
         }
     }
 
@@ -259,9 +264,16 @@ impl Keeper {
         Some((window, since))
     }
 
-    fn begin_window(&mut self, watch: &mut Watch, window: Window, unit: &Unit, units: &Units, now: Time) {
+    fn begin_window(
+        &mut self,
+        watch: &mut Watch,
+        window: Window,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) {
         watch.devices.clear();
-        watch.devices.extend(units.uses(unit).iter().map(|used| units.devices()[used.device]));
+        watch.devices.extend(entities.uses(entity).iter().map(|used| entities.devices()[used.device]));
         let span = window.until.since(now);
         let stage = if self.budgets.pay(&watch.devices, span, now) {
             self.counts.reserved += 1;
@@ -274,20 +286,26 @@ impl Keeper {
         watch.window = Some((window, stage));
     }
 
-    /// The next window of an idle unit: the next that was hinted, or else what is learnt.
-    fn next(&self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Option<Window> {
-        let Settings { lead, grace, method, .. } = self.settings;
-        let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
+    /// The next window of an idle entity: the next that was hinted, or else what is learnt.
+    fn next(
+        &self,
+        watch: &mut Watch,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) -> Option<Window> {
+        let Settings { lead, grace, learn, .. } = self.settings;
+        let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
         let pending = told.filter(|hint| {
             // One that had work at the time or after it has had what was told.
-            let had_work = unit.idle_since.is_some_and(|idle| idle >= *hint);
+            let had_work = entity.idle_since.is_some_and(|idle| idle >= *hint);
             hint.after(grace) > now && *hint > watch.answered && !had_work
         });
         if let Some(expected) = pending.min() {
             let start = Time(expected.0.saturating_sub(nanos(lead)));
             return Some(Window { start, expected, until: expected.after(grace) });
         }
-        let forecast = watch.forecast.as_mut().filter(|forecast| Some(forecast.method()) == method)?;
+        let forecast = watch.forecast.as_mut().filter(|_| learn)?;
         let window = forecast.expect(now)?;
         let expected = window.from.after(window.until.since(window.from) / 2);
         // Work may come at the last moment still.
@@ -299,9 +317,9 @@ fn more((count, sum): (u64, Duration), span: Duration) -> (u64, Duration) {
     (count + 1, sum.saturating_add(span))
 }
 
-/// Whether the unit has the devices still that its window was paid for on.
-fn same_devices(watch: &Watch, unit: &Unit, units: &Units) -> bool {
-    let uses = units.uses(unit);
+/// Whether the entity has the devices still that its window was paid for on.
+fn same_devices(watch: &Watch, entity: &SchedEntity, entities: &SchedEntities) -> bool {
+    let uses = entities.uses(entity);
     uses.len() == watch.devices.len()
-        && uses.iter().all(|used| watch.devices.contains(&units.devices()[used.device]))
+        && uses.iter().all(|used| watch.devices.contains(&entities.devices()[used.device]))
 }

@@ -1,16 +1,17 @@
 //! Turns within a class, and those who are not to be interrupted.
 //!
-//! Both depend on who runs, which follows from the ranks alone; so the units are gone through as the engine will do it.
+//! Both depend on who runs, which follows from the ranks alone; so the entities are gone through as the engine will do it.
 
 use super::STRIDE;
-use crate::policy::{Input, Standing};
+use super::{CLASS_SLICE, CLASS_WAITS};
+use crate::policy::{Input, Ranking};
+use crate::reason::UNINTERRUPTED;
 use crate::times::earlier;
 use protocol::bounds::{Priority, Timeslice};
-use protocol::operation::Merit;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What is remembered of a unit's turn.
+/// What is remembered of an entity's turn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Turn {
     /// Since when it has stood in line; nothing without work.
@@ -22,7 +23,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Counts what the unit has had of the device since the last decision. Who has used up its slice, or turns ready,
+    /// Counts what the entity has had of the device since the last decision. Who has used up its slice, or turns ready,
     /// stands at the end of the line; who is not to be interrupted keeps its place until it is idle.
     pub fn note(&mut self, ready: bool, firm: bool, ran: Duration, slice: Duration, now: Time) {
         self.slice = slice;
@@ -96,18 +97,18 @@ impl Classes {
     }
 }
 
-/// A unit that wants a device, packed into one number by which units are sorted in the order in which they are taken:
+/// An entity that wants a device, packed into one number by which entities are sorted in the order in which they are taken:
 /// higher classes first, then who is not to be interrupted, who has work, who has stood in line for longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item(u128);
 
 impl Item {
-    fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, place: usize) -> Self {
+    fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, index: usize) -> Self {
         let class = Priority::MAX.get().saturating_sub(class).max(0) as u128;
         let [interruptible, idle] = [interruptible, idle].map(u128::from);
         let since = u128::from(since.unwrap_or_default().0);
-        // There are fewer than 2^32 units.
-        Self(class << 98 | interruptible << 97 | idle << 96 | since << 32 | u128::from(place as u32))
+        // There are fewer than 2^32 entities.
+        Self(class << 98 | interruptible << 97 | idle << 96 | since << 32 | u128::from(index as u32))
     }
 
     fn class(self) -> i64 {
@@ -122,7 +123,7 @@ impl Item {
         self.0 >> 96 & 1 == 1
     }
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self.0 as u32 as usize
     }
 }
@@ -156,30 +157,30 @@ impl Order {
         input: &Input<'_>,
         turn: impl Fn(usize) -> (Turn, bool),
         slices: bool,
-        standings: &mut [Standing],
+        rankings: &mut [Ranking],
     ) -> Option<Time> {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
-        let wants = input.members().filter(|(place, unit)| unit.ready || standings[*place].reserves);
-        items.extend(wants.map(|(place, unit)| {
-            let (turn, firm) = turn(place);
-            Item::new(unit.priority.get(), !firm, !unit.ready, turn.since, place)
+        let wants = input.members().filter(|(index, entity)| entity.ready || rankings[*index].reserves);
+        items.extend(wants.map(|(index, entity)| {
+            let (turn, firm) = turn(index);
+            Item::new(entity.priority.get(), !firm, !entity.ready, turn.since, index)
         }));
         items.sort_unstable();
         self.cells.clear();
-        self.cells.resize(input.units.devices().len(), Cell::default());
+        self.cells.resize(input.entities.devices().len(), Cell::default());
         let mut wake: Option<Time> = None;
         let mut position = (i64::MIN, 0);
         for item in &items {
-            let (class, place, interruptible) = (item.class(), item.place(), item.is_interruptible());
-            let standing = &mut standings[place];
+            let (class, index, interruptible) = (item.class(), item.index(), item.is_interruptible());
+            let ranking = &mut rankings[index];
             let takes_turns = slices && !item.is_idle();
             if takes_turns {
                 position = if position.0 == class { (class, position.1 + 1) } else { (class, 0) };
-                standing.rank = class * STRIDE + STRIDE - 1 - position.1;
+                ranking.rank = class * STRIDE + STRIDE - 1 - position.1;
             }
-            let unit = &input.units.all()[place];
-            let uses = input.units.uses(unit);
+            let entity = &input.entities.all()[index];
+            let uses = input.entities.uses(entity);
             let mut waits = 0;
             let mut blocked = false;
             for used in uses {
@@ -188,7 +189,7 @@ impl Order {
                     cell.line = (class, 0);
                 }
                 waits = waits.max(cell.line.1);
-                if cell.rank.is_some_and(|rank| rank > standing.rank) {
+                if cell.rank.is_some_and(|rank| rank > ranking.rank) {
                     blocked = true;
                     if cell.rank.is_some_and(|rank| rank.div_euclid(STRIDE) == class) {
                         wake = earlier(wake, cell.ends);
@@ -198,46 +199,46 @@ impl Order {
                     cell.line.1 += 1;
                 }
             }
-            let left = turn(place).0.left(unit.running);
+            let left = turn(index).0.left(entity.running);
             if takes_turns {
-                standing.merit = match (interruptible, waits) {
-                    (false, _) => Merit::Uninterrupted,
-                    (true, 0) => Merit::ClassTurn { class, us: micros(left) },
-                    (true, others) => Merit::ClassWaits { class, others: others - 1 },
+                ranking.reason = match (interruptible, waits) {
+                    (false, _) => UNINTERRUPTED.plain(),
+                    (true, 0) => CLASS_SLICE.pair(["class", "us"], [class, micros(left)]),
+                    (true, others) => CLASS_WAITS.pair(["class", "others"], [class, others - 1]),
                 };
             }
             if blocked {
                 continue;
             }
             let ends = (takes_turns && interruptible).then(|| input.now.after(left));
-            for used in uses.iter().filter(|used| used.busy || standing.reserves) {
+            for used in uses.iter().filter(|used| used.busy || ranking.reserves) {
                 let cell = &mut self.cells[used.device];
-                if cell.rank.is_none_or(|rank| rank < standing.rank) {
-                    (cell.rank, cell.ends) = (Some(standing.rank), ends);
+                if cell.rank.is_none_or(|rank| rank < ranking.rank) {
+                    (cell.rank, cell.ends) = (Some(ranking.rank), ends);
                 }
             }
         }
         self.items = items;
-        self.raise(input, standings);
+        self.raise(input, rankings);
         wake
     }
 
     /// Ranks those who are not to be interrupted beside whoever outranks them, so that both run.
-    fn raise(&mut self, input: &Input<'_>, standings: &mut [Standing]) {
-        let all = input.units.all();
+    fn raise(&mut self, input: &Input<'_>, rankings: &mut [Ranking]) {
+        let all = input.entities.all();
         let mut again = true;
         while std::mem::take(&mut again) {
-            for &place in &self.firm {
-                let uses = input.units.uses(&all[place]);
+            for &index in &self.firm {
+                let uses = input.entities.uses(&all[index]);
                 let highest = uses.iter().filter_map(|used| self.cells[used.device].rank).max();
-                let standing = &mut standings[place];
-                if let Some(rank) = highest.filter(|rank| *rank > standing.rank) {
-                    (standing.rank, standing.merit) = (rank, Merit::Uninterrupted);
+                let ranking = &mut rankings[index];
+                if let Some(rank) = highest.filter(|rank| *rank > ranking.rank) {
+                    (ranking.rank, ranking.reason) = (rank, UNINTERRUPTED.plain());
                 }
                 for used in uses.iter().filter(|used| used.busy) {
                     let cell = &mut self.cells[used.device];
-                    if cell.rank.is_none_or(|rank| rank < standing.rank) {
-                        cell.rank = Some(standing.rank);
+                    if cell.rank.is_none_or(|rank| rank < ranking.rank) {
+                        cell.rank = Some(ranking.rank);
                         again = true;
                     }
                 }
@@ -279,7 +280,7 @@ mod tests {
         ];
         assert!(items.is_sorted());
         assert_eq!(items.map(Item::class), [255, 255, 0, 0, 0, 0, -255]);
-        assert_eq!(items.map(Item::place), [7, 6, 9, 3, 4, 1, u32::MAX as usize]);
+        assert_eq!(items.map(Item::index), [7, 6, 9, 3, 4, 1, u32::MAX as usize]);
         assert_eq!(items.map(Item::is_idle), [false, false, false, false, false, true, false]);
         assert_eq!(items.map(Item::is_interruptible), [false, true, true, true, true, true, true]);
     }

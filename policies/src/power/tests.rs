@@ -1,11 +1,12 @@
 use super::READ;
+use crate::reason::UNINTERRUPTED;
 use crate::registry;
 use crate::{Choice, Engine};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Bar, Merit, Reason};
+use protocol::operation::{Reason, Throttle};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -86,7 +87,7 @@ fn plant(budget: f64, seconds: u64) -> (f64, f64) {
         }
         let decision = engine.decide(&status(None, Some(BEGIN)), Time(now));
         let runs = decision.operations[1].permit.run;
-        if let Reason::Barred(Bar::Power { budget, .. }) = decision.operations[1].permit.reason {
+        if let Reason::Throttled(Throttle::Power { budget, .. }) = decision.operations[1].permit.reason {
             assert!(!runs && budget > 0);
         }
         let wake = decision.wake.map_or(u64::MAX, |wake| wake.0);
@@ -146,7 +147,7 @@ fn without_energy_to_spare_critical_work_waits_but_not_for_long() {
     let arrival = BEGIN + MS;
     let decision = engine.decide(&status(Some(arrival), Some(BEGIN)), Time(arrival));
     let Reason::Outranked { by, .. } = decision.operations[0].permit.reason else { panic!("{decision:?}") };
-    assert_eq!((by.merit, decision.wake), (Merit::Uninterrupted, Some(Time(arrival + MS))));
+    assert_eq!((by.reason, decision.wake), (UNINTERRUPTED.plain(), Some(Time(arrival + MS))));
     // As long as that, and no longer; nor if it is asked in between.
     assert!(
         !engine.decide(&status(Some(arrival), Some(BEGIN)), Time(arrival + MS / 2)).operations[0].permit.run

@@ -10,16 +10,16 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(super) struct Controller {
     pub device: DeviceId,
-    /// What best effort gets: 0 to 1 is a share of the time in which no critical unit has work; above 1 it has all of that,
+    /// What best effort gets: 0 to 1 is a share of the time in which no critical entity has work; above 1 it has all of that,
     /// and of each critical request the part beyond 1, as a share of the target.
     output: f64,
     /// Requests since it was cut, or since the beginning.
     since_cut: usize,
     /// How often it was cut.
     pub cuts: u64,
-    /// When a critical unit had work last.
+    /// When a critical entity had work last.
     pub heard: Option<Time>,
-    /// The 99th percentile and the target of the unit that was last found above it.
+    /// The 99th percentile and the target of the entity that was last found above it.
     pub blame: (Duration, Duration),
 }
 
@@ -122,7 +122,7 @@ impl Controller {
         target.mul_f64((self.output - Self::NEUTRAL).clamp(0.0, 1.0))
     }
 
-    /// Whether best effort may run while no critical unit has work, and until when that holds.
+    /// Whether best effort may run while no critical entity has work, and until when that holds.
     pub fn idle(&self, now: Time, settings: &Settings) -> (bool, Option<Time>) {
         let quiet = self.heard.map(|heard| heard.after(settings.quiet)).filter(|quiet| *quiet > now);
         let Some(quiet) = quiet.filter(|_| self.output < Self::NEUTRAL) else { return (true, None) };
@@ -190,7 +190,7 @@ mod tests {
         let at = |micros: u64| Time(1_000_000_000 + micros * 1_000);
         assert_eq!(controller.idle(at(0), &SETTINGS), (true, None));
         (0..2).for_each(|_| _ = controller.step(Finding::Violated, &SETTINGS));
-        assert_eq!(controller.idle(at(0), &SETTINGS), (true, None), "no critical unit was ever there");
+        assert_eq!(controller.idle(at(0), &SETTINGS), (true, None), "no critical entity was ever there");
         controller.heard = Some(at(0));
         assert_eq!(controller.idle(at(0), &SETTINGS), (true, Some(at(1_000))));
         assert_eq!(controller.idle(at(999), &SETTINGS), (true, Some(at(1_000))));

@@ -1,4 +1,4 @@
-//! How long the last requests of a unit took.
+//! How long the last requests of an entity took.
 
 use crate::times::nanos;
 use std::time::Duration;
@@ -51,9 +51,9 @@ impl Window {
         let mut largest = [0; Self::MOST_LARGEST];
         let largest = &mut largest[..rank];
         for &nanos in &self.recent {
-            let Some(place) = largest.iter().position(|known| nanos > *known) else { continue };
-            largest[place..].rotate_right(1);
-            largest[place] = nanos;
+            let Some(index) = largest.iter().position(|known| nanos > *known) else { continue };
+            largest[index..].rotate_right(1);
+            largest[index] = nanos;
         }
         Some(Duration::from_nanos(largest[rank - 1]))
     }
@@ -83,11 +83,11 @@ mod tests {
                 all.extend(&seen);
                 all.sort_unstable();
                 // The smallest that at least 99 % are not above; whole numbers, so that nothing is rounded.
-                let place = all.len() - (all.len() / 100 + 1);
-                prop_assert!(100 * (place + 1) >= 99 * all.len());
-                prop_assert!(place == 0 || 100 * place < 99 * all.len());
+                let index = all.len() - (all.len() / 100 + 1);
+                prop_assert!(100 * (index + 1) >= 99 * all.len());
+                prop_assert!(index == 0 || 100 * index < 99 * all.len());
                 let known = seen.len() > size / 100;
-                prop_assert_eq!(window.p99(size), known.then_some(Duration::from_nanos(all[place])));
+                prop_assert_eq!(window.p99(size), known.then_some(Duration::from_nanos(all[index])));
             }
         }
     }

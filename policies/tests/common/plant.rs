@@ -45,7 +45,7 @@ impl Decider for Engine {
         let best = queue(1, 1, 0, true);
         let critical = QueueStatus { activity: critical, hints, ..queue(2, 1, 5, false) };
         let decision = self.decide(&local(vec![best, critical]), Time(now));
-        let [best, critical] = [0, 1].map(|unit| decision.operations[unit].permit.run);
+        let [best, critical] = [0, 1].map(|entity| decision.operations[entity].permit.run);
         assert!(critical, "the critical one never waits");
         (best, decision.wake.map(|wake| wake.0))
     }

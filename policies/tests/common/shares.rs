@@ -37,7 +37,7 @@ pub fn late(decision: u64) -> u64 {
     (bits >> 33) % (300 * US)
 }
 
-/// Weights of 2, 3 or 5 units.
+/// Weights of 2, 3 or 5 entities.
 pub fn weights() -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![vec(1u64..=100, 2), vec(1u64..=100, 3), vec(1u64..=100, 5)]
 }
@@ -70,7 +70,7 @@ pub fn ran(play: &Play, actor: usize, from: u64, to: u64) -> u64 {
     play.spans[actor].iter().map(|&(a, b)| b.min(to).saturating_sub(a.max(from))).sum()
 }
 
-/// Plays saturating units for ten seconds; the error of their shares in points.
+/// Plays saturating entities for ten seconds; the error of their shares in points.
 pub fn ten_seconds(engine: &mut Engine, percents: &[u64], local: bool, late: fn(u64) -> u64) -> f64 {
     let until = 10_000 * MS;
     let stage = Stage { local, late, ..Stage::until(until) };

@@ -1,6 +1,5 @@
 //! What is decided about: queues or gangs, brought to one form.
 
-use crate::tally::Tallies;
 use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::hint::{ProcessHints, QueueHints};
@@ -14,17 +13,17 @@ use std::time::Duration;
 /// A queue of this process, or a gang.
 ///
 /// A gang's queues of priority [`Priority::NO_EXECUTE`] count for nothing: they give it neither work nor a device, and
-/// the gang's permission does not cover them; its process holds them by itself. A unit of such queues only has that
+/// the gang's permission does not cover them; its process holds them by itself. An entity of such queues only has that
 /// priority itself.
 #[derive(Debug, Clone)]
-pub struct Unit {
+pub struct SchedEntity {
     /// What operations call it.
     pub id: UnitId,
     /// Its process.
     pub pid: Pid,
     /// Whether it has work, or had some so recently that it counts as having it.
     pub ready: bool,
-    /// Since when; for a unit that is not ready, the time of the decision.
+    /// Since when; for an entity that is not ready, the time of the decision.
     pub since: Time,
     /// Whether it has work indeed, and does not only count as having it.
     pub working: bool,
@@ -50,18 +49,18 @@ pub struct Unit {
     queues: Range<usize>,
 }
 
-/// A device that a unit has a queue on.
+/// A device that an entity has a queue on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// Index into [`Units::devices`].
+    /// Index into [`Entities::devices`].
     pub device: usize,
     /// Whether one of these queues is ready.
     pub busy: bool,
 }
 
-/// A queue of a unit, of those that can run.
+/// A queue of an entity, of those that can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnitQueue {
+pub struct EntityQueue {
     /// Its name in its process.
     pub queue: QueueId,
     /// How urgent it is.
@@ -72,53 +71,58 @@ pub struct UnitQueue {
     pub hints: QueueHints,
 }
 
-/// The units of a status. Kept from one decision to the next, so that gathering allocates only while they grow.
+/// The entities of a status. Kept from one decision to the next, so that gathering allocates only while they grow.
 #[derive(Debug, Default)]
-pub struct Units {
-    all: Vec<Unit>,
+pub struct SchedEntities {
+    all: Vec<SchedEntity>,
     uses: Vec<DeviceUse>,
-    queues: Vec<UnitQueue>,
+    queues: Vec<EntityQueue>,
     devices: Vec<DeviceId>,
 }
 
-impl Units {
-    /// The units, in the order of the status.
-    pub fn all(&self) -> &[Unit] {
+impl SchedEntities {
+    /// The entities, in the order of the status.
+    pub fn all(&self) -> &[SchedEntity] {
         &self.all
     }
 
-    /// The devices on which any unit has a queue that can run.
+    /// The entities, to enter what each has run.
+    pub(crate) fn all_mut(&mut self) -> &mut [SchedEntity] {
+        &mut self.all
+    }
+
+    /// The devices on which any entity has a queue that can run.
     pub fn devices(&self) -> &[DeviceId] {
         &self.devices
     }
 
-    /// The devices of one of these units, each once.
-    pub fn uses(&self, unit: &Unit) -> &[DeviceUse] {
-        &self.uses[unit.uses.clone()]
+    /// The devices of one of these entities, each once.
+    pub fn uses(&self, entity: &SchedEntity) -> &[DeviceUse] {
+        &self.uses[entity.uses.clone()]
     }
 
-    /// The queues of one of these units that can run, in the order of their names.
-    pub fn queues(&self, unit: &Unit) -> &[UnitQueue] {
-        &self.queues[unit.queues.clone()]
+    /// The queues of one of these entities that can run, in the order of their names.
+    pub fn queues(&self, entity: &SchedEntity) -> &[EntityQueue] {
+        &self.queues[entity.queues.clone()]
     }
 
-    /// Replaces the units by those of the status.
+    /// Replaces the entities by those of the status.
     ///
     /// A queue that turned idle less than `linger` ago counts as ready still, so that a program with small gaps between
     /// its submissions does not let others in and out; or less than the last decision said, if that is longer. Returns the first time after `now` at which that ends for a
-    /// queue, and the units may be others.
+    /// queue, and the entities may be others.
     pub(crate) fn gather(
         &mut self,
         status: &Status,
         now: Time,
         linger: Duration,
-        past: &Tallies,
+        last_linger: &dyn Fn(usize, UnitId) -> Duration,
     ) -> Option<Time> {
         self.all.clear();
         self.uses.clear();
         self.queues.clear();
         self.devices.clear();
-        let mut gathering = Gathering { units: self, now, linger, past, settles: None };
+        let mut gathering = Gathering { entities: self, now, linger, last_linger, settles: None };
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
@@ -131,9 +135,7 @@ impl Units {
                 }
             }
         }
-        let settles = gathering.settles;
-        past.tell(&mut self.all, now);
-        settles
+        gathering.settles
     }
 
     /// The index of a device.
@@ -147,19 +149,19 @@ impl Units {
 }
 
 struct Gathering<'a> {
-    units: &'a mut Units,
+    entities: &'a mut SchedEntities,
     now: Time,
     linger: Duration,
-    past: &'a Tallies,
+    last_linger: &'a dyn Fn(usize, UnitId) -> Duration,
     settles: Option<Time>,
 }
 
 impl Gathering<'_> {
     fn push(&mut self, id: UnitId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
-        let (first_use, first_queue) = (self.units.uses.len(), self.units.queues.len());
+        let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
         let linger = match self.linger {
             Duration::ZERO => Duration::ZERO,
-            linger => linger.max(self.past.linger(self.units.all.len(), id)),
+            linger => linger.max((self.last_linger)(self.entities.all.len(), id)),
         };
         let (mut ready, mut working) = (false, false);
         let mut since = self.now;
@@ -184,7 +186,7 @@ impl Gathering<'_> {
             range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
             self.note_use(first_use, queue.device, ready_since.is_some());
             let QueueStatus { queue, priority, hints, .. } = *queue;
-            self.units.queues.push(UnitQueue { queue, priority, ready_since, hints });
+            self.entities.queues.push(EntityQueue { queue, priority, ready_since, hints });
         }
         let none = match queues {
             [] => Priority::DEFAULT,
@@ -192,7 +194,7 @@ impl Gathering<'_> {
         };
         let (floor, ceiling) = range.unwrap_or((none, none));
         let (priority, lead) = lead.or(idle_lead).unwrap_or((none, QueueId(0)));
-        self.units.all.push(Unit {
+        self.entities.all.push(SchedEntity {
             id,
             pid,
             ready,
@@ -207,8 +209,8 @@ impl Gathering<'_> {
             linger,
             running: false,
             ran: Duration::ZERO,
-            uses: first_use..self.units.uses.len(),
-            queues: first_queue..self.units.queues.len(),
+            uses: first_use..self.entities.uses.len(),
+            queues: first_queue..self.entities.queues.len(),
         });
     }
 
@@ -230,15 +232,15 @@ impl Gathering<'_> {
         }
     }
 
-    /// Enters the device among the uses of the unit that begin at `first`.
+    /// Enters the device among the uses of the entity that begin at `first`.
     fn note_use(&mut self, first: usize, device: DeviceId, busy: bool) {
         let known =
-            self.units.uses[first..].iter().position(|used| self.units.devices[used.device] == device);
+            self.entities.uses[first..].iter().position(|used| self.entities.devices[used.device] == device);
         match known {
-            Some(place) => self.units.uses[first + place].busy |= busy,
+            Some(index) => self.entities.uses[first + index].busy |= busy,
             None => {
-                let device = self.units.device(device);
-                self.units.uses.push(DeviceUse { device, busy });
+                let device = self.entities.device(device);
+                self.entities.uses.push(DeviceUse { device, busy });
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Units ordered by what they have used: the common part of CFS and FAIR.
+//! Entities ordered by what they have used: the common part of CFS and FAIR.
 //!
-//! Each unit has a virtual runtime: the device time that it has had while somebody else wanted the device, divided by its
+//! Each entity has a virtual runtime: the device time that it has had while somebody else wanted the device, divided by its
 //! weight. Whoever has the smallest on all its devices begins a turn there, and keeps for the whole turn the place that it
-//! had when it began, so that the order does not change with every decision. Between units that have work all the time the
+//! had when it began, so that the order does not change with every decision. Between entities that have work all the time the
 //! difference never grows beyond a turn of each, which makes the parts exact.
 //!
 //! # Coming and going
@@ -10,19 +10,31 @@
 //! collects time by sleeping, besides the credit that the rules allow. Nobody is farther ahead of the smallest on its
 //! devices than a few turns: what somebody had while others were held back elsewhere, or long ago, is forgotten.
 
-use crate::ledger::Ledger;
-use crate::policy::{Input, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Ranking};
+use crate::reason::{Millis, ReasonKind, SLICE, first};
+use crate::round_robin::{GRAIN, SHORTEST, nanos};
+use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::turns::{GRAIN, SHORTEST, nanos};
-use crate::unit::{DeviceUse, Unit, Units};
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
+
+/// Device time that the entity has used, weighed by its share, in microseconds.
+pub(crate) const RUNTIME: &ReasonKind =
+    &ReasonKind::new("Runtime", |its| format!("has used {} of the device by its share", Millis(first(its))))
+        .comparing(|its, own| {
+            let [its, own_time] = [its, own].map(|reason| Millis(first(reason)));
+            RUNTIME.is(&own).then(|| format!("has used {its} of the device < {own_time}, by its share"))
+        });
+
+/// The reasons of the rows of the policies that share this part.
+pub(crate) const REASONS: &[&ReasonKind] = &[RUNTIME, SLICE];
 
 /// The weight with which virtual time is device time.
 pub(crate) const ONE: u64 = 1024;
 
-/// How far a unit may be ahead of the smallest, besides a turn, in nanoseconds of its own time.
+/// How far an entity may be ahead of the smallest, besides a turn, in nanoseconds of its own time.
 const AHEAD: i64 = 2_000_000;
 
 /// What may be saved where parts are strict, besides two turns, in nanoseconds.
@@ -70,7 +82,7 @@ struct Account {
     /// more.
     allowance: i64,
     rationed: bool,
-    barred: bool,
+    throttled: bool,
 }
 
 /// Who is on a device.
@@ -94,8 +106,8 @@ struct Cell {
 
 /// The runtimes.
 #[derive(Debug, Default)]
-pub(crate) struct Runtimes {
-    accounts: Ledger<Account>,
+pub(crate) struct VirtualRuntimes {
+    accounts: PerEntity<Account>,
     /// Counts up, to tell equals apart.
     lines: u64,
     /// The time of the last decision.
@@ -104,29 +116,29 @@ pub(crate) struct Runtimes {
     order: Vec<(bool, i64, bool, u64, usize)>,
 }
 
-impl Runtimes {
+impl VirtualRuntimes {
     /// Ranks the members; `weigh` gives their weights, 0 for who shall run only while nobody else has work. Returns when
     /// the first turn ends, or somebody may run again.
     pub fn rank(
         &mut self,
         input: Input<'_>,
-        standings: &mut [Standing],
+        rankings: &mut [Ranking],
         rules: Rules,
-        weigh: impl Fn(&Units, &Unit) -> u64,
+        weigh: impl Fn(&SchedEntities, &SchedEntity) -> u64,
     ) -> Option<Time> {
-        let units = input.units;
+        let entities = input.entities;
         self.cells.clear();
-        self.cells.resize(units.devices().len(), Cell::EMPTY);
-        let accounts = self.accounts.align(units.all());
+        self.cells.resize(entities.devices().len(), Cell::EMPTY);
+        let accounts = self.accounts.align(entities.all());
         let mut released = false;
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            let weight = weigh(units, unit);
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            let weight = weigh(entities, entity);
             (account.weight, account.last) = (weight.max(1), weight == 0);
-            account.charge(unit);
-            let held = (account.owns || account.held) && unit.ready && !unit.running;
-            released |= std::mem::replace(&mut account.held, held) && unit.running;
-            for used in units.uses(unit) {
+            account.charge(entity);
+            let held = (account.owns || account.held) && entity.ready && !entity.running;
+            released |= std::mem::replace(&mut account.held, held) && entity.running;
+            for used in entities.uses(entity) {
                 let cell = &mut self.cells[used.device];
                 cell.sum += weight;
                 if used.busy || rules.strict {
@@ -136,63 +148,63 @@ impl Runtimes {
         }
         let mut wake = None;
         let elapsed = nanos(input.now.since(self.at));
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
             if rules.strict {
-                wake = earlier(wake, account.ration(input, unit, elapsed, rules, &self.cells));
+                wake = earlier(wake, account.ration(input, entity, elapsed, rules, &self.cells));
             } else {
-                (account.rationed, account.barred) = (false, false);
+                (account.rationed, account.throttled) = (false, false);
             }
         }
         self.at = input.now;
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            if unit.ready && account.stays {
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            if entity.ready && account.stays {
                 account.end_turn();
-                note_least(units, unit, account, &mut self.cells);
+                note_least(entities, entity, account, &mut self.cells);
             }
         }
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            if unit.ready && !account.stays {
-                account.key = account.start(units, unit, rules, &self.cells);
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            if entity.ready && !account.stays {
+                account.key = account.start(entities, entity, rules, &self.cells);
                 account.join(&mut self.lines);
             }
-            account.stays = unit.ready;
-            account.begun &= unit.ready;
+            account.stays = entity.ready;
+            account.begun &= entity.ready;
         }
         self.limit(input, rules, released);
-        let accounts = self.accounts.align(units.all());
-        for (place, unit) in input.members() {
+        let accounts = self.accounts.align(entities.all());
+        for (index, entity) in input.members() {
             // Where it would begin with work.
-            let account = &mut accounts[place];
+            let account = &mut accounts[index];
             if !account.stays {
-                account.key = account.start(units, unit, rules, &self.cells);
+                account.key = account.start(entities, entity, rules, &self.cells);
             }
         }
-        self.sort(input, standings, rules);
-        earlier(wake, self.walk(input, standings, rules))
+        self.sort(input, rankings, rules);
+        earlier(wake, self.walk(input, rankings, rules))
     }
 
     /// Takes back those that are too far ahead. A turn keeps its place, but for those that were interrupted because somebody is
     /// held up no longer, of whom they knew nothing when they began.
     fn limit(&mut self, input: Input<'_>, rules: Rules, released: bool) {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
             if !account.stays {
                 continue;
             }
             if account.line == u64::MAX {
                 account.line = take_line(&mut self.lines);
             }
-            note_least(units, unit, account, &mut self.cells);
-            let slice = account.slice(units, unit, rules, &self.cells);
+            note_least(entities, entity, account, &mut self.cells);
+            let slice = account.slice(entities, entity, rules, &self.cells);
             let ahead = account.in_virtual(slice.saturating_mul(4).max(slice + AHEAD));
-            for used in units.uses(unit) {
+            for used in entities.uses(entity) {
                 let cell = &mut self.cells[used.device];
-                cell.rivals += u32::from(!account.barred);
+                cell.rivals += u32::from(!account.throttled);
                 if used.busy {
                     cell.shortest = cell.shortest.min(slice);
                     cell.ahead = cell.ahead.max(ahead);
@@ -202,18 +214,18 @@ impl Runtimes {
         // Whoever is taken back may take others back on its other devices.
         for _ in 0..=self.cells.len() {
             let mut changed = false;
-            for (place, unit) in input.members() {
-                let account = &mut accounts[place];
+            for (index, entity) in input.members() {
+                let account = &mut accounts[index];
                 let group = usize::from(account.last);
-                let most = busy(units, unit).map(|used| {
+                let most = busy(entities, entity).map(|used| {
                     let cell = &self.cells[used.device];
                     cell.least[group].saturating_add(cell.ahead)
                 });
-                let may = account.stays && (!account.begun || released && !unit.running);
+                let may = account.stays && (!account.begun || released && !entity.running);
                 let Some(most) = most.min().filter(|_| may) else { continue };
                 if account.key > most {
                     (account.virtual_time, account.key, changed) = (most, most, true);
-                    note_least(units, unit, account, &mut self.cells);
+                    note_least(entities, entity, account, &mut self.cells);
                 }
             }
             if !changed {
@@ -223,49 +235,50 @@ impl Runtimes {
     }
 
     /// Brings the members into their order, and ranks them.
-    fn sort(&mut self, input: Input<'_>, standings: &mut [Standing], rules: Rules) {
-        let accounts = self.accounts.align(input.units.all());
+    fn sort(&mut self, input: Input<'_>, rankings: &mut [Ranking], rules: Rules) {
+        let accounts = self.accounts.align(input.entities.all());
         self.order.clear();
-        self.order.extend(input.members().map(|(place, _)| {
-            let account = &accounts[place];
+        self.order.extend(input.members().map(|(index, _)| {
+            let account = &accounts[index];
             let line = if account.stays { account.line } else { u64::MAX };
-            (account.last, account.key, !account.begun, line, place)
+            (account.last, account.key, !account.begun, line, index)
         }));
         self.order.sort_unstable();
-        for (rank, &(.., place)) in (0i64..).zip(&self.order) {
-            let account = &accounts[place];
-            let unit = &input.units.all()[place];
-            let least = busy(input.units, unit)
+        for (rank, &(.., index)) in (0i64..).zip(&self.order) {
+            let account = &accounts[index];
+            let entity = &input.entities.all()[index];
+            let least = busy(input.entities, entity)
                 .map(|used| self.cells[used.device].least[usize::from(account.last)])
                 .min()
                 .unwrap_or(account.key);
-            let merit = Merit::Runtime(account.key.saturating_sub(least).max(0) / 1_000);
-            let shortest = busy(input.units, unit).map(|used| self.cells[used.device].shortest).min();
+            let reason = RUNTIME.number(account.key.saturating_sub(least).max(0) / 1_000);
+            let shortest = busy(input.entities, entity).map(|used| self.cells[used.device].shortest).min();
             let shortest = Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs());
-            standings[place] = Standing::new(-rank, merit).in_turn(shortest);
+            rankings[index] = Ranking::new(-rank, reason).in_turn(shortest);
             if rules.credit > Duration::ZERO {
                 // Who sleeps for a short while gets credit for that, and needs no place.
-                standings[place].linger = Duration::ZERO;
+                rankings[index].linger = Duration::ZERO;
             }
-            if account.barred {
-                let percent = account.percent(input.units, unit, &self.cells);
-                standings[place].bar = Some(Bar::Share { percent });
+            if account.throttled {
+                let percent = account.percent(input.entities, entity, &self.cells);
+                rankings[index].throttle = Some(Throttle::Share { percent });
             }
         }
     }
 
     /// Finds out, as the engine will, who runs, and begins their turns. Returns when the first of them ends.
-    fn walk(&mut self, input: Input<'_>, standings: &mut [Standing], rules: Rules) -> Option<Time> {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+    fn walk(&mut self, input: Input<'_>, rankings: &mut [Ranking], rules: Rules) -> Option<Time> {
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         let mut wake = None;
-        for &(.., place) in &self.order {
-            let unit = &units.all()[place];
-            let account = &mut accounts[place];
-            let uses = units.uses(unit);
+        for &(.., index) in &self.order {
+            let entity = &entities.all()[index];
+            let account = &mut accounts[index];
+            let uses = entities.uses(entity);
             account.counts = account.stays && uses.iter().any(|used| self.cells[used.device].rivals > 1);
             account.owns = false;
-            if !account.stays || account.barred || uses.iter().any(|used| self.cells[used.device].claimed) {
+            if !account.stays || account.throttled || uses.iter().any(|used| self.cells[used.device].claimed)
+            {
                 account.held = false;
                 continue;
             }
@@ -277,14 +290,14 @@ impl Runtimes {
                 account.begun = true;
                 // Behind equals that have begun before: their turns are not cut short by this one's.
                 account.line = take_line(&mut self.lines);
-                account.left = account.slice(units, unit, rules, &self.cells);
+                account.left = account.slice(entities, entity, rules, &self.cells);
             }
-            standings[place].merit = Merit::Turn(account.left / 1_000);
-            busy(units, unit).for_each(|used| self.cells[used.device].claimed = true);
+            rankings[index].reason = SLICE.number(account.left / 1_000);
+            busy(entities, entity).for_each(|used| self.cells[used.device].claimed = true);
             let end = [account.counts.then_some(account.left), account.rationed.then_some(account.allowance)];
             if let Some(end) = end.into_iter().flatten().min() {
                 // Somebody else's decision may keep it from running: then its turn gets no shorter.
-                let least = if unit.running { GRAIN } else { SHORTEST.min(rules.turn() as u64) as i64 };
+                let least = if entity.running { GRAIN } else { SHORTEST.min(rules.turn() as u64) as i64 };
                 let end = Duration::from_nanos(end.max(least).unsigned_abs());
                 wake = earlier(wake, Some(input.now.after(end)));
             }
@@ -313,8 +326,8 @@ impl Cell {
 
 impl Account {
     /// Enters what it has run.
-    fn charge(&mut self, unit: &Unit) {
-        let ran = nanos(unit.ran);
+    fn charge(&mut self, entity: &SchedEntity) {
+        let ran = nanos(entity.ran);
         self.allowance = self.allowance.saturating_sub(ran);
         self.left = self.left.saturating_sub(ran);
         if self.counts {
@@ -327,25 +340,25 @@ impl Account {
     fn ration(
         &mut self,
         input: Input<'_>,
-        unit: &Unit,
+        entity: &SchedEntity,
         elapsed: i64,
         rules: Rules,
         cells: &[Cell],
     ) -> Option<Time> {
-        let units = input.units;
-        let sum = units.uses(unit).iter().map(|used| cells[used.device].sum).max().unwrap_or(0);
+        let entities = input.entities;
+        let sum = entities.uses(entity).iter().map(|used| cells[used.device].sum).max().unwrap_or(0);
         let weight = if self.last { 0 } else { self.weight };
         let before = std::mem::replace(&mut self.rationed, weight < sum);
         if !self.rationed {
             // Nobody else has a part of its devices.
-            (self.allowance, self.barred) = (0, false);
+            (self.allowance, self.throttled) = (0, false);
             return None;
         }
         if weight == 0 {
-            self.barred = true;
+            self.throttled = true;
             return None;
         }
-        let slice = self.slice(units, unit, rules, cells);
+        let slice = self.slice(entities, entity, rules, cells);
         let most = slice.saturating_mul(2).saturating_add(SPARE);
         let income = part(elapsed, weight, sum);
         // While nobody else had a part, what it ran was nobody's.
@@ -353,15 +366,15 @@ impl Account {
             true => self.allowance.saturating_add(income).clamp(-most, most),
             false => slice,
         };
-        let enough = if self.barred { slice } else { GRAIN };
-        self.barred = self.allowance < enough;
+        let enough = if self.throttled { slice } else { GRAIN };
+        self.throttled = self.allowance < enough;
         let wait = part(slice.saturating_sub(self.allowance).max(0), sum, weight) + 1;
-        (self.barred && unit.ready).then(|| input.now.after(Duration::from_nanos(wait.unsigned_abs())))
+        (self.throttled && entity.ready).then(|| input.now.after(Duration::from_nanos(wait.unsigned_abs())))
     }
 
     /// Whether its turn is over, and where it stands then.
     fn end_turn(&mut self) {
-        self.begun &= !self.barred;
+        self.begun &= !self.throttled;
         if self.begun && self.left <= GRAIN {
             // Behind all that come meanwhile.
             (self.begun, self.line) = (false, u64::MAX);
@@ -372,9 +385,9 @@ impl Account {
     }
 
     /// Where it would begin, or begins.
-    fn start(&self, units: &Units, unit: &Unit, rules: Rules, cells: &[Cell]) -> i64 {
+    fn start(&self, entities: &SchedEntities, entity: &SchedEntity, rules: Rules, cells: &[Cell]) -> i64 {
         let group = usize::from(self.last);
-        let there = units.uses(unit).iter().map(|used| cells[used.device].least[group]);
+        let there = entities.uses(entity).iter().map(|used| cells[used.device].least[group]);
         let Some(least) = there.filter(|least| *least < i64::MAX).max() else {
             return self.virtual_time;
         };
@@ -395,11 +408,11 @@ impl Account {
     }
 
     /// How long a turn of it is, in nanoseconds.
-    fn slice(&self, units: &Units, unit: &Unit, rules: Rules, cells: &[Cell]) -> i64 {
+    fn slice(&self, entities: &SchedEntities, entity: &SchedEntity, rules: Rules, cells: &[Cell]) -> i64 {
         if !rules.by_weight {
             return rules.turn();
         }
-        let uses = units.uses(unit).iter().filter(|used| used.busy || rules.strict);
+        let uses = entities.uses(entity).iter().filter(|used| used.busy || rules.strict);
         let heaviest = uses.map(|used| cells[used.device].heaviest).max();
         let heaviest = heaviest.unwrap_or(0).max(self.weight);
         // Rounded up, so that after equal turns nobody is a nanosecond behind.
@@ -407,9 +420,9 @@ impl Account {
         slice.clamp(rules.turn().min(SHORTEST as i64), rules.turn())
     }
 
-    fn percent(&self, units: &Units, unit: &Unit, cells: &[Cell]) -> u32 {
+    fn percent(&self, entities: &SchedEntities, entity: &SchedEntity, cells: &[Cell]) -> u32 {
         let weight = if self.last { 0 } else { self.weight };
-        let uses = units.uses(unit).iter();
+        let uses = entities.uses(entity).iter();
         uses.map(|used| weight * 100 / cells[used.device].sum.max(1)).min().unwrap_or(0) as u32
     }
 
@@ -419,13 +432,16 @@ impl Account {
     }
 }
 
-/// Where the unit has work.
-pub(crate) fn busy<'a>(units: &'a Units, unit: &Unit) -> impl Iterator<Item = &'a DeviceUse> + use<'a> {
-    units.uses(unit).iter().filter(|used| used.busy)
+/// Where the entity has work.
+pub(crate) fn busy<'a>(
+    entities: &'a SchedEntities,
+    entity: &SchedEntity,
+) -> impl Iterator<Item = &'a DeviceUse> + use<'a> {
+    entities.uses(entity).iter().filter(|used| used.busy)
 }
 
-fn note_least(units: &Units, unit: &Unit, account: &Account, cells: &mut [Cell]) {
-    for used in busy(units, unit).filter(|_| !account.held) {
+fn note_least(entities: &SchedEntities, entity: &SchedEntity, account: &Account, cells: &mut [Cell]) {
+    for used in busy(entities, entity).filter(|_| !account.held) {
         let least = &mut cells[used.device].least[usize::from(account.last)];
         *least = account.key.min(*least);
     }

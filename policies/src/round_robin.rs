@@ -1,8 +1,8 @@
-//! Units that take turns: the common part of UP, PUP and SPUP.
+//! Entities that take turns: the common part of UP, PUP and SPUP.
 //!
-//! Units with work stand in one line, whatever their devices. Whoever stands first on all its devices has its turn there,
+//! Entities with work stand in one line, whatever their devices. Whoever stands first on all its devices has its turn there,
 //! for its slice; then it goes to the end. One that wakes up or comes new goes to the end as well, so it waits for at most
-//! one slice of each of the others. On several devices a unit that cannot run because of one of them keeps its place,
+//! one slice of each of the others. On several devices an entity that cannot run because of one of them keeps its place,
 //! and whoever stands behind it on the others uses them meanwhile, by turns. So it is where another policy rules one of them.
 //!
 //! # Accounts
@@ -12,13 +12,18 @@
 //! single turns were like, and the parts are exact over many turns. Nothing is taken off while nobody else wants its
 //! devices.
 
-use crate::ledger::Ledger;
-use crate::policy::{Input, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Ranking};
+use crate::reason::{ReasonKind, SLICE, WAITS};
+use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use crate::times::{self, earlier};
-use crate::unit::{DeviceUse, Unit, Units};
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
+use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::time::Duration;
+
+/// The reasons of the rows of the policies that share this part.
+pub(crate) const REASONS: &[&ReasonKind] = &[SLICE, WAITS];
 
 /// A turn with less left than this is over, in nanoseconds; the rest counts in the next one.
 pub(crate) const GRAIN: i64 = 10_000;
@@ -36,9 +41,9 @@ pub(crate) struct Rules {
     /// What the slices of a device add up to if nobody with work asks for less.
     pub timeslice: Duration,
     /// What part of a slice that was left over by falling idle counts in the next turn; once more for each timeslice
-    /// that the unit sleeps.
+    /// that the entity sleeps.
     pub carry: f64,
-    /// The turn of an idle unit stays unused, and whoever does not have the turn is barred.
+    /// The turn of an idle entity stays unused, and whoever does not have the turn is barred.
     pub strict: bool,
 }
 
@@ -82,81 +87,81 @@ struct Cell {
 
 /// The line.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    turns: Ledger<Turn>,
+pub(crate) struct RoundRobin {
+    turns: PerEntity<Turn>,
     /// The next place at the end.
     end: u64,
     /// The time of the last decision.
     at: Time,
     cells: Vec<Cell>,
-    /// The units in the line by their places: those with a weight, and those without.
+    /// The entities in the line by their places: those with a weight, and those without.
     order: [Vec<usize>; 2],
 }
 
-impl Turns {
+impl RoundRobin {
     /// Ranks the members; `weigh` says what part each has of its devices, relative to the others. Returns the end of the
     /// first turn.
     pub fn rank(
         &mut self,
         input: Input<'_>,
-        standings: &mut [Standing],
+        rankings: &mut [Ranking],
         rules: Rules,
-        weigh: impl Fn(&Units, &Unit) -> u64,
+        weigh: impl Fn(&SchedEntities, &SchedEntity) -> u64,
     ) -> Option<Time> {
-        let units = input.units;
+        let entities = input.entities;
         self.cells.clear();
-        self.cells.resize(units.devices().len(), Cell::default());
+        self.cells.resize(entities.devices().len(), Cell::default());
         self.order.iter_mut().for_each(Vec::clear);
-        let turns = self.turns.align(units.all());
+        let turns = self.turns.align(entities.all());
         let elapsed = input.now.since(self.at);
         self.at = input.now;
         let mut anybody = false;
-        for (place, unit) in input.members() {
-            let turn = &mut turns[place];
+        for (index, entity) in input.members() {
+            let turn = &mut turns[index];
             let ran = match (rules.strict, turn.owns) {
-                (false, _) => unit.ran,
+                (false, _) => entity.ran,
                 (true, true) => elapsed,
                 (true, false) => Duration::ZERO,
             };
             // Nobody was kept waiting by what it ran too much.
             let least = if turn.counts { i64::MIN } else { turn.left.min(0) };
             turn.left = turn.left.saturating_sub(nanos(ran)).max(least);
-            turn.held = (turn.owns || turn.held) && unit.ready && !unit.running;
+            turn.held = (turn.owns || turn.held) && entity.ready && !entity.running;
             (turn.counts, turn.owns) = (false, false);
-            turn.weight = weigh(units, unit);
-            if takes_part(units, unit, rules) {
-                anybody |= unit.ready;
+            turn.weight = weigh(entities, entity);
+            if takes_part(entities, entity, rules) {
+                anybody |= entity.ready;
                 if turn.line.is_none() {
                     turn.join(self.end, input.now, rules);
                     self.end += 1;
                 }
-                self.order[usize::from(turn.weight == 0)].push(place);
-                for used in units.uses(unit) {
-                    self.cells[used.device].count(unit, turn.weight, is_wanted(unit, used, rules), rules);
+                self.order[usize::from(turn.weight == 0)].push(index);
+                for used in entities.uses(entity) {
+                    self.cells[used.device].count(entity, turn.weight, is_wanted(entity, used, rules), rules);
                 }
             } else if turn.line.take().is_some() {
-                turn.leave(unit, input.now, rules);
+                turn.leave(entity, input.now, rules);
             }
         }
         for order in &mut self.order {
-            order.sort_unstable_by_key(|&place| turns[place].line);
+            order.sort_unstable_by_key(|&index| turns[index].line);
         }
         let mut walk = Walk { input, rules, turns, cells: &mut self.cells, end: &mut self.end, wake: None };
         for order in &mut self.order {
             let mut next = 0;
-            while let Some(&place) = order.get(next) {
+            while let Some(&index) = order.get(next) {
                 next += 1;
-                if !walk.stand(place, anybody, standings) {
-                    order.push(place);
+                if !walk.stand(index, anybody, rankings) {
+                    order.push(index);
                 }
             }
         }
         let wake = walk.wake.filter(|_| anybody);
-        for (place, unit) in input.members().filter(|(place, _)| turns[*place].line.is_none()) {
+        for (index, entity) in input.members().filter(|(index, _)| turns[*index].line.is_none()) {
             // With work it would go to the end.
-            let ahead = units.uses(unit).iter().map(|used| self.cells[used.device].ahead).max();
-            standings[place] =
-                standing(self.end, turns[place].weight, Merit::Waits(ahead.unwrap_or(0).max(1) - 1));
+            let ahead = entities.uses(entity).iter().map(|used| self.cells[used.device].ahead).max();
+            rankings[index] =
+                ranking(self.end, turns[index].weight, WAITS.number(ahead.unwrap_or(0).max(1) - 1));
         }
         wake
     }
@@ -174,19 +179,19 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Says where the next of the line stands; false if it goes to the end instead.
-    fn stand(&mut self, place: usize, anybody: bool, standings: &mut [Standing]) -> bool {
-        let units = self.input.units;
-        let unit = &units.all()[place];
-        let uses = units.uses(unit);
-        let turn = &mut self.turns[place];
+    fn stand(&mut self, index: usize, anybody: bool, rankings: &mut [Ranking]) -> bool {
+        let entities = self.input.entities;
+        let entity = &entities.all()[index];
+        let uses = entities.uses(entity);
+        let turn = &mut self.turns[index];
         let strict = self.rules.strict;
         let shut = strict && turn.weight == 0 && uses.iter().any(|used| self.cells[used.device].sum > 0);
         let blocked = shut || uses.iter().any(|used| self.cells[used.device].claimed);
         let ahead = uses.iter().map(|used| self.cells[used.device].ahead).max().unwrap_or(0);
-        let mut merit = Merit::Waits(ahead.max(1) - 1);
+        let mut reason = WAITS.number(ahead.max(1) - 1);
         if !blocked {
-            let slice = self.slice(place);
-            let turn = &mut self.turns[place];
+            let slice = self.slice(index);
+            let turn = &mut self.turns[index];
             if turn.begun && turn.slice != slice {
                 // Somebody has come or gone: this turn is as long as if they had been there, or not, from its beginning.
                 turn.left = turn.left.saturating_add(slice - turn.slice).max(turn.left.min(0));
@@ -206,27 +211,29 @@ impl Walk<'_> {
                 }
                 (turn.begun, turn.slice) = (true, slice);
             }
-            merit = Merit::Turn(turn.left / 1_000);
+            reason = SLICE.number(turn.left / 1_000);
         }
-        let turn = &mut self.turns[place];
+        let turn = &mut self.turns[index];
         let claims = !blocked && !turn.held;
         turn.owns = claims;
         turn.counts = anybody && uses.iter().any(|used| self.cells[used.device].rivals > 1);
         if claims && turn.counts {
             // Somebody else's decision may keep it from running: then its account does not change.
-            let least = if unit.running || strict { GRAIN } else { SHORTEST.min(self.rules.slices()) as i64 };
+            let least =
+                if entity.running || strict { GRAIN } else { SHORTEST.min(self.rules.slices()) as i64 };
             let end = self.input.now.after(Duration::from_nanos(turn.left.max(least).unsigned_abs()));
             self.wake = earlier(self.wake, end);
         }
         let line = turn.line.unwrap_or(*self.end);
-        let wanted = uses.iter().filter(|used| is_wanted(unit, used, self.rules));
+        let wanted = uses.iter().filter(|used| is_wanted(entity, used, self.rules));
         let shortest = wanted.map(|used| self.cells[used.device].shortest()).min();
         let shortest = Duration::from_nanos(shortest.unwrap_or_default());
-        standings[place] = standing(line, turn.weight, merit).in_turn(shortest);
+        rankings[index] = ranking(line, turn.weight, reason).in_turn(shortest);
         if blocked && strict {
-            standings[place].bar = Some(if shut { Bar::Share { percent: 0 } } else { Bar::Turn });
+            rankings[index].throttle =
+                Some(if shut { Throttle::Share { percent: 0 } } else { Throttle::Turn });
         }
-        for used in uses.iter().filter(|used| is_wanted(unit, used, self.rules)) {
+        for used in uses.iter().filter(|used| is_wanted(entity, used, self.rules)) {
             let cell = &mut self.cells[used.device];
             cell.claimed |= claims;
             cell.ahead += 1;
@@ -234,11 +241,11 @@ impl Walk<'_> {
         true
     }
 
-    /// The slice of a unit in nanoseconds: the shortest that it has on any of its devices.
-    fn slice(&self, place: usize) -> i64 {
-        let unit = &self.input.units.all()[place];
-        let uses = self.input.units.uses(unit).iter().filter(|used| is_wanted(unit, used, self.rules));
-        let slice = uses.map(|used| self.cells[used.device].slice(self.turns[place].weight)).min();
+    /// The slice of an entity in nanoseconds: the shortest that it has on any of its devices.
+    fn slice(&self, index: usize) -> i64 {
+        let entity = &self.input.entities.all()[index];
+        let uses = self.input.entities.uses(entity).iter().filter(|used| is_wanted(entity, used, self.rules));
+        let slice = uses.map(|used| self.cells[used.device].slice(self.turns[index].weight)).min();
         slice.unwrap_or(self.rules.slices()).try_into().unwrap_or(i64::MAX)
     }
 }
@@ -262,22 +269,22 @@ impl Turn {
         self.line = Some(line);
     }
 
-    fn leave(&mut self, unit: &Unit, now: Time, rules: Rules) {
+    fn leave(&mut self, entity: &SchedEntity, now: Time, rules: Rules) {
         if self.left > 0 {
             self.left = (self.left as f64 * rules.carry) as i64;
         }
         self.begun = false;
-        self.away_since = unit.idle_since.unwrap_or(now);
+        self.away_since = entity.idle_since.unwrap_or(now);
     }
 }
 
 impl Cell {
-    fn count(&mut self, unit: &Unit, weight: u64, wanted: bool, rules: Rules) {
+    fn count(&mut self, entity: &SchedEntity, weight: u64, wanted: bool, rules: Rules) {
         self.rivals += 1;
         if !wanted {
             return;
         }
-        let asked = unit.process.timeslice.map_or(u64::MAX, |slice| slice.get() * 1_000);
+        let asked = entity.process.timeslice.map_or(u64::MAX, |slice| slice.get() * 1_000);
         if self.timeslice == 0 {
             self.timeslice = rules.slices();
         }
@@ -307,10 +314,10 @@ impl Cell {
     }
 }
 
-fn standing(line: u64, weight: u64, merit: Merit) -> Standing {
+fn ranking(line: u64, weight: u64, reason: RankReason) -> Ranking {
     let line = i64::try_from(line).unwrap_or(i64::MAX);
     let rank = if weight == 0 { i64::MIN / 2 - line } else { -line };
-    Standing::new(rank, merit)
+    Ranking::new(rank, reason)
 }
 
 fn take_place(end: &mut u64) -> u64 {
@@ -318,13 +325,13 @@ fn take_place(end: &mut u64) -> u64 {
     *end - 1
 }
 
-fn takes_part(units: &Units, unit: &Unit, rules: Rules) -> bool {
-    unit.ready || rules.strict && !units.uses(unit).is_empty()
+fn takes_part(entities: &SchedEntities, entity: &SchedEntity, rules: Rules) -> bool {
+    entity.ready || rules.strict && !entities.uses(entity).is_empty()
 }
 
-/// Whether the unit keeps others from the device in its turn.
-fn is_wanted(unit: &Unit, used: &DeviceUse, rules: Rules) -> bool {
-    used.busy && unit.ready || rules.strict
+/// Whether the entity keeps others from the device in its turn.
+fn is_wanted(entity: &SchedEntity, used: &DeviceUse, rules: Rules) -> bool {
+    used.busy && entity.ready || rules.strict
 }
 
 pub(crate) fn nanos(span: Duration) -> i64 {
