@@ -1,4 +1,4 @@
-//! By when an entity's work should be done, for the policies that go by deadlines.
+//! The deadlines of entities, for the policies that rank by them.
 
 use crate::reason::{Millis, ReasonKind, first};
 use crate::sched_entity::{SchedEntities, SchedEntity};
@@ -26,8 +26,8 @@ pub(crate) const NO_DEADLINE: &ReasonKind = &ReasonKind::new("NoDeadline", |_| "
 /// The reasons of the rows of the policies that share this part.
 pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE];
 
-/// The earliest deadline of the entity's queues that have work, or what it would be if all got some now while none has;
-/// nothing if none of them has a deadline. With the queue whose it is.
+/// Returns the earliest deadline of the entity's queues with work, and its queue. If no queue has work, all count as if
+/// they got work now. `None` if none of them has a deadline.
 pub(crate) fn deadline(entities: &SchedEntities, entity: &SchedEntity, now: Time) -> Option<(Time, QueueId)> {
     let counts = entities.queues(entity).iter().filter(|queue| queue.ready_since.is_some() || !entity.ready);
     let deadlines = counts.filter_map(|queue| {
@@ -37,10 +37,10 @@ pub(crate) fn deadline(entities: &SchedEntities, entity: &SchedEntity, now: Time
     deadlines.min()
 }
 
-/// What people are told of it.
+/// Returns the reason of a rank by deadline.
 pub(crate) fn reason(deadline: Option<Time>, now: Time) -> RankReason {
     let Some(deadline) = deadline else { return NO_DEADLINE.plain() };
-    // Rounded towards the deadline's side of now, so that one that was missed by a little is seen as missed.
+    // Rounded away from now, so that a deadline that was missed by a little is shown as missed.
     let micros = |span: Duration| i64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX);
     DEADLINE.number(micros(deadline.since(now)) - micros(now.since(deadline)))
 }

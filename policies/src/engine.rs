@@ -1,4 +1,5 @@
-//! Status in, operations out: the policies with what every policy needs around it.
+//! The engine: a status goes in, operations come out. It runs the policies and everything that is common to
+//! them.
 
 use crate::parameter::Values;
 use crate::policy::{Input, Policy, Ranking, Scope};
@@ -16,26 +17,34 @@ use protocol::status::Status;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What is in force from now on.
+/// The result of a decision, in force until the next one.
 #[derive(Debug, Clone, Copy)]
 pub struct Decision<'a> {
     /// One operation for each entity of the status, in its order.
     pub operations: &'a [Operation],
-    /// When to decide anew even if nothing happens.
+    /// The time at which to decide again even if nothing happens.
     pub wake: Option<Time>,
 }
 
 /// A policy with its parameters.
+///
+/// ```
+/// use policies::{Choice, registry};
+///
+/// let mut choice = Choice::new(registry::by_name("edf").unwrap());
+/// choice.values.set("slack-ms", 2.0).unwrap();
+/// assert!(choice.values.set("slack", 2.0).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Which policy.
+    /// The policy.
     pub row: &'static Row,
     /// Its parameters.
     pub values: Values,
 }
 
 impl Choice {
-    /// The policy with the default of each parameter.
+    /// Chooses the policy with the default of each parameter.
     pub fn new(row: &'static Row) -> Self {
         Self { row, values: Values::new(row.parameters) }
     }
@@ -53,14 +62,14 @@ impl From<&'static Row> for Choice {
     }
 }
 
-/// A policy, and what it rules.
+/// A policy and the device that it rules.
 #[derive(Debug)]
 struct PolicyBinding {
-    /// One device; without one, all that no other seat has.
+    /// The device; `None` for all devices without a policy of their own.
     device: Option<DeviceId>,
     choice: Choice,
     policy: Box<dyn Policy>,
-    /// The places of the entities on its devices.
+    /// The indices of the entities on its devices.
     members: Vec<usize>,
 }
 
@@ -70,7 +79,8 @@ impl PolicyBinding {
         Self { device, choice, policy, members: Vec::new() }
     }
 
-    /// The same policy with other parameters remembers what it knows; another one knows nothing of what was decided.
+    /// Applies a choice. The same policy keeps its state and takes the parameters; another policy starts
+    /// without state.
     fn choose(&mut self, choice: Choice) {
         if self.choice.row.kind == choice.row.kind {
             self.policy.configure(&choice.values);
@@ -81,17 +91,42 @@ impl PolicyBinding {
     }
 }
 
-/// Decides with one policy, or with one for each device. Its owner calls it when the status has changed and at the
-/// wake-up; deciding once more in between is harmless.
+/// Decides with one policy, or with one for each device. The owner calls it when the status has changed and
+/// at the wake-up; an additional call in between is harmless.
+///
+/// ```
+/// use policies::{Engine, registry};
+/// use protocol::bounds::Priority;
+/// use protocol::codes::PreemptLevel;
+/// use protocol::hint::{ProcessHints, QueueHints};
+/// use protocol::ids::{DeviceId, Pid, QueueId};
+/// use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
+/// use protocol::time::Time;
+///
+/// let queue = |number: u64, priority: i64| QueueStatus {
+///     queue: QueueId(number),
+///     device: DeviceId(1),
+///     priority: Priority::try_from(priority).unwrap(),
+///     hints: QueueHints::default(),
+///     level: PreemptLevel::Block,
+///     activity: Activity::Ready { since: Time(1) },
+///     counts: Counts::default(),
+/// };
+/// let queues = Queues::try_from(vec![queue(1, 0), queue(2, 10)]).unwrap();
+/// let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues };
+/// let mut engine = Engine::new(registry::by_name("HPF").unwrap(), Engine::LINGER);
+/// let decision = engine.decide(&status, Time(2));
+/// assert_eq!(decision.operations.iter().map(|one| one.permit.run).collect::<Vec<_>>(), [false, true]);
+/// ```
 #[derive(Debug)]
 pub struct Engine {
-    /// The one for all devices first, then those of single devices by their numbers.
+    /// The binding for all devices first, then those for single devices by their numbers.
     bindings: Vec<PolicyBinding>,
     linger: Duration,
     starvation: Starvation,
     entities: SchedEntities,
     accounting: RuntimeAccounting,
-    /// What devices drew when they were read.
+    /// The last power reading of each device.
     meters: Vec<(DeviceId, u64, Time)>,
     power: Vec<Option<(u64, Time)>>,
     rules: Vec<(usize, usize)>,
@@ -102,10 +137,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For how long a queue that turned idle counts as ready still, if no policy says longer ([`Ranking::linger`]).
+    /// The time for which an idle queue still counts as ready, unless a policy asks for more
+    /// ([`Ranking::linger`]).
     pub const LINGER: Duration = Duration::from_micros(200);
 
-    /// Decides with a new policy of this kind. With a linger of zero nobody lingers, whatever policies say.
+    /// Creates an engine with a new policy. With a linger of zero nobody lingers, whatever the policies ask
+    /// for.
     pub fn new(choice: impl Into<Choice>, linger: Duration) -> Self {
         Self {
             bindings: vec![PolicyBinding::new(None, choice.into())],
@@ -123,24 +160,24 @@ impl Engine {
         }
     }
 
-    /// Which policy decides where no device has its own.
+    /// Returns the policy of all devices that have none of their own.
     pub fn policy(&self) -> &'static Row {
         self.bindings[0].choice.row
     }
 
-    /// The policies: that of all devices, then those of single ones.
+    /// Returns the policies: the one for all devices, then those for single ones.
     pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
         self.bindings.iter().map(|binding| (binding.device, &binding.choice))
     }
 
-    /// Lets this policy decide from now on, on all devices that have none of their own. If it decides already, it takes
-    /// the parameters and remembers what it knows; another one knows nothing of what was decided before.
+    /// Sets the policy for all devices that have none of their own. If it is the present one, it takes the
+    /// parameters and keeps its state; another one starts without knowledge of earlier decisions.
     pub fn set_policy(&mut self, choice: impl Into<Choice>) {
         self.bindings[0].choose(choice.into());
     }
 
-    /// Lets this policy decide on one device, as [`Engine::set_policy`] does; with none the device has no policy of its
-    /// own any more.
+    /// Sets the policy for one device, as [`Engine::set_policy`] does; `None` removes the policy of the
+    /// device.
     pub fn set_device_policy(&mut self, device: DeviceId, choice: Option<Choice>) {
         let index = self.bindings[1..].binary_search_by_key(&Some(device), |binding| binding.device);
         match (index.map(|index| index + 1).map_err(|index| index + 1), choice) {
@@ -153,24 +190,24 @@ impl Engine {
         }
     }
 
-    /// After how long a ready entity that does not run does so for a moment, under policies that go by priority; nothing
-    /// is for ever. Off at first.
+    /// Sets the time after which a ready entity that does not run does so for a moment, under policies by
+    /// priority. Off by default.
     pub fn set_starvation(&mut self, limit: Option<Duration>) {
         self.starvation.set(limit);
     }
 
-    /// Somebody else has decided since the last decision: nothing of it tells who ran or waited.
+    /// Forgets the last decision, because another decider has been in charge since then.
     pub fn forget_decision(&mut self) {
         self.accounting.forget();
         self.starvation.forget();
     }
 
-    /// How often somebody wants to know what the devices draw; nothing if nobody does.
+    /// Returns how often a policy needs the power of the devices; `None` if none needs it.
     pub fn reads_power(&self) -> Option<Duration> {
         self.bindings.iter().filter_map(|binding| binding.policy.reads_power()).min()
     }
 
-    /// What a device drew at this moment, in milliwatts; averaged over whatever time the driver takes.
+    /// Sets the power of a device at a time, in milliwatts, averaged as the driver averages it.
     pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
         match self.meters.iter_mut().find(|(known, ..)| *known == device) {
             Some(meter) => *meter = (device, milliwatts, at),
@@ -178,34 +215,35 @@ impl Engine {
         }
     }
 
-    /// Whether somebody goes by the nice values of processes.
+    /// Returns true if a policy uses the nice values of processes.
     pub fn reads_nice(&self) -> bool {
         self.bindings.iter().any(|binding| binding.policy.reads_nice())
     }
 
-    /// Whether a decision is wanted whenever a queue turns idle, also if nobody waits for that.
+    /// Returns true if a decision is needed whenever a queue turns idle, also if nobody waits for that.
     pub fn hears_idle(&self) -> bool {
         self.bindings.iter().any(|binding| binding.policy.hears_idle())
     }
 
-    /// What the policies have counted, in the order of [`Engine::choices`].
+    /// Returns the counters of the policies, in the order of [`Engine::choices`].
     pub fn counters(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, Vec<(&'static str, u64)>)> {
         self.bindings.iter().map(|binding| (binding.device, binding.policy.counters()))
     }
 
-    /// Devices of [`Entities::devices`] of which this is the same number are competed for as one.
+    /// Returns the contest for a device: devices of [`SchedEntities::devices`] with the same number count as
+    /// one.
     pub fn contest(&self, device: usize) -> usize {
         self.rules[device].1
     }
 
-    /// What the last decision was made from: one entity for each of its operations, in the same order.
+    /// Returns the entities of the last decision: one for each of its operations, in the same order.
     pub fn entities(&self) -> &SchedEntities {
         &self.entities
     }
 
-    /// Who may run now.
+    /// Decides which entities may run now.
     pub fn decide(&mut self, status: &Status, now: Time) -> Decision<'_> {
-        /// What an entity has that the policy forgot: nothing waits for ever.
+        /// The permission of an entity that the policy forgot to rank: it must not wait for ever.
         const FORGOTTEN: Permit =
             Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         let last_linger = |index, id| self.accounting.linger(index, id);
@@ -245,7 +283,7 @@ impl Engine {
             rankings: &self.rankings,
             rules: &self.rules,
             starved: self.starvation.starved(),
-            feeds: self.starvation.is_on(),
+            guarded: self.starvation.is_on(),
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
@@ -259,12 +297,12 @@ impl Engine {
         let entities = all.iter().zip(&self.permits);
         self.operations
             .extend(entities.map(|(entity, permit)| Operation { unit: entity.id, permit: *permit }));
-        // A wake-up that is not in the future would come again and again.
+        // A wake-up that is not in the future would repeat without end.
         let wake = wake.map(|wake| wake.max(Time(now.0.saturating_add(1))));
         Decision { operations: &self.operations, wake }
     }
 
-    /// Says which seat rules which device, and who is on it.
+    /// Assigns the devices to the bindings, and the entities to the bindings of their devices.
     fn assign(&mut self) {
         self.rules.clear();
         for (cell, device) in self.entities.devices().iter().enumerate() {
@@ -280,7 +318,7 @@ impl Engine {
         for (index, entity) in self.entities.all().iter().enumerate() {
             let uses = self.entities.uses(entity);
             if uses.is_empty() {
-                // An entity without a queue is anybody's.
+                // An entity without a queue belongs to no device.
                 self.bindings[0].members.push(index);
             }
             for used in uses {

@@ -1,14 +1,15 @@
-//! Who belongs to which job, for the resolution of ranks.
+//! Jobs and their members, for the resolution of ranks.
 
 use std::ops::Range;
 
-/// The jobs of a decision. Kept from one to the next, so that noting them allocates only while they grow.
+/// The jobs of a decision. The same value is used for every decision, so that noting them allocates only
+/// while they grow.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    /// The policy and the number of a job, and the place of a member.
+    /// The policy and the number of a job, and the index of a member.
     members: Vec<((usize, u64), usize)>,
     all: Vec<Job>,
-    /// For each entity the index of its job; empty if there are no jobs.
+    /// The index of the job of each entity; empty if there are no jobs.
     of: Vec<Option<usize>>,
 }
 
@@ -16,12 +17,12 @@ pub(crate) struct Jobs {
 #[derive(Debug)]
 pub(crate) struct Job {
     members: Range<usize>,
-    /// The place of the first that wants a device, in the order in which entities are taken.
+    /// The member that is taken first of those that want a device.
     pub first: Option<usize>,
 }
 
 impl Jobs {
-    /// Replaces the jobs by those with these members: the policy and the number of a job, and a place among so many
+    /// Replaces the jobs. A member is the policy and the number of its job, and its index among so many
     /// entities.
     pub fn note(&mut self, members: impl Iterator<Item = ((usize, u64), usize)>, entities: usize) {
         self.members.clear();
@@ -44,22 +45,22 @@ impl Jobs {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The job of the entity at this place, as an index below [`Jobs::len`].
+    /// Returns the job of an entity, as an index below [`Jobs::len`].
     pub fn of(&self, index: usize) -> Option<usize> {
         self.of.get(index).copied().flatten()
     }
 
-    /// One of them.
+    /// Returns one of the jobs.
     pub fn job(&mut self, index: usize) -> &mut Job {
         &mut self.all[index]
     }
 
-    /// The places of its members.
+    /// Returns the indices of the members of a job.
     pub fn indices(&self, index: usize) -> impl Iterator<Item = usize> + Clone + use<'_> {
         self.members[self.all[index].members.clone()].iter().map(|&(_, index)| index)
     }

@@ -1,21 +1,23 @@
 //! KEDF: the k earliest deadlines first.
 //!
 //! # The rule
-//! On each device the k entities with work run whose deadlines are the earliest; the rest are suspended. A queue's deadline
-//! is the time at which it turned ready plus its hint; an entity's is the earliest of its queues that have work. Entities
-//! without a deadline come after all that have one, those that were ready earlier first. An entity with several devices
-//! runs if it is among the k on each of them, and takes no place on any if not.
+//! On each device the k entities with work that have the earliest deadlines run; the others are suspended.
+//! The deadline of a queue is the time at which it turned ready plus its hint; that of an entity is the
+//! earliest of its queues that have work. Entities without a deadline come after all that have one, those
+//! that were ready earlier first. An entity on several devices runs if it is among the k on each of them;
+//! otherwise it takes no place on any.
 //!
-//! k is the highest number that a process with work on the device has hinted, or else the parameter `k`. Priorities do
-//! not count, but a queue of priority -256 never runs.
+//! k is the highest number that a process with work on the device has hinted, or else the parameter `k`.
+//! Priorities do not count, but a queue of priority -256 never runs.
 //!
 //! # What is different
-//! A deadline goes with its queue, and is forgotten with it.
+//! A deadline belongs to its queue and is forgotten with it.
 //!
 //! # Parameters, wake-ups
-//! `k`. The order of those with work changes only when one comes or goes, so there are no wake-ups. A deadline that has
-//! passed stays the earliest: in an overload one miss leads to the next. EDF is the policy that gives up what is lost.
-//! Whoever has a later deadline, or none, can starve, unless `XSCHED_STARVATION_MS` is set.
+//! `k`. The order of those with work changes only when one comes or goes, so there are no wake-ups. A
+//! deadline that has passed stays the earliest: in an overload one miss leads to the next. EDF is the policy
+//! that gives lost deadlines up. Entities with a later deadline, or with none, can starve, unless
+//! `XSCHED_STARVATION_MS` is set.
 
 use crate::deadline::{self, deadline};
 use crate::parameter::{Parameter, Values};
@@ -23,30 +25,30 @@ use crate::policy::{Input, Policy, Ranking};
 use protocol::operation::UnitId;
 use protocol::time::Time;
 
-/// What can be set.
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
     name: "k",
-    meaning: "how many run at once on a device, unless a process there has hinted a number",
+    meaning: "the number of entities that run at once on a device, unless a process there has hinted one",
     range: (1.0, 1e6),
     default: 1.0,
 }];
 
-/// The k earliest deadlines first; see the head of this file. Nothing of an entity is remembered.
+/// The k earliest deadlines first; see the head of this file. It keeps no state of an entity.
 #[derive(Debug, Default)]
 pub struct Kedf {
     k: u32,
-    /// The members in the order in which they are taken: with a deadline, when it is or since when there is work, and
-    /// what makes the order complete.
+    /// The members in the order in which they are taken: without a deadline last, then by the deadline or the
+    /// time since which they have work, then by what makes the order complete.
     order: Vec<(bool, Time, Time, UnitId, usize)>,
-    /// For each device how many may run.
+    /// The number of entities that may run on each device.
     limits: Vec<u32>,
-    /// For each device how many do.
+    /// The number of entities that run on each device.
     taken: Vec<u32>,
 }
 
 impl Policy for Kedf {
     fn configure(&mut self, values: &Values) {
-        // Within the range, so it fits; half an entity cannot run.
+        // The value is within the range, so it fits; a fraction of an entity cannot run.
         self.k = values.get("k") as u32;
     }
 
@@ -80,8 +82,8 @@ impl Policy for Kedf {
             if room && entity.ready {
                 uses.iter().filter(|used| used.busy).for_each(|used| taken[used.device] += 1);
             }
-            // All for whom there is room rank alike, so that they run together. Whoever finds none is outranked by
-            // them on the device where it found none.
+            // All entities with a place rank alike, so that they run together. An entity without a place is
+            // outranked by them on the device where it found none.
             let lead = rankings[index].lead;
             let reason = deadline::reason((!undated).then_some(at), now);
             rankings[index] = Ranking { lead, ..Ranking::new(i64::from(room), reason) };

@@ -1,16 +1,17 @@
-//! What is remembered of entities from one decision to the next.
+//! Memory that a policy keeps for each entity between decisions.
 
 use crate::sched_entity::SchedEntity;
 use protocol::operation::UnitId;
 
-/// One entry for each entity, in the order of the entities; one that is gone is forgotten, one that comes begins anew.
+/// One value for each entity, in the order of the entities. The value of an entity that has gone is dropped;
+/// a new entity begins with the default.
 #[derive(Debug)]
 pub struct PerEntity<T> {
     ids: Vec<UnitId>,
     entries: Vec<T>,
-    /// Whether the names ascend, as those of a status do.
+    /// True if the names ascend, as those of a status do.
     sorted: bool,
-    /// Room for the next order.
+    /// Space for the next order, so that a change allocates nothing.
     spare: (Vec<UnitId>, Vec<T>),
 }
 
@@ -21,8 +22,8 @@ impl<T> Default for PerEntity<T> {
 }
 
 impl<T: Default> PerEntity<T> {
-    /// The entries of these entities. Costs next to nothing if they are those of the last call, and a search for each if some
-    /// have come or gone.
+    /// Returns the values of these entities. If they are those of the last call this only compares names;
+    /// otherwise each is searched for.
     pub fn align(&mut self, entities: &[SchedEntity]) -> &mut [T] {
         if self.ids.len() == entities.len()
             && self.ids.iter().zip(entities).all(|(id, entity)| *id == entity.id)
@@ -43,7 +44,7 @@ impl<T: Default> PerEntity<T> {
         &mut self.entries
     }
 
-    /// The entry of an entity, if it was among the last; it is looked for at this place first.
+    /// Returns the value of an entity, if it was among the last. The index is tried first.
     pub fn get(&self, index: usize, entity: UnitId) -> Option<&T> {
         let found = match self.ids.get(index) {
             Some(id) if *id == entity => Some(index),
@@ -52,7 +53,7 @@ impl<T: Default> PerEntity<T> {
         found.map(|index| &self.entries[index])
     }
 
-    /// Forgets all.
+    /// Drops all values.
     pub fn clear(&mut self) {
         self.ids.clear();
         self.entries.clear();

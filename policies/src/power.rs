@@ -1,21 +1,23 @@
 //! POWER: best-effort work within a power budget.
 //!
 //! # The rule
-//! Entities above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is never throttled.
-//! The others are best effort. Whenever the device's power has been read, the part of the time in which best effort may
-//! run grows by a tenth of the distance to the budget `budget-w`, or shrinks by it; of each `period-ms` best effort may run
-//! for that part, and is withheld for the rest. A device whose power nobody can read is not throttled.
+//! Entities above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is
+//! never throttled. The others are best effort. With each reading of the device's power, the part of the time
+//! in which best effort may run changes by a tenth of the relative distance to the budget `budget-w`. Best
+//! effort may run for that part of each `period-ms`, and is withheld for the rest. A device whose power
+//! nobody can read is not throttled.
 //!
-//! Suspending running work costs energy as well: it is saved and brought back (`switch-mj`). What the device stays below
-//! its budget is saved up, for one second of the budget at most. If critical work comes while best effort runs, and as
-//! much is saved up as a suspension costs, best effort is suspended at once and the account is charged. If not, best
-//! effort runs on until it has no work, or critical work has waited for `wait-us`.
+//! To suspend running work costs energy as well, because it is saved and restored (`switch-mj`). Energy that
+//! the device stays below its budget is saved up, at most as much as the budget allows in one second. If
+//! critical work arrives while best effort runs, and the energy saved up pays for a suspension, best effort
+//! is suspended at once and the account is charged. Otherwise best effort runs on until it has no work, or
+//! until critical work has waited for `wait-us`.
 //!
 //! # Parameters, wake-ups
-//! Power is read every 50 ms, from the amdgpu driver's hwmon (`power1_average`, or `power1_input` where there is only that)
-//! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
-//! With 0 as `budget-w` the policy is HPF. A low entity can starve, unless `XSCHED_STARVATION_MS` is set; what is withheld for
-//! the budget stays withheld even then.
+//! `xserver` reads the power every 50 ms from the amdgpu driver's hwmon (`power1_average`, or `power1_input`
+//! if that is all there is). A preloaded library does not read it, so under the local scheduler nothing is
+//! throttled. With 0 as `budget-w` the policy is HPF. An entity of low priority can starve, unless
+//! `XSCHED_STARVATION_MS` is set; time that is withheld for the budget stays withheld even then.
 
 use crate::hpf::Hpf;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
@@ -33,14 +35,14 @@ use std::time::Duration;
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "budget-w",
-        meaning: "what a device may draw on average, in watts; 0: no limit",
+        meaning: "the average power of a device, in watts; 0: no limit",
         range: (0.0, 10_000.0),
         default: 0.0,
     },
     CRITICAL_ABOVE,
     Parameter {
         name: "period-ms",
-        meaning: "how often best effort gets its part of the time, in milliseconds",
+        meaning: "the period of which best effort gets its part, in milliseconds",
         range: (1.0, 10_000.0),
         default: 20.0,
     },
@@ -52,20 +54,20 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "wait-us",
-        meaning: "the longest that critical work waits to save that energy, in microseconds",
+        meaning: "the longest time that critical work waits to save that energy, in microseconds",
         range: (0.0, 1e6),
         default: 1000.0,
     },
 ];
 
-/// How often a device's power is to be read.
+/// The interval between two readings of a device's power.
 const READ: Duration = Duration::from_millis(50);
-/// What a reading changes: so much of its distance from the budget.
+/// The part of the distance to the budget by which a reading changes the throttle.
 const STEP: f64 = 0.1;
-/// For how long a reading says what the device draws.
+/// The time for which a reading is valid.
 const STALE: Duration = Duration::from_secs(1);
 
-/// See the head of this file.
+/// HPF within a power budget; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Power {
     budget_mw: f64,
@@ -77,19 +79,20 @@ pub struct Power {
     entities: PerEntity<Grace>,
 }
 
-/// What is known of a device.
+/// State of a device.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     id: DeviceId,
     /// The part of the time in which best effort may run.
     part: f64,
-    /// What may be spent on suspensions, in microjoules.
+    /// Energy that may be spent on suspensions, in microjoules.
     saved_uj: f64,
     /// The last reading.
     read: Option<(u64, Time)>,
 }
 
-/// Until when an entity of best effort runs on beside critical work, to save energy; since when that work is there.
+/// A best-effort entity beside critical work: the time until which it runs on to save energy, and whether its
+/// suspension has been charged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Grace {
     until: Option<Time>,
@@ -101,7 +104,7 @@ impl Device {
         Self { id, part: 1.0, saved_uj: 0.0, read: None }
     }
 
-    /// Takes a reading that is not the last one.
+    /// Takes a reading, unless it is not newer than the last one.
     fn hear(&mut self, milliwatts: u64, at: Time, budget_mw: f64) {
         if self.read.is_some_and(|(_, last)| at <= last) {
             return;
@@ -156,7 +159,7 @@ impl Policy for Power {
                 *grace = Grace::default();
                 continue;
             };
-            // Off for the rest of each period, the same for all: then the device rests.
+            // All are off for the rest of each period, at the same time, so that the device rests.
             let on = self.period.mul_f64(self.devices[least].part);
             if phase >= on {
                 let milliwatts = self.devices[least].read.map_or(0, |(milliwatts, _)| milliwatts);
@@ -216,7 +219,7 @@ impl Power {
     }
 }
 
-/// Since when critical work is there that would suspend the entity.
+/// Returns the time since which there is critical work that would suspend the entity.
 fn critical(input: Input<'_>, entity: &SchedEntity, above: i64) -> Option<Time> {
     let entities = input.entities;
     let meets = |other: &SchedEntity| {

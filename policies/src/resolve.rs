@@ -1,43 +1,48 @@
 //! Ranks to permissions: the part of a decision that is the same for every policy.
 //!
 //! # Gangs on several devices
-//! An entity runs on all its devices or on none. Entities with work are taken in the order of falling rank, and each runs
-//! unless an entity of *strictly* higher rank that has work on one of its devices runs already. Hence
+//! An entity runs on all its devices or on none. Entities with work are taken in the order of falling rank.
+//! Each runs unless an entity of *strictly* higher rank that has work on one of its devices runs already.
+//! Hence
 //!
-//! 1. a ready entity is suspended only if one of strictly higher rank runs and has work on a device that it uses, or its
-//!    policy withholds the device from it;
-//! 2. an entity that cannot run, because it is outranked elsewhere, keeps nobody from running meanwhile: work of lower
-//!    rank may use the device, and gives it back as soon as the waiting entity can run;
-//! 3. a device whose ready entities are all suspended is one on which each of them also uses another device, and is
-//!    outranked there, or one that the policy withholds from all.
+//! 1. A ready entity is suspended only if an entity of strictly higher rank runs and has work on a device
+//!    that it uses, or if its policy withholds the device from it.
+//! 2. An entity that cannot run, because it is outranked on another device, keeps nobody from running: work
+//!    of lower rank may use the device, and gives it back as soon as the waiting entity can run.
+//! 3. A device whose ready entities are all suspended is one on which each of them also uses another device
+//!    and is outranked there, or one that the policy withholds from all.
 //!
-//! By induction over falling ranks exactly one decision has these properties; equal ranks never compete, so no tie has
-//! to be broken. It is made at once for all entities and never from what is held already: nobody holds one device while
-//! waiting for a second one, so no circle of waiting can arise. A ready entity of the highest rank of all always runs,
-//! unless it is withheld. Ties are ordered (ready first, then smaller name) only to name one entity as the reason.
+//! By induction over falling ranks exactly one decision has these properties. Equal ranks never compete, so
+//! no tie has to be broken. The decision is made for all entities at once and never from what is held
+//! already. Nobody holds one device while it waits for a second one, so no deadlock can arise. A ready entity
+//! of the highest rank always runs, unless the device is withheld. Ties are ordered (ready first, then
+//! smaller name) only to name one entity as the reason.
 //!
-//! An entity with no work on a device that it uses is outranked there (its work would disturb as soon as it came), but
-//! outranks nobody there, unless it reserves.
+//! An entity without work on a device that it uses is outranked there, because its work would disturb as soon
+//! as it came. It outranks nobody there, unless it reserves the device.
 //!
 //! # Jobs
-//! Entities of one job are taken together, with all their devices and the highest of their ranks; none of them runs while a
-//! device is withheld from one that has work. An idle member runs only if those with work do, so that no part of a job
-//! begins alone; if none has work, all of them may begin or none.
+//! Entities of one job are taken together, with all their devices and the highest of their ranks. None of
+//! them runs while a device is withheld from one that has work. An idle member runs only if those with work
+//! do, so that no part of a job begins alone. If none has work, all of them may begin or none.
 //!
 //! # Several policies
-//! Ranks of different policies do not compare. An entity with devices of several has on each the rank that the device's
-//! policy gives it, and runs unless it is outranked on any of them by one that would run without it; then the others are
-//! taken around it. It takes no part in a job, and a job is one policy's. So it may run beside somebody of higher rank only
-//! if that one was held up elsewhere by one that it has itself displaced.
+//! Ranks of different policies do not compare. An entity that uses devices of several policies has on each
+//! device the rank that the device's policy gives it. It runs unless it is outranked on any of them by an
+//! entity that would run without it; then the others are taken around it. It takes no part in a job, because
+//! a job belongs to one policy. So it may run beside an entity of higher rank only if another entity that it
+//! has itself displaced held that one up elsewhere.
 //!
 //! # Idle entities
-//! One is permitted to run if nobody of higher rank runs on its devices: the urgent one launches at once when work
-//! arrives. A gang whose queues differ in priority may so launch for one of its low queues until the next decision.
+//! An idle entity is permitted to run if nobody of higher rank runs on its devices, so urgent work launches
+//! at once when it arrives. A gang whose queues differ in priority may then launch for one of its low queues
+//! until the next decision.
 //!
 //! # The limit
-//! Cleared for an entity if nobody on its devices, idle or not and itself included, could have a rank above the lowest that
-//! it could have itself ([`Ranking::range`]), and nobody else is there where whoever waits gets a turn. Set for an entity
-//! that has no queue yet: nothing is known of it.
+//! The limit is cleared for an entity if no entity on its devices, itself and idle ones included, could have
+//! a rank above the lowest that it could have itself ([`Ranking::range`]), and no other entity is there while
+//! the guard against starvation is on. It is set for an entity that has no queue yet, because nothing is
+//! known of it.
 //!
 //! # Cost
 //! One sort of the ready entities, and a few passes over the devices of all.
@@ -51,21 +56,23 @@ use protocol::operation::{Permit, Reason, Rival, UnitId};
 use protocol::time::Time;
 use std::cmp::Reverse;
 
-/// How the policies have ranked the entities.
+/// The rankings by all policies.
 pub(crate) struct Ranked<'a> {
     pub entities: &'a SchedEntities,
-    /// For each policy where each entity stands.
+    /// The ranking of each entity, for each policy.
     pub rankings: &'a [Vec<Ranking>],
-    /// For each device which policy rules it, and the place that it counts as: another than its own where all devices of
-    /// a policy count as one.
+    /// For each device the policy that rules it, and the index that it counts as. That is another index where
+    /// all devices of a policy count as one.
     pub rules: &'a [(usize, usize)],
-    /// For each entity, for how many milliseconds it had waited when it got its turn for that.
+    /// For each entity that the guard against starvation lets run, the time that it had waited, in
+    /// milliseconds.
     pub starved: &'a [Option<u64>],
-    /// Whether whoever waits gets such a turn.
-    pub feeds: bool,
+    /// True if the guard against starvation is on.
+    pub guarded: bool,
 }
 
-/// An entity that wants a device, with what it is sorted by: to look that up at each comparison would cost more than all the rest.
+/// An entity that wants a device, with its sort key: to look that up at each comparison would cost more than
+/// all the rest.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     policy: usize,
@@ -75,22 +82,22 @@ struct Item {
     index: usize,
 }
 
-/// Memory of the resolution, kept for the next.
+/// Memory of the resolution, kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    /// For each entity the rank with which it is taken.
+    /// The rank with which each entity is taken.
     ranks: Vec<i64>,
-    /// Entities that want a device, in the order in which they are taken.
+    /// The entities that want a device, in the order in which they are taken.
     items: Vec<Item>,
-    /// Their places.
+    /// Their indices.
     order: Vec<usize>,
-    /// Whether an entity is among them.
+    /// True for each entity that is among them.
     taken: Vec<bool>,
-    /// For each device the highest that runs and has work there, with its rank.
+    /// For each device the highest rank that runs and has work there, with its entity.
     claims: Vec<Option<(i64, usize)>>,
-    /// For each device the highest rank that anybody could have there.
+    /// For each device the highest rank that any entity could have there.
     ceilings: Vec<i64>,
-    /// For each device how many entities use it.
+    /// For each device the number of entities that use it.
     crowds: Vec<usize>,
     jobs: Jobs,
     /// The members of a job that have work.
@@ -142,7 +149,8 @@ impl Resolver {
         self.order = order;
     }
 
-    /// Takes those in this order of whom this is true: each runs that nobody blocks who was taken before.
+    /// Takes the entities that the filter admits, in this order. Each runs unless one that was taken before
+    /// blocks it.
     fn take(
         &mut self,
         ranked: &Ranked<'_>,
@@ -167,25 +175,25 @@ impl Resolver {
         permits[index] = self.permit(ranked, index, blocked);
     }
 
-    /// The same where some entities have devices of several policies.
+    /// Does the same where some entities use devices of several policies.
     fn resolve_spanning(&mut self, ranked: &Ranked<'_>, order: &[usize], permits: &mut [Permit]) {
         let spans = |index: usize| ranked.spans(index);
-        // Who would block them if they were not there?
+        // Find out who would block them if they were not there.
         self.take(ranked, order, |index| !spans(index), permits);
         self.take(ranked, order, spans, permits);
-        // Who was taken later may stand above an earlier one on another device.
+        // An entity that was taken later may outrank an earlier one on another device.
         for &index in order.iter().filter(|&&index| spans(index)) {
             if permits[index].run {
                 permits[index] = self.permit(ranked, index, self.blocked(ranked, index));
             }
         }
         self.claims.fill(None);
-        // Those that nobody blocks have their devices, and the others are taken as always.
+        // Entities that nobody blocks get their devices; the others are taken around them.
         for &index in order.iter().filter(|&&index| spans(index) && permits[index].run) {
             self.claim(ranked, index);
         }
         self.take(ranked, order, |index| !spans(index), permits);
-        // Who blocked somebody may be blocked by now.
+        // An entity that blocked another one may be blocked by now.
         for &index in order.iter().filter(|&&index| spans(index)) {
             if !permits[index].run {
                 self.take_one(ranked, index, permits);
@@ -193,7 +201,7 @@ impl Resolver {
         }
     }
 
-    /// Takes all of a job that have work.
+    /// Takes all members of a job that have work.
     fn take_job(&mut self, ranked: &Ranked<'_>, job: usize, permits: &mut [Permit]) {
         let mut together = std::mem::take(&mut self.together);
         together.clear();
@@ -210,7 +218,7 @@ impl Resolver {
         self.together = together;
     }
 
-    /// Who has no work waits with the job.
+    /// Lets idle members of a job wait with the job.
     fn hold_idle_members(&self, ranked: &Ranked<'_>, permits: &mut [Permit]) {
         for job in 0..self.jobs.len() {
             let indices = self.jobs.indices(job);
@@ -226,7 +234,7 @@ impl Resolver {
         }
     }
 
-    /// With which rank each entity is taken.
+    /// Notes the rank with which each entity is taken.
     fn note_ranks(&mut self, ranked: &Ranked<'_>) {
         self.ranks.clear();
         self.ranks
@@ -253,13 +261,14 @@ impl Resolver {
         }
     }
 
-    /// The rank of an entity on a device where it stands there. A member of a job has that of the job.
+    /// Returns the rank of an entity on a device, given its ranking there. A member of a job has the rank of
+    /// the job.
     fn rank_on(&self, ranked: &Ranked<'_>, index: usize, ranking: &Ranking) -> i64 {
         let own = ranked.rank(index, ranking);
         if self.jobs.of(index).is_some() { own.max(self.ranks[index]) } else { own }
     }
 
-    /// Keeps its devices for the entity, where it has work, or all if it reserves.
+    /// Claims the devices on which the entity has work, or all its devices if it reserves them.
     fn claim(&mut self, ranked: &Ranked<'_>, index: usize) {
         for used in ranked.entities.uses(&ranked.entities.all()[index]) {
             let (ranking, cell) = ranked.on(index, used);
@@ -274,7 +283,7 @@ impl Resolver {
         }
     }
 
-    /// The highest in the entity's way, of those that have claimed a device so far.
+    /// Returns the highest-ranked entity that blocks this one, of those that have claimed a device so far.
     fn blocked(&self, ranked: &Ranked<'_>, index: usize) -> Option<Reason> {
         let all = ranked.entities.all();
         let mut first: Option<(i64, usize, &DeviceUse)> = None;
@@ -305,10 +314,10 @@ impl Resolver {
         let could_be_outranked = |used: &DeviceUse| {
             let (ranking, cell) = ranked.on(index, used);
             let by_rank = ranking.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor);
-            // Who has waited for too long outranks everybody.
-            by_rank || ranked.feeds && self.crowds[cell] > 1
+            // An entity that has waited for too long outranks everybody.
+            by_rank || ranked.guarded && self.crowds[cell] > 1
         };
-        // A member of a job is held up by whoever holds up another.
+        // A member of a job is blocked by whatever blocks another member.
         let with_others = self.jobs.of(index).is_some();
         let limit = uses.is_empty() || with_others || uses.iter().any(could_be_outranked);
         let free = match ranked.starved[index] {
@@ -322,7 +331,7 @@ impl Resolver {
 }
 
 impl Ranked<'_> {
-    /// Which policy an entity is taken with: the first of those that rule its devices.
+    /// Returns the policy with which an entity is taken: the first of those that rule its devices.
     fn policy(&self, index: usize) -> usize {
         if self.rankings.len() == 1 {
             return 0;
@@ -331,49 +340,50 @@ impl Ranked<'_> {
         uses.iter().map(|used| self.rules[used.device].0).min().unwrap_or(0)
     }
 
-    /// Whether several policies rule its devices.
+    /// Returns true if several policies rule its devices.
     fn spans(&self, index: usize) -> bool {
         let uses = self.entities.uses(&self.entities.all()[index]);
         self.rankings.len() > 1 && uses.iter().any(|used| self.rules[used.device].0 != self.policy(index))
     }
 
-    /// The job of an entity; one that never runs or that has devices of several policies has none.
+    /// Returns the job of an entity. An entity that never runs, or that uses devices of several policies, has
+    /// none.
     fn job(&self, index: usize) -> Option<(usize, u64)> {
         let job = (self.policy(index), self.own(index).job?);
         let belongs = executes(&self.entities.all()[index]) && !self.spans(index);
         belongs.then_some(job)
     }
 
-    /// Where an entity stands with the policy that it is taken with.
+    /// Returns the ranking of an entity by the policy with which it is taken.
     fn own(&self, index: usize) -> &Ranking {
         &self.rankings[self.policy(index)][index]
     }
 
-    /// Where it stands on one of its devices, and the place of that device.
+    /// Returns the ranking of an entity on one of its devices, and the index that the device counts as.
     fn on(&self, index: usize, used: &DeviceUse) -> (&Ranking, usize) {
         let (policy, cell) = self.rules[used.device];
         (&self.rankings[policy][index], cell)
     }
 
-    /// The rank of an entity that stands there.
+    /// Returns the rank of an entity, given its ranking.
     fn rank(&self, index: usize, ranking: &Ranking) -> i64 {
         if self.starved[index].is_some() { i64::MAX } else { ranking.rank }
     }
 
-    /// Why any of its devices is withheld from the entity.
+    /// Returns the reason why any of its devices is withheld from the entity.
     fn throttle(&self, index: usize) -> Option<Reason> {
         let uses = self.entities.uses(&self.entities.all()[index]);
         uses.iter().find_map(|used| self.on(index, used).0.throttle).map(Reason::Throttled)
     }
 
-    /// Whether an entity has work, or keeps devices free for some.
+    /// Returns true if an entity has work, or keeps devices free for work.
     fn asks(&self, index: usize) -> bool {
         let entity = &self.entities.all()[index];
         let reserves = || self.entities.uses(entity).iter().any(|used| self.on(index, used).0.reserves);
         executes(entity) && (entity.ready || reserves())
     }
 
-    /// And no device is withheld from it.
+    /// Returns true if an entity asks for its devices and none is withheld from it.
     fn wants(&self, index: usize) -> bool {
         self.asks(index) && self.throttle(index).is_none()
     }

@@ -1,106 +1,91 @@
-//! Entities that take turns: the common part of UP, PUP and SPUP.
+//! Weighted round robin: the common part of UP, PUP and SPUP.
 //!
-//! Entities with work stand in one line, whatever their devices. Whoever stands first on all its devices has its turn there,
-//! for its slice; then it goes to the end. One that wakes up or comes new goes to the end as well, so it waits for at most
-//! one slice of each of the others. On several devices an entity that cannot run because of one of them keeps its place,
-//! and whoever stands behind it on the others uses them meanwhile, by turns. So it is where another policy rules one of them.
+//! Entities with work stand in one line, whatever their devices. An entity that is first on all its devices
+//! has its slice there; then it goes to the end of the line. An entity that is new or wakes up goes to the
+//! end as well, so it waits for at most one slice of each of the others. An entity on several devices that
+//! cannot run because of one of them keeps its place, and those behind it use its other devices meanwhile.
+//! The same holds where another policy rules one of the devices.
 //!
 //! # Accounts
-//! Each has an account in nanoseconds of device time: a slice is added when its turn begins, what it runs is taken off, and
-//! the turn is over when nothing is left. What a late decision let it run too much is missing in the next turn; whoever
-//! has nothing even then lets the turn pass. So each has had one slice for each time that the line went round, whatever
-//! single turns were like, and the parts are exact over many turns. Nothing is taken off while nobody else wants its
-//! devices.
+//! The account of an entity counts nanoseconds of device time. Its slice is added when the slice begins, the
+//! time that it runs is taken off, and the slice is over when nothing is left. Time that it ran too much
+//! because of a late decision is missing in the next slice; an entity that has nothing even then lets its
+//! slice pass. So each entity has had one slice for each round, and the shares are exact over many slices.
+//! Nothing is taken off while nobody else wants its devices.
 
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Ranking};
 use crate::reason::{ReasonKind, SLICE, WAITS};
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
+use crate::slice::{self, Devices, GRAIN, SHORTEST, SliceAccount, nanos};
 use crate::times::{self, earlier};
 use protocol::operation::Throttle;
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The reasons of the rows of the policies that share this part.
+/// The reasons of the rows of UP, PUP and SPUP.
 pub(crate) const REASONS: &[&ReasonKind] = &[SLICE, WAITS];
 
-/// A turn with less left than this is over, in nanoseconds; the rest counts in the next one.
-pub(crate) const GRAIN: i64 = 10_000;
-
-/// The shortest slice, in nanoseconds, unless all slices together are no longer: switching takes hundreds of
-/// microseconds.
-pub(crate) const SHORTEST: u64 = 500_000;
-
-/// What somebody has run too much is remembered up to this many nanoseconds, or four slices if that is more.
+/// The most that is remembered of time that an entity ran too much, in nanoseconds, or four slices if that is
+/// more.
 const DEBT: i64 = 2_000_000;
 
-/// How turns are taken.
+/// Rules of the round robin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// What the slices of a device add up to if nobody with work asks for less.
+    /// The sum of the slices of a device, unless an entity with work asks for less.
     pub timeslice: Duration,
-    /// What part of a slice that was left over by falling idle counts in the next turn; once more for each timeslice
-    /// that the entity sleeps.
+    /// The part of the rest of a slice that counts in the next one when the entity turns idle; applied once
+    /// more for each timeslice that the entity sleeps.
     pub carry: f64,
-    /// The turn of an idle entity stays unused, and whoever does not have the turn is barred.
+    /// True if the slice of an idle entity stays unused and the devices are withheld from all others
+    /// meanwhile.
     pub strict: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Turn {
-    /// Its place in the line, smaller first, if it stands there.
+struct Entry {
+    /// Its account; a slice is added when it begins.
+    account: SliceAccount,
+    /// Its position in the line, smaller first, if it stands there.
     line: Option<u64>,
-    /// Its account.
-    left: i64,
     /// The slice that was added.
     slice: i64,
-    /// Its slice has been added, and its turn is not over.
-    begun: bool,
-    /// The last decision gave it its devices.
-    owns: bool,
-    /// It has its turn, but somebody else's decision keeps it from running: meanwhile it keeps its devices from nobody.
-    held: bool,
-    /// What it runs too much is on its account, because somebody else wants one of its devices.
-    counts: bool,
-    /// Since when it has not stood in the line.
+    /// The time at which it left the line.
     away_since: Time,
-    weight: u64,
 }
 
-/// Who stands on a device.
+/// The state of a device in one decision.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
-    /// The sum of the weights, and the smallest of them that is not 0.
-    sum: u64,
+    /// The smallest weight that is not 0.
     lightest: u64,
-    /// How many have the weight 0.
+    /// The number of entities of weight 0.
     weightless: u64,
-    /// What the slices add up to, in nanoseconds.
+    /// The sum of the slices, in nanoseconds.
     timeslice: u64,
-    /// How many would be disturbed by each other here.
-    rivals: u32,
-    /// How many stand before the one that is looked at.
+    /// The number of entities before the one that is looked at.
     ahead: i64,
-    claimed: bool,
 }
 
-/// The line.
+/// The line of entities.
 #[derive(Debug, Default)]
 pub(crate) struct RoundRobin {
-    turns: PerEntity<Turn>,
-    /// The next place at the end.
+    entries: PerEntity<Entry>,
+    /// The next position at the end.
     end: u64,
     /// The time of the last decision.
     at: Time,
+    devices: Devices,
     cells: Vec<Cell>,
-    /// The entities in the line by their places: those with a weight, and those without.
+    /// The indices of the entities in the line: those with a weight, and those without.
     order: [Vec<usize>; 2],
 }
 
 impl RoundRobin {
-    /// Ranks the members; `weigh` says what part each has of its devices, relative to the others. Returns the end of the
-    /// first turn.
+    /// Ranks the members. `weigh` gives the share of each on its devices, relative to the others. Returns the
+    /// time at which the first slice ends.
     pub fn rank(
         &mut self,
         input: Input<'_>,
@@ -109,44 +94,50 @@ impl RoundRobin {
         weigh: impl Fn(&SchedEntities, &SchedEntity) -> u64,
     ) -> Option<Time> {
         let entities = input.entities;
+        self.devices.reset(entities.devices().len());
         self.cells.clear();
         self.cells.resize(entities.devices().len(), Cell::default());
         self.order.iter_mut().for_each(Vec::clear);
-        let turns = self.turns.align(entities.all());
+        let entries = self.entries.align(entities.all());
         let elapsed = input.now.since(self.at);
         self.at = input.now;
         let mut anybody = false;
         for (index, entity) in input.members() {
-            let turn = &mut turns[index];
-            let ran = match (rules.strict, turn.owns) {
+            let entry = &mut entries[index];
+            let account = &mut entry.account;
+            let ran = match (rules.strict, account.owns) {
                 (false, _) => entity.ran,
                 (true, true) => elapsed,
                 (true, false) => Duration::ZERO,
             };
-            // Nobody was kept waiting by what it ran too much.
-            let least = if turn.counts { i64::MIN } else { turn.left.min(0) };
-            turn.left = turn.left.saturating_sub(nanos(ran)).max(least);
-            turn.held = (turn.owns || turn.held) && entity.ready && !entity.running;
-            (turn.counts, turn.owns) = (false, false);
-            turn.weight = weigh(entities, entity);
+            // Time that it ran too much counts only if another entity waited for it.
+            let least = if account.contended { i64::MIN } else { account.left.min(0) };
+            account.left = account.left.saturating_sub(nanos(ran)).max(least);
+            account.note_held(entity);
+            (account.contended, account.owns) = (false, false);
+            let weight = weigh(entities, entity);
+            account.weight = weight;
             if takes_part(entities, entity, rules) {
                 anybody |= entity.ready;
-                if turn.line.is_none() {
-                    turn.join(self.end, input.now, rules);
+                if entry.line.is_none() {
+                    entry.join(self.end, input.now, rules);
                     self.end += 1;
                 }
-                self.order[usize::from(turn.weight == 0)].push(index);
-                for used in entities.uses(entity) {
-                    self.cells[used.device].count(entity, turn.weight, is_wanted(entity, used, rules), rules);
+                self.order[usize::from(weight == 0)].push(index);
+                self.devices.add_rival(entities.uses(entity));
+                for used in entities.uses(entity).iter().filter(|used| is_wanted(entity, used, rules)) {
+                    self.devices.0[used.device].sum += weight;
+                    self.cells[used.device].count(entity, weight, rules);
                 }
-            } else if turn.line.take().is_some() {
-                turn.leave(entity, input.now, rules);
+            } else if entry.line.take().is_some() {
+                entry.leave(entity, input.now, rules);
             }
         }
         for order in &mut self.order {
-            order.sort_unstable_by_key(|&index| turns[index].line);
+            order.sort_unstable_by_key(|&index| entries[index].line);
         }
-        let mut walk = Walk { input, rules, turns, cells: &mut self.cells, end: &mut self.end, wake: None };
+        let (devices, cells, end) = (&mut self.devices, &mut self.cells, &mut self.end);
+        let mut walk = Walk { input, rules, entries, devices, cells, end, wake: None };
         for order in &mut self.order {
             let mut next = 0;
             while let Some(&index) = order.get(next) {
@@ -157,160 +148,157 @@ impl RoundRobin {
             }
         }
         let wake = walk.wake.filter(|_| anybody);
-        for (index, entity) in input.members().filter(|(index, _)| turns[*index].line.is_none()) {
+        for (index, entity) in input.members().filter(|(index, _)| entries[*index].line.is_none()) {
             // With work it would go to the end.
             let ahead = entities.uses(entity).iter().map(|used| self.cells[used.device].ahead).max();
             rankings[index] =
-                ranking(self.end, turns[index].weight, WAITS.number(ahead.unwrap_or(0).max(1) - 1));
+                ranking(self.end, entries[index].account.weight, WAITS.number(ahead.unwrap_or(0).max(1) - 1));
         }
         wake
     }
 }
 
-/// One pass along the line: what the engine will make of it, and how long that lasts.
+/// One pass along the line, which finds what the engine will do, and for how long.
 struct Walk<'a> {
     input: Input<'a>,
     rules: Rules,
-    turns: &'a mut [Turn],
+    entries: &'a mut [Entry],
+    devices: &'a mut Devices,
     cells: &'a mut [Cell],
     end: &'a mut u64,
     wake: Option<Time>,
 }
 
 impl Walk<'_> {
-    /// Says where the next of the line stands; false if it goes to the end instead.
+    /// Ranks the next entity of the line. Returns false if it goes to the end instead.
     fn stand(&mut self, index: usize, anybody: bool, rankings: &mut [Ranking]) -> bool {
         let entities = self.input.entities;
         let entity = &entities.all()[index];
         let uses = entities.uses(entity);
-        let turn = &mut self.turns[index];
         let strict = self.rules.strict;
-        let shut = strict && turn.weight == 0 && uses.iter().any(|used| self.cells[used.device].sum > 0);
-        let blocked = shut || uses.iter().any(|used| self.cells[used.device].claimed);
+        let weight = self.entries[index].account.weight;
+        let shut = strict && weight == 0 && uses.iter().any(|used| self.devices.0[used.device].sum > 0);
+        let blocked = shut || self.devices.is_claimed(uses);
         let ahead = uses.iter().map(|used| self.cells[used.device].ahead).max().unwrap_or(0);
         let mut reason = WAITS.number(ahead.max(1) - 1);
+        let slice = if blocked { 0 } else { self.slice(index) };
+        let entry = &mut self.entries[index];
+        let account = &mut entry.account;
         if !blocked {
-            let slice = self.slice(index);
-            let turn = &mut self.turns[index];
-            if turn.begun && turn.slice != slice {
-                // Somebody has come or gone: this turn is as long as if they had been there, or not, from its beginning.
-                turn.left = turn.left.saturating_add(slice - turn.slice).max(turn.left.min(0));
-                turn.slice = slice;
+            if account.begun && entry.slice != slice {
+                // An entity has come or gone: this slice is as long as if that had been so from its beginning.
+                account.left = account.left.saturating_add(slice - entry.slice).max(account.left.min(0));
+                entry.slice = slice;
             }
-            if turn.begun && turn.left <= GRAIN {
-                turn.begun = false;
-                turn.left = turn.left.max(-DEBT.max(slice.saturating_mul(4)));
-                turn.line = Some(take_place(self.end));
+            if account.is_over() {
+                account.begun = false;
+                account.left = account.left.max(-DEBT.max(slice.saturating_mul(4)));
+                entry.line = Some(take_place(self.end));
                 return false;
             }
-            if !turn.begun {
-                turn.left = turn.left.saturating_add(slice);
-                if turn.left <= GRAIN {
-                    turn.line = Some(take_place(self.end));
+            if !account.begun {
+                account.left = account.left.saturating_add(slice);
+                if account.left <= GRAIN {
+                    entry.line = Some(take_place(self.end));
                     return false;
                 }
-                (turn.begun, turn.slice) = (true, slice);
+                (account.begun, entry.slice) = (true, slice);
             }
-            reason = SLICE.number(turn.left / 1_000);
+            reason = SLICE.number(account.left / 1_000);
         }
-        let turn = &mut self.turns[index];
-        let claims = !blocked && !turn.held;
-        turn.owns = claims;
-        turn.counts = anybody && uses.iter().any(|used| self.cells[used.device].rivals > 1);
-        if claims && turn.counts {
-            // Somebody else's decision may keep it from running: then its account does not change.
-            let least =
-                if entity.running || strict { GRAIN } else { SHORTEST.min(self.rules.slices()) as i64 };
-            let end = self.input.now.after(Duration::from_nanos(turn.left.max(least).unsigned_abs()));
+        let claims = !blocked && !account.held;
+        account.owns = claims;
+        account.contended = anybody && self.devices.is_contended(uses);
+        if claims && account.contended {
+            let end = slice::end(self.input.now, account.left, entity.running || strict, self.rules.slices());
             self.wake = earlier(self.wake, end);
         }
-        let line = turn.line.unwrap_or(*self.end);
+        let line = entry.line.unwrap_or(*self.end);
         let wanted = uses.iter().filter(|used| is_wanted(entity, used, self.rules));
-        let shortest = wanted.map(|used| self.cells[used.device].shortest()).min();
+        let shortest =
+            wanted.map(|used| self.cells[used.device].shortest(self.devices.0[used.device].sum)).min();
         let shortest = Duration::from_nanos(shortest.unwrap_or_default());
-        rankings[index] = ranking(line, turn.weight, reason).in_turn(shortest);
+        rankings[index] = ranking(line, weight, reason).with_slices(shortest);
         if blocked && strict {
             rankings[index].throttle =
                 Some(if shut { Throttle::Share { percent: 0 } } else { Throttle::Turn });
         }
-        for used in uses.iter().filter(|used| is_wanted(entity, used, self.rules)) {
-            let cell = &mut self.cells[used.device];
-            cell.claimed |= claims;
-            cell.ahead += 1;
+        let wanted = uses.iter().filter(|used| is_wanted(entity, used, self.rules));
+        wanted.clone().for_each(|used| self.cells[used.device].ahead += 1);
+        if claims {
+            self.devices.claim(wanted);
         }
         true
     }
 
-    /// The slice of an entity in nanoseconds: the shortest that it has on any of its devices.
+    /// Returns the slice of an entity in nanoseconds: the shortest that it has on any of its devices.
     fn slice(&self, index: usize) -> i64 {
         let entity = &self.input.entities.all()[index];
         let uses = self.input.entities.uses(entity).iter().filter(|used| is_wanted(entity, used, self.rules));
-        let slice = uses.map(|used| self.cells[used.device].slice(self.turns[index].weight)).min();
-        slice.unwrap_or(self.rules.slices()).try_into().unwrap_or(i64::MAX)
+        let weight = self.entries[index].account.weight;
+        let length =
+            |used: &DeviceUse| self.cells[used.device].slice(weight, self.devices.0[used.device].sum);
+        uses.map(length).min().map_or(self.rules.slices(), |slice| slice.try_into().unwrap_or(i64::MAX))
     }
 }
 
 impl Rules {
-    fn slices(&self) -> u64 {
-        times::nanos(self.timeslice)
+    fn slices(&self) -> i64 {
+        nanos(self.timeslice)
     }
 }
 
-impl Turn {
+impl Entry {
     fn join(&mut self, line: u64, now: Time, rules: Rules) {
         let away = now.since(self.away_since);
-        if self.left > 0 {
-            let slept = away.as_nanos() / u128::from(rules.slices().max(1));
-            self.left = (self.left as f64 * rules.carry.powi(slept.min(1_000) as i32)) as i64;
+        if self.account.left > 0 {
+            let slept = away.as_nanos() / rules.timeslice.as_nanos().max(1);
+            self.account.left = (self.account.left as f64 * rules.carry.powi(slept.min(1_000) as i32)) as i64;
         } else {
-            // What it had too much it has given back by being away.
-            self.left = self.left.saturating_add(nanos(away)).min(0);
+            // While it was away it gave back the time that it had too much.
+            self.account.left = self.account.left.saturating_add(nanos(away)).min(0);
         }
         self.line = Some(line);
     }
 
     fn leave(&mut self, entity: &SchedEntity, now: Time, rules: Rules) {
-        if self.left > 0 {
-            self.left = (self.left as f64 * rules.carry) as i64;
+        if self.account.left > 0 {
+            self.account.left = (self.account.left as f64 * rules.carry) as i64;
         }
-        self.begun = false;
+        self.account.begun = false;
         self.away_since = entity.idle_since.unwrap_or(now);
     }
 }
 
 impl Cell {
-    fn count(&mut self, entity: &SchedEntity, weight: u64, wanted: bool, rules: Rules) {
-        self.rivals += 1;
-        if !wanted {
-            return;
-        }
+    fn count(&mut self, entity: &SchedEntity, weight: u64, rules: Rules) {
         let asked = entity.process.timeslice.map_or(u64::MAX, |slice| slice.get() * 1_000);
         if self.timeslice == 0 {
-            self.timeslice = rules.slices();
+            self.timeslice = times::nanos(rules.timeslice);
         }
         self.timeslice = self.timeslice.min(asked);
-        self.sum += weight;
         self.weightless += u64::from(weight == 0);
         if weight > 0 && (self.lightest == 0 || weight < self.lightest) {
             self.lightest = weight;
         }
     }
 
-    /// The shortest slice here of those with a weight, or of all without one, in nanoseconds. What runs on at the end of a turn
-    /// takes from the next one's: with one window for all each takes as much as it gives.
-    fn shortest(&self) -> u64 {
-        self.slice(self.lightest)
+    /// Returns the shortest slice here of those with a weight, or of all if none has one, in nanoseconds.
+    /// Work in flight at the end of a slice takes time from the next one; with one window for all, each
+    /// entity takes as much as it gives.
+    fn shortest(&self, sum: u64) -> u64 {
+        self.slice(self.lightest, sum)
     }
 
-    /// The slice of one with this weight here, in nanoseconds.
-    fn slice(&self, weight: u64) -> u64 {
-        let shortest = SHORTEST.min(self.timeslice);
+    /// Returns the slice of an entity of this weight here, in nanoseconds.
+    fn slice(&self, weight: u64, sum: u64) -> u64 {
+        let shortest = (SHORTEST as u64).min(self.timeslice);
         if weight == 0 {
             return (self.timeslice / self.weightless.max(1)).max(shortest);
         }
-        // If the shortest of them is too short, all are longer in the same proportion.
-        let all = self.timeslice.max(shortest * self.sum / self.lightest.max(1));
-        all * weight / self.sum.max(1)
+        // If the shortest slice is too short, all are longer in the same proportion.
+        let all = self.timeslice.max(shortest * sum / self.lightest.max(1));
+        all * weight / sum.max(1)
     }
 }
 
@@ -329,11 +317,7 @@ fn takes_part(entities: &SchedEntities, entity: &SchedEntity, rules: Rules) -> b
     entity.ready || rules.strict && !entities.uses(entity).is_empty()
 }
 
-/// Whether the entity keeps others from the device in its turn.
+/// Returns true if the entity keeps others from the device in its slice.
 fn is_wanted(entity: &SchedEntity, used: &DeviceUse, rules: Rules) -> bool {
     used.busy && entity.ready || rules.strict
-}
-
-pub(crate) fn nanos(span: Duration) -> i64 {
-    span.as_nanos().try_into().unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Who has run since the last decision: the same for every policy.
+//! Runtime accounting: the time for which each entity had its devices since the last decision.
 
 use crate::per_entity::PerEntity;
 use crate::sched_entity::SchedEntity;
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    /// The last decision let it run.
+    /// True if the last decision let it run.
     permitted: bool,
-    /// It counted as having work then.
+    /// True if it counted as having work then.
     ready: bool,
-    /// For how long the policies let it linger.
+    /// The time for which the policies let it linger.
     linger: Duration,
 }
 
-/// What the last decision was, and when.
+/// The permissions of the last decision, and its time.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeAccounting {
     entries: PerEntity<Entry>,
@@ -24,33 +24,35 @@ pub(crate) struct RuntimeAccounting {
 }
 
 impl RuntimeAccounting {
-    /// Says what each entity has had since the last decision.
+    /// Enters the time that each entity has run since the last decision.
     ///
-    /// One that had work at the last and has other work now counts as having had some all the time: whoever is to know of
-    /// gaps asks to be called when an entity turns idle.
+    /// An entity that had work at the last decision and has other work now counts as having had work all the
+    /// time. A policy that needs to know of gaps asks to be called when an entity turns idle
+    /// ([`crate::Policy::hears_idle`]).
     pub fn charge(&self, entities: &mut [SchedEntity], now: Time) {
         for (index, entity) in entities.iter_mut().enumerate() {
             let entry = self.entries.get(index, entity.id).filter(|entry| entry.permitted);
             let Some(entry) = entry else { continue };
             entity.running = entity.ready;
-            // While it only counts as ready it keeps others away as well.
+            // While it only counts as ready it keeps others from its devices as well.
             let (began, to) = match (entity.ready, entity.idle_since) {
                 (true, _) => (entity.since, now),
                 (false, Some(idle)) => (idle, idle.after(entity.linger).min(now)),
                 (false, None) => continue,
             };
-            // Its work of now may be other work than that of then, and work that came and went unseen is not known.
+            // Its present work may be other work than at the last decision. Work that came and went in
+            // between is unknown.
             let from = if entry.ready { self.at } else { began.max(self.at) };
             entity.ran = to.since(from);
         }
     }
 
-    /// For how long the last decision lets an entity linger.
+    /// Returns the time for which the last decision lets an entity linger.
     pub fn linger(&self, index: usize, entity: UnitId) -> Duration {
         self.entries.get(index, entity).map_or(Duration::ZERO, |entry| entry.linger)
     }
 
-    /// Notes a decision, in which each entity may linger for so long.
+    /// Stores a decision, and the time for which each entity may linger.
     pub fn note(
         &mut self,
         entities: &[SchedEntity],
@@ -62,11 +64,11 @@ impl RuntimeAccounting {
             *entry =
                 Entry { permitted: permits[index].run, ready: entities[index].ready, linger: linger(index) };
         }
-        // What lies behind is not counted twice, whatever clock comes.
+        // A clock that goes back must not make a time count twice.
         self.at = self.at.max(now);
     }
 
-    /// Somebody else has decided meanwhile: nothing is known of who ran.
+    /// Forgets the last decision, because another decider has been in charge since then.
     pub fn forget(&mut self) {
         self.entries.clear();
     }

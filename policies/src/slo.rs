@@ -1,49 +1,55 @@
 //! SLO: as much best effort as a latency target allows.
 //!
 //! # The rule
-//! Entities whose priority is above `critical-above` are critical; they run by priority, before all others. What a critical
-//! entity does from the moment it has work until it has none is a request, and the 99th percentile of the last `window`
-//! requests is to stay below the target: the deadline that the entity's queues hint (the shortest), or `target-ms`. A
-//! program whose queue runs empty within a request has several requests by this measure, and requests that overlap are one:
-//! where they queue up, the measure is the longer for it, and the target is kept the better.
+//! Entities whose priority is above `critical-above` are critical; they run by priority, before all others.
+//! The work of a critical entity from the time at which it has work until it has none is a request. The 99th
+//! percentile of the last `window` requests must stay below the target: the shortest deadline that the
+//! entity's queues hint, or `target-ms`. By this measure a program whose queue runs empty within a request
+//! has several requests, and requests that overlap are one. Where requests queue up, the measured time is
+//! longer, and the target is kept with more room.
 //!
-//! A controller for each device decides with each request that ends how much best effort gets, 0 to 200 %:
+//! A controller for each device decides at the end of each request how much best effort gets, 0 to 200 %:
 //!
-//! * up to 100 % it has that share of the time in which no critical entity has work (a duty cycle of `period-ms`), and
-//!   nothing beside critical work;
-//! * above 100 % it has all of that time, and runs beside each critical request from its beginning until that is as old
-//!   as the surplus says, in percent of the target. A request that takes longer has the device for itself from then on.
+//! * Up to 100 % best effort has that share of the time in which no critical entity has work (a duty cycle of
+//!   `period-ms`), and nothing beside critical work.
+//! * Above 100 % it has all of that time. It also runs beside each critical request until the request is as
+//!   old as the surplus says, in percent of the target. A request that takes longer has the device for itself
+//!   from then on.
 //!
-//! What best effort has in flight when a critical request comes is in its way as well: with a surplus its window admits as much
-//! time as it may run beside a request, a sixteenth of the target at most, instead of the library's own.
+//! Best-effort work in flight when a critical request arrives delays the request as well. With a surplus its
+//! window admits as much time as it may run beside a request, a sixteenth of the target at most, instead of
+//! the library's own window.
 //!
-//! It begins with 100 %, which is HPF. While the percentile of all critical entities is below `room-percent` of their targets,
-//! each request adds `step-percent`. If that of one is above its target the surplus is cut to 70 %, or without a surplus
-//! the share to half; then the requests before are forgotten, and nothing is added for as many requests as make those
-//! that were too late 1 % of all (300 for a window of 200).
+//! The controller begins with 100 %, which is HPF. While the percentile of all critical entities is below
+//! `room-percent` of their targets, each request adds `step-percent`. If the percentile of one is above its
+//! target, the surplus is cut to 70 %, or without a surplus the share to half. Then earlier requests are
+//! forgotten, and nothing is added for as many requests as make those that were too late 1 % of all (300 for
+//! a window of 200).
 //!
-//! Best effort runs beside critical work only where all critical entities that have work are of one priority, and then only
-//! its highest priority. When no critical entity has had work for `quiet-ms` it runs freely.
+//! Best effort runs beside critical work only where all critical entities with work are of one priority, and
+//! then only its highest priority. When no critical entity has had work for `quiet-ms`, best effort runs
+//! freely.
 //!
 //! # What it can reach
-//! Not more than HPF with an idle device: if critical requests are too late although best effort is at 0 %, it stays there
-//! (or at `least-percent`), and `unreachable` counts how often that was found. Where 300 requests take long it follows
-//! slowly: after a cut the next step towards more comes after so many. Best effort beside critical work is a gain where the device
-//! gets more done with both than with one after the other, or where it has critical work nearly all the time; elsewhere
-//! `most-percent` of 100 keeps them apart.
+//! It reaches no more than HPF with an idle device. If critical requests are too late although best effort is
+//! at 0 %, it stays there (or at `least-percent`), and `unreachable` counts how often that was found. Where
+//! 300 requests take long it follows slowly, because after a cut it waits for so many. Best effort beside
+//! critical work is a gain where the device gets more done with both than with one after the other, or where
+//! critical work keeps it busy nearly all the time; elsewhere `most-percent` of 100 keeps them apart.
 //!
-//! In simulated plants (5 to 90 % of the time busy, both programs at 0.6 of their speed beside each other) best effort
-//! got 97 % and more of what the best fixed time beside each request would have given it where requests came at random,
-//! with a percentile of at most 1.06 of the target; of requests that all take the same time 90 % and more of what is best
-//! for 80 % of the target, where it stops.
+//! In simulated plants (5 to 90 % of the time busy, both programs at 0.6 of their speed beside each other)
+//! best effort got 97 % and more of what the best fixed time beside each request would have given it, where
+//! requests came at random, with a percentile of at most 1.06 of the target. Where all requests took the same
+//! time it got 90 % and more of what is best for 80 % of the target, where the controller stops.
 //!
-//! Counted are: `requests`; `late`, those that took longer than the target; `raised` and `cut`, how often a share was
-//! changed; `unreachable`; and `share-percent`, what the device with the least best effort gives to it now.
+//! Counters: `requests`; `late`, requests that took longer than the target; `raised` and `cut`, changes of a
+//! share; `unreachable`; and `share-percent`, the present share of the device with the least best effort.
 //!
 //! # Parameters, wake-ups
-//! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and when it has been
-//! quiet, if best-effort work waits or runs. It is asked at each end of a request. Where critical work leaves no time best
-//! effort can starve, unless `XSCHED_STARVATION_MS` is set; what the duty cycle withholds stays withheld even then.
+//! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and after a
+//! quiet time, if best-effort work waits or runs. It is asked at each end of a request. Where critical work
+//! leaves no time, best effort can starve, unless `XSCHED_STARVATION_MS` is set; time that the duty cycle
+//! withholds stays withheld even then.
 
 mod controller;
 mod window;
@@ -70,18 +76,18 @@ pub(crate) const BESIDE: &ReasonKind =
         },
     );
 
-/// What can be set.
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "target-ms",
-        meaning: "what 99 of 100 critical requests may take, where no deadline is hinted",
+        meaning: "the time that 99 of 100 critical requests may take, where no deadline is hinted",
         range: (0.01, 100_000.0),
         default: 10.0,
     },
     CRITICAL_ABOVE,
     Parameter {
         name: "window",
-        meaning: "of how many requests of an entity the percentile is taken",
+        meaning: "the number of requests of an entity of which the percentile is taken",
         range: (1.0, Window::LARGEST as f64),
         default: 200.0,
     },
@@ -93,7 +99,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "step-percent",
-        meaning: "how much more with each request",
+        meaning: "the increase with each request",
         range: (0.001, 10.0),
         default: 0.2,
     },
@@ -117,7 +123,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "quiet-ms",
-        meaning: "after how long without critical work best effort runs freely",
+        meaning: "the time without critical work after which best effort runs freely",
         range: (1.0, 1_000_000.0),
         default: 1_000.0,
     },
@@ -131,10 +137,10 @@ pub struct Slo {
     room: f64,
     settings: Settings,
     entries: PerEntity<Entry>,
-    /// In the order of the devices of the entities; behind them some of those that had no queue lately.
+    /// In the order of the devices of the entities, followed by some of those that had no queue lately.
     controllers: Vec<Controller>,
     cells: Vec<Cell>,
-    /// Requests that have ended: whose, and what they say.
+    /// The requests that have ended: the index of the entity, and what the request says of the target.
     ended: Vec<(usize, Finding)>,
     counts: Counts,
     /// The time of the last decision.
@@ -150,43 +156,43 @@ struct Counts {
     unreachable: u64,
 }
 
-/// What is remembered of an entity.
+/// State of an entity.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The request that is being done: since when.
+    /// The time at which the present request began.
     request: Option<Time>,
-    /// When the last request began, and when it ended.
+    /// The times at which the last request began and ended.
     began: Time,
     ended: Time,
     window: Window,
-    /// How often its devices had been cut when its window began.
+    /// The number of cuts of its devices when its window began.
     epoch: u64,
-    /// Its last request left little room.
+    /// True if its last request left little room.
     tight: bool,
 }
 
-/// What is found out of a device in each decision.
+/// The state of a device in one decision.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     /// The priority of the critical entities that have work, if it is one.
     critical: Option<Priority>,
     mixed: bool,
-    /// Until when best effort may run beside them.
+    /// The time until which best effort may run beside them.
     beside: Time,
-    /// How much best effort may have in flight here when a critical entity comes.
+    /// The work that best effort may have in flight here when a critical entity comes.
     window: Option<Duration>,
     /// The highest priority of best effort that has work.
     best: Option<Priority>,
-    /// A critical entity has little room.
+    /// True if a critical entity has little room.
     tight: bool,
-    /// It was cut in this decision.
+    /// True if it was cut in this decision.
     cut: bool,
-    /// Whether best effort may run if no critical entity has work.
+    /// True if best effort may run while no critical entity has work.
     open: bool,
 }
 
 impl Slo {
-    /// Controllers of devices that nobody has a queue on which are remembered.
+    /// The number of controllers that are kept for devices without a queue.
     const REMEMBERED: usize = 16;
 
     fn is_critical(&self, entity: &SchedEntity) -> bool {
@@ -212,7 +218,8 @@ impl Slo {
         self.controllers.truncate(entities.devices().len() + Self::REMEMBERED);
     }
 
-    /// Notes whether a request of the entity has begun or ended; says what one that has ended tells.
+    /// Notes whether a request of the entity has begun or ended. Returns what a request that has ended says
+    /// of the target.
     fn watch(
         &mut self,
         entry: &mut Entry,
@@ -221,7 +228,8 @@ impl Slo {
         now: Time,
     ) -> Option<Finding> {
         let critical = entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.above);
-        // A queue that turned idle with the last request and only counts as ready says nothing of this one.
+        // A queue that turned idle with the last request and only counts as ready does not belong to this
+        // one.
         let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
         let since = ready.min().unwrap_or(entity.since).min(now);
         let works = entity.working && self.is_critical(entity);
@@ -232,7 +240,7 @@ impl Slo {
             return None;
         };
         if works {
-            // All its work has come since the last decision: it was idle in between, and nobody has told since when.
+            // All its work has come since the last decision: it was idle in between for an unknown time.
             if since > self.last {
                 (entry.began, entry.request) = (since, Some(since));
             }
@@ -248,7 +256,7 @@ impl Slo {
         let cuts = entities.uses(entity).iter().map(|used| self.controllers[used.device].cuts);
         let epoch = cuts.fold(0u64, u64::wrapping_add);
         if entry.epoch != epoch {
-            // What was seen before belongs to another share.
+            // Earlier requests were made under another share.
             entry.epoch = epoch;
             entry.window.clear();
         }
@@ -272,7 +280,7 @@ impl Slo {
         Some(finding)
     }
 
-    /// Looks at all critical entities: what has ended, and who has work.
+    /// Looks at all critical entities: which requests have ended, and which entities have work.
     fn look(&mut self, input: &Input<'_>) {
         let Input { entities, now, .. } = *input;
         let fresh = Cell {
@@ -295,7 +303,7 @@ impl Slo {
             if let Some(finding) = self.watch(entry, entity, entities, now) {
                 self.ended.push((index, finding));
             }
-            // Who has been quiet holds nobody up.
+            // An entity that has been quiet holds nobody up.
             let tight = entry.tight && entry.ended.after(self.settings.quiet) > now;
             for used in entities.uses(entity).iter().filter(|_| tight) {
                 self.cells[used.device].tight = true;
@@ -329,13 +337,13 @@ impl Slo {
         self.last = now;
     }
 
-    /// Lets the controllers of those devices take a step on which requests have ended.
+    /// Lets the controllers take a step for the devices on which requests have ended.
     fn steer(&mut self, entities: &SchedEntities) {
         for (index, finding) in &self.ended {
             for used in entities.uses(&entities.all()[*index]) {
                 let cell = &mut self.cells[used.device];
                 let finding = match finding {
-                    // Once is enough for requests that end together.
+                    // Requests that end together count once.
                     Finding::Violated if std::mem::replace(&mut cell.cut, true) => Finding::Tight,
                     Finding::Room if cell.tight => Finding::Tight,
                     finding => *finding,
@@ -351,7 +359,8 @@ impl Slo {
         }
     }
 
-    /// The rank with which a best-effort entity runs beside the critical ones of its devices, if it may.
+    /// Returns the priority with which a best-effort entity may run beside the critical ones of its devices,
+    /// if it may.
     fn beside(&self, entity: &SchedEntity, entities: &SchedEntities, now: Time) -> Option<Priority> {
         let mut rank = None;
         for used in entities.uses(entity) {

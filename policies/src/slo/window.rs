@@ -1,4 +1,4 @@
-//! How long the last requests of an entity took.
+//! The latencies of the last requests of an entity.
 
 use crate::times::nanos;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) struct Window {
 impl Window {
     /// The largest size, in requests.
     pub const LARGEST: usize = 1_000;
-    /// So many of the largest are looked at for the largest size.
+    /// The number of the largest latencies to look at, for the largest size.
     const MOST_LARGEST: usize = rank(Self::LARGEST);
 
     /// Enters a request, and forgets all but so many.
@@ -25,7 +25,7 @@ impl Window {
             self.clear();
         }
         if self.recent.len() < size {
-            // Only after the size has grown does the oldest lie elsewhere than in front.
+            // The oldest lies elsewhere than in front only after the size has grown.
             self.recent.rotate_left(self.oldest);
             self.oldest = 0;
             self.recent.push(nanos);
@@ -35,14 +35,14 @@ impl Window {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all requests.
     pub fn clear(&mut self) {
         self.recent.clear();
         self.oldest = 0;
     }
 
-    /// The 99th percentile of a window of this size: for 200 requests the third largest latency. Those that have not
-    /// been seen yet count as the fastest, so nothing is said while too few are known.
+    /// Returns the 99th percentile of a window of this size: for 200 requests the third largest latency.
+    /// Requests that have not been seen yet count as the fastest; `None` while too few are known.
     pub fn p99(&self, size: usize) -> Option<Duration> {
         let rank = rank(size.clamp(1, Self::LARGEST));
         if self.recent.len() < rank {
@@ -59,7 +59,7 @@ impl Window {
     }
 }
 
-/// Which of the largest is the 99th percentile of so many.
+/// Returns the position of the 99th percentile among the largest of so many.
 pub(super) const fn rank(size: usize) -> usize {
     size / 100 + 1
 }
@@ -82,7 +82,8 @@ mod tests {
                 let mut all = vec![0; size - seen.len()];
                 all.extend(&seen);
                 all.sort_unstable();
-                // The smallest that at least 99 % are not above; whole numbers, so that nothing is rounded.
+                // The smallest that at least 99 % do not exceed; in whole numbers, so that nothing is
+                // rounded.
                 let index = all.len() - (all.len() / 100 + 1);
                 prop_assert!(100 * (index + 1) >= 99 * all.len());
                 prop_assert!(index == 0 || 100 * index < 99 * all.len());
