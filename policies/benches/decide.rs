@@ -1,8 +1,8 @@
-//! What one decision takes, from the status to the operations, in microseconds.
+//! The time of one decision, from the status to the operations, in microseconds.
 //!
-//! `cargo bench -p policies --bench decide` prints medians and 99th percentiles over many decisions, of all policies or of those
-//! named behind `--`. The limits are for medians over as many queues, 2 µs for 10 and 200 µs for 1,000; the worst is told as met or
-//! missed at the end. Gangs of four queues have four times as many, and no limit.
+//! `cargo bench -p policies --bench decide` prints medians and 99th percentiles over many decisions, of all policies or of
+//! those named after `--`. The limits are for medians: 2 µs for 10 queues and 200 µs for 1,000. The last line says whether
+//! the worst policy meets them. Gangs of four queues have four times as many queues, and no limit.
 
 use policies::registry::{self, Row};
 use policies::{Choice, Engine};
@@ -83,15 +83,14 @@ fn global(entities: u64, devices: u64) -> Status {
     Status::Global { gangs: (1..=entities).map(gang).collect() }
 }
 
-/// Queues of one process that turn ready and idle by turns; some tell when their work comes, or are not to be
-/// interrupted.
+/// Queues of one process that turn ready and idle in alternation; some hint their next arrival, or are not preemptible.
 struct Lively {
     status: Status,
     entities: u64,
 }
 
 impl Lively {
-    /// How many rounds each queue has work, and then none.
+    /// The number of rounds for which each queue has work, and then none.
     const ROUNDS: u64 = 32;
 
     fn new(entities: u64, devices: u64) -> Self {
@@ -106,7 +105,7 @@ impl Lively {
         Self { status, entities }
     }
 
-    /// Those whose turn it is change.
+    /// Changes the queues of this round.
     fn step(&mut self, round: u64, now: Time) {
         let Status::Local { queues, .. } = &mut self.status else { unreachable!("made so") };
         for queue in (1..=self.entities).map(QueueId) {
@@ -150,7 +149,7 @@ fn measure_steps<T>(
     let mut engine = Engine::new(choice, Engine::LINGER);
     let mut times: Vec<f64> = (0..rounds as u64)
         .map(|round| {
-            // So that slices end and turns change.
+            // So that slices end.
             let now = Time(1_000_000_000 + round * 100_000);
             step(&mut state, round, now);
             let start = Instant::now();

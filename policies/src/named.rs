@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_chosen_and_what_there_is_not_is_named() {
+    fn orders_choose_policies_and_errors_name_what_exists() {
         assert_eq!(all().len(), registry::POLICIES.len());
         for policy in all() {
             let values = policy.parameters.iter().map(|one| (one.name.clone(), one.max)).collect();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ruling_is_one_line() {
+    fn ruling_is_one_line() {
         let values = [("slack-ms".to_owned(), 0.5)].into_iter().collect();
         let edf = Ruling { policy: "EDF".to_owned(), values, device: None };
         assert_eq!(text(&edf), "EDF slack-ms=0.5");

@@ -117,7 +117,7 @@ mod tests {
         Parameter { name: "slack-ms", meaning: "how much", range: (0.0, 1e6), default: 5.0 };
 
     #[test]
-    fn only_what_there_is_can_be_set_and_only_within_its_range() {
+    fn unknown_names_and_values_out_of_range_are_refused() {
         let mut values = Values::new(&[SLACK]);
         assert_eq!(values.get("slack-ms"), 5.0);
         values.set("slack-ms", 0.5).unwrap();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_follow_their_units() {
+    fn values_follow_their_entities() {
         let mut entries = PerEntity::<u64>::default();
         let mut look = |ids: &[u64]| -> Vec<u64> {
             let entities = entities(ids);

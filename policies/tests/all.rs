@@ -1,8 +1,8 @@
-//! What holds for every policy of the registry, on statuses and sequences at random.
+//! Properties of every policy of the registry, on random statuses and sequences.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
+use common::play::{Actor, MS, Setup, Work, play};
 use common::shares::longest_wait;
 use common::{entity_queues, gang, global, local, pid, queue};
 use policies::reason::EXPECTED;
@@ -77,10 +77,10 @@ fn process_hints() -> impl Strategy<Value = ProcessHints> {
 /// The time of the first decision.
 const BEGIN: u64 = 1_000_000;
 
-/// How many devices entities are on.
+/// The number of devices that entities use.
 const DEVICES: u32 = 3;
 
-/// An entity: where its queues are, what is said of them and of it.
+/// An entity: the devices, priorities and hints of its queues, and the hints about its process.
 type Made = (Vec<(u32, Priority, QueueHints)>, ProcessHints);
 
 fn made(devices: u32) -> impl Strategy<Value = Made> {
@@ -88,7 +88,7 @@ fn made(devices: u32) -> impl Strategy<Value = Made> {
     (vec(one, 0..4), process_hints())
 }
 
-/// The same with all its queues on one of the devices.
+/// An entity with all its queues on one of the devices.
 fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
     (1..=devices, made(1)).prop_map(|(device, (queues, hints))| {
         let moved = queues.into_iter().map(|(_, priority, hints)| (device, priority, hints));
@@ -99,7 +99,7 @@ fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
 /// Something of each queue of an entity, of those that it can have.
 type Each<T> = [T; 3];
 
-/// One step: which queues of each entity are ready, and how long until the next step, in nanoseconds.
+/// One step: the queues of each entity that are ready, and the nanoseconds until the next step.
 type Step = (Vec<Each<bool>>, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn each_unit_has_one_true_permission(
+    fn entity_has_one_true_permission(
         row in row(), entities in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
         walk(row, &entities, &steps, as_local, |status, now, operations, engine| {
@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn a_device_with_work_is_used_by_those_that_conserve_it(
+    fn device_with_work_is_used_by_conserving_policies(
         row in row(), parts in option::of(vec(0.0..=1.0, 8)), steps in steps(), as_local in any::<bool>(),
         entities in vec(prop_oneof![made(1), made(DEVICES), on_one_of(DEVICES)], 1..8),
     ) {
@@ -218,12 +218,12 @@ proptest! {
                 let elsewhere = working.iter().all(|(operation, _)| {
                     matches!(operation.permit.reason, Reason::Outranked { by, .. } if by.device != device)
                 });
-                // It may be kept free for work that is expected; that is said.
+                // It may be kept free for expected work; the reason then says so.
                 let reserved = operations.iter().any(|operation| matches!(
                     operation.permit.reason,
                     Reason::Outranked { by, .. } if by.device == device && EXPECTED.is(&by.reason)
                 ));
-                // Or who wants it has used up what a cap allows; that is said as well.
+                // Or those that want it have used up what a cap allows; the reason then says so.
                 let throttled = |operation: &Operation| matches!(operation.permit.reason, Reason::Throttled(Throttle::Share { .. }));
                 let capped = engine.hears_idle() && working.iter().any(|(operation, _)| throttled(operation));
                 prop_assert!(used || elsewhere || reserved || capped, "{}: {:?} of {:?}", row.kind, device, operations);
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_sequence_gives_the_same_decisions(
+    fn same_sequence_gives_same_decisions(
         row in row(), entities in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
         let mut all = Vec::new();
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn policies_and_parameters_change_while_they_decide(
+    fn policies_change_between_decisions_without_harm(
         rows in vec((row(), option::of(1u32..4), any::<bool>()), 1..12),
         entities in vec(made(DEVICES), 0..6), steps in steps(),
     ) {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn with_a_limit_nobody_waits_for_longer(row in row(), actors in vec(ranked(), 2..6)) {
+    fn starvation_limit_bounds_every_wait(row in row(), actors in vec(ranked(), 2..6)) {
         if row.goes_by_priority {
             let waits = longest_waits(row, &actors, Some(LIMIT));
             prop_assert!(waits.iter().all(|wait| *wait <= 51 * MS), "{}: waited {waits:?} ns", row.kind);
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_starves_under_those_that_share(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
+    fn sharing_policies_starve_nobody(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
         if row.goes_by_priority {
             return Ok(());
         }
@@ -293,7 +293,7 @@ proptest! {
         actors.extend((0..sleepers as u64).map(|first| {
             Actor::new(0, Work::Jobs((0..2_000).map(|number| ((first + number * 5) * MS, MS)).collect()))
         }));
-        let play = play(&mut engine(row), &actors, Stage::until(10_000 * MS));
+        let play = play(&mut engine(row), &actors, Setup::until(10_000 * MS));
         for (spans, used) in play.spans.iter().zip(&play.used) {
             let mut last = 0;
             for (from, to) in spans.iter().copied().chain([(10_000 * MS, 10_000 * MS)]) {
@@ -305,7 +305,8 @@ proptest! {
     }
 }
 
-/// Whether it is this entity that the reason names: its process has the queue, and work where it is said to be in the way.
+/// Returns true if the reason names this entity: its process has the queue, and work where it is said to
+/// block.
 fn stands_in_the_way(row: &Row, by: &Rival, pid: Pid, queues: &[QueueStatus]) -> bool {
     // The queue is the one that the rank comes from, which may be on another device than the one that is in the way.
     let named = queues.iter().any(|queue| queue.queue == by.queue && queue.priority != Priority::NO_EXECUTE);
@@ -319,10 +320,10 @@ fn stands_in_the_way(row: &Row, by: &Rival, pid: Pid, queues: &[QueueStatus]) ->
     by.pid == pid && named && queues.iter().any(works)
 }
 
-/// After how long whoever waits has its turn.
+/// The limit of the guard against starvation.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// One that always has work, with everything that policies rank by.
+/// An actor that always has work, with everything that policies rank by.
 fn ranked() -> impl Strategy<Value = Actor> {
     let laxity = (0u64..200_000, -2i64..4, -2i64..4).prop_map(|(us, lax, critical)| {
         let [lax, critical] = [lax, critical].map(|number| number.try_into().unwrap());
@@ -341,29 +342,29 @@ fn ranked() -> impl Strategy<Value = Actor> {
     )
 }
 
-/// For how long each actor waits at most within a second, in nanoseconds.
+/// Returns the longest wait of each actor within a second, in nanoseconds.
 fn longest_waits(row: &'static Row, actors: &[Actor], limit: Option<Duration>) -> Vec<u64> {
     let mut engine = engine(row);
     engine.set_starvation(limit);
-    let play = play(&mut engine, actors, Stage::until(1_000 * MS));
+    let play = play(&mut engine, actors, Setup::until(1_000 * MS));
     (0..actors.len()).map(|actor| longest_wait(&play, actor, 1_000 * MS)).collect()
 }
 
 #[test]
-fn somebody_would_starve_without_the_limit() {
+fn priority_policies_starve_without_limit() {
     // Or else the property about the limit would say nothing of a policy.
     let mut runner = TestRunner::deterministic();
-    let scenes: Vec<_> =
+    let scenarios: Vec<_> =
         (0..20).map(|_| vec(ranked(), 2..6).new_tree(&mut runner).unwrap().current()).collect();
     for row in POLICIES.iter().filter(|row| row.goes_by_priority) {
         let starve = |actors: &&Vec<Actor>| longest_waits(row, actors, None).contains(&(1_000 * MS));
-        let starving = scenes.iter().filter(starve).count();
-        assert!(starving >= 5, "{}: in {starving} of {} scenes", row.kind, scenes.len());
+        let starving = scenarios.iter().filter(starve).count();
+        assert!(starving >= 5, "{}: in {starving} of {} scenarios", row.kind, scenarios.len());
     }
 }
 
 #[test]
-fn a_unit_that_comes_again_is_a_new_one() {
+fn returning_entity_starts_without_state() {
     for row in POLICIES {
         let mut engine = engine(row);
         let both = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, true)])]);

@@ -1,4 +1,4 @@
-//! What the engine makes of ranks, by policies that say what the test wants.
+//! The engine, tested with policies that rank by the test's script.
 
 mod common;
 
@@ -21,14 +21,14 @@ use std::time::Duration;
 type Script = Box<dyn Fn(usize, &SchedEntity) -> Ranking>;
 
 thread_local! {
-    /// What the two policies say.
+    /// The scripts of the two policies.
     static SCRIPTS: [RefCell<Option<Script>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::Device) };
-    /// What the first entity had, as the last decision was told.
+    /// The time that the first entity ran, as charged in the last decision.
     static FIRST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One of them.
+/// A policy that follows a script.
 #[derive(Debug)]
 struct Scripted(usize);
 
@@ -78,7 +78,7 @@ fn rank(rank: i64) -> Ranking {
     Ranking::new(rank, PRIORITY.number(rank))
 }
 
-/// All by these ranks.
+/// Ranks all entities by these ranks.
 fn say_ranks(policy: usize, ranks: &[i64]) {
     let ranks = ranks.to_vec();
     say(policy, move |place, _| rank(ranks[place]));
@@ -88,7 +88,7 @@ fn engine(linger: Duration) -> Engine {
     Engine::new(&ONE, linger)
 }
 
-/// One policy for all devices but the second.
+/// Sets one policy for all devices but the second.
 fn two_policies() -> Engine {
     let mut engine = engine(Duration::ZERO);
     engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
@@ -125,7 +125,7 @@ fn entity(activities: &[Activity]) -> Status {
     global(vec![gang(1, queues.collect())])
 }
 
-/// What the entity is charged for over these decisions, each with its time.
+/// Returns the time that the entity is charged for over these decisions, each with its time.
 fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
     say_ranks(0, &[0]);
     let mut engine = engine(linger);
@@ -137,7 +137,7 @@ fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
 }
 
 #[test]
-fn work_and_what_lingers_behind_it_are_charged() {
+fn work_and_linger_are_charged() {
     let idle_at = 6 * MS;
     let decisions = [
         (entity(&[ready(MS)]), MS),
@@ -149,14 +149,14 @@ fn work_and_what_lingers_behind_it_are_charged() {
 }
 
 #[test]
-fn streams_that_overlap_are_charged_once() {
+fn overlapping_streams_are_charged_once() {
     let never = Activity::Idle { since: None };
     let decisions = [(entity(&[ready(MS), never]), MS), (entity(&[idle(10 * MS), ready(9 * MS)]), 10 * MS)];
     assert_eq!(charged(Duration::ZERO, &decisions), 9 * MS);
 }
 
 #[test]
-fn a_program_that_synchronizes_often_is_charged_for_its_time() {
+fn synchronizing_program_is_charged_for_its_time() {
     let decisions: Vec<_> = (0..10)
         .map(|number| {
             let now = MS + number * 10_500_000;
@@ -167,7 +167,7 @@ fn a_program_that_synchronizes_often_is_charged_for_its_time() {
 }
 
 #[test]
-fn short_work_that_nobody_saw_is_not_charged_for_the_time_before() {
+fn unseen_short_work_is_not_charged_for_the_time_before() {
     let decisions = [(entity(&[idle(MS)]), 2 * MS), (entity(&[idle(100 * MS)]), 100 * MS)];
     assert_eq!(charged(Duration::ZERO, &decisions), 0);
     let decisions = [(entity(&[idle(MS)]), 2 * MS), (entity(&[ready(99 * MS)]), 100 * MS)];
@@ -175,13 +175,13 @@ fn short_work_that_nobody_saw_is_not_charged_for_the_time_before() {
 }
 
 #[test]
-fn asked_twice_at_one_time_nothing_is_charged_twice() {
+fn second_decision_at_one_time_charges_nothing() {
     let at = |now| (entity(&[ready(MS)]), now);
     assert_eq!(charged(Duration::ZERO, &[at(MS), at(3 * MS), at(3 * MS), at(2 * MS), at(4 * MS)]), 3 * MS);
 }
 
 #[test]
-fn nobody_is_charged_for_a_decision_that_is_forgotten() {
+fn forgotten_decision_charges_nobody() {
     say_ranks(0, &[0]);
     let mut engine = engine(Duration::ZERO);
     engine.decide(&entity(&[ready(MS)]), Time(MS));
@@ -193,7 +193,7 @@ fn nobody_is_charged_for_a_decision_that_is_forgotten() {
 }
 
 #[test]
-fn equals_of_one_policy_are_compared_by_the_other_as_well() {
+fn equals_of_one_policy_compare_by_the_other() {
     say_ranks(0, &[5, 5]);
     say_ranks(1, &[1, 5]);
     let status = global(busy(&[&[1, 2], &[1, 2]]));
@@ -201,7 +201,7 @@ fn equals_of_one_policy_are_compared_by_the_other_as_well() {
 }
 
 #[test]
-fn a_job_is_one_policys() {
+fn job_belongs_to_one_policy() {
     let script = |place: usize, entity: &SchedEntity| {
         let job = entity.process.job.map(NonZeroU64::get);
         Ranking { job, ..rank([9, 1, 5][place]) }
@@ -216,14 +216,14 @@ fn a_job_is_one_policys() {
 }
 
 #[test]
-fn a_job_has_the_rank_of_its_highest_member_everywhere() {
+fn job_has_the_rank_of_its_highest_member_everywhere() {
     say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true, false]);
 }
 
 #[test]
-fn a_job_waits_for_each_of_its_members() {
+fn job_waits_for_each_member() {
     say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     let mut engine = engine(Duration::ZERO);
@@ -234,7 +234,7 @@ fn a_job_waits_for_each_of_its_members() {
 }
 
 #[test]
-fn a_job_waits_for_the_device_that_is_withheld_from_one_of_it() {
+fn job_waits_for_a_device_withheld_from_a_member() {
     say(0, |place, _| {
         let throttle = (place == 1).then_some(Throttle::Share { percent: 50 });
         Ranking { job: (place < 2).then_some(7), throttle, ..rank([5, 5, 1][place]) }
@@ -245,13 +245,13 @@ fn a_job_waits_for_the_device_that_is_withheld_from_one_of_it() {
     assert_eq!(runs(operations), [false, false, true]);
     assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
     assert!(matches!(operations[1].permit.reason, Reason::Throttled(_)));
-    // Where that one has no work, the others need not wait for it.
+    // The others need not wait for it where it has no work.
     gangs[1] = gang(2, vec![queue(1, 2, 0, false)]);
     assert_eq!(runs(engine.decide(&global(gangs), Time(MS)).operations), [true, false, false]);
 }
 
 #[test]
-fn a_turn_for_one_that_starves_is_one_for_its_job() {
+fn starvation_boost_covers_the_job() {
     say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
     let mut engine = engine(Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
@@ -261,7 +261,7 @@ fn a_turn_for_one_that_starves_is_one_for_its_job() {
 }
 
 #[test]
-fn a_member_of_a_job_is_limited() {
+fn job_member_is_limited() {
     say(0, |place, _| {
         let own = [5, 5, 9][place];
         Ranking { job: (place < 2).then_some(7), range: Some((own, own)), ..rank(own) }
@@ -273,7 +273,7 @@ fn a_member_of_a_job_is_limited() {
 }
 
 #[test]
-fn a_turn_for_one_that_starves_waits_until_the_device_is_not_withheld() {
+fn starvation_boost_waits_for_a_withheld_device() {
     let mut engine = engine(Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
@@ -292,7 +292,7 @@ fn a_turn_for_one_that_starves_waits_until_the_device_is_not_withheld() {
 }
 
 #[test]
-fn only_under_policies_that_go_by_priority_somebody_starves() {
+fn starvation_boost_needs_a_priority_policy() {
     say_ranks(0, &[0, 5]);
     let mut engine = Engine::new(&SHARES, Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
@@ -303,7 +303,7 @@ fn only_under_policies_that_go_by_priority_somebody_starves() {
 }
 
 #[test]
-fn a_reservation_is_for_the_devices_of_its_policy() {
+fn reservation_covers_devices_of_its_policy() {
     let mut gangs = vec![gang(1, vec![queue(1, 1, 0, false), queue(2, 2, 0, false)])];
     gangs.extend(busy(&[&[9], &[1], &[2]]).split_off(1));
     let status = global(gangs);
@@ -322,7 +322,7 @@ fn a_reservation_is_for_the_devices_of_its_policy() {
 }
 
 #[test]
-fn all_devices_can_count_as_one() {
+fn scope_of_all_devices_counts_as_one() {
     say_ranks(0, &[1, 5]);
     let status = global(busy(&[&[1], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true]);
@@ -333,7 +333,7 @@ fn all_devices_can_count_as_one() {
 
 proptest! {
     #[test]
-    fn a_lower_one_runs_beside_a_higher_one_only_by_a_chain(
+    fn lower_rank_runs_beside_higher_only_by_displacement(
         entities in vec((1u32..8, 0i64..4, 0i64..4), 2..6),
     ) {
         // Devices 1 and 3 under one policy, 2 under the other.
@@ -359,7 +359,7 @@ proptest! {
                 prop_assert!(displaced && (spans(low) || spans(high)), "{entities:?} {runs:?}");
             }
         }
-        // Nothing stands still: whoever waits is outranked by one that runs.
+        // Nothing stands still: an entity that waits is outranked by one that runs.
         for waiting in (0..entities.len()).filter(|&entity| !runs[entity]) {
             prop_assert!((0..entities.len()).any(|other| runs[other] && disturbs(waiting, other)), "{entities:?} {runs:?}");
         }
@@ -367,7 +367,7 @@ proptest! {
 }
 
 #[test]
-fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
+fn linger_is_the_shortest_of_its_devices() {
     let lingers = |of: [u64; 2]| {
         let millis = |count| Ranking { linger: Duration::from_millis(count), ..rank(0) };
         (0..).zip(of).for_each(|(policy, linger)| say(policy, move |_, _| millis(linger)));
@@ -391,7 +391,7 @@ fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
 }
 
 #[test]
-fn the_narrowest_window_of_its_devices_counts_and_none_without_a_limit() {
+fn window_is_the_narrowest_of_its_devices_if_limited() {
     let millis = |count| Window::at_most(Duration::from_millis(count));
     let windows = |engine: &mut Engine| {
         let operations = engine.decide(&global(busy(&[&[1], &[1, 2]])), Time(0)).operations;

@@ -1,4 +1,4 @@
-//! What a forecast promises for any arrivals, and what it reaches for some.
+//! Forecasts: guarantees for any arrivals, and quality for some.
 
 mod arrivals;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LEARNING: usize = 32;
 
-/// What happens to a forecast, each some microseconds after the one before.
+/// An event of a forecast, each some microseconds after the one before.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Arrival { after: u64 },
@@ -87,7 +87,7 @@ fn happen(forecast: &mut Forecast, steps: &[Step]) {
             }
         }
     }
-    // One that is over, but that nobody has asked about since, is not counted yet.
+    // A window that is over, but that was not asked about since, is not counted yet.
     forecast.expect(now);
     let Counts { announced, hit, early, missed, wasted: counted, .. } = forecast.counts();
     let over = hit + early + missed;
@@ -97,7 +97,7 @@ fn happen(forecast: &mut Forecast, steps: &[Step]) {
 
 proptest! {
     #[test]
-    fn what_is_expected_lies_ahead_and_the_same_arrivals_give_the_same_windows(
+    fn windows_lie_ahead_and_are_reproducible(
         steps in steps(),
         lead in 0u64..2_000,
     ) {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn a_periodic_source_is_foreseen_whatever_its_period(
+    fn periodic_source_is_foreseen_with_any_period(
         period_us in 1_500.0f64..400_000.0,
         jitter in 0.0f64..0.01,
         seed: u64,
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pattern_is_foreseen_whatever_it_is(
+    fn any_pattern_is_foreseen(
         gaps in vec(2_000.0f64..200_000.0, 1..8),
         seed: u64,
     ) {
@@ -160,7 +160,7 @@ fn random_arrivals_are_not_expected() {
     }
 }
 
-/// How many arrivals after a change pass until five in a row are hit.
+/// Returns the number of arrivals after a change until five in a row are hits.
 fn learnt_after(before_us: f64, after_us: f64, seed: u64) -> usize {
     const CHANGE: usize = 200;
     let mut random = Random(seed);
@@ -190,7 +190,7 @@ fn learnt_after(before_us: f64, after_us: f64, seed: u64) -> usize {
 }
 
 #[test]
-fn a_change_of_the_rate_is_learnt() {
+fn change_of_the_rate_is_learnt() {
     for (before, after) in
         [(50e3, 35e3), (35e3, 50e3), (50e3, 52e3), (50e3, 100e3), (100e3, 50e3), (20e3, 500e3)]
     {
@@ -216,7 +216,7 @@ fn commands_of_one_work_are_one_arrival() {
 }
 
 #[test]
-fn a_source_that_has_stopped_is_given_up() {
+fn stopped_source_is_given_up() {
     let mut forecast = Forecast::default();
     (1..=40).for_each(|index| forecast.arrived(Time(index * 50 * MS)));
     let mut now = Time(2_001 * MS);

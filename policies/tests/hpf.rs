@@ -28,7 +28,7 @@ fn decide(status: &Status) -> Vec<Operation> {
     decision.operations.to_vec()
 }
 
-/// What is decided, one word an entity: `run` or `stop`, with a `*` where the window limits.
+/// The decisions, one word an entity: `run` or `stop`, with a `*` where the window limits.
 fn words(status: &Status) -> String {
     let word = |operation: &Operation| match (operation.permit.run, operation.permit.limit) {
         (true, false) => "run",
@@ -43,7 +43,7 @@ fn words(status: &Status) -> String {
 type Row<'a> = &'a [(u32, i64, bool)];
 
 #[test]
-fn queues() {
+fn local_queues_run_by_priority() {
     let table: &[(&str, Row, &str)] = &[
         ("nobody", &[], ""),
         ("alone and idle", &[(1, 0, false)], "run"),
@@ -65,8 +65,8 @@ fn queues() {
 }
 
 #[test]
-fn gangs() {
-    // For each gang its queues, and what is decided.
+fn gangs_run_by_priority() {
+    // For each gang its queues and its decision.
     let table: &[(&str, &[Row], &str)] = &[
         ("no queue yet", &[&[], &[(1, 255, true)]], "run* run"),
         ("the highest ready queue counts", &[&[(1, 9, true), (1, 0, true)], &[(1, 5, true)]], "run* stop*"),
@@ -128,7 +128,7 @@ fn gangs() {
 }
 
 #[test]
-fn the_reason_names_the_most_urgent_in_the_way() {
+fn reason_names_the_most_urgent_rival() {
     let status = global(vec![
         gang(1, vec![queue(3, 1, 1, true), queue(4, 2, 1, true)]),
         gang(2, vec![queue(6, 1, 2, true)]),
@@ -151,7 +151,7 @@ fn the_reason_names_the_most_urgent_in_the_way() {
 }
 
 #[test]
-fn among_equals_the_reason_names_the_one_that_was_ready_first() {
+fn reason_among_equals_names_the_one_ready_first() {
     let mut early = queue(2, 1, 9, true);
     early.activity = Activity::Ready { since: Time(5) };
     let status = local(vec![queue(1, 1, 9, true), early, queue(3, 1, 9, true), queue(4, 1, 0, true)]);
@@ -211,7 +211,7 @@ impl Judged {
         self.entities[entity].1.iter().any(|queue| queue.device == device)
     }
 
-    /// Whether `above` has work on a device of `below` and a higher priority.
+    /// Returns true if `above` has work on a device of `below` and a higher priority.
     fn outranks(&self, above: usize, below: usize) -> bool {
         self.ready(above)
             && self.priority(above) > self.priority(below)
@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_unit_runs_unless_a_more_urgent_one_runs_where_it_would(status in status()) {
+    fn entity_runs_unless_a_more_urgent_one_blocks_it(status in status()) {
         let judged = Judged::new(&status);
         for entity in judged.all() {
             let permit = judged.permits[entity];
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn a_device_with_work_is_used_unless_all_its_units_are_outranked_elsewhere(status in status()) {
+    fn device_with_work_is_used_unless_all_are_outranked_elsewhere(status in status()) {
         let judged = Judged::new(&status);
         let devices: Vec<_> =
             judged.entities.iter().flat_map(|(_, queues, _)| queues.iter().map(|queue| queue.device)).collect();
@@ -261,13 +261,13 @@ proptest! {
             };
             prop_assert!(working.is_empty() || used || working.iter().all(|&entity| elsewhere(entity)));
         }
-        // Whoever is the most urgent of all with work runs.
+        // The most urgent entity of all with work runs.
         let top = judged.all().filter(|&entity| judged.ready(entity)).max_by_key(|&entity| judged.priority(entity));
         prop_assert!(top.is_none_or(|entity| judged.permits[entity].run));
     }
 
     #[test]
-    fn without_a_limit_nobody_could_outrank(status in status()) {
+    fn entity_without_limit_cannot_be_outranked(status in status()) {
         let judged = Judged::new(&status);
         for entity in judged.all() {
             let queues = &judged.entities[entity].1;
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_status_gives_the_same_decision_whatever_was_decided_before(before in status(), status in status()) {
+    fn status_alone_determines_the_decision(before in status(), status in status()) {
         let fresh = decide(&status);
         let mut engine = engine();
         let _ = engine.decide(&before, Time(0));
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn a_queue_and_a_gang_of_one_queue_are_decided_alike(queues in common::queues()) {
+    fn queue_and_gang_of_one_queue_are_decided_alike(queues in common::queues()) {
         let gangs = queues.iter().map(|queue| gang(queue.queue.0, vec![*queue])).collect();
         let as_gangs: Vec<_> = decide(&global(gangs)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
         let as_queues: Vec<_> = decide(&local(queues)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
@@ -328,7 +328,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_gangs_does_not_matter(status in status(), by in 0usize..8) {
+    fn order_of_gangs_does_not_matter(status in status(), by in 0usize..8) {
         if let Status::Global { mut gangs } = status {
             let by = by.min(gangs.len());
             let mut expected = decide(&global(gangs.clone()));
@@ -340,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_goes_is_forgotten() {
+fn disconnected_client_is_forgotten() {
     let mut engine = engine();
     let low = gang(1, vec![queue(1, 1, 0, true)]);
     let high = gang(2, vec![queue(1, 1, 9, true)]);

@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn too_few_errors_say_nothing() {
+    fn too_few_errors_give_no_margin() {
         assert_eq!(noted([100; 5]).margin(), None);
         assert_eq!(noted([100; 6]).margin(), Some(Margin { before: 105, behind: 250 }));
     }
 
     #[test]
-    fn the_margin_follows_each_side_and_not_the_outliers() {
+    fn margin_follows_each_side_without_outliers() {
         let both = noted([-100, 90].repeat(12));
         assert_eq!(both.margin(), Some(Margin { before: 150, behind: 225 }));
         let mut outliers = [-100, 90].repeat(12);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn two_arrivals_say_how_it_goes_on() {
+    fn two_arrivals_give_a_forecast() {
         assert_eq!(next(&taught([100]), 0), None);
         let two = taught([100, 150]);
         assert_eq!(next(&two, 0), Some(200));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_goes_on_at_the_place_where_it_is() {
+    fn pattern_continues_at_its_place() {
         let offsets = [0, 13, 29, 40, 71];
         let all: Vec<u64> = pattern(31, 150, &offsets).collect();
         for seen in 60..65 {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_season_has_sixteen_places() {
+    fn longest_season_has_sixteen_places() {
         let gaps = (0..16).map(|place| 100 + 100 * (place * 7 % 16));
         let ends = gaps.scan(0, |sum, gap| {
             *sum += gap;
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_dropped_keeps_the_places() {
+    fn dropped_arrival_keeps_the_places() {
         let all = pattern(30, 150, &[0, 13, 29]);
         let some = all.enumerate().filter(|(index, _)| ![40, 62, 71].contains(index)).map(|(_, us)| us);
         let seasonal = taught(some);
@@ -417,19 +417,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_now_and_then_leaves_the_pattern() {
+    fn occasional_pause_keeps_the_pattern() {
         let steady = taught((0..40).map(|index| index * 50).chain([7_777]));
         assert_eq!(next(&steady, 0), Some(7_827));
     }
 
     #[test]
-    fn a_pause_in_each_season_is_part_of_it() {
+    fn pause_in_each_season_is_part_of_the_pattern() {
         let bursts = taught(pattern(30, 1_500, &[0, 10, 20]));
         assert_eq!(next(&bursts, 0), Some(45_000));
     }
 
     #[test]
-    fn half_the_rate_is_no_row_of_accidents() {
+    fn half_the_rate_is_learnt_anew() {
         let slower = (1..=20).map(|index| 2_000 + index * 100);
         let seasonal = taught((0..=40).map(|index| index * 50).chain(slower));
         assert_eq!(next(&seasonal, 0), Some(4_100));

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_now_and_then_is_an_accident_and_many_are_not() {
+    fn occasional_gaps_are_accidents_and_many_are_not() {
         let mut skips = Skips::default();
         assert!((0..100).all(|index| !skips.note(usize::from(index % 2 == 0))));
         let mut skips = Skips::default();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paid_comes_back_after_a_horizon_or_at_once_if_it_was_not_wasted() {
+    fn payments_return_after_a_horizon_or_when_given_back() {
         let mut budgets = budgets(0.02);
         assert!(budgets.pay(ONE, millis(150), at(1_000)));
         assert!(!budgets.pay(BOTH, millis(51), at(1_100)), "the first device cannot pay");
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_paid_without_a_budget_and_no_span_is_endless() {
+    fn payment_needs_a_budget_and_a_bounded_span() {
         assert!(!budgets(0.0).pay(ONE, millis(1), at(1)));
         assert!(!budgets(1.0).pay(ONE, millis(501), at(1)));
         assert!(budgets(1.0).pay(ONE, millis(500), at(1)));
     }
 
     #[test]
-    fn devices_that_nothing_is_known_of_are_forgotten() {
+    fn devices_without_payments_are_forgotten() {
         let mut budgets = budgets(0.02);
         for number in 0..1_000 {
             assert!(budgets.pay(&[DeviceId(number)], millis(1), at(u64::from(number) * 1_000)));

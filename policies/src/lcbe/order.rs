@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_grow_up_to_the_longest_that_there_is() {
+    fn slices_grow_up_to_the_longest() {
         let first = Duration::from_millis(2);
         let slices = |growth| [0, 1, 3, 500].map(|above| Slices { first, growth }.of(above).as_millis());
         assert_eq!(slices(1.0), [2, 2, 2, 2]);

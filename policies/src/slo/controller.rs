@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_slowly_and_falls_fast() {
+    fn output_rises_slowly_and_falls_fast() {
         use Finding::{Room, Tight, Violated};
         let (output, step) = after(&[(Room, 100)], &SETTINGS);
         assert!((output - 1.2).abs() < 1e-9 && step == Step::Raised);

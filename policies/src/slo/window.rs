@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_order_statistic_of_the_last(
+        fn p99_is_the_order_statistic_of_the_last(
             latencies in vec(0u64..1_000, 1..600), size in prop_oneof![1usize..30, 190usize..310],
         ) {
             let mut window = Window::default();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn another_size_takes_effect_at_once() {
+    fn new_size_takes_effect_at_once() {
         let mut window = Window::default();
         let mut note = |nanos, size| {
             window.note(Duration::from_nanos(nanos), size);

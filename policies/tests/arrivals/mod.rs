@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Where all sequences begin, microseconds: a clock does not start at 0.
+/// The beginning of all sequences in microseconds: a clock does not start at 0.
 const BEGIN_US: f64 = 5e6;
 
 /// Arrivals at these times in microseconds, each of which takes so long or, if the next one comes before, half the
@@ -109,7 +109,7 @@ pub fn pattern(
     arrivals(&times, mean / 10.0)
 }
 
-/// What came of a sequence.
+/// The result of a sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Counts of the forecast, without the first arrivals that it may learn from.

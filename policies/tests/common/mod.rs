@@ -123,21 +123,21 @@ pub fn engine(kind: PolicyKind, parameters: &[(&str, f64)]) -> Engine {
     Engine::new(choice, Duration::ZERO)
 }
 
-/// The places of the entities that may run, beginning with 1, and when it has to be decided anew.
-pub fn who(engine: &mut Engine, status: &Status, now: u64) -> (String, Option<u64>) {
+/// Returns the numbers of the entities that may run, beginning with 1, and the time of the wake-up.
+pub fn running(engine: &mut Engine, status: &Status, now: u64) -> (String, Option<u64>) {
     let decision = engine.decide(status, Time(now));
     let places = (1..).zip(decision.operations).filter(|(_, operation)| operation.permit.run);
     let places: Vec<_> = places.map(|(place, _): (u64, _)| place.to_string()).collect();
     (places.join(" "), decision.wake.map(|wake| wake.0))
 }
 
-/// Why each entity runs or not.
+/// Returns the reason of each entity.
 pub fn reasons(engine: &mut Engine, status: &Status, now: u64) -> Vec<String> {
     let operations = engine.decide(status, Time(now)).operations;
     operations.iter().map(|operation| reason::text(&operation.permit.reason)).collect()
 }
 
-/// Whether the queue has work that may run.
+/// Returns true if the queue has work that may run.
 pub fn is_ready(queue: &QueueStatus) -> bool {
     queue.priority != Priority::NO_EXECUTE && matches!(queue.activity, Activity::Ready { .. })
 }

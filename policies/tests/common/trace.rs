@@ -1,4 +1,4 @@
-//! Traces: entities whose work and hints come at fixed times, whoever runs; an engine decides at each change and wake-up.
+//! Traces: entities whose work and hints come at fixed times. An engine decides at each change and wake-up.
 
 use super::{gang, global, queue};
 use policies::Engine;
@@ -9,23 +9,23 @@ use protocol::time::Time;
 
 /// A process with queues that have work at the same times.
 #[derive(Debug, Clone)]
-pub struct TracedEntity {
+pub struct TracedClient {
     pub queues: Vec<QueueStatus>,
-    /// When it has work: from, to; rising, none empty.
+    /// The times at which it has work: from, to; rising, none empty.
     pub busy: Vec<(u64, u64)>,
-    /// What is hinted when about the next arrival; rising.
+    /// The hints about the next arrival: when they come, and the hinted time; rising.
     pub hints: Vec<(u64, Option<u64>)>,
-    /// When it connects and when it goes.
+    /// The times at which it connects and goes.
     pub there: (u64, u64),
 }
 
-impl TracedEntity {
-    /// One with a queue on device 1.
+impl TracedClient {
+    /// An entity with a queue on device 1.
     pub fn new(priority: i64, busy: Vec<(u64, u64)>) -> Self {
         Self { queues: vec![queue(1, 1, priority, false)], busy, hints: Vec::new(), there: (0, u64::MAX) }
     }
 
-    /// One that always has work.
+    /// An entity that always has work.
     pub fn saturating(priority: i64) -> Self {
         Self::new(priority, vec![(0, u64::MAX)])
     }
@@ -69,7 +69,7 @@ impl TracedEntity {
 pub struct Shot {
     pub from: u64,
     pub to: u64,
-    /// For each entity that was there.
+    /// The operation of each entity that was there.
     pub operations: Vec<Option<Operation>>,
 }
 
@@ -78,7 +78,7 @@ impl Shot {
         self.operations[entity].is_some_and(|operation| operation.permit.run)
     }
 
-    /// For whom the entity's device is kept free, if it is: the number of that entity.
+    /// Returns the number of the entity for which this one's device is kept free.
     pub fn kept_for(&self, entity: usize) -> Option<usize> {
         match self.operations[entity]?.permit.reason {
             Reason::Outranked { by, .. } if EXPECTED.is(&by.reason) => Some(by.pid.0 as usize - 1001),
@@ -88,8 +88,8 @@ impl Shot {
 }
 
 /// Plays a trace from time 0 on.
-pub fn trace(engine: &mut Engine, entities: &[TracedEntity], until: u64) -> Vec<Shot> {
-    let mut changes: Vec<_> = entities.iter().flat_map(TracedEntity::changes).chain([0]).collect();
+pub fn trace(engine: &mut Engine, entities: &[TracedClient], until: u64) -> Vec<Shot> {
+    let mut changes: Vec<_> = entities.iter().flat_map(TracedClient::changes).chain([0]).collect();
     changes.sort_unstable();
     changes.dedup();
     let mut changes = changes.into_iter().peekable();
@@ -117,16 +117,16 @@ pub fn trace(engine: &mut Engine, entities: &[TracedEntity], until: u64) -> Vec<
     }
 }
 
-fn status(entities: &[TracedEntity], there: &[usize], now: u64) -> Status {
+fn status(entities: &[TracedClient], there: &[usize], now: u64) -> Status {
     global(there.iter().map(|&entity| gang(entity as u64 + 1, entities[entity].queues(now))).collect())
 }
 
-/// When an entity runs while it has work; spans that follow each other are joined.
-pub fn spans(shots: &[Shot], entities: &[TracedEntity], entity: usize) -> Vec<(u64, u64)> {
+/// Returns the times at which an entity runs while it has work; adjacent ones are joined.
+pub fn spans(shots: &[Shot], entities: &[TracedClient], entity: usize) -> Vec<(u64, u64)> {
     joined(shots, |shot| shot.runs(entity) && entities[entity].is_busy(shot.from))
 }
 
-/// When an entity's device is kept free.
+/// Returns the times at which an entity's device is kept free.
 pub fn kept(shots: &[Shot], entity: usize) -> Vec<(u64, u64)> {
     joined(shots, |shot| shot.kept_for(entity).is_some())
 }
