@@ -16,8 +16,8 @@
 //! * `sched_entity` is what policies rank, `policy` their contract, `per_entity` their memory between decisions.
 //! * Each policy has one file. `slice` holds the accounts of those with slices, `round_robin` and `virtual_runtime` the
 //!   rules that several of these share, `deadline` that of the policies by deadline.
-//! * [`registry`] is the table of the policies, [`reason`] the text of their reasons, `parameter` their parameters and
-//!   [`named`] their names in orders and answers.
+//! * [`registry`] is the table of the policies, [`reason`] the kinds of their reasons, `explanation` the text of a
+//!   decision's reason, `parameter` their parameters and [`named`] their names in orders and answers.
 //! * [`forecast`] foresees the next work of a queue. `times` is arithmetic.
 //!
 //! # Adding a policy
@@ -33,6 +33,7 @@ mod credit;
 mod deadline;
 mod edf;
 mod engine;
+mod explanation;
 mod fair;
 pub mod forecast;
 mod gang;
@@ -64,6 +65,7 @@ mod up;
 mod virtual_runtime;
 
 pub use engine::{Choice, Decision, Engine};
+pub use explanation::explain;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use per_entity::PerEntity;
 pub use policy::{Input, Policy, Ranking, Scope};

@@ -5,7 +5,6 @@ mod common;
 use common::play::{Actor, MS, Setup, US, Work, play};
 use common::shares::{error, every, late, longest_wait, percents, ran};
 use common::{engine, gang, global, queue};
-use policies::reason;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
@@ -98,7 +97,7 @@ fn reason_names_runtimes() {
     assert_eq!(engine.decide(&status, Time(1_000_000)).wake, Some(Time(3_000_000)));
     let decision = engine.decide(&status, Time(3_000_000));
     assert_eq!(
-        reason::text(&decision.operations[0].permit.reason),
+        policies::explain(&decision.operations[0].permit.reason),
         "queue 1 of pid 1002 has its turn for 2.0 ms more, this one has used 2.0 ms of the device by its share"
     );
 }

@@ -7,7 +7,6 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, local, queue};
-use policies::reason;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -165,7 +164,10 @@ fn cap_changes_take_effect_while_working() {
     assert_eq!(wake, Time(908 * MS), "a fifth of 30 ms");
     assert!(engine.hears_idle());
     let decision = engine.decide(&one(Some(20)), wake);
-    assert_eq!(reason::text(&decision.operations[0].permit.reason), "it has used its share of 20 % for now");
+    assert_eq!(
+        policies::explain(&decision.operations[0].permit.reason),
+        "it has used its share of 20 % for now"
+    );
     // A larger one counts from the next period on, none at once.
     assert!(!engine.decide(&one(Some(50)), Time(909 * MS)).operations[0].permit.run);
     assert!(engine.decide(&one(None), Time(910 * MS)).operations[0].permit.run);
@@ -181,7 +183,10 @@ fn reason_names_the_cap() {
     let wake = engine.decide(&status, Time(1_000_000)).wake.unwrap();
     assert_eq!(wake, Time(7_000_000), "a fifth of 30 ms");
     let decision = engine.decide(&status, wake);
-    assert_eq!(reason::text(&decision.operations[0].permit.reason), "it has used its share of 20 % for now");
+    assert_eq!(
+        policies::explain(&decision.operations[0].permit.reason),
+        "it has used its share of 20 % for now"
+    );
     assert_eq!(decision.wake, Some(Time(31_000_000)));
     assert!(engine.decide(&status, Time(31_000_000)).operations[0].permit.run);
 }

@@ -7,7 +7,6 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue, running};
-use policies::reason;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
@@ -107,7 +106,7 @@ fn throttled_entity_has_a_reason_and_runs_again_in_time() {
         let decision = engine.decide(&status, at);
         let permit = decision.operations[0].permit;
         if !permit.run {
-            assert_eq!(reason::text(&permit.reason), "it has used its share of 50 % for now");
+            assert_eq!(policies::explain(&permit.reason), "it has used its share of 50 % for now");
             throttled = Some((at, decision.wake.unwrap()));
             break;
         }

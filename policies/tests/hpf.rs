@@ -3,7 +3,7 @@
 mod common;
 
 use common::{entity_queues, gang, global, local, pid, queue, status};
-use policies::reason::{self, PRIORITY};
+use policies::reason::PRIORITY;
 use policies::{Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -136,7 +136,7 @@ fn reason_names_the_most_urgent_rival() {
         gang(4, vec![queue(5, 1, -256, true)]),
     ]);
     let reasons: Vec<_> =
-        decide(&status).iter().map(|operation| reason::text(&operation.permit.reason)).collect();
+        decide(&status).iter().map(|operation| policies::explain(&operation.permit.reason)).collect();
     assert_eq!(
         reasons,
         [

@@ -4,7 +4,7 @@ mod common;
 
 use common::play::{Actor, MS, Setup, US, Work, play};
 use common::trace::{TracedClient, kept, spans, trace};
-use policies::reason::{self, EXPECTED};
+use policies::reason::EXPECTED;
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::option;
@@ -312,8 +312,8 @@ fn decisions_are_explained() {
     let reason = |at: u64, entity: usize| -> String {
         let shot = shots.iter().find(|shot| (shot.from..shot.to).contains(&at)).unwrap();
         match shot.operations[entity].unwrap().permit.reason {
-            why @ Reason::Outranked { .. } => reason::text(&why),
-            other => panic!("{}", reason::text(&other)),
+            why @ Reason::Outranked { .. } => policies::explain(&why),
+            other => panic!("{}", policies::explain(&other)),
         }
     };
     assert_eq!(reason(0, 2), "queue 1 of pid 1002 has its turn for 4.0 ms more, this one is next");

@@ -7,7 +7,6 @@ use common::shares::{
     actor, error, every, late, longest_wait, percents, ran, saturating, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue};
-use policies::reason;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
@@ -91,7 +90,7 @@ fn reason_names_the_slice_of_another() {
     let decision = engine.decide(&status, Time(1_000_000));
     assert!(decision.operations[0].permit.run);
     let why = "another one has its turn, and keeps the device with work or without";
-    assert_eq!(reason::text(&decision.operations[1].permit.reason), why);
+    assert_eq!(policies::explain(&decision.operations[1].permit.reason), why);
     assert_eq!(decision.wake, Some(Time(3_500_000)));
     assert!(engine.decide(&status, Time(3_500_000)).operations[1].permit.run);
     // Nobody has work: no wake-up, however long that is, and no debt after it.

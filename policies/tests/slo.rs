@@ -5,7 +5,6 @@ mod common;
 use common::plant::{Decider, Fixed, Outcome, Plant};
 use common::play::{MS, US};
 use common::trace::{Shot, TracedClient, spans, trace};
-use policies::reason;
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -400,7 +399,7 @@ proptest! {
                         };
                         prop_assert!(entities[rival].is_busy(shot.from) && its > priority(entity));
                     }
-                    other => prop_assert!(false, "{}", reason::text(&other)),
+                    other => prop_assert!(false, "{}", policies::explain(&other)),
                 }
             }
         }

@@ -7,7 +7,7 @@ use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue};
-use policies::reason::{self, SLICE, WAITS};
+use policies::reason::{SLICE, WAITS};
 use proptest::prelude::*;
 use protocol::bounds::Timeslice;
 use protocol::operation::{Reason, Window};
@@ -138,7 +138,7 @@ fn reason_names_the_owner_of_the_slice() {
         .decide(&global(gangs), Time(1_000_000))
         .operations
         .iter()
-        .map(|operation| reason::text(&operation.permit.reason))
+        .map(|operation| policies::explain(&operation.permit.reason))
         .collect();
     assert_eq!(
         reasons,

@@ -6,7 +6,7 @@ use crate::place::Place;
 use crate::table::plain;
 use crate::{ask_list, say};
 use anyhow::bail;
-use policies::{named, reason};
+use policies::named;
 use protocol::control::{Client, List, Queue, QueueState};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -125,7 +125,7 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
     let since_us = since.map(|since| micros(list.server.now, since));
     // What its program holds does not go by the permission of the process.
     let held = queue.is_held();
-    let why = if held { reason::text(&Reason::NoExecute) } else { plain(&client.reason) };
+    let why = if held { policies::explain(&Reason::NoExecute) } else { plain(&client.reason) };
     let would = match client.permit.run && !held {
         true => format!("with work it would run: {why}"),
         false => format!("with work it would be suspended: {why}"),

@@ -7,7 +7,7 @@ pub mod play;
 pub mod shares;
 pub mod trace;
 
-use policies::{Choice, Engine, reason, registry};
+use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
@@ -134,7 +134,7 @@ pub fn running(engine: &mut Engine, status: &Status, now: u64) -> (String, Optio
 /// Returns the reason of each entity.
 pub fn reasons(engine: &mut Engine, status: &Status, now: u64) -> Vec<String> {
     let operations = engine.decide(status, Time(now)).operations;
-    operations.iter().map(|operation| reason::text(&operation.permit.reason)).collect()
+    operations.iter().map(|operation| policies::explain(&operation.permit.reason)).collect()
 }
 
 /// Returns true if the queue has work that may run.

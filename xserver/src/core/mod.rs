@@ -22,7 +22,7 @@ mod tests;
 pub mod wants;
 
 use member::Member;
-use policies::{Choice, Engine, named, reason};
+use policies::{Choice, Engine, named};
 use progress::Guard;
 use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
@@ -418,7 +418,7 @@ impl<P: Peer> Core<P> {
             hints: gang.hints,
             permit: member.permit,
             since: member.since.unwrap_or_default(),
-            reason: reason::text(&member.permit.reason),
+            reason: policies::explain(&member.permit.reason),
             yielded: member.yielded,
             fresh: false,
             preemption: Preemption {
