@@ -1,8 +1,8 @@
-//! What one decision takes, from the status to the operations, in microseconds.
+//! The time of one decision, from the status to the operations, in microseconds.
 //!
-//! `cargo bench -p policies --bench decide` prints medians and 99th percentiles over many decisions, of all policies or of those
-//! named behind `--`. The limits are for medians over as many queues, 2 µs for 10 and 200 µs for 1,000; the worst is told as met or
-//! missed at the end. Gangs of four queues have four times as many, and no limit.
+//! `cargo bench -p policies --bench decide` prints medians and 99th percentiles over many decisions, of all policies or of
+//! those named after `--`. The limits are for medians: 2 µs for 10 queues and 200 µs for 1,000. The last line says whether
+//! the worst policy meets them. Gangs of four queues have four times as many queues, and no limit.
 
 use policies::registry::{self, Row};
 use policies::{Choice, Engine};
@@ -64,13 +64,13 @@ fn process_hints(client: u64) -> ProcessHints {
 }
 
 /// Queues of one process, spread over the devices.
-fn local(units: u64, devices: u64) -> Status {
-    let list = (1..=units).map(|id| queue(id, scatter(id) % devices, id)).collect();
+fn local(entities: u64, devices: u64) -> Status {
+    let list = (1..=entities).map(|id| queue(id, scatter(id) % devices, id)).collect();
     Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues: queues(list) }
 }
 
 /// Gangs of four queues on two devices each.
-fn global(units: u64, devices: u64) -> Status {
+fn global(entities: u64, devices: u64) -> Status {
     let gang = |client: u64| {
         let list = (1..=4).map(|id| queue(id, (client + id % 2) % devices, client * 5 + id)).collect();
         Gang {
@@ -80,36 +80,35 @@ fn global(units: u64, devices: u64) -> Status {
             queues: queues(list),
         }
     };
-    Status::Global { gangs: (1..=units).map(gang).collect() }
+    Status::Global { gangs: (1..=entities).map(gang).collect() }
 }
 
-/// Queues of one process that turn ready and idle by turns; some tell when their work comes, or are not to be
-/// interrupted.
+/// Queues of one process that turn ready and idle in alternation; some hint their next arrival, or are not preemptible.
 struct Lively {
     status: Status,
-    units: u64,
+    entities: u64,
 }
 
 impl Lively {
-    /// How many rounds each queue has work, and then none.
+    /// The number of rounds for which each queue has work, and then none.
     const ROUNDS: u64 = 32;
 
-    fn new(units: u64, devices: u64) -> Self {
+    fn new(entities: u64, devices: u64) -> Self {
         let queue = |id| {
             let mut queue = queue(id, scatter(id) % devices, id);
             queue.activity = Activity::Idle { since: None };
             queue.hints.preemptible = !id.is_multiple_of(8);
             queue
         };
-        let list = (1..=units).map(queue).collect();
+        let list = (1..=entities).map(queue).collect();
         let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues: queues(list) };
-        Self { status, units }
+        Self { status, entities }
     }
 
-    /// Those whose turn it is change.
+    /// Changes the queues of this round.
     fn step(&mut self, round: u64, now: Time) {
         let Status::Local { queues, .. } = &mut self.status else { unreachable!("made so") };
-        for queue in (1..=self.units).map(QueueId) {
+        for queue in (1..=self.entities).map(QueueId) {
             let phase = (round + scatter(queue.0)) % (2 * Self::ROUNDS);
             let event = match phase {
                 0 => Event::QueueReady { queue, at: now },
@@ -150,7 +149,7 @@ fn measure_steps<T>(
     let mut engine = Engine::new(choice, Engine::LINGER);
     let mut times: Vec<f64> = (0..rounds as u64)
         .map(|round| {
-            // So that slices end and turns change.
+            // So that slices end.
             let now = Time(1_000_000_000 + round * 100_000);
             step(&mut state, round, now);
             let start = Instant::now();
@@ -183,34 +182,37 @@ fn main() {
     let named: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |row: &&Row| named.is_empty() || named.iter().any(|name| *name == row.kind.to_string());
     let rows: Vec<_> = registry::POLICIES.iter().filter(wanted).collect();
-    for (units, rounds, limit) in SIZES {
+    for (entities, rounds, limit) in SIZES {
         let mut worst = Worst::default();
-        let (steady, come_and_go) =
-            (format!("{units} queues on 8 devices"), format!("{units} queues on 8 devices that come and go"));
+        let (steady, come_and_go) = (
+            format!("{entities} queues on 8 devices"),
+            format!("{entities} queues on 8 devices that come and go"),
+        );
         for row in &rows {
-            worst.note(measure(*row, &steady, &local(units, 8), rounds), format!("{}, {steady}", row.kind));
+            worst
+                .note(measure(*row, &steady, &local(entities, 8), rounds), format!("{}, {steady}", row.kind));
             for devices in [8, 64] {
                 measure(
                     *row,
-                    &format!("{units} gangs of 4 queues on {devices} devices"),
-                    &global(units, devices),
+                    &format!("{entities} gangs of 4 queues on {devices} devices"),
+                    &global(entities, devices),
                     rounds,
                 );
             }
-            let median = measure_lively(*row, &come_and_go, Lively::new(units, 8), rounds);
+            let median = measure_lively(*row, &come_and_go, Lively::new(entities, 8), rounds);
             worst.note(median, format!("{}, {come_and_go}", row.kind));
             if row.kind == PolicyKind::Lcbe {
                 let mut choice = Choice::new(row);
                 choice.values.set("slice-ms", 1.0).expect("in range");
                 let name = format!("{come_and_go}, with slices");
-                let median = measure_lively(choice, &name, Lively::new(units, 8), rounds);
+                let median = measure_lively(choice, &name, Lively::new(entities, 8), rounds);
                 worst.note(median, format!("{}, {name}", row.kind));
             }
         }
         let Worst(median, who) = worst;
         if !who.is_empty() {
             let word = if median <= limit { "met" } else { "MISSED" };
-            println!("the longest median for {units} queues <= {limit} us: {median:.2} ({who}), {word}");
+            println!("the longest median for {entities} queues <= {limit} us: {median:.2} ({who}), {word}");
         }
     }
 }

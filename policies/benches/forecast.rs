@@ -1,7 +1,7 @@
-//! How well each method foresees arrivals: the comparison that the default is chosen by.
+//! The quality of forecasts of arrivals.
 //!
-//! `cargo bench -p policies --bench forecast` prints a row for each sequence and method; everything is computed from
-//! fixed seeds, so two runs print the same, but for the times that an arrival and a question take.
+//! `cargo bench -p policies --bench forecast` prints a row for each sequence. Everything is computed from fixed seeds, so
+//! two runs differ only in the times that an arrival and a question take.
 
 #[path = "../tests/arrivals/mod.rs"]
 mod arrivals;
@@ -9,7 +9,7 @@ mod arrivals;
 mod traces;
 
 use arrivals::{Arrival, Random, follow, mean_error, pattern, periodic, poisson, renewal};
-use policies::forecast::{Forecast, Method};
+use policies::forecast::Forecast;
 use std::f64::consts::TAU;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -139,7 +139,7 @@ fn recorded() -> Vec<Case> {
     cases
 }
 
-/// What one method made of one sequence; the mean over the seeds, in percent.
+/// The quality of the forecasts for one sequence: means over the seeds, in percent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Figures {
     hit: f64,
@@ -151,66 +151,43 @@ struct Figures {
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-fn figures(method: Method, sequences: &[Vec<Arrival>]) -> Figures {
+fn figures(case: &Case) -> Figures {
     let mut mean = Figures::default();
-    for sequence in sequences {
-        let outcome = follow(method, sequence, LEARNING);
-        let part = 100.0 / sequences.len() as f64;
+    for seed in SEEDS {
+        let sequence = (case.make)(seed);
+        let outcome = follow(&sequence, LEARNING);
+        let part = 100.0 / SEEDS.len() as f64;
         mean.hit += part * outcome.hit_rate();
         mean.missed += part * outcome.missed_rate();
-        mean.error += part * mean_error(method, sequence, LEARNING);
+        mean.error += part * mean_error(&sequence, LEARNING);
         mean.wasted += part * outcome.wasted_share();
         mean.waited += part * outcome.waited_share();
     }
     mean
 }
 
-/// The one that hits most; among those within a point of it the one that costs least time.
-fn winner(all: &[Figures]) -> Option<usize> {
-    let most = all.iter().map(|figures| figures.hit).fold(0.0, f64::max);
-    let cost = |index: &usize| all[*index].wasted + all[*index].waited;
-    let near = (0..all.len()).filter(|index| all[*index].hit >= most - 1.0);
-    if most < 1.0 { None } else { near.min_by(|a, b| cost(a).total_cmp(&cost(b))) }
-}
-
-fn table(title: &str, cases: &[Case], sums: &mut [Figures], wins: &mut [u32]) {
+fn table(title: &str, cases: &[Case], sum: &mut Figures) {
     println!("\n{title}");
     println!(
         "hit, missed: % of the arrivals; error: mean absolute, % of the mean interval; wasted, waited: % of the time"
     );
-    println!(
-        "{:46} {:10} {:>6} {:>6} {:>6} {:>6} {:>6}",
-        "", "", "hit", "missed", "error", "wasted", "waited"
-    );
+    println!("{:46} {:>6} {:>6} {:>6} {:>6} {:>6}", "", "hit", "missed", "error", "wasted", "waited");
     for case in cases {
-        let sequences: Vec<_> = SEEDS.iter().map(|seed| (case.make)(*seed)).collect();
-        let all: Vec<Figures> = Method::ALL.iter().map(|method| figures(*method, &sequences)).collect();
-        let best = winner(&all);
-        for (index, (method, Figures { hit, missed, error, wasted, waited })) in
-            Method::ALL.iter().zip(&all).enumerate()
-        {
-            let name = if index == 0 { case.name.as_str() } else { "" };
-            let mark = if best == Some(index) { " best" } else { "" };
-            println!(
-                "{name:46} {:10} {hit:6.1} {missed:6.1} {error:6.2} {wasted:6.2} {waited:6.2}{mark}",
-                method.name()
-            );
-            let sum = &mut sums[index];
-            sum.hit += hit;
-            sum.missed += missed;
-            sum.error += error;
-            sum.wasted += wasted;
-            sum.waited += waited;
-            wins[index] += u32::from(best == Some(index));
-        }
+        let Figures { hit, missed, error, wasted, waited } = figures(case);
+        println!("{:46} {hit:6.1} {missed:6.1} {error:6.2} {wasted:6.2} {waited:6.2}", case.name);
+        sum.hit += hit;
+        sum.missed += missed;
+        sum.error += error;
+        sum.wasted += wasted;
+        sum.waited += waited;
     }
 }
 
 /// Nanoseconds that one arrival takes, and a question after it.
-fn cost(method: Method) -> (f64, f64) {
+fn cost() -> (f64, f64) {
     const QUESTIONS: u32 = 20;
     let sequence = pattern(COUNT / 3, 150e3, &[0.0, 8e3, 16e3], 200.0, 1);
-    let mut forecast = Forecast::new(method);
+    let mut forecast = Forecast::default();
     let (mut arrivals, mut questions) = (Duration::ZERO, Duration::ZERO);
     for Arrival { at, idle } in &sequence {
         let start = Instant::now();
@@ -227,25 +204,19 @@ fn cost(method: Method) -> (f64, f64) {
 }
 
 fn main() {
-    let mut sums = vec![Figures::default(); Method::ALL.len()];
-    let mut wins = vec![0; Method::ALL.len()];
+    let mut sum = Figures::default();
     let (synthetic, recorded) = (synthetic(), recorded());
-    table("Synthetic arrivals", &synthetic, &mut sums, &mut wins);
-    table("Arrivals of recorded models", &recorded, &mut sums, &mut wins);
+    table("Synthetic arrivals", &synthetic, &mut sum);
+    table("Arrivals of recorded models", &recorded, &mut sum);
     let count = (synthetic.len() + recorded.len()) as f64;
-    println!("\nMeans over all {count} sequences");
-    for ((method, sum), wins) in Method::ALL.iter().zip(&sums).zip(&wins) {
-        let (arrival, question) = cost(*method);
-        println!(
-            "{:10} hit {:.1} %, missed {:.1} %, error {:.2} %, wasted {:.2} %, waited {:.2} %, best in {wins}; \
-             {arrival:.0} ns for an arrival, {question:.0} ns for a question{}",
-            method.name(),
-            sum.hit / count,
-            sum.missed / count,
-            sum.error / count,
-            sum.wasted / count,
-            sum.waited / count,
-            if *method == Method::DEFAULT { " (default)" } else { "" },
-        );
-    }
+    let (arrival, question) = cost();
+    println!(
+        "\nMeans over all {count} sequences: hit {:.1} %, missed {:.1} %, error {:.2} %, wasted {:.2} %, \
+         waited {:.2} %; {arrival:.0} ns for an arrival, {question:.0} ns for a question",
+        sum.hit / count,
+        sum.missed / count,
+        sum.error / count,
+        sum.wasted / count,
+        sum.waited / count,
+    );
 }

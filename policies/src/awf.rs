@@ -1,35 +1,42 @@
 //! AWF: the active window first.
 //!
 //! # The rule
-//! On each device where a program has work that owns the window in which the user works, only such programs run; where
-//! none has, all run beside each other. Priorities do not count, but a queue of priority -256 never runs. Who owns the
-//! window is hinted. As long as nobody does, all run.
+//! A hint tells which program owns the window in which the user works. On each device where such a program
+//! has work only such programs run; on the others all run beside each other. Without a hint all run.
+//! Priorities do not count, but a queue of priority -256 never runs.
 //!
 //! # What is different
-//! XSched suspends everybody else on every device. Here a device on which the window's program has no work stays free
-//! for the others, because holding them there would not make the window any faster. A program that uses several devices
-//! is suspended on all of them if it is in the way on one. The window goes with the process, and is forgotten with it.
+//! XSched suspends all others on every device. Here a device on which the window's program has no work stays
+//! free for the others, because suspending them there would not make the window any faster. A program on
+//! several devices is suspended on all of them if it is in the way on one. The window belongs to the process
+//! and is forgotten with it.
 //!
 //! # The limit
-//! Always set, also for the program that owns the window: the window changes at the user's whim, and the new one shall
-//! not wait for deep work of the old.
+//! Always set, also for the program that owns the window: the user may change the window at any time, and the
+//! new one must not wait for deep work of the old one.
 //!
 //! # Parameters, wake-ups
 //! None. The others starve as long as the window's program has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Standing};
-use protocol::operation::Merit;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
 
-/// The active window first; see the head of this file. It remembers nothing.
+/// True if the process owns the window that the user works in.
+pub(crate) const WINDOW: &ReasonKind = &ReasonKind::new("Window", |its| {
+    let owns = if first(its) == 1 { "owns" } else { "does not own" };
+    format!("{owns} the active window")
+});
+
+/// The active window first; see the head of this file. It keeps no state.
 #[derive(Debug, Default)]
 pub struct Awf;
 
 impl Policy for Awf {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        for (place, unit) in input.members() {
-            let window = unit.process.window;
-            standings[place] = Standing::new(i64::from(window), Merit::Window(window));
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        for (index, entity) in input.members() {
+            let window = entity.process.window;
+            rankings[index] = Ranking::new(i64::from(window), WINDOW.flag(window));
         }
         None
     }

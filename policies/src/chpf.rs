@@ -1,34 +1,40 @@
-//! CHPF: highest priority first, the priority taken from the processor.
+//! CHPF: highest priority first, by the nice value on the processor.
 //!
 //! # The rule
-//! Per device, every unit runs whose process has the lowest nice value among those that run there and have work there;
-//! the rest are suspended. Equal values share the device. A queue of priority -256 never runs; no other priority counts.
+//! On each device the entities run whose processes have the lowest nice value, of those that run there and
+//! have work there; the others are suspended. Equal values share the device. A queue of priority -256 never
+//! runs; no other priority counts.
 //!
 //! Under the local scheduler all queues belong to one process, so all of them run.
 //!
 //! # What is different
-//! A process has one nice value, whatever its queues: that of its first thread as it is now. `xserver` looks it up when the
-//! process connects and every 100 ms. Real-time classes of the processor do not count.
+//! A process has one nice value for all its queues: the present one of its first thread. `xserver` looks it
+//! up when the process connects and every 100 ms. Real-time classes of the processor do not count.
 //!
 //! # The limit
-//! Always set: whoever owns a process may change its nice value at any time, without a word to anybody here.
+//! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
 //!
 //! # Parameters, wake-ups
-//! None. A program of high nice value can starve as long as another has work, unless `XSCHED_STARVATION_MS` is set.
+//! None. A program of high nice value can starve as long as another one has work, unless
+//! `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Standing};
-use protocol::operation::Merit;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
 
-/// Lowest nice value first; see the head of this file. It remembers nothing.
+/// Nice value of the process on the processor; the lower one comes first.
+pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has nice value {}", first(its)))
+    .comparing(|its, own| NICE.is(&own).then(|| format!("has nice value {} < {}", first(its), first(own))));
+
+/// Lowest nice value first; see the head of this file. It keeps no state.
 #[derive(Debug, Default)]
 pub struct Chpf;
 
 impl Policy for Chpf {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        for (place, unit) in input.members() {
-            let nice = i64::from(unit.process.nice);
-            standings[place] = Standing::new(-nice, Merit::Nice(nice));
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        for (index, entity) in input.members() {
+            let nice = i64::from(entity.process.nice);
+            rankings[index] = Ranking::new(-nice, NICE.number(nice));
         }
         None
     }

@@ -1,187 +1,196 @@
-//! CREDIT: weights, caps, and a boost for those who wake up.
+//! CREDIT: weights, caps, and a boost for entities that wake up.
 //!
 //! # The rule
-//! Once in each period the device time of the period is handed out as credit, by utilization, to those that had work in it;
-//! what somebody cannot keep, because it has more than two periods' worth (and 1 ms) already, goes to the others. What a
-//! unit runs is taken off. On each device one runs at a time: first those that were boosted, then those that have
-//! credit, then those that have used up theirs, and those of utilization 0 last. Among equals turns go round, `slice-us`
-//! for the highest utilization there and less in proportion for the others (0.5 ms at least). One that used up its credit
-//! counts as having some again from 0.5 ms on, so that it is worth switching to it.
+//! Once in each period the device time of the period is handed out as credit, by utilization, to the entities
+//! that had work in it. Credit that an entity cannot keep, because it has more than two periods' worth (and 1
+//! ms) already, goes to the others. The time that an entity runs is taken off its credit. On each device one
+//! entity runs at a time: first those with a boost, then those with credit, then those that have used up
+//! theirs, then those of utilization 0. Equals run round robin, `slice-us` for the highest utilization there
+//! and less in proportion for the others (0.5 ms at least). An entity that used up its credit counts as
+//! having some again from 0.5 ms on, so that it is worth switching to it.
 //!
-//! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli hint --pid PID
-//! -u UTIL`).
+//! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli
+//! hint --pid PID -u UTIL`).
 //!
-//! Who wakes up and has credit is boosted: it interrupts whoever runs, for `boost-us` of device time at most or until its
-//! credit is used up. Boosted time costs credit like any other, so those who wake up often get no more than their part by
-//! it, and the others theirs: what one boosted unit can take from them at once is two periods' worth of its own part.
+//! An entity that wakes up and has credit gets a boost: it interrupts the one that runs, for at most
+//! `boost-us` of device time or until its credit is used up. Boosted time costs credit like any other. So
+//! entities that wake up often get no more than their part, and the others get theirs: one boosted entity can
+//! take from them at once at most two periods' worth of its own part.
 //!
-//! A process may have a cap of its own (`xcli hint --pid PID --cap PERCENT`): it gets at most so much of each period, also
-//! while nobody else wants the device, which is then withheld from it until the next period. Its utilization says, apart from
-//! that, what it gets when others want the device; what it may not use of that goes to them by theirs. With `cap` 1 those
-//! that have no cap of their own have their utilization as the cap. Utilization 0 counts as 1 percent there, because nothing
-//! is for ever. Under the local scheduler each queue of the process has its cap for itself: two queues of a process with cap
-//! 30 get up to 60 percent together.
+//! A process may have a cap (`xcli hint --pid PID --cap PERCENT`). It then gets at most that part of each
+//! period, also while nobody else wants the device, which is withheld from it until the next period. Its
+//! utilization still says what it gets when others want the device; what it may not use of that goes to them
+//! by their utilizations. With `cap` 1 the utilization is the cap of those that have none of their own.
+//! Utilization 0 counts as 1 percent there, so that nobody waits for ever. Under the local scheduler the cap
+//! holds for each queue of the process separately: two queues of a process with cap 30 get up to 60 percent
+//! together.
 //!
-//! A unit with credit waits at most for one turn of each of the others that have some, and for those that are boosted.
-//! Without credit it waits for the next period that gives it 0.5 ms, and then like that.
+//! An entity with credit waits at most for one slice of each of the others with credit, and for those with a
+//! boost. Without credit it waits for the next period that gives it 0.5 ms, and then like one with credit.
 //!
 //! # What is different
-//! What a late decision lets somebody run too much is taken off its credit (down to two periods), and time that nobody else
-//! wanted is handed out again to whoever used it. So the parts of units that always have work are exact. What work in
-//! flight runs on into the next turn is not seen: per turn that time goes from one to the other. Under a cap it comes on top
-//! of it: with up to 0.3 ms in flight at the end of each period of 30 ms, a point; with long kernels at level 1 more. Longer
-//! periods or higher preemption levels help.
+//! Time that an entity ran too much because of a late decision is taken off its credit (down to two periods),
+//! and time that nobody else wanted is handed out again to those who used it. So the parts of entities that
+//! always have work are exact. Work in flight that runs on into the next slice is not seen: with each slice
+//! that time goes from one entity to the other. Under a cap it comes on top: with up to 0.3 ms in flight at
+//! the end of each period of 30 ms a point, with long kernels at level 1 more. Longer periods or higher
+//! preemption levels help.
 //!
 //! # Several devices
-//! A process has one credit for all its devices: what the scarcest of them allows; what that leaves over on the others goes
-//! to those that are there, by their utilizations. It needs to be first on all its devices to run, and others use them
-//! meanwhile.
+//! A process has one credit for all its devices: as much as the scarcest of them allows. What that leaves
+//! over on the others goes to those that are there, by their utilizations. The process has to be first on all
+//! its devices to run; others use them meanwhile.
 //!
 //! # Parameters, wake-ups
-//! A decision comes at the end of each turn, each boost and each period while somebody else waits or is withheld.
+//! A decision comes at the end of each slice, each boost and each period while another entity waits or a
+//! device is withheld.
 
 use crate::fair::{self, utilization};
-use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{busy, part};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{Millis, ReasonKind, SLICE, first};
+use crate::sched_entity::{SchedEntities, SchedEntity};
+use crate::slice::{self, Devices, GRAIN, SHORTEST, SliceAccount, busy, nanos, part};
 use crate::times::earlier;
-use crate::turns::{GRAIN, SHORTEST, nanos};
-use crate::unit::{Unit, Units};
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
+/// Credit that the entity has left, in microseconds.
+const CREDIT: &ReasonKind = &ReasonKind::new("Credit", |its| format!("has {} of credit", Millis(first(its))))
+    .comparing(|its, own| {
+        let [its, own_credit] = [its, own].map(|reason| Millis(first(reason)));
+        CREDIT.is(&own).then(|| format!("has {its} of credit > {own_credit}"))
+    });
+
+/// The reasons of its row.
+pub(crate) const REASONS: &[&ReasonKind] = &[CREDIT, SLICE];
+
 const PERIOD: Parameter = Parameter {
     name: "period-ms",
-    meaning: "how often credit is handed out",
+    meaning: "the time after which credit is handed out again",
     range: (1.0, 1_000.0),
     default: 30.0,
 };
-const SLICE: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
+const SLICE_US: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
 const BOOST: Parameter = Parameter {
     name: "boost-us",
-    meaning: "how long one that wakes up and has credit goes before the others; 0: not at all",
+    meaning: "the boost of an entity that wakes up and has credit; 0: none",
     range: (0.0, 100_000.0),
     default: 2_000.0,
 };
 const CAP: Parameter = Parameter {
     name: "cap",
-    meaning: "1: who has no cap of its own has its utilization as the cap; 0: who has none is not limited",
+    meaning: "1: the utilization is the cap of processes without one; 0: those are not limited",
     range: (0.0, 1.0),
     default: 0.0,
 };
 
-/// What can be set.
-pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE, BOOST, CAP];
+/// The parameters of its row.
+pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE_US, BOOST, CAP];
 
-/// What anybody may keep of credit, in nanoseconds, however small its part is: more than it takes to have a turn.
+/// Credit that every entity may keep, in nanoseconds, however small its part is: more than a slice takes.
 const KEEPS: i64 = 1_000_000;
 
-/// The cap that is none, in percent.
+/// The cap of an entity without a cap, in percent.
 const NO_CAP: u64 = 100;
 
-/// How often what somebody cannot keep is handed on to the others, in one period.
+/// The number of rounds per period in which credit that an entity cannot keep is handed on to the others.
 const ROUNDS: usize = 4;
 
-/// In which order they run.
+/// The classes of entities, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Class {
     Boosted,
     HasCredit,
     #[default]
     UsedUp,
-    /// Utilization 0.
+    /// An entity of utilization 0.
     Last,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
-    weight: u64,
-    /// The most that it gets of a period, in percent; 100 is no limit.
+    slice: SliceAccount,
+    /// The largest part of a period that it gets, in percent; 100 is no limit.
     cap: u64,
     credit: i64,
-    /// What it may keep of that.
+    /// The most credit that it may keep.
     most: i64,
     class: Class,
-    /// What is left of its boost and of its turn.
+    /// Device time that is left of its boost.
     boost: i64,
-    left: i64,
-    begun: bool,
-    /// Its place among equals, smaller first.
+    /// Position among equals, smaller first.
     line: u64,
-    /// It had work at the last decision; it had some in this period; it has had some before.
+    /// True if it had work at the last decision, in this period, or ever.
     ready: bool,
     touched: bool,
     known: bool,
-    /// What is left to it in this period, under a cap.
+    /// Device time that is left to it in this period, under a cap.
     allowance: i64,
-    barred: bool,
-    /// In the handing out of a period: it has all that it can keep.
+    throttled: bool,
+    /// True in the rounds of handing out once it has all the credit that it can keep.
     full: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    /// The largest weight of those with work.
-    heaviest: u64,
-    /// How many would be disturbed by each other here.
-    rivals: u32,
-    claimed: bool,
-    /// What there is to hand out, and was before the round; the weights of those who take part in that, or of those with
-    /// work.
-    pool: i64,
+struct Pool {
+    /// Device time that is left to hand out.
+    left: i64,
+    /// The same before the round.
     before: i64,
-    sum: u64,
 }
 
 /// Weights, caps and a boost; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Credit {
-    accounts: Ledger<Account>,
+    accounts: PerEntity<Account>,
     period: Duration,
     slice: i64,
     boost: i64,
-    /// Whether those without a cap of their own have their weight as the cap, and whether anybody has a cap.
+    /// True if the weight is the cap of those without one of their own; true if any entity has a cap.
     by_weight: bool,
     capped: bool,
-    /// When the period ends.
+    /// The end of the period.
     end: Option<Time>,
     lines: u64,
-    cells: Vec<Cell>,
+    devices: Devices,
+    pools: Vec<Pool>,
     order: Vec<(Class, u64, usize)>,
 }
 
 impl Policy for Credit {
     fn configure(&mut self, values: &Values) {
         self.period = values.millis(PERIOD.name);
-        self.slice = nanos(values.micros(SLICE.name));
+        self.slice = nanos(values.micros(SLICE_US.name));
         self.boost = nanos(values.micros(BOOST.name));
         self.by_weight = values.get(CAP.name) >= 0.5;
     }
 
-    /// Under a cap counts what a unit runs also while nobody waits for it.
+    /// Under a cap the time that an entity runs counts also while nobody waits for it.
     fn hears_idle(&self) -> bool {
         self.by_weight || self.capped
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let units = input.units;
-        self.cells.clear();
-        self.cells.resize(units.devices().len(), Cell::default());
-        let accounts = self.accounts.align(units.all());
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let entities = input.entities;
+        self.devices.reset(entities.devices().len());
+        self.pools.clear();
+        self.pools.resize(entities.devices().len(), Pool::default());
+        let accounts = self.accounts.align(entities.all());
         let period = nanos(self.period);
         self.capped = false;
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            account.charge(units, unit);
-            account.limit(unit, self.by_weight, period);
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            account.charge(entities, entity);
+            account.limit(entity, self.by_weight, period);
             self.capped |= account.is_capped();
         }
         let end = self.end.unwrap_or(Time(0));
         if end <= input.now {
             let missed = (nanos(input.now.since(end)) / period).saturating_add(1);
-            // The first one begins now.
+            // The first period begins now.
             let fresh = self.end.is_none();
             self.end = Some(if fresh {
                 input.now.after(self.period)
@@ -194,45 +203,46 @@ impl Policy for Credit {
         }
         self.enter(input);
         self.sort(input);
-        self.walk(input, standings)
+        self.walk(input, rankings)
     }
 }
 
 impl Credit {
-    /// Hands out the device time that has passed, to those that had work in it.
+    /// Hands out the device time that has passed to the entities that had work in it.
     fn hand_out(&mut self, input: Input<'_>, time: i64) {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         let period = nanos(self.period);
-        self.cells.iter_mut().for_each(|cell| cell.pool = time);
-        for (place, _) in input.members() {
-            let account = &mut accounts[place];
-            account.full = !account.touched || account.weight == 0;
+        self.pools.iter_mut().for_each(|pool| pool.left = time);
+        for (index, _) in input.members() {
+            let account = &mut accounts[index];
+            account.full = !account.touched || account.slice.weight == 0;
             account.touched = account.ready;
             let allowance = account.allowance.saturating_add(account.allowed(time));
             account.allowance = allowance.clamp(-period, account.most_allowed(period));
         }
         for round in 0..ROUNDS {
-            self.cells.iter_mut().for_each(|cell| cell.sum = 0);
-            for (place, unit) in input.members().filter(|(place, _)| !accounts[*place].full) {
-                wanted(units, unit).for_each(|device| self.cells[device].sum += accounts[place].weight);
+            self.devices.0.iter_mut().for_each(|device| device.sum = 0);
+            for (index, entity) in input.members().filter(|(index, _)| !accounts[*index].full) {
+                wanted(entities, entity)
+                    .for_each(|device| self.devices.0[device].sum += accounts[index].slice.weight);
             }
-            // All are given their parts of what there was before the round.
-            self.cells.iter_mut().for_each(|cell| cell.before = cell.pool);
+            // All get their parts of what there was before the round.
+            self.pools.iter_mut().for_each(|pool| pool.before = pool.left);
             let mut given = 0;
-            for (place, unit) in input.members() {
-                let account = &mut accounts[place];
+            for (index, entity) in input.members() {
+                let account = &mut accounts[index];
                 if account.full {
                     continue;
                 }
-                let (weight, cells) = (account.weight, &self.cells);
-                let share = wanted(units, unit)
-                    .map(|device| part(cells[device].before, weight, cells[device].sum))
+                let (weight, devices) = (account.slice.weight, &self.devices);
+                let share = wanted(entities, entity)
+                    .map(|device| part(self.pools[device].before, weight, devices.0[device].sum))
                     .min()
                     .unwrap_or(0);
                 if round == 0 {
-                    let worth = wanted(units, unit)
-                        .map(|device| part(period, weight, cells[device].sum))
+                    let worth = wanted(entities, entity)
+                        .map(|device| part(period, weight, devices.0[device].sum))
                         .min()
                         .unwrap_or(0);
                     account.most = worth.saturating_mul(2).saturating_add(KEEPS);
@@ -242,111 +252,110 @@ impl Credit {
                 account.full = gets == room;
                 account.credit = account.credit.saturating_add(gets);
                 given += gets;
-                wanted(units, unit).for_each(|device| self.cells[device].pool -= gets);
+                wanted(entities, entity).for_each(|device| self.pools[device].left -= gets);
             }
             if given < 1_000 {
                 break;
             }
         }
-        for (place, _) in input.members() {
-            accounts[place].credit = accounts[place].credit.max(-2 * period);
+        for (index, _) in input.members() {
+            accounts[index].credit = accounts[index].credit.max(-2 * period);
         }
     }
 
-    /// Notes who has come, gone or woken up, and who is in which class.
+    /// Notes which entities have come, gone or woken up, and their classes.
     fn enter(&mut self, input: Input<'_>) {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
-        self.cells.iter_mut().for_each(|cell| cell.sum = 0);
-        for (place, unit) in input.members() {
-            for used in busy(units, unit) {
-                let cell = &mut self.cells[used.device];
-                cell.heaviest = cell.heaviest.max(accounts[place].weight);
-                cell.sum += accounts[place].weight;
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
+        self.devices.0.iter_mut().for_each(|device| device.sum = 0);
+        for (index, entity) in input.members() {
+            for used in busy(entities.uses(entity)) {
+                let device = &mut self.devices.0[used.device];
+                device.heaviest = device.heaviest.max(accounts[index].slice.weight);
+                self.devices.0[used.device].sum += accounts[index].slice.weight;
             }
         }
         let period = nanos(self.period);
-        for (place, unit) in input.members() {
-            let account = &mut accounts[place];
-            if unit.ready && !account.known {
-                let parts =
-                    busy(units, unit).map(|used| part(period, account.weight, self.cells[used.device].sum));
+        for (index, entity) in input.members() {
+            let account = &mut accounts[index];
+            if entity.ready && !account.known {
+                let parts = busy(entities.uses(entity))
+                    .map(|used| part(period, account.slice.weight, self.devices.0[used.device].sum));
                 account.credit = parts.min().unwrap_or(0);
                 account.most = account.credit.saturating_mul(2).saturating_add(KEEPS);
                 account.allowance = account.allowed(period);
-            } else if unit.ready && !account.ready && account.credit > GRAIN {
+            } else if entity.ready && !account.ready && account.credit > GRAIN {
                 account.boost = self.boost;
             }
-            if unit.ready && !account.ready {
+            if entity.ready && !account.ready {
                 self.lines += 1;
                 account.line = self.lines;
-                account.begun = false;
+                account.slice.begun = false;
             }
-            account.known |= unit.ready;
-            account.ready = unit.ready;
-            account.touched |= unit.ready;
-            account.barred = account.is_capped() && account.known && account.allowance <= GRAIN;
-            account.classify(if unit.ready { account.boost } else { self.boost });
-            if account.begun && account.left <= GRAIN {
+            account.known |= entity.ready;
+            account.ready = entity.ready;
+            account.touched |= entity.ready;
+            account.throttled = account.is_capped() && account.known && account.allowance <= GRAIN;
+            account.classify(if entity.ready { account.boost } else { self.boost });
+            if account.slice.is_over() {
                 self.lines += 1;
-                (account.begun, account.line) = (false, self.lines);
+                (account.slice.begun, account.line) = (false, self.lines);
             }
-            if unit.ready && !account.barred {
-                units.uses(unit).iter().for_each(|used| self.cells[used.device].rivals += 1);
+            if entity.ready && !account.throttled {
+                self.devices.add_rival(entities.uses(entity));
             }
         }
     }
 
     fn sort(&mut self, input: Input<'_>) {
-        let accounts = self.accounts.align(input.units.all());
+        let accounts = self.accounts.align(input.entities.all());
         self.order.clear();
-        self.order.extend(input.members().map(|(place, unit)| {
-            let account = &accounts[place];
-            (account.class, if unit.ready { account.line } else { u64::MAX }, place)
+        self.order.extend(input.members().map(|(index, entity)| {
+            let account = &accounts[index];
+            (account.class, if entity.ready { account.line } else { u64::MAX }, index)
         }));
         self.order.sort_unstable();
     }
 
-    /// Ranks them, finds out, as the engine will, who runs, and begins their turns. Returns when something of that ends.
-    fn walk(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let units = input.units;
-        let accounts = self.accounts.align(units.all());
+    /// Ranks the entities, finds those that the engine will let run, and begins their slices. Returns the
+    /// time at which the first slice, boost or period ends.
+    fn walk(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let entities = input.entities;
+        let accounts = self.accounts.align(entities.all());
         let mut wake = None;
-        for (rank, &(.., place)) in (0i64..).zip(&self.order) {
-            let unit = &units.all()[place];
-            let account = &mut accounts[place];
-            standings[place] = Standing::new(-rank, Merit::Credit(account.credit / 1_000));
-            if account.barred {
+        for (rank, &(.., index)) in (0i64..).zip(&self.order) {
+            let entity = &entities.all()[index];
+            let account = &mut accounts[index];
+            rankings[index] = Ranking::new(-rank, CREDIT.number(account.credit / 1_000));
+            if account.throttled {
                 let percent = account.cap as u32;
-                standings[place].bar = Some(Bar::Share { percent });
-                wake = earlier(wake, self.end.filter(|_| unit.ready));
+                rankings[index].throttle = Some(Throttle::Share { percent });
+                wake = earlier(wake, self.end.filter(|_| entity.ready));
                 continue;
             }
-            let uses = units.uses(unit);
-            let rivals = unit.ready && uses.iter().any(|used| self.cells[used.device].rivals > 1);
-            if rivals {
+            let uses = entities.uses(entity);
+            let slice = &mut account.slice;
+            slice.contended = entity.ready && self.devices.is_contended(uses);
+            if slice.contended {
                 wake = earlier(wake, self.end);
             }
-            if !unit.ready || uses.iter().any(|used| self.cells[used.device].claimed) {
+            if !entity.ready || self.devices.is_claimed(uses) {
                 continue;
             }
-            if !account.begun {
-                account.begun = true;
-                let heaviest = busy(units, unit).map(|used| self.cells[used.device].heaviest).max();
-                let slice = part(self.slice, account.weight.max(1), heaviest.unwrap_or(0).max(1));
-                account.left = slice.clamp(self.slice.min(SHORTEST as i64), self.slice);
+            if !slice.begun {
+                let heaviest = self.devices.heaviest(busy(uses)).max(1);
+                slice.left = slice::limited(part(self.slice, slice.weight.max(1), heaviest), self.slice);
+                slice.begun = true;
             }
-            standings[place].merit = Merit::Turn(account.left / 1_000);
-            busy(units, unit).for_each(|used| self.cells[used.device].claimed = true);
-            let end = [
-                rivals.then(|| account.left.min(account.credit_left())),
+            let SliceAccount { left, contended, .. } = *slice;
+            rankings[index].reason = SLICE.number(left / 1_000);
+            self.devices.claim(busy(uses));
+            let ends = [
+                contended.then(|| left.min(account.credit_left())),
                 account.is_capped().then_some(account.allowance),
             ];
-            if let Some(end) = end.into_iter().flatten().min() {
-                // Somebody else's decision may keep it from running: then nothing of that gets less.
-                let least = if unit.running { GRAIN } else { self.slice.min(SHORTEST as i64) };
-                let end = Duration::from_nanos(end.max(least).unsigned_abs());
-                wake = earlier(wake, Some(input.now.after(end)));
+            if let Some(left) = ends.into_iter().flatten().min() {
+                wake = earlier(wake, slice::end(input.now, left, entity.running, self.slice));
             }
         }
         wake
@@ -354,26 +363,26 @@ impl Credit {
 }
 
 impl Account {
-    /// Enters what it has run.
-    fn charge(&mut self, units: &Units, unit: &Unit) {
-        let ran = nanos(unit.ran);
-        self.weight = utilization(units, unit);
-        for account in [&mut self.credit, &mut self.boost, &mut self.left, &mut self.allowance] {
+    /// Takes the time that it has run off its accounts.
+    fn charge(&mut self, entities: &SchedEntities, entity: &SchedEntity) {
+        let ran = nanos(entity.ran);
+        self.slice.weight = utilization(entities, entity);
+        for account in [&mut self.credit, &mut self.boost, &mut self.slice.left, &mut self.allowance] {
             *account = account.saturating_sub(ran);
         }
     }
 
     fn classify(&mut self, boost: i64) {
         self.class = match self.class {
-            _ if self.weight == 0 => Class::Last,
+            _ if self.slice.weight == 0 => Class::Last,
             _ if boost > GRAIN && self.credit > GRAIN => Class::Boosted,
             Class::Boosted | Class::HasCredit if self.credit > GRAIN => Class::HasCredit,
-            _ if self.credit >= SHORTEST as i64 => Class::HasCredit,
+            _ if self.credit >= SHORTEST => Class::HasCredit,
             _ => Class::UsedUp,
         };
     }
 
-    /// How long it may run before its class changes.
+    /// Returns how long it may run before its class changes.
     fn credit_left(&self) -> i64 {
         match self.class {
             Class::Boosted => self.boost.min(self.credit),
@@ -382,10 +391,10 @@ impl Account {
         }
     }
 
-    /// Takes the cap that is in force now. Whoever had none begins with what a period allows.
-    fn limit(&mut self, unit: &Unit, by_weight: bool, period: i64) {
-        let own = unit.process.cap.map(|cap| u64::from(cap.get()));
-        let cap = own.unwrap_or(if by_weight { self.weight.max(1) } else { NO_CAP });
+    /// Applies the present cap. An entity that had none begins with what a period allows.
+    fn limit(&mut self, entity: &SchedEntity, by_weight: bool, period: i64) {
+        let own = entity.process.cap.map(|cap| u64::from(cap.get()));
+        let cap = own.unwrap_or(if by_weight { self.slice.weight.max(1) } else { NO_CAP });
         let allowed = part(period, cap, NO_CAP);
         if self.cap == NO_CAP {
             self.allowance = allowed;
@@ -399,19 +408,21 @@ impl Account {
         self.cap < NO_CAP
     }
 
-    /// What it may have of this time.
+    /// Returns how much of this time it may have.
     fn allowed(&self, time: i64) -> i64 {
         part(time, self.cap, NO_CAP)
     }
 
-    /// What it may have at once: what a period allows, or if that is too short to run at all, more in fewer periods.
+    /// Returns how much it may have at once: what a period allows, or if that is too short to run at all,
+    /// more in fewer periods.
     fn most_allowed(&self, period: i64) -> i64 {
         self.allowed(period).max(2 * GRAIN)
     }
 }
 
-/// The devices on which a unit takes part in the handing out: where it has work, or while it has none all of its own.
-fn wanted(units: &Units, unit: &Unit) -> impl Iterator<Item = usize> + Clone {
-    let ready = unit.ready;
-    units.uses(unit).iter().filter(move |used| used.busy || !ready).map(|used| used.device)
+/// Returns the devices on which an entity gets credit: where it has work, or all of its own while it has
+/// none.
+fn wanted(entities: &SchedEntities, entity: &SchedEntity) -> impl Iterator<Item = usize> + Clone {
+    let ready = entity.ready;
+    entities.uses(entity).iter().filter(move |used| used.busy || !ready).map(|used| used.device)
 }

@@ -1,15 +1,35 @@
-//! By when a unit's work should be done, for the policies that go by deadlines.
+//! The deadlines of entities, for the policies that rank by them.
 
-use crate::unit::{Unit, Units};
+use crate::reason::{Millis, ReasonKind, first};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::ids::QueueId;
-use protocol::operation::Merit;
+use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The earliest deadline of the unit's queues that have work, or what it would be if all got some now while none has;
-/// nothing if none of them has a deadline. With the queue whose it is.
-pub(crate) fn deadline(units: &Units, unit: &Unit, now: Time) -> Option<(Time, QueueId)> {
-    let counts = units.queues(unit).iter().filter(|queue| queue.ready_since.is_some() || !unit.ready);
+/// Time until the deadline of the entity, in microseconds; negative if the deadline has passed.
+pub(crate) const DEADLINE: &ReasonKind = &ReasonKind::new("Deadline", |its| match first(its) {
+    us if us < 0 => format!("missed its deadline {} ago", Millis(us.saturating_neg())),
+    us => format!("has a deadline in {}", Millis(us)),
+})
+.comparing(|its, own| {
+    let earlier = DEADLINE.is(&own) && first(its) < first(own);
+    earlier.then(|| format!("has a deadline {} < {}", Millis(first(its)), Millis(first(own))))
+});
+
+/// The entity has no deadline.
+pub(crate) const NO_DEADLINE: &ReasonKind = &ReasonKind::new("NoDeadline", |_| "has no deadline".to_owned())
+    .comparing(|_, own| {
+        NO_DEADLINE.is(&own).then(|| "has no deadline either, and had work earlier".to_owned())
+    });
+
+/// The reasons of the rows of the policies that share this part.
+pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE];
+
+/// Returns the earliest deadline of the entity's queues with work, and its queue. If no queue has work, all count as if
+/// they got work now. `None` if none of them has a deadline.
+pub(crate) fn deadline(entities: &SchedEntities, entity: &SchedEntity, now: Time) -> Option<(Time, QueueId)> {
+    let counts = entities.queues(entity).iter().filter(|queue| queue.ready_since.is_some() || !entity.ready);
     let deadlines = counts.filter_map(|queue| {
         let span = Duration::from_micros(queue.hints.deadline_us?.get());
         Some((queue.ready_since.unwrap_or(now).after(span), queue.queue))
@@ -17,10 +37,10 @@ pub(crate) fn deadline(units: &Units, unit: &Unit, now: Time) -> Option<(Time, Q
     deadlines.min()
 }
 
-/// What people are told of it.
-pub(crate) fn merit(deadline: Option<Time>, now: Time) -> Merit {
-    let Some(deadline) = deadline else { return Merit::NoDeadline };
-    // Rounded towards the deadline's side of now, so that one that was missed by a little is seen as missed.
+/// Returns the reason of a rank by deadline.
+pub(crate) fn reason(deadline: Option<Time>, now: Time) -> RankReason {
+    let Some(deadline) = deadline else { return NO_DEADLINE.plain() };
+    // Rounded away from now, so that a deadline that was missed by a little is shown as missed.
     let micros = |span: Duration| i64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX);
-    Merit::Deadline(micros(deadline.since(now)) - micros(now.since(deadline)))
+    DEADLINE.number(micros(deadline.since(now)) - micros(now.since(deadline)))
 }

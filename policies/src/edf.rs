@@ -1,105 +1,113 @@
-//! EDF: earliest deadline first, for as long as it takes.
+//! EDF: earliest deadline first, while the deadline can be met.
 //!
 //! # The rule
-//! A queue's deadline is the time at which it turned ready plus its hint; a unit's is the earliest of its queues that
-//! have work. The unit's slack is the time until then, less the work that it is expected to have left, less that of those
-//! with earlier deadlines on its devices.
+//! The deadline of a queue is the time at which it turned ready plus its hint; that of an entity is the
+//! earliest of its queues that have work. The slack of an entity is the time until its deadline, less the
+//! work that it is expected to have left, less that of the entities with earlier deadlines on its devices.
 //!
-//! * A unit whose slack is at most `slack-ms` is *urgent*, and so are those on its devices whose deadlines are earlier.
-//!   Urgent units run before all others.
-//! * Any other unit with a deadline ranks by its priority, or by a higher one of somebody behind it on its devices who
-//!   has a later deadline. Among equal priorities those with deadlines come before those without.
-//! * Units with deadlines run one at a time on a device, the earliest deadline first, whatever their priorities: these
-//!   only say whether they go before units without deadlines while there is slack.
-//! * Units without a deadline go by priority; equal ones share the device.
+//! * An entity whose slack is at most `slack-ms` is *urgent*, and so are those on its devices with earlier
+//!   deadlines. Urgent entities run before all others.
+//! * Any other entity with a deadline ranks by its priority, or by a higher priority of an entity with a
+//!   later deadline on its devices. Among equal priorities those with deadlines come before those without.
+//! * Entities with deadlines run one at a time on a device, the earliest deadline first, whatever their
+//!   priorities. The priorities only decide whether they run before entities without deadlines while there is
+//!   slack.
+//! * Entities without a deadline rank by priority; equal ones share the device.
 //!
-//! So if all units have deadlines and the device can meet them at all, it meets them: that is the theorem of the earliest
-//! deadline, which holds as far as taking a device away costs nothing and nobody keeps one for a gap between two pieces of
-//! work. Work without deadlines may use what slack there is. What arrives later cannot be counted in advance; `slack-ms` is what is kept for it, and for the cost of switching.
+//! So if all entities have deadlines and the device can meet them at all, it meets them. That is the theorem
+//! of the earliest deadline; it holds as far as switching costs nothing and nobody keeps a device during a
+//! gap between two pieces of work. Work without deadlines may use the slack. Work that arrives later cannot
+//! be counted in advance; `slack-ms` is kept for it, and for the cost of switching.
 //!
 //! # The expected work
-//! It is learnt from the unit's own past: the device time from the moment it turns ready until it is idle. A longer period
-//! counts at once, a shorter one takes an eighth of the difference off. While nothing is known, and when a period lasts
-//! longer than expected, the slack counts as none.
+//! The expected work is learnt from the entity's own past: the device time from the time at which it turns
+//! ready until it is idle. A longer period counts at once, a shorter one takes an eighth of the difference
+//! off. While nothing is known, and when a period lasts longer than expected, the slack counts as zero.
 //!
 //! # A deadline that has passed
-//! It stays urgent for `late-ms`. Then the unit goes behind all on its devices whose deadlines can still be met, and ranks
-//! by its priority before those of equal priority without a deadline. Without that one miss would lead to the next, as it
-//! does under KEDF (the domino effect).
+//! The entity stays urgent for `late-ms`. Then it ranks behind all on its devices whose deadlines can still
+//! be met, and by its priority before those of equal priority without a deadline. Otherwise one miss would
+//! lead to the next, as it does under KEDF (the domino effect).
 //!
 //! # Parameters, wake-ups
-//! `slack-ms` and `late-ms`. It is decided anew when slack runs out beside units without a deadline (up to 0.1 ms early),
-//! and when a deadline has been late for long enough. The order changes with time, so the window always limits. Whoever
-//! has no deadline can starve, unless `XSCHED_STARVATION_MS` is set.
+//! `slack-ms` and `late-ms`. A decision comes when slack runs out beside entities without a deadline (up to
+//! 0.1 ms early), and when a deadline has been late for long enough. The order changes with time, so the
+//! window always limits. Entities without a deadline can starve, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::deadline::{deadline, merit};
-use crate::ledger::Ledger;
+use crate::deadline::{self, DEADLINE, NO_DEADLINE, deadline};
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{PRIORITY, ReasonKind};
+use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
+use crate::slice::busy;
 use crate::times::earlier;
-use crate::unit::{DeviceUse, Unit, Units};
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What can be set.
+/// The reasons of its row.
+pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE, PRIORITY];
+
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "slack-ms",
-        meaning: "how many milliseconds of slack are left when a unit turns urgent",
+        meaning: "the milliseconds of slack at which an entity turns urgent",
         range: (0.0, 1e6),
         default: 5.0,
     },
     Parameter {
         name: "late-ms",
-        meaning: "for how many milliseconds a unit stays urgent after its deadline",
+        meaning: "the milliseconds for which an entity stays urgent after its deadline",
         range: (0.0, 1e6),
         default: 5.0,
     },
 ];
 
-/// No wake-up comes sooner: slack that exceeds the limit by less counts as none, so that a slack that stands still there
-/// does not cause one wake-up after the other.
+/// The shortest time to a wake-up. Slack that exceeds the limit by less counts as none; otherwise a slack
+/// that stands still there would cause one wake-up after the other.
 const GRAIN: Duration = Duration::from_micros(100);
-/// Where the ranks of urgent units begin, above all priorities.
+/// The lowest rank of urgent entities, above all priorities.
 const URGENT: i64 = 1 << 50;
-/// The distance between the ranks of two priorities, larger than any number of units.
+/// The distance between the ranks of two priorities, larger than any number of entities.
 const STEP: i64 = 1 << 32;
 
-/// What is known of a unit's work.
+/// The work of an entity so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct History {
-    /// Whether it had work at the last decision.
+    /// True if it had work at the last decision.
     busy: bool,
     /// The device time that it has had since it turned ready.
     ran: Duration,
-    /// What it needs from turning ready to idle.
+    /// The device time that it needs from turning ready to idle.
     expected: Option<Duration>,
 }
 
-/// A unit with a deadline, in the order of the derivation: those that are given up come last.
+/// An entity with a deadline, in the order of the derivation: those that are given up come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Dated {
     late: bool,
     deadline: Time,
     since: Time,
     id: UnitId,
-    place: usize,
-    /// When it must have the device at the latest, if everybody before it takes what is expected; none: always.
+    index: usize,
+    /// The latest time at which it must have the device, if all before it take as long as expected; `None`:
+    /// now.
     latest: Option<Time>,
     urgent: bool,
-    /// By which it ranks if it is not urgent.
+    /// The priority by which it ranks if it is not urgent.
     priority: i64,
 }
 
-/// What comes together on a device.
+/// The state of a device while the entities are looked at one after the other.
 #[derive(Debug, Clone, Copy, Default)]
 struct Device {
-    /// When it would be done with those that have been looked at, if they ran at once.
+    /// The time at which those looked at so far would be done, if they ran at once.
     free: Option<Time>,
-    /// Somebody urgent has work there, of those that have been looked at.
+    /// True if an urgent entity, of those looked at so far, has work there.
     urgent: bool,
-    /// The highest priority of those with work and a deadline, of those that have been looked at.
+    /// The highest priority of those with work and a deadline, of those looked at so far.
     priority: Option<i64>,
     /// The highest priority of those with work and without a deadline.
     plain: Option<i64>,
@@ -110,8 +118,8 @@ struct Device {
 pub struct Edf {
     slack: Duration,
     late: Duration,
-    histories: Ledger<History>,
-    /// When the last decision was.
+    histories: PerEntity<History>,
+    /// The time of the last decision.
     at: Time,
     order: Vec<Dated>,
     devices: Vec<Device>,
@@ -122,80 +130,82 @@ impl Policy for Edf {
         [self.slack, self.late] = ["slack-ms", "late-ms"].map(|name| values.millis(name));
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let (units, now) = (input.units, input.now);
-        let histories = self.histories.align(units.all());
-        for (history, unit) in histories.iter_mut().zip(units.all()) {
-            history.learn(unit, self.at, now);
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let (entities, now) = (input.entities, input.now);
+        let histories = self.histories.align(entities.all());
+        for (history, entity) in histories.iter_mut().zip(entities.all()) {
+            history.learn(entity, self.at, now);
         }
         self.at = now;
         self.devices.clear();
-        self.devices.resize(units.devices().len(), Device::default());
+        self.devices.resize(entities.devices().len(), Device::default());
         self.order.clear();
-        for (place, unit) in input.members() {
-            let priority = i64::from(unit.priority);
-            if let Some((deadline, lead)) = deadline(units, unit, now) {
-                standings[place].lead = Some(lead);
+        for (index, entity) in input.members() {
+            let priority = i64::from(entity.priority);
+            if let Some((deadline, lead)) = deadline(entities, entity, now) {
+                rankings[index].lead = Some(lead);
                 let late = deadline.after(self.late) <= now;
-                let (since, id) = (unit.since, unit.id);
+                let (since, id) = (entity.since, entity.id);
                 let (latest, urgent) = (None, false);
-                self.order.push(Dated { late, deadline, since, id, place, latest, urgent, priority });
+                self.order.push(Dated { late, deadline, since, id, index, latest, urgent, priority });
                 continue;
             }
-            standings[place] = Standing::new(priority * STEP, Merit::Priority(unit.priority));
-            for used in units.uses(unit).iter().filter(|used| used.busy) {
+            rankings[index] = Ranking::new(priority * STEP, PRIORITY.number(priority));
+            for used in entities.uses(entity).iter().filter(|used| used.busy) {
                 let plain = &mut self.devices[used.device].plain;
                 *plain = Some(priority).max(*plain);
             }
         }
         self.order.sort_unstable();
-        self.note_latest(units, now);
-        self.note_standings(units, now, standings);
-        self.wake(units, now)
+        self.note_latest(entities, now);
+        self.note_standings(entities, now, rankings);
+        self.wake(entities, now)
     }
 
     fn hears_idle(&self) -> bool {
-        // Or else it would not learn when a period ends that nobody waits for.
+        // Otherwise it would not learn when a period ends that nobody waits for.
         true
     }
 }
 
 impl Edf {
-    /// From the earliest deadline to the latest: when each would have to begin, were all before it done.
-    fn note_latest(&mut self, units: &Units, now: Time) {
-        let histories = self.histories.align(units.all());
+    /// Notes, from the earliest deadline to the latest, when each entity must begin if all before it are
+    /// done.
+    fn note_latest(&mut self, entities: &SchedEntities, now: Time) {
+        let histories = self.histories.align(entities.all());
         for dated in self.order.iter_mut().take_while(|dated| !dated.late) {
-            let unit = &units.all()[dated.place];
-            let uses = units.uses(unit);
+            let entity = &entities.all()[dated.index];
+            let uses = entities.uses(entity);
             let begin = uses.iter().filter_map(|used| self.devices[used.device].free).max().unwrap_or(now);
-            let left = histories[dated.place].left();
-            // Unknown work takes all the time that there is.
+            let left = histories[dated.index].left();
+            // Work of unknown length takes all the time that there is.
             let end = left.map_or(begin.max(dated.deadline), |left| begin.after(left));
-            // By so much all could begin later.
+            // All could begin later by this much.
             dated.latest = left.map(|_| now.after(dated.deadline.since(end)));
-            if unit.ready {
+            if entity.ready {
                 busy(uses).for_each(|used| self.devices[used.device].free = Some(end));
             }
         }
     }
 
-    /// From the latest deadline to the earliest: who is urgent, and by which priority the others rank.
-    fn note_standings(&mut self, units: &Units, now: Time, standings: &mut [Standing]) {
+    /// Notes, from the latest deadline to the earliest, which entities are urgent, and the priorities of the
+    /// others.
+    fn note_standings(&mut self, entities: &SchedEntities, now: Time, rankings: &mut [Ranking]) {
         let devices = &mut self.devices;
         let soon = now.after(self.slack).after(GRAIN);
-        for (dated, turn) in self.order.iter_mut().rev().zip(1..) {
-            let unit = &units.all()[dated.place];
-            let uses = units.uses(unit);
+        for (dated, position) in self.order.iter_mut().rev().zip(1..) {
+            let entity = &entities.all()[dated.index];
+            let uses = entities.uses(entity);
             dated.urgent = !dated.late && dated.latest.is_none_or(|latest| latest < soon);
             for used in uses {
                 let Device { urgent, priority, .. } = devices[used.device];
                 dated.urgent |= urgent;
                 dated.priority = priority.map_or(dated.priority, |priority| priority.max(dated.priority));
             }
-            let rank = if dated.urgent { URGENT } else { dated.priority * STEP } + turn;
-            let lead = standings[dated.place].lead;
-            standings[dated.place] =
-                Standing { lead, ..Standing::new(rank, merit(Some(dated.deadline), now)) };
+            let rank = if dated.urgent { URGENT } else { dated.priority * STEP } + position;
+            let lead = rankings[dated.index].lead;
+            rankings[dated.index] =
+                Ranking { lead, ..Ranking::new(rank, deadline::reason(Some(dated.deadline), now)) };
             for used in busy(uses) {
                 let device = &mut devices[used.device];
                 device.urgent |= dated.urgent;
@@ -204,24 +214,25 @@ impl Edf {
         }
     }
 
-    /// When somebody's slack will be used up by units without a deadline, or somebody has been late for too long.
-    fn wake(&self, units: &Units, now: Time) -> Option<Time> {
+    /// Returns the time at which entities without a deadline will have used up the slack of another one, or
+    /// at which a deadline has been late for too long.
+    fn wake(&self, entities: &SchedEntities, now: Time) -> Option<Time> {
         let mut wake: Option<Time> = None;
         for dated in self.order.iter().filter(|dated| !dated.late) {
-            let unit = &units.all()[dated.place];
-            if !unit.ready {
+            let entity = &entities.all()[dated.index];
+            if !entity.ready {
                 continue;
             }
             wake = earlier(wake, dated.deadline.after(self.late));
-            // Where somebody with a deadline runs, that is part of what was reckoned with, and the slack stays.
+            // Where an entity with a deadline runs, its work was counted already, and the slack stays.
             let outranked = |used: &DeviceUse| {
                 let Device { urgent, plain, priority, .. } = self.devices[used.device];
                 !urgent && plain > priority.max(Some(dated.priority))
             };
             if let Some(latest) = dated.latest.filter(|_| !dated.urgent)
-                && units.uses(unit).iter().any(outranked)
+                && entities.uses(entity).iter().any(outranked)
             {
-                // It lies more than a grain after now, or the unit would be urgent.
+                // This time lies more than a grain after now, because otherwise the entity would be urgent.
                 wake = earlier(wake, now.after(latest.since(now).saturating_sub(self.slack)));
             }
         }
@@ -230,34 +241,34 @@ impl Edf {
 }
 
 impl History {
-    /// Takes in what the unit has done from the decision at `at` until now.
-    fn learn(&mut self, unit: &Unit, at: Time, now: Time) {
+    /// Learns from what the entity has done between the decision at `at` and now.
+    fn learn(&mut self, entity: &SchedEntity, at: Time, now: Time) {
         if !self.busy {
-            self.ran = if unit.working { unit.ran } else { Duration::ZERO };
-            self.busy = unit.working;
+            self.ran = if entity.working { entity.ran } else { Duration::ZERO };
+            self.busy = entity.working;
             return;
         }
-        let had_device = unit.running || !unit.ran.is_zero();
+        let had_device = entity.running || !entity.ran.is_zero();
         let until = |end: Time| if had_device { end.since(at) } else { Duration::ZERO };
-        if !unit.working {
-            // A moment in which it only counts as ready is no work.
-            let end = unit.idle_since.unwrap_or(at);
+        if !entity.working {
+            // A time in which it only counts as ready is no work.
+            let end = entity.idle_since.unwrap_or(at);
             self.finish(until(end));
             self.busy = false;
-        } else if unit.since > at {
-            // It was idle in between. What of the time was work is not known; less is not assumed.
-            self.finish(until(unit.since));
-            self.ran = unit.ran.min(now.since(unit.since));
+        } else if entity.since > at {
+            // It was idle in between. Assume that it worked all that time, because how much of it is unknown.
+            self.finish(until(entity.since));
+            self.ran = entity.ran.min(now.since(entity.since));
         } else {
-            self.ran += unit.ran;
+            self.ran += entity.ran;
         }
     }
 
-    /// A period has ended after this much more.
+    /// Ends a period after so much more device time.
     fn finish(&mut self, more: Duration) {
         let took = std::mem::take(&mut self.ran) + more;
         if took.is_zero() {
-            // It never had the device, so what it wanted to do is not known.
+            // It never had the device, so the length of its work is unknown.
             return;
         }
         self.expected = Some(match self.expected {
@@ -266,13 +277,9 @@ impl History {
         });
     }
 
-    /// What is expected to be left to do, if that is known.
+    /// Returns the work that is expected to be left, if that is known.
     fn left(&self) -> Option<Duration> {
         let expected = self.expected?;
         if self.busy { expected.checked_sub(self.ran) } else { Some(expected) }
     }
-}
-
-fn busy(uses: &[DeviceUse]) -> impl Iterator<Item = &DeviceUse> {
-    uses.iter().filter(|used| used.busy)
 }

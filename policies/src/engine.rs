@@ -1,40 +1,50 @@
-//! Status in, operations out: the policies with what every policy needs around it.
+//! The engine: a status goes in, operations come out. It runs the policies and everything that is common to
+//! them.
 
 use crate::parameter::Values;
-use crate::policy::{Input, Policy, Scope, Standing};
+use crate::policy::{Input, Policy, Ranking, Scope};
+use crate::reason::PRIORITY;
 use crate::registry::Row;
 use crate::resolve::{Ranked, Resolver};
+use crate::runtime_accounting::RuntimeAccounting;
+use crate::sched_entity::SchedEntities;
 use crate::starvation::Starvation;
-use crate::tally::Tallies;
 use crate::times::earlier;
-use crate::unit::Units;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
-use protocol::operation::{Merit, Operation, Permit, Reason, Window};
+use protocol::operation::{Operation, Permit, Reason, Window};
 use protocol::status::Status;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What is in force from now on.
+/// The result of a decision, in force until the next one.
 #[derive(Debug, Clone, Copy)]
 pub struct Decision<'a> {
-    /// One operation for each unit of the status, in its order.
+    /// One operation for each entity of the status, in its order.
     pub operations: &'a [Operation],
-    /// When to decide anew even if nothing happens.
+    /// The time at which to decide again even if nothing happens.
     pub wake: Option<Time>,
 }
 
 /// A policy with its parameters.
+///
+/// ```
+/// use policies::{Choice, registry};
+///
+/// let mut choice = Choice::new(registry::by_name("edf").unwrap());
+/// choice.values.set("slack-ms", 2.0).unwrap();
+/// assert!(choice.values.set("slack", 2.0).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Which policy.
+    /// The policy.
     pub row: &'static Row,
     /// Its parameters.
     pub values: Values,
 }
 
 impl Choice {
-    /// The policy with the default of each parameter.
+    /// Chooses the policy with the default of each parameter.
     pub fn new(row: &'static Row) -> Self {
         Self { row, values: Values::new(row.parameters) }
     }
@@ -52,24 +62,25 @@ impl From<&'static Row> for Choice {
     }
 }
 
-/// A policy, and what it rules.
+/// A policy and the device that it rules.
 #[derive(Debug)]
-struct Seat {
-    /// One device; without one, all that no other seat has.
+struct PolicyBinding {
+    /// The device; `None` for all devices without a policy of their own.
     device: Option<DeviceId>,
     choice: Choice,
     policy: Box<dyn Policy>,
-    /// The places of the units on its devices.
+    /// The indices of the entities on its devices.
     members: Vec<usize>,
 }
 
-impl Seat {
+impl PolicyBinding {
     fn new(device: Option<DeviceId>, choice: Choice) -> Self {
         let policy = choice.policy();
         Self { device, choice, policy, members: Vec::new() }
     }
 
-    /// The same policy with other parameters remembers what it knows; another one knows nothing of what was decided.
+    /// Applies a choice. The same policy keeps its state and takes the parameters; another policy starts
+    /// without state.
     fn choose(&mut self, choice: Choice) {
         if self.choice.row.kind == choice.row.kind {
             self.policy.configure(&choice.values);
@@ -80,94 +91,123 @@ impl Seat {
     }
 }
 
-/// Decides with one policy, or with one for each device. Its owner calls it when the status has changed and at the
-/// wake-up; deciding once more in between is harmless.
+/// Decides with one policy, or with one for each device. The owner calls it when the status has changed and
+/// at the wake-up; an additional call in between is harmless.
+///
+/// ```
+/// use policies::{Engine, registry};
+/// use protocol::bounds::Priority;
+/// use protocol::codes::PreemptLevel;
+/// use protocol::hint::{ProcessHints, QueueHints};
+/// use protocol::ids::{DeviceId, Pid, QueueId};
+/// use protocol::status::{Activity, Counts, QueueStatus, Queues, Status};
+/// use protocol::time::Time;
+///
+/// let queue = |number: u64, priority: i64| QueueStatus {
+///     queue: QueueId(number),
+///     device: DeviceId(1),
+///     priority: Priority::try_from(priority).unwrap(),
+///     hints: QueueHints::default(),
+///     level: PreemptLevel::Block,
+///     activity: Activity::Ready { since: Time(1) },
+///     counts: Counts::default(),
+/// };
+/// let queues = Queues::try_from(vec![queue(1, 0), queue(2, 10)]).unwrap();
+/// let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues };
+/// let mut engine = Engine::new(registry::by_name("HPF").unwrap(), Engine::LINGER);
+/// let decision = engine.decide(&status, Time(2));
+/// assert_eq!(decision.operations.iter().map(|one| one.permit.run).collect::<Vec<_>>(), [false, true]);
+/// ```
 #[derive(Debug)]
 pub struct Engine {
-    /// The one for all devices first, then those of single devices by their numbers.
-    seats: Vec<Seat>,
+    /// The binding for all devices first, then those for single devices by their numbers.
+    bindings: Vec<PolicyBinding>,
     linger: Duration,
     starvation: Starvation,
-    units: Units,
-    tallies: Tallies,
-    /// What devices drew when they were read.
+    entities: SchedEntities,
+    accounting: RuntimeAccounting,
+    /// The last power reading of each device.
     meters: Vec<(DeviceId, u64, Time)>,
     power: Vec<Option<(u64, Time)>>,
     rules: Vec<(usize, usize)>,
-    standings: Vec<Vec<Standing>>,
+    rankings: Vec<Vec<Ranking>>,
     resolver: Resolver,
     permits: Vec<Permit>,
     operations: Vec<Operation>,
 }
 
 impl Engine {
-    /// For how long a queue that turned idle counts as ready still, if no policy says longer ([`Standing::linger`]).
+    /// The time for which an idle queue still counts as ready, unless a policy asks for more
+    /// ([`Ranking::linger`]).
     pub const LINGER: Duration = Duration::from_micros(200);
 
-    /// Decides with a new policy of this kind. With a linger of zero nobody lingers, whatever policies say.
+    /// Creates an engine with a new policy. With a linger of zero nobody lingers, whatever the policies ask
+    /// for.
     pub fn new(choice: impl Into<Choice>, linger: Duration) -> Self {
         Self {
-            seats: vec![Seat::new(None, choice.into())],
+            bindings: vec![PolicyBinding::new(None, choice.into())],
             linger,
             starvation: Starvation::default(),
-            units: Units::default(),
-            tallies: Tallies::default(),
+            entities: SchedEntities::default(),
+            accounting: RuntimeAccounting::default(),
             meters: Vec::new(),
             power: Vec::new(),
             rules: Vec::new(),
-            standings: Vec::new(),
+            rankings: Vec::new(),
             resolver: Resolver::default(),
             permits: Vec::new(),
             operations: Vec::new(),
         }
     }
 
-    /// Which policy decides where no device has its own.
+    /// Returns the policy of all devices that have none of their own.
     pub fn policy(&self) -> &'static Row {
-        self.seats[0].choice.row
+        self.bindings[0].choice.row
     }
 
-    /// The policies: that of all devices, then those of single ones.
+    /// Returns the policies: the one for all devices, then those for single ones.
     pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
-        self.seats.iter().map(|seat| (seat.device, &seat.choice))
+        self.bindings.iter().map(|binding| (binding.device, &binding.choice))
     }
 
-    /// Lets this policy decide from now on, on all devices that have none of their own. If it decides already, it takes
-    /// the parameters and remembers what it knows; another one knows nothing of what was decided before.
+    /// Sets the policy for all devices that have none of their own. If it is the present one, it takes the
+    /// parameters and keeps its state; another one starts without knowledge of earlier decisions.
     pub fn set_policy(&mut self, choice: impl Into<Choice>) {
-        self.seats[0].choose(choice.into());
+        self.bindings[0].choose(choice.into());
     }
 
-    /// Lets this policy decide on one device, as [`Engine::set_policy`] does; with none the device has no policy of its
-    /// own any more.
+    /// Sets the policy for one device, as [`Engine::set_policy`] does; `None` removes the policy of the
+    /// device.
     pub fn set_device_policy(&mut self, device: DeviceId, choice: Option<Choice>) {
-        let place = self.seats[1..].binary_search_by_key(&Some(device), |seat| seat.device);
-        match (place.map(|place| place + 1).map_err(|place| place + 1), choice) {
-            (Ok(place), Some(choice)) => self.seats[place].choose(choice),
-            (Ok(place), None) => drop(self.seats.remove(place)),
-            (Err(place), Some(choice)) => self.seats.insert(place, Seat::new(Some(device), choice)),
+        let index = self.bindings[1..].binary_search_by_key(&Some(device), |binding| binding.device);
+        match (index.map(|index| index + 1).map_err(|index| index + 1), choice) {
+            (Ok(index), Some(choice)) => self.bindings[index].choose(choice),
+            (Ok(index), None) => drop(self.bindings.remove(index)),
+            (Err(index), Some(choice)) => {
+                self.bindings.insert(index, PolicyBinding::new(Some(device), choice))
+            }
             (Err(_), None) => {}
         }
     }
 
-    /// After how long a ready unit that does not run does so for a moment, under policies that go by priority; nothing
-    /// is for ever. Off at first.
+    /// Sets the time after which a ready entity that does not run does so for a moment, under policies by
+    /// priority. Off by default.
     pub fn set_starvation(&mut self, limit: Option<Duration>) {
         self.starvation.set(limit);
     }
 
-    /// Somebody else has decided since the last decision: nothing of it tells who ran or waited.
+    /// Forgets the last decision, because another decider has been in charge since then.
     pub fn forget_decision(&mut self) {
-        self.tallies.forget();
+        self.accounting.forget();
         self.starvation.forget();
     }
 
-    /// How often somebody wants to know what the devices draw; nothing if nobody does.
+    /// Returns how often a policy needs the power of the devices; `None` if none needs it.
     pub fn reads_power(&self) -> Option<Duration> {
-        self.seats.iter().filter_map(|seat| seat.policy.reads_power()).min()
+        self.bindings.iter().filter_map(|binding| binding.policy.reads_power()).min()
     }
 
-    /// What a device drew at this moment, in milliwatts; averaged over whatever time the driver takes.
+    /// Sets the power of a device at a time, in milliwatts, averaged as the driver averages it.
     pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
         match self.meters.iter_mut().find(|(known, ..)| *known == device) {
             Some(meter) => *meter = (device, milliwatts, at),
@@ -175,111 +215,116 @@ impl Engine {
         }
     }
 
-    /// Whether somebody goes by the nice values of processes.
+    /// Returns true if a policy uses the nice values of processes.
     pub fn reads_nice(&self) -> bool {
-        self.seats.iter().any(|seat| seat.policy.reads_nice())
+        self.bindings.iter().any(|binding| binding.policy.reads_nice())
     }
 
-    /// Whether a decision is wanted whenever a queue turns idle, also if nobody waits for that.
+    /// Returns true if a decision is needed whenever a queue turns idle, also if nobody waits for that.
     pub fn hears_idle(&self) -> bool {
-        self.seats.iter().any(|seat| seat.policy.hears_idle())
+        self.bindings.iter().any(|binding| binding.policy.hears_idle())
     }
 
-    /// What the policies have counted, in the order of [`Engine::choices`].
+    /// Returns the counters of the policies, in the order of [`Engine::choices`].
     pub fn counters(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, Vec<(&'static str, u64)>)> {
-        self.seats.iter().map(|seat| (seat.device, seat.policy.counters()))
+        self.bindings.iter().map(|binding| (binding.device, binding.policy.counters()))
     }
 
-    /// Devices of [`Units::devices`] of which this is the same number are competed for as one.
+    /// Returns the contest for a device: devices of [`SchedEntities::devices`] with the same number count as
+    /// one.
     pub fn contest(&self, device: usize) -> usize {
         self.rules[device].1
     }
 
-    /// What the last decision was made from: one unit for each of its operations, in the same order.
-    pub fn units(&self) -> &Units {
-        &self.units
+    /// Returns the entities of the last decision: one for each of its operations, in the same order.
+    pub fn entities(&self) -> &SchedEntities {
+        &self.entities
     }
 
-    /// Who may run now.
+    /// Decides which entities may run now.
     pub fn decide(&mut self, status: &Status, now: Time) -> Decision<'_> {
-        /// What a unit has that the policy forgot: nothing waits for ever.
+        /// The permission of an entity that the policy forgot to rank: it must not wait for ever.
         const FORGOTTEN: Permit =
             Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
-        let settles = self.units.gather(status, now, self.linger, &self.tallies);
+        let last_linger = |index, id| self.accounting.linger(index, id);
+        let settles = self.entities.gather(status, now, self.linger, &last_linger);
+        self.accounting.charge(self.entities.all_mut(), now);
         self.assign();
         let mut wake = settles;
         let meter = |device: &DeviceId| {
             let meter = self.meters.iter().find(|(known, ..)| known == device);
             meter.map(|&(_, milliwatts, at)| (milliwatts, at))
         };
-        let all = self.units.all();
-        self.standings.resize_with(self.seats.len(), Vec::new);
-        for (number, (seat, standings)) in self.seats.iter_mut().zip(&mut self.standings).enumerate() {
-            let ruled = self.units.devices().iter().zip(&self.rules);
+        let all = self.entities.all();
+        self.rankings.resize_with(self.bindings.len(), Vec::new);
+        for (number, (binding, rankings)) in self.bindings.iter_mut().zip(&mut self.rankings).enumerate() {
+            let ruled = self.entities.devices().iter().zip(&self.rules);
             self.power.clear();
             self.power.extend(ruled.map(|(device, rule)| meter(device).filter(|_| rule.0 == number)));
-            standings.clear();
-            standings.resize(all.len(), Standing::new(0, Merit::Priority(Priority::DEFAULT)));
-            let input = Input { units: &self.units, members: &seat.members, power: &self.power, now };
-            wake = earlier(wake, seat.policy.rank(input, standings));
+            rankings.clear();
+            rankings.resize(all.len(), Ranking::new(0, PRIORITY.number(Priority::DEFAULT.into())));
+            let input =
+                Input { entities: &self.entities, members: &binding.members, power: &self.power, now };
+            wake = earlier(wake, binding.policy.rank(input, rankings));
         }
-        let counts = |place: usize| {
-            let uses = self.units.uses(&all[place]);
-            uses.iter().any(|used| self.seats[self.rules[used.device].0].choice.row.goes_by_priority)
+        let counts = |index: usize| {
+            let uses = self.entities.uses(&all[index]);
+            uses.iter().any(|used| self.bindings[self.rules[used.device].0].choice.row.goes_by_priority)
         };
-        let barred = |place: usize| {
-            let uses = self.units.uses(&all[place]);
-            uses.iter().any(|used| self.standings[self.rules[used.device].0][place].bar.is_some())
+        let throttled = |index: usize| {
+            let uses = self.entities.uses(&all[index]);
+            uses.iter().any(|used| self.rankings[self.rules[used.device].0][index].throttle.is_some())
         };
-        wake = earlier(wake, self.starvation.look(all, counts, barred, now));
+        wake = earlier(wake, self.starvation.look(all, counts, throttled, now));
         self.permits.clear();
         self.permits.resize(all.len(), FORGOTTEN);
         let ranked = Ranked {
-            units: &self.units,
-            standings: &self.standings,
+            entities: &self.entities,
+            rankings: &self.rankings,
             rules: &self.rules,
             starved: self.starvation.starved(),
-            feeds: self.starvation.is_on(),
+            guarded: self.starvation.is_on(),
         };
         self.resolver.resolve(&ranked, &mut self.permits);
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
-        let linger = |place: usize| {
-            let uses = self.units.uses(&all[place]).iter();
-            let lingers = uses.map(|used| self.standings[self.rules[used.device].0][place].linger);
+        let linger = |index: usize| {
+            let uses = self.entities.uses(&all[index]).iter();
+            let lingers = uses.map(|used| self.rankings[self.rules[used.device].0][index].linger);
             lingers.min().unwrap_or_default()
         };
-        self.tallies.note(all, &self.permits, linger, now);
+        self.accounting.note(all, &self.permits, linger, now);
         self.operations.clear();
-        let units = all.iter().zip(&self.permits);
-        self.operations.extend(units.map(|(unit, permit)| Operation { unit: unit.id, permit: *permit }));
-        // A wake-up that is not in the future would come again and again.
+        let entities = all.iter().zip(&self.permits);
+        self.operations
+            .extend(entities.map(|(entity, permit)| Operation { unit: entity.id, permit: *permit }));
+        // A wake-up that is not in the future would repeat without end.
         let wake = wake.map(|wake| wake.max(Time(now.0.saturating_add(1))));
         Decision { operations: &self.operations, wake }
     }
 
-    /// Says which seat rules which device, and who is on it.
+    /// Assigns the devices to the bindings, and the entities to the bindings of their devices.
     fn assign(&mut self) {
         self.rules.clear();
-        for (cell, device) in self.units.devices().iter().enumerate() {
-            let own = self.seats[1..].binary_search_by_key(&Some(*device), |seat| seat.device);
-            let seat = own.map_or(0, |place| place + 1);
-            let first = match self.seats[seat].policy.scope() {
+        for (cell, device) in self.entities.devices().iter().enumerate() {
+            let own = self.bindings[1..].binary_search_by_key(&Some(*device), |binding| binding.device);
+            let binding = own.map_or(0, |index| index + 1);
+            let first = match self.bindings[binding].policy.scope() {
                 Scope::Device => None,
-                Scope::Devices => self.rules.iter().position(|&(other, _)| other == seat),
+                Scope::Devices => self.rules.iter().position(|&(other, _)| other == binding),
             };
-            self.rules.push((seat, first.unwrap_or(cell)));
+            self.rules.push((binding, first.unwrap_or(cell)));
         }
-        self.seats.iter_mut().for_each(|seat| seat.members.clear());
-        for (place, unit) in self.units.all().iter().enumerate() {
-            let uses = self.units.uses(unit);
+        self.bindings.iter_mut().for_each(|binding| binding.members.clear());
+        for (index, entity) in self.entities.all().iter().enumerate() {
+            let uses = self.entities.uses(entity);
             if uses.is_empty() {
-                // A unit without a queue is anybody's.
-                self.seats[0].members.push(place);
+                // An entity without a queue belongs to no device.
+                self.bindings[0].members.push(index);
             }
             for used in uses {
-                let members = &mut self.seats[self.rules[used.device].0].members;
-                if members.last() != Some(&place) {
-                    members.push(place);
+                let members = &mut self.bindings[self.rules[used.device].0].members;
+                if members.last() != Some(&index) {
+                    members.push(index);
                 }
             }
         }

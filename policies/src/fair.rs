@@ -1,64 +1,69 @@
-//! FAIR: weighted shares in short turns.
+//! FAIR: weighted shares in short slices.
 //!
 //! # The rule
-//! Units that have work on a device share it by their utilizations, one at a time in short turns: each has device time ÷
-//! utilization as its runtime, and whoever has the smallest is next. The unit with the highest utilization there has turns
-//! of `slice-us`, the others turns as much shorter as their utilization is smaller, but not below 0.5 ms (or `slice-us` if
-//! that is less). Over any second in which all have work each has its part of the time within one point, if the turns of all
-//! together take a few hundredths of that. This is time in which it may run; see below for work in flight.
+//! Entities with work on a device share it by their utilizations, one at a time in short slices. The runtime
+//! of an entity is its device time ÷ its utilization, and the one with the smallest runtime is next. The
+//! entity with the highest utilization there has slices of `slice-us`. The slices of the others are shorter
+//! in proportion to their utilizations, but not below 0.5 ms (or `slice-us`, if that is less). Over any
+//! second in which all have work, each gets its share within one point, if the slices of all together take a
+//! few hundredths of a second. The share is time in which the entity may run; see below for work in flight.
 //!
-//! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli hint --pid PID
-//! -u UTIL`). Utilization 0 means: only while nobody with another one has work there.
+//! Under the local scheduler the utilization is that of the queue, under `xserver` that of the process (`xcli
+//! hint --pid PID -u UTIL`). An entity of utilization 0 runs only while no other one has work there.
 //!
-//! A gap in somebody's work of up to a sixteenth of the shortest turn (or 200 µs, if that is longer) counts as work.
-//! With `conserve` 1 what somebody does not use goes to the others by their utilizations. With 0 nobody gets more than its
-//! part of all those that have a queue on the device, whether they have work or not; what was not used before may be
-//! used in one go up to two turns and 1 ms. Then the device is withheld until there is a turn's worth again.
+//! A gap in the work of an entity of up to a sixteenth of the shortest slice (or 200 µs, if that is longer)
+//! counts as work. With `conserve` 1 the others use unused time, by their utilizations. With 0 nobody gets
+//! more than its part among all that have a queue on the device, whether they have work or not. Unused time
+//! may then be used later in one go, up to two slices and 1 ms; after that the device is withheld until the
+//! entity has earned a whole slice again.
 //!
 //! # Latency
-//! Who wakes up begins at the smallest runtime of those with work, so it is next when the turn that runs is over, after the
-//! others that begin there. A unit that always has work waits between two turns at most its turn × the sum of the
-//! utilizations of the others ÷ its own, and one turn of each of the others. With 75 and 25, 2 ms by default: 4 ms.
-//! One with 1 beside 99 has 0.5 ms every 50 ms.
+//! An entity that wakes up begins at the smallest runtime of those with work, so it is next when the present
+//! slice is over, after the others that begin there. An entity that always has work waits between two slices
+//! for at most its slice × the sum of the utilizations of the others ÷ its own, plus one slice of each of the
+//! others. With 75 and 25, and 2 ms by default, that is 4 ms. An entity with 1 beside one with 99 has 0.5 ms
+//! every 50 ms.
 //!
 //! # What is different
-//! What a late decision lets somebody run too much is on its runtime, so that the parts stay exact. What work in
-//! flight runs on into the next turn is not seen: per turn that time goes from one to the other. With 75 and 25, where only
-//! the first drains, for 0.5 ms, it has 94 % with turns of 2 ms, because a round of turns takes 2.7 ms. Where both drain for
-//! as long, it cancels out if their turns are as many; otherwise longer turns or higher preemption levels help.
+//! Time that an entity ran too much because of a late decision counts in its runtime, so the shares stay
+//! exact. Work in flight that runs on into the next slice is not seen: with each slice that time goes from
+//! one entity to the other. With 75 and 25, where only the first one drains, for 0.5 ms, the first one has 94
+//! % with slices of 2 ms, because a round takes 2.7 ms. Where both drain for as long, the errors cancel out
+//! if both have as many slices; otherwise longer slices or higher preemption levels help.
 //!
 //! # Several devices
-//! A process has one runtime for all its devices and needs to be next on all of them. While it is held back on one, others
-//! use the other ones, and get more there than their utilizations say; if several do so, turn by turn. With `conserve` 0 a
-//! process on several devices has the smallest of its parts on all of them.
+//! A process has one runtime for all its devices and has to be next on all of them. While it is held back on
+//! one, others use its other ones and get more there than their utilizations say; if several do so, they
+//! alternate. With `conserve` 0 a process on several devices has the smallest of its parts on all of them.
 //!
 //! # Parameters, wake-ups
-//! A decision comes at the end of each turn while somebody else waits, and when somebody may run again that had its part.
+//! A decision comes at the end of each slice while another entity waits, and when an entity that has had its
+//! part may run again.
 
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
-use crate::runtime::{Rules, Runtimes};
-use crate::unit::{Unit, Units};
+use crate::policy::{Input, Policy, Ranking};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up;
+use crate::virtual_runtime::{Rules, VirtualRuntimes};
 use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// How long turns are.
+/// The length of slices.
 pub(crate) const SLICE: Parameter = Parameter {
     name: "slice-us",
-    meaning: "how long a turn of the unit with the highest utilization is",
+    meaning: "the length of a slice of the entity with the highest utilization",
     range: (100.0, 100_000.0),
     default: 2_000.0,
 };
 const CONSERVE: Parameter = Parameter {
     name: "conserve",
-    meaning: "1: what somebody does not use is used by others; 0: nobody gets more than its part",
+    meaning: "1: others use unused time; 0: nobody gets more than its part",
     range: (0.0, 1.0),
     default: 1.0,
 };
 
-/// What can be set.
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[SLICE, CONSERVE];
 
 /// The weight of one percent: small enough to add up, large enough to divide by.
@@ -67,7 +72,7 @@ const PERCENT: u64 = 16;
 /// Weighted shares; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Fair {
-    runtimes: Runtimes,
+    runtimes: VirtualRuntimes,
     slice: Duration,
     strict: bool,
 }
@@ -78,21 +83,21 @@ impl Policy for Fair {
         self.strict = values.get(CONSERVE.name) < 0.5;
     }
 
-    /// Where nobody gets more than its part counts what a unit runs also while nobody waits for it.
+    /// With strict shares the time that an entity runs counts also while nobody waits for it.
     fn hears_idle(&self) -> bool {
         self.strict
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let rules = Rules { slice: self.slice, by_weight: true, credit: Duration::ZERO, strict: self.strict };
-        self.runtimes.rank(input, standings, rules, |units, unit| utilization(units, unit) * PERCENT)
+        self.runtimes.rank(input, rankings, rules, |entities, entity| utilization(entities, entity) * PERCENT)
     }
 }
 
-/// The utilization of a queue or of a process.
-pub(crate) fn utilization(units: &Units, unit: &Unit) -> u64 {
-    match unit.id {
-        UnitId::Queue(_) => up::utilization(units, unit),
-        UnitId::Gang(_) => u64::from(unit.process.utilization.get()),
+/// Returns the utilization of a queue or of a process.
+pub(crate) fn utilization(entities: &SchedEntities, entity: &SchedEntity) -> u64 {
+    match entity.id {
+        UnitId::Queue(_) => up::utilization(entities, entity),
+        UnitId::Gang(_) => u64::from(entity.process.utilization.get()),
     }
 }

@@ -1,81 +1,87 @@
 //! GANG: the processes of one job together, or not at all.
 //!
 //! # The rule
-//! Processes with the same job hint are one job; a process without the hint is a job of its own. Two jobs are in each
-//! other's way if one has work on a device on which the other has a queue. Jobs are taken in the order of falling
-//! priority, and among equals in turn; each runs as a whole unless one that was taken before is in its way. So two jobs
-//! never mix on a device, every job that waits has one before it in its way, and those that are in nobody's way run beside
-//! each other.
+//! Processes with the same job hint are one job; a process without the hint is a job of its own. Two jobs
+//! conflict if one has work on a device on which the other one has a queue. Jobs are taken in the order of
+//! falling priority, and round robin among equals. Each runs as a whole unless it conflicts with one that was
+//! taken before. So two jobs never share a device, every job that waits conflicts with one before it, and
+//! jobs without a conflict run beside each other.
 //!
-//! As long as one process of a job has work, all devices of the job count as its own, so that the parts of a collective
-//! operation find each other at once on all of them. A job has the highest priority of its processes with work. A queue
-//! of priority -256 never runs and is no part of the job.
+//! As long as one process of a job has work, all devices of the job count as its own, so that the parts of a
+//! collective operation find each other at once on all of them. A job has the highest priority of its
+//! processes with work. A queue of priority -256 never runs and is no part of the job.
 //!
-//! # Turns
-//! Among equals a job keeps the first place until it has run for `slice-ms`; then it goes to the end of the line. The time
-//! counts only while it runs: neither a job of higher priority nor a pause of its own costs it its turn. With `slice-ms` 0
-//! jobs of equal priority run beside each other, as under HPF, and only the members of each stay together.
+//! # Slices
+//! Among equals a job keeps the first place until it has run for `slice-ms`; then it goes to the end of the
+//! line. Time counts only while it runs, so neither a job of higher priority nor a pause of its own costs it
+//! its slice. With `slice-ms` 0 jobs of equal priority run beside each other, as under HPF, and only the
+//! members of each stay together.
 //!
-//! The number of a job is what its processes say. A process that gives the number of another's job becomes a part of it.
-//! The number goes with the process, and is forgotten with it; of a turn nothing is left when the last of the job has gone.
+//! The number of a job is what its processes say: a process that gives the number of another job becomes a
+//! part of it. The number belongs to the process and is forgotten with it; the used part of the slice is
+//! forgotten with the last process of the job.
 //!
 //! # Where devices have policies of their own
-//! Jobs hold together on the devices that this policy rules. A process that also uses a device of another policy has its
-//! turns with its job, but while it is held up there the others run without it.
+//! Jobs hold together on the devices that this policy rules. A process that also uses a device of another
+//! policy has its slices with its job; while it is held up there, the others run without it.
 //!
 //! # Parameters, wake-ups
-//! `slice-ms`. While another waits for its turn, it is decided anew when the turn ends. Jobs of low priority can starve
-//! unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its whole job runs.
+//! `slice-ms`. While another job waits for its slice, a decision comes when the present slice ends. Jobs of
+//! low priority can starve unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its
+//! whole job runs.
 
-use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::PRIORITY;
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What can be set.
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
     name: "slice-ms",
-    meaning: "how long the turn of a job among equals is, in milliseconds; with 0 they run beside each other",
+    meaning: "the slice of a job among equals, in milliseconds; with 0 they run beside each other",
     range: (0.0, 1e6),
     default: 100.0,
 }];
 
-/// No wake-up comes sooner, so that a turn that stands still shortly before its end does not cause one after the other.
+/// The shortest time to a wake-up. Without it a slice that stands still shortly before its end would cause
+/// one wake-up after the other.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// Where a job is in its line; each of its members knows it.
+/// The position of a job in its line; each of its members stores it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Turn {
-    /// Since when it has been in the line.
+struct JobSlice {
+    /// The time at which it joined the line.
     queued: Option<Time>,
-    /// How much of its turn it has had.
+    /// The used part of its slice.
     used: Duration,
 }
 
-/// A unit in its job: the hinted number and, for those without one, what tells them apart.
+/// An entity in its job: the hinted number, what tells those without one apart, and the index.
 type Member = ((u64, usize), usize);
 
-/// Those that run together.
+/// Entities that run together.
 #[derive(Debug, Clone)]
 struct Job {
-    /// What jobs are taken by: the priority, since when in the line, and what makes the order complete.
+    /// The order in which jobs are taken: the priority, the time in the line, and what makes the order
+    /// complete.
     order: (Reverse<Priority>, Time, UnitId),
-    /// Any of it has work.
+    /// True if any member has work.
     ready: bool,
-    /// What is left of its turn.
+    /// Time that is left of its slice.
     left: Duration,
     members: Range<usize>,
     runs: bool,
 }
 
-/// What those who run do on a device.
+/// The use of a device by the jobs that run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Device {
     used: bool,
@@ -86,7 +92,7 @@ struct Device {
 #[derive(Debug, Default)]
 pub struct Gang {
     slice: Duration,
-    turns: Ledger<Turn>,
+    slices: PerEntity<JobSlice>,
     members: Vec<Member>,
     jobs: Vec<Job>,
     devices: Vec<Device>,
@@ -97,26 +103,26 @@ impl Policy for Gang {
         self.slice = values.millis("slice-ms");
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         self.members.clear();
-        for (place, unit) in input.members().filter(|(_, unit)| unit.priority != Priority::NO_EXECUTE) {
-            self.members.push((key(unit, place), place));
+        for (index, entity) in input.members().filter(|(_, entity)| entity.priority != Priority::NO_EXECUTE) {
+            self.members.push((key(entity, index), index));
         }
         self.members.sort_unstable();
         self.note_jobs(input);
         self.jobs.sort_unstable_by_key(|job| job.order);
-        let left = self.choose(input.units);
+        let left = self.choose(input.entities);
         for job in &self.jobs {
-            let merit = Merit::Priority(job.order.0.0);
-            for &((number, _), place) in &self.members[job.members.clone()] {
-                let unit = &input.units.all()[place];
-                let alone = number == 0 && matches!(unit.id, UnitId::Gang(_));
-                standings[place] = Standing {
+            let reason = PRIORITY.number(job.order.0.0.into());
+            for &((number, _), index) in &self.members[job.members.clone()] {
+                let entity = &input.entities.all()[index];
+                let alone = number == 0 && matches!(entity.id, UnitId::Gang(_));
+                rankings[index] = Ranking {
                     job: (!alone).then_some(number),
                     reserves: job.ready,
-                    // Who runs is in nobody's way. Who does not has one of these in its own, which ranks higher and
-                    // keeps all its devices.
-                    ..Standing::new(i64::from(job.runs), merit)
+                    // A job that runs conflicts with none. One that does not run conflicts with one of these,
+                    // which ranks higher and keeps all its devices.
+                    ..Ranking::new(i64::from(job.runs), reason)
                 };
             }
         }
@@ -124,38 +130,38 @@ impl Policy for Gang {
     }
 
     fn hears_idle(&self) -> bool {
-        // Or else steps that follow each other would never use up a turn.
+        // Otherwise short work in quick succession would never use up a slice.
         true
     }
 }
 
 impl Gang {
-    /// Collects the jobs, and brings their turns up to date.
+    /// Collects the jobs, and brings their slices up to date.
     fn note_jobs(&mut self, input: Input<'_>) {
-        let all = input.units.all();
-        let turns = self.turns.align(all);
+        let all = input.entities.all();
+        let slices = self.slices.align(all);
         self.jobs.clear();
         let mut first = 0;
         for members in self.members.chunk_by(|one, other| one.0 == other.0) {
-            let units = || members.iter().map(|&(_, place)| &all[place]);
-            let ready = units().any(|unit| unit.ready);
-            let counts = || units().filter(|unit| unit.ready || !ready);
-            // A chunk has at least one unit.
-            let priority = counts().map(|unit| unit.priority).max().unwrap_or_default();
-            let since = counts().map(|unit| unit.since).min().unwrap_or(input.now);
-            let id = units().map(|unit| unit.id).min().unwrap_or(all[members[0].1].id);
-            let known = || members.iter().map(|&(_, place)| turns[place]);
-            let ran = units().map(|unit| unit.ran).max().unwrap_or_default();
-            let mut used = known().map(|turn| turn.used).max().unwrap_or_default() + ran;
-            let mut queued = known().filter_map(|turn| turn.queued).min();
+            let entities = || members.iter().map(|&(_, index)| &all[index]);
+            let ready = entities().any(|entity| entity.ready);
+            let counts = || entities().filter(|entity| entity.ready || !ready);
+            // A chunk has at least one entity.
+            let priority = counts().map(|entity| entity.priority).max().unwrap_or_default();
+            let since = counts().map(|entity| entity.since).min().unwrap_or(input.now);
+            let id = entities().map(|entity| entity.id).min().unwrap_or(all[members[0].1].id);
+            let known = || members.iter().map(|&(_, index)| slices[index]);
+            let ran = entities().map(|entity| entity.ran).max().unwrap_or_default();
+            let mut used = known().map(|slice| slice.used).max().unwrap_or_default() + ran;
+            let mut queued = known().filter_map(|slice| slice.queued).min();
             if ready {
                 queued = queued.or(Some(since));
             }
             if used >= self.slice {
                 (queued, used) = (queued.map(|_| input.now), Duration::ZERO);
             }
-            for &(_, place) in members {
-                turns[place] = Turn { queued, used };
+            for &(_, index) in members {
+                slices[index] = JobSlice { queued, used };
             }
             self.jobs.push(Job {
                 order: (Reverse(priority), queued.unwrap_or(since), id),
@@ -168,14 +174,15 @@ impl Gang {
         }
     }
 
-    /// Finds the jobs that run; returns when the first of their turns ends, if somebody waits for that.
-    fn choose(&mut self, units: &Units) -> Option<Duration> {
+    /// Finds the jobs that run. Returns the time until the first of their slices ends, if another job waits
+    /// for that.
+    fn choose(&mut self, entities: &SchedEntities) -> Option<Duration> {
         let Self { slice, members, jobs, devices, .. } = self;
         devices.clear();
-        devices.resize(units.devices().len(), Device::default());
+        devices.resize(entities.devices().len(), Device::default());
         let uses = |job: &Job| {
             let members = &members[job.members.clone()];
-            members.iter().flat_map(|&(_, place)| units.uses(&units.all()[place]))
+            members.iter().flat_map(|&(_, index)| entities.uses(&entities.all()[index]))
         };
         let keep = |devices: &mut [Device], job: &Job| {
             for used in uses(job).filter(|_| job.runs && job.ready) {
@@ -188,7 +195,7 @@ impl Gang {
             for job in equals.iter_mut() {
                 let blocked = uses(job).any(|used| {
                     let Device { used: taken, busy } = devices[used.device];
-                    // One that is idle may get work on any of its devices.
+                    // An idle job may get work on any of its devices.
                     busy || taken && (used.busy || !job.ready)
                 });
                 job.runs = !blocked;
@@ -197,22 +204,23 @@ impl Gang {
                 }
             }
             if slice.is_zero() {
-                // Equals are not in each other's way.
+                // Equals do not conflict.
                 equals.iter().for_each(|job| keep(devices, job));
             } else if equals.iter().any(|job| job.ready && !job.runs) {
-                let turns = equals.iter().filter(|job| job.ready && job.runs);
-                ends = earlier(ends, turns.map(|job| job.left).min());
+                let running = equals.iter().filter(|job| job.ready && job.runs);
+                ends = earlier(ends, running.map(|job| job.left).min());
             }
         }
         ends
     }
 }
 
-/// Which job a unit belongs to. Under the local scheduler all queues are of one process, and so of one job.
-fn key(unit: &Unit, place: usize) -> (u64, usize) {
-    match (unit.process.job, unit.id) {
+/// Returns the job of an entity. Under the local scheduler all queues belong to one process, and so to one
+/// job.
+fn key(entity: &SchedEntity, index: usize) -> (u64, usize) {
+    match (entity.process.job, entity.id) {
         (Some(job), _) => (job.get(), 0),
         (None, UnitId::Queue(_)) => (0, 0),
-        (None, UnitId::Gang(_)) => (0, place),
+        (None, UnitId::Gang(_)) => (0, index),
     }
 }

@@ -1,60 +1,65 @@
 //! LAX: laxity.
 //!
 //! # The rule
-//! A queue with a laxity has its lax priority from the moment it turns ready, and its critical one when it has been ready
-//! for its laxity, until it is idle. Other queues have their plain priority. A unit has the highest of its queues that
-//! have work; on each device the highest runs, and all that are equal to it. If the lax priority is -256, the queue's
-//! work does not run before it is critical. A queue whose plain priority is -256 never runs.
+//! A queue with a laxity has its lax priority from the time at which it turns ready. It has its critical
+//! priority from the time at which it has been ready for its laxity, until it is idle. Other queues have
+//! their plain priority. An entity has the highest priority of its queues with work. On each device the
+//! highest priority runs, and all that are equal to it. With a lax priority of -256 the work of the queue
+//! does not run before it is critical. A queue whose plain priority is -256 never runs.
 //!
 //! # What is different
-//! A laxity goes with its queue, and is forgotten with it. What was critical begins anew when it has been idle.
+//! A laxity belongs to its queue and is forgotten with it. A queue that was critical begins anew after it has
+//! been idle.
 //!
 //! # Parameters, wake-ups
-//! None; the three numbers are hints of the queue. It is decided anew when the next queue turns critical. The order
-//! changes with time, so the window always limits. A low unit can starve unless `XSCHED_STARVATION_MS` is set.
+//! No parameters; the three numbers are hints of the queue. A decision comes when the next queue turns
+//! critical. The order changes with time, so the window always limits. An entity of low priority can starve,
+//! unless `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Standing};
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::PRIORITY;
+use crate::sched_entity::EntityQueue;
 use crate::times::earlier;
-use crate::unit::UnitQueue;
 use protocol::bounds::Priority;
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// Laxity; see the head of this file. It remembers nothing.
+/// Laxity; see the head of this file. It keeps no state.
 #[derive(Debug, Default)]
 pub struct Lax;
 
 impl Policy for Lax {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let mut wake: Option<Time> = None;
-        for (place, unit) in input.members() {
+        for (index, entity) in input.members() {
             let mut highest = None;
-            let queues = input.units.queues(unit).iter();
-            for queue in queues.filter(|queue| queue.ready_since.is_some() || !unit.ready) {
+            let queues = input.entities.queues(entity).iter();
+            for queue in queues.filter(|queue| queue.ready_since.is_some() || !entity.ready) {
                 let (priority, change) = priority(queue, input.now);
-                // The first of equals has the smallest name.
+                // The first of equals has the smallest number.
                 if highest.is_none_or(|(other, _)| other < priority) {
                     highest = Some((priority, queue.queue));
                 }
-                if unit.ready {
+                if entity.ready {
                     wake = earlier(wake, change);
                 }
             }
-            let (priority, lead) = highest.unwrap_or((unit.priority, unit.lead));
-            let bar = (priority == Priority::NO_EXECUTE).then_some(Bar::NoExecute);
-            standings[place] = Standing {
-                bar,
+            let (priority, lead) = highest.unwrap_or((entity.priority, entity.lead));
+            let throttle = (priority == Priority::NO_EXECUTE).then_some(Throttle::NoExecute);
+            rankings[index] = Ranking {
+                throttle,
                 lead: Some(lead),
-                ..Standing::new(priority.into(), Merit::Priority(priority))
+                ..Ranking::new(priority.into(), PRIORITY.number(priority.into()))
             };
         }
         wake
     }
 }
 
-/// The priority of a queue, as if it turned ready now if it is not, and when it changes next.
-fn priority(queue: &UnitQueue, now: Time) -> (Priority, Option<Time>) {
+/// Returns the priority of a queue, as if it turned ready now if it is not ready, and the time of its next
+/// change.
+fn priority(queue: &EntityQueue, now: Time) -> (Priority, Option<Time>) {
     let Some(laxity) = queue.hints.laxity else { return (queue.priority, None) };
     let critical = queue.ready_since.unwrap_or(now).after(Duration::from_micros(laxity.us));
     if critical <= now {

@@ -1,89 +1,127 @@
-//! LCBE: latency-critical and best-effort classes, and devices that are clear when critical work comes.
+//! LCBE: latency-critical and best-effort classes, with devices that are clear when critical work arrives.
 //!
 //! # The rule
-//! The priority of a unit is its class; classes above `critical-above` are latency-critical, the others best effort. On
-//! each device the units of the highest class that has work run, and the rest is suspended.
+//! The priority of an entity is its class. Classes above `critical-above` are latency-critical, the others
+//! best effort. On each device the entities of the highest class that has work run; the others are suspended.
 //!
-//! Within a class all run together, or one after the other if `slice-ms` is set: whoever has used up its slice, or turns
-//! ready, stands at the end of the line. With a `slice-growth` of 2 each class has a slice twice as long as the class
-//! above it: the lower, the longer and the rarer. A unit that a higher class interrupts keeps its place and what is left
-//! of its slice.
+//! Within a class all run together, or round robin if `slice-ms` is set: an entity that has used up its
+//! slice, or turns ready, goes to the end of the line. With a `slice-growth` of 2 each class has a slice
+//! twice as long as the class above it: the lower the class, the longer and rarer its slices. An entity that
+//! a higher class interrupts keeps its place and the rest of its slice.
 //!
-//! A unit with a queue that has work and is hinted not to be preemptible is not suspended once it runs, until that is idle,
-//! whatever its class: critical work runs *beside* it and shares the device with it, and a device that is cleared ahead of
-//! time is not cleared of it. So each such hint is paid for with the latency of the classes above. It is for work that
-//! would be lost or blocks others when it is stopped, in short pieces. Under `xserver` the unit is the whole process, with
-//! its other queues. The guards against starvation and standstill may suspend it all the same. No other policy looks at
-//! this hint.
+//! Some queues are hinted not to be preemptible. An entity with such a queue that has work is not suspended
+//! once it runs, until that queue is idle, whatever its class: critical work runs *beside* it and shares the
+//! device with it, and a device that is cleared ahead of time is not cleared of it. So each such hint costs
+//! the classes above latency. It is meant for short work that would be lost or would block others when it is
+//! stopped. Under `xserver` the entity is the whole process, with its other queues. The guards against
+//! starvation and standstill may suspend it all the same. No other policy uses this hint.
 //!
 //! # Cleared ahead of time
-//! Taking a device away from best-effort work takes time. If it is known when an idle critical unit will have work, its
-//! devices are kept free from `lead-us` before that time on: lower classes are suspended already when the work arrives.
-//! The same and higher classes are not. A hint says when that is (the arrival of a queue's hints, an absolute time; of
-//! several the next one counts); the devices are given back `grace-us` after that time if no work has come.
+//! To take a device away from best-effort work takes time. If it is known when an idle critical entity will
+//! have work, its devices are kept free from `lead-us` before that time on: lower classes are suspended
+//! already when the work arrives. The same and higher classes are not. A hint gives that time (the arrival of
+//! a queue's hints, an absolute time; of several the next one counts). The devices are given back `grace-us`
+//! after that time if no work has come.
 //!
-//! Without a hint it is learnt from the arrivals before (`learn`, `method`), if they are regular enough: then the devices
-//! are kept free from `lead-us` and a margin before the expected time until a margin after it. The margins follow the
-//! errors; for work that comes at random they would be too large, and nothing is kept free. After three misses in a row
-//! nothing is expected until work comes.
+//! Without a hint the time is learnt from earlier arrivals (`learn`), if they are regular enough. Then the
+//! devices are kept free from `lead-us` and a margin before the expected time until a margin after it. The
+//! margins follow the errors; for work that comes at random they would be too large, and nothing is kept
+//! free. After three misses in a row nothing is expected until work comes.
 //!
-//! A hint is answered by the first work that arrives later than `lead-us` before its time, and by work that the unit has
-//! at its time. One that is told too late to be prepared for holds at once.
+//! The first work that arrives later than `lead-us` before the time of a hint answers the hint, and so does
+//! work that the entity has at that time. A hint that comes too late to prepare for it holds at once.
 //!
 //! # What may be lost
-//! A device may be kept free for nothing for `waste-percent` of any 10 s, whatever is hinted and whatever comes; whether
-//! anybody would have used it makes no difference. Each time is paid for in advance: if too little is left, the devices
-//! are not kept free. Work that does come costs best effort `lead-us` and the margin of the device, which is not counted.
+//! A device may be kept free in vain for at most `waste-percent` of any 10 s, whatever is hinted and whatever
+//! comes; it makes no difference whether anybody would have used it. Each window is paid for in advance: if
+//! too little is left, the devices are not kept free. Work that does come costs best effort `lead-us` and the
+//! margin of the device, which is not counted.
 //!
-//! Counted are: `reserved`, how often devices were kept free; of these `hit` if work came, `missed` if it did not, and
-//! `withdrawn` if it was not expected any more or the unit had gone; `refused`, how often the budget was spent;
-//! `wasted-us`, what was missed and withdrawn, in microseconds.
+//! Counters: `reserved`, windows in which devices were kept free; of these `hit` if work came, `missed` if it
+//! did not, and `withdrawn` if it was not expected any more or the entity had gone; `refused`, windows for
+//! which the budget was spent; `wasted-us`, the time of those missed and withdrawn, in microseconds.
 //!
 //! # Parameters, wake-ups
-//! It wakes up when a device has to be cleared or given back, and when a slice ends for which somebody waits. Hints of a
-//! slice are not looked at. At level 3, where taking a device away is fast, `lead-us` can be about 100; at level 1 it
-//! should be about as long as the longest kernel. A lower class can starve, unless `XSCHED_STARVATION_MS` is set.
+//! It wakes up when a device has to be cleared or given back, and when a slice ends for which another entity
+//! waits. Hints of a slice are not used. At level 3, where taking a device away is fast, `lead-us` can be
+//! about 100; at level 1 it should be about as long as the longest kernel. A lower class can starve, unless
+//! `XSCHED_STARVATION_MS` is set.
 
 mod budget;
 mod expectation;
 mod order;
 
-use crate::forecast::Method;
-use crate::ledger::Ledger;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::unit::{Unit, Units};
 use expectation::{Keeper, Outlook, Settings, Watch};
-use order::{Classes, Order, Slices, Turn};
-use protocol::operation::Merit;
+use order::{ClassSlice, Classes, Order, Slices};
+use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What can be set.
+/// Class of the entity; the higher one comes first.
+pub(crate) const CLASS: &ReasonKind = &ReasonKind::new("Class", |its| format!("is of class {}", first(its)))
+    .comparing(|its, own| match CLASS.is(&own) {
+        true => Some(higher_class(its, own)),
+        false => other_class(its, own),
+    });
+
+/// The entity has the slice of its class: the class, and the microseconds that are left.
+pub(crate) const CLASS_SLICE: &ReasonKind = &ReasonKind::new("ClassTurn", |its| {
+    format!("has the turn of class {} for {} more", first(its), Millis(second(its)))
+})
+.comparing(|its, own| {
+    let slice = || CLASS_WAITS.is(&own).then(|| reason::slice_before(second(its), second(own)));
+    other_class(its, own).or_else(slice)
+});
+
+/// The entity waits for the slice of its class: the class, and the number of others whose slices come first.
+pub(crate) const CLASS_WAITS: &ReasonKind = &ReasonKind::new("ClassWaits", |its| {
+    format!("waits for the turn of class {} behind {}", first(its), second(its))
+})
+.comparing(other_class);
+
+/// Compares two entities of different classes.
+fn other_class(its: RankReason, own: RankReason) -> Option<String> {
+    let has_class = [CLASS, CLASS_SLICE, CLASS_WAITS].iter().any(|kind| kind.is(&own));
+    (has_class && first(its) != first(own)).then(|| higher_class(its, own))
+}
+
+fn higher_class(its: RankReason, own: RankReason) -> String {
+    format!("is of class {} > {}", first(its), first(own))
+}
+
+/// The reasons of its row.
+pub(crate) const REASONS: &[&ReasonKind] = &[CLASS, CLASS_SLICE, CLASS_WAITS, EXPECTED, UNINTERRUPTED];
+
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     CRITICAL_ABOVE,
     Parameter {
         name: "slice-ms",
-        meaning: "how long a unit runs before the next one of its class; 0: all of a class run together",
+        meaning: "the slice of an entity within its class; 0: all of a class run together",
         range: (0.0, 10_000.0),
         default: 0.0,
     },
     Parameter {
         name: "slice-growth",
-        meaning: "how many times as long the slice of each lower class is, up to 10 s",
+        meaning: "the factor from the slice of a class to that of the next lower one, up to 10 s",
         range: (1.0, 16.0),
         default: 1.0,
     },
     Parameter {
         name: "lead-us",
-        meaning: "how long before expected work its devices are cleared",
+        meaning: "the time before expected work at which its devices are cleared",
         range: (0.0, 100_000.0),
         default: 500.0,
     },
     Parameter {
         name: "grace-us",
-        meaning: "how long after a hinted time the devices stay clear for work that has not come",
+        meaning: "the time after a hinted time for which the devices stay clear for work that has not come",
         range: (0.0, 100_000.0),
         default: 1_000.0,
     },
@@ -95,19 +133,29 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "learn",
-        meaning: "1: it is learnt when a unit has work, and used where nothing is hinted; 0: it is not",
+        meaning: "1: arrivals of work are learnt, and used where nothing is hinted; 0: they are not",
         range: (0.0, 1.0),
         default: 1.0,
     },
     Parameter {
         name: "method",
-        meaning: "how it is learnt; 0: smoothed intervals, 1: a repeating pattern, 2: a line through the last arrivals",
-        range: (0.0, (Method::ALL.len() - 1) as f64),
-        default: Method::DEFAULT as usize as f64,
+        meaning: "accepted for old scripts, without effect: a repeating pattern (1) is always learnt",
+        range: (0.0, 2.0),
+        default: PATTERN,
     },
 ];
 
-/// Ranks of one class lie within so many.
+/// The number of the only method of learning.
+const PATTERN: f64 = 1.0;
+
+/// Returns the line for a user who asks for a method of learning that was removed.
+pub(crate) fn removed_method(values: &Values) -> Option<String> {
+    let method = values.get("method");
+    (method.floor() != PATTERN)
+        .then(|| format!("LCBE learns a repeating pattern (method 1): method {method} was removed"))
+}
+
+/// The range of ranks of one class.
 const STRIDE: i64 = 1 << 32;
 
 /// Latency-critical and best-effort classes; see the head of this file.
@@ -116,15 +164,15 @@ pub struct Lcbe {
     keeper: Keeper,
     slices: Slices,
     order: Order,
-    ledger: Ledger<Entry>,
+    entries: PerEntity<Entry>,
 }
 
-/// What is remembered of a unit.
+/// State of an entity.
 #[derive(Debug, Default)]
 struct Entry {
     watch: Watch,
-    turn: Turn,
-    /// It has begun what is not to be interrupted.
+    slice: ClassSlice,
+    /// True once it has begun work that must not be interrupted.
     begun: bool,
 }
 
@@ -134,13 +182,8 @@ fn settings(values: &Values) -> Settings {
         lead: values.micros("lead-us"),
         grace: values.micros("grace-us"),
         waste: values.get("waste-percent") / 1e2,
-        method: (values.get("learn") >= 0.5).then(|| method(values.get("method"))),
+        learn: values.get("learn") >= 0.5,
     }
-}
-
-/// The method of this number.
-fn method(number: f64) -> Method {
-    Method::ALL[(number as usize).min(Method::ALL.len() - 1)]
 }
 
 fn slices(values: &Values) -> Slices {
@@ -153,53 +196,54 @@ impl Policy for Lcbe {
         self.slices = slices(values);
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let Input { units, now, .. } = input;
-        let takes_turns = !self.slices.first.is_zero();
-        let entries = self.ledger.align(units.all());
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let Input { entities, now, .. } = input;
+        let has_slices = !self.slices.first.is_zero();
+        let entries = self.entries.align(entities.all());
         let mut wake = None;
         let mut classes = Classes::default();
         let mut highest = i64::MIN;
         let mut members = input.members.iter().copied().peekable();
-        self.order.firm.clear();
+        self.order.uninterrupted.clear();
         self.keeper.begin();
-        for (place, (unit, entry)) in units.all().iter().zip(entries.iter_mut()).enumerate() {
-            if members.next_if_eq(&place).is_none() {
+        for (index, (entity, entry)) in entities.all().iter().zip(entries.iter_mut()).enumerate() {
+            if members.next_if_eq(&index).is_none() {
                 self.keeper.leave(&mut entry.watch, now);
-                (entry.turn, entry.begun) = Default::default();
+                (entry.slice, entry.begun) = Default::default();
                 continue;
             }
-            let Outlook { reserves, wake: look } = self.keeper.look(&mut entry.watch, unit, units, now);
+            let Outlook { reserves, wake: look } = self.keeper.look(&mut entry.watch, entity, entities, now);
             wake = earlier(wake, look);
-            classes.insert(unit.priority.get());
-            highest = highest.max(unit.ceiling.into());
-            entry.begun = unit.working && is_firm(unit, units) && (unit.running || entry.begun);
+            classes.insert(entity.priority.get());
+            highest = highest.max(entity.ceiling.into());
+            entry.begun =
+                entity.working && is_uninterrupted(entity, entities) && (entity.running || entry.begun);
             if entry.begun {
-                self.order.firm.push(place);
+                self.order.uninterrupted.push(index);
             }
-            let class = i64::from(unit.priority);
-            let merit = match reserves {
-                Some(expected) => Merit::Expected(micros(now, expected)),
-                None => Merit::Class(class),
+            let class = i64::from(entity.priority);
+            let reason = match reserves {
+                Some(expected) => EXPECTED.number(micros(now, expected)),
+                None => CLASS.number(class),
             };
-            standings[place] =
-                Standing { reserves: reserves.is_some(), ..Standing::new(class * STRIDE, merit) };
+            rankings[index] =
+                Ranking { reserves: reserves.is_some(), ..Ranking::new(class * STRIDE, reason) };
         }
         self.keeper.end(now);
-        for (place, unit) in input.members() {
-            if takes_turns {
-                let slice = self.slices.of(classes.above(unit.priority.get()));
-                let Entry { turn, begun, .. } = &mut entries[place];
-                turn.note(unit.ready, *begun, unit.ran, slice, now);
+        for (index, entity) in input.members() {
+            if has_slices {
+                let slice = self.slices.of(classes.above(entity.priority.get()));
+                let Entry { slice: own, begun, .. } = &mut entries[index];
+                own.note(entity.ready, *begun, entity.ran, slice, now);
             } else {
-                let may_rise = units.queues(unit).iter().any(|queue| !queue.hints.preemptible);
-                let ceiling = if may_rise { highest } else { unit.ceiling.into() };
-                standings[place].range = Some((i64::from(unit.floor) * STRIDE, ceiling * STRIDE));
+                let may_rise = entities.queues(entity).iter().any(|queue| !queue.hints.preemptible);
+                let ceiling = if may_rise { highest } else { entity.ceiling.into() };
+                rankings[index].range = Some((i64::from(entity.floor) * STRIDE, ceiling * STRIDE));
             }
         }
-        if takes_turns || !self.order.firm.is_empty() {
-            let turn = |place: usize| (entries[place].turn, entries[place].begun);
-            wake = earlier(wake, self.order.arrange(&input, turn, takes_turns, standings));
+        if has_slices || !self.order.uninterrupted.is_empty() {
+            let slice_of = |index: usize| (entries[index].slice, entries[index].begun);
+            wake = earlier(wake, self.order.arrange(&input, slice_of, has_slices, rankings));
         }
         wake
     }
@@ -213,12 +257,12 @@ impl Policy for Lcbe {
     }
 }
 
-/// Whether a queue with work is not to be interrupted.
-fn is_firm(unit: &Unit, units: &Units) -> bool {
-    units.queues(unit).iter().any(|queue| queue.ready_since.is_some() && !queue.hints.preemptible)
+/// Returns true if a queue with work must not be interrupted.
+fn is_uninterrupted(entity: &SchedEntity, entities: &SchedEntities) -> bool {
+    entities.queues(entity).iter().any(|queue| queue.ready_since.is_some() && !queue.hints.preemptible)
 }
 
-/// Microseconds from now until then; negative if that has passed.
+/// Returns the microseconds from now until then; negative if that time has passed.
 fn micros(now: Time, then: Time) -> i64 {
     let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     if then >= now { micros(then.since(now)) } else { -micros(now.since(then)) }

@@ -1,26 +1,30 @@
-//! Scheduling policies: pure decisions about who may launch.
+//! Scheduling policies: pure decisions about which entities may launch.
 //!
 //! A status and the time go in; permissions and the next wake-up come out. Nothing here reads a clock, starts a thread,
-//! asks the environment or calls back, so the same code decides in a preloaded process, in the server and in a
+//! reads the environment or calls back. So the same code decides in a preloaded process, in the server and in a
 //! simulation.
 //!
-//! # One formulation for queues and gangs
-//! A policy sees [`Units`]. Under the local scheduler a unit is one queue; under the global one it is a gang: a process
-//! with all its queues on all its devices, because HIP blocks process-wide and a half-suspended process deadlocks.
-//! [`Units::gather`] makes the units out of a status and is the only code that knows the difference.
+//! # Entities
+//! A policy ranks [`SchedEntities`]. Under the local scheduler an entity is one queue. Under the global scheduler it is a
+//! gang, a process with all its queues on all its devices: HIP blocks process-wide, so a half-suspended process
+//! deadlocks. [`SchedEntities::gather`] makes the entities out of a status; nothing else treats queues and gangs
+//! differently.
 //!
-//! # Rooms
-//! `unit` what is decided about · `policy` the contract of a policy: it ranks · one file for each policy · `turns` and
-//! `runtime` what policies that share have in common · `deadline` by when work should be done · [`forecast`] when a queue's
-//! next work arrives · `parameter` what can be set of a policy · `registry` the table of the policies that are built ·
-//! `named` policies as people name them · `resolve` ranks to permissions, for gangs and for `jobs` · `starvation` the guard
-//! · `tally` who has run · `ledger` memory of units between decisions · `times` reckoning with times · `engine` status in,
-//! operations out.
+//! # Modules
+//! * `engine` takes a status and returns operations. It uses `resolve` (ranks to permissions, with `jobs`), `starvation`
+//!   (the guard against it) and `runtime_accounting` (the time that each entity ran).
+//! * `sched_entity` is what policies rank, `policy` their contract, `per_entity` their memory between decisions.
+//! * Each policy has one file. `slice` holds the accounts of those with slices, `round_robin` and `virtual_runtime` the
+//!   rules that several of these share, `deadline` that of the policies by deadline.
+//! * [`registry`] is the table of the policies, [`reason`] the kinds of their reasons, `explanation` the text of a
+//!   decision's reason, `parameter` their parameters and [`named`] their names in orders and answers.
+//! * [`forecast`] foresees the next work of a queue. `times` is arithmetic.
 //!
 //! # Adding a policy
-//! One file that implements [`Policy`], its `mod` line here, and one row of [`registry::POLICIES`]. Its name and number are a
-//! row in `protocol/src/policy.rs` and an enumerator in `include/xsched/types.h`, which a test compares; a scene in
-//! `tests/docs.rs` shows what is special about it. Parser, list and documentation follow.
+//! Write one file that implements [`Policy`], its `mod` line here, and one row of [`registry::POLICIES`]. Its name and
+//! number are a row in `protocol/src/policy.rs` and an enumerator in `include/xsched/types.h`; a test compares the two. A
+//! scenario in `tests/docs.rs` shows what is special about it. Parser, list and documentation follow. Reasons of its own
+//! are [`reason::ReasonKind`]s in its file that its row lists.
 
 mod awf;
 mod cfs;
@@ -29,6 +33,7 @@ mod credit;
 mod deadline;
 mod edf;
 mod engine;
+mod explanation;
 mod fair;
 pub mod forecast;
 mod gang;
@@ -38,27 +43,30 @@ mod jobs;
 mod kedf;
 mod lax;
 mod lcbe;
-mod ledger;
 mod mlfq;
 pub mod named;
 pub mod parameter;
+mod per_entity;
 mod policy;
 mod power;
 mod pup;
+pub mod reason;
 pub mod registry;
 mod resolve;
-mod runtime;
+mod round_robin;
+mod runtime_accounting;
+mod sched_entity;
+mod slice;
 mod slo;
 mod spup;
 mod starvation;
-mod tally;
 mod times;
-mod turns;
-mod unit;
 mod up;
+mod virtual_runtime;
 
 pub use engine::{Choice, Decision, Engine};
-pub use ledger::Ledger;
+pub use explanation::explain;
 pub use parameter::{Parameter, ParameterError, Values};
-pub use policy::{Input, Policy, Scope, Standing};
-pub use unit::{DeviceUse, Unit, UnitQueue, Units};
+pub use per_entity::PerEntity;
+pub use policy::{Input, Policy, Ranking, Scope};
+pub use sched_entity::{DeviceUse, EntityQueue, SchedEntities, SchedEntity};

@@ -1,41 +1,55 @@
 //! MLFQ: the multi-level feedback queue.
 //!
 //! # The rule
-//! Every unit begins on level 0. On each device the unit with work on the highest level (0 is the highest) runs, one at a
-//! time; those of one level take turns. A slice lasts `slice-ms` on level 0 and doubles with each level below it: 10, 20,
-//! 40, 80 ms. Whoever has used up its slice goes one level down, on the last level to the end of its line. Interrupted by
-//! a higher level, a unit keeps its place in the line and the rest of its slice. Short work so stays in front without
-//! anybody saying which work is short, and long work gets longer slices. Priorities do not count, but a queue of priority
-//! -256 never runs.
+//! Every entity begins on level 0. On each device the entity with work on the highest level (0 is the
+//! highest) runs, one at a time; those of one level run round robin. A slice lasts `slice-ms` on level 0 and
+//! doubles with each level below it: 10, 20, 40, 80 ms. An entity that has used up its slice goes one level
+//! down, or to the end of the line on the last level. An entity that a higher level interrupts keeps its
+//! place in the line and the rest of its slice. So short work stays in front although nobody says which work
+//! is short, and long work gets longer slices. Priorities do not count, but a queue of priority -256 never
+//! runs.
 //!
-//! Time without the device counts as waiting, the time with it is taken off again; at `promote-ms` of it the unit goes one
-//! level up, to the end of that line, and begins to wait anew.
+//! Time without the device counts as waiting, and time with it is taken off again. After `promote-ms` of
+//! waiting the entity goes one level up, to the end of that line, and begins to wait anew.
 //!
-//! # A unit that turns idle
-//! It keeps its level and what it has used of its slice, and comes back to the end of its line. As in the textbook rule, a
-//! program so cannot keep its level by a pause shortly before the end of each slice. Unlike there nobody lifts everybody
-//! to the top from time to time: idle time counts as waiting, so a program that did nothing for long begins at the top.
+//! # An entity that turns idle
+//! It keeps its level and the used part of its slice, and comes back to the end of its line. So, as in the
+//! textbook rule, a program cannot keep its level by a pause shortly before the end of each slice. Unlike in
+//! the textbook rule, there is no periodic lift of all entities to the top. Idle time counts as waiting
+//! instead, so a program that did nothing for long begins at the top.
 //!
 //! # What is different
-//! Nobody starves: a unit that waits is on level 0 after `levels` - 1 times `promote-ms`, and whoever is before it there
-//! leaves after a slice.
+//! Nobody starves: a waiting entity is on level 0 after `levels` - 1 times `promote-ms`, and those before it
+//! leave that level after a slice.
 //!
 //! # Parameters, wake-ups
-//! `levels`, `slice-ms`, `promote-ms`. While several want a device it is decided anew when a slice ends there and when
-//! somebody has waited for long enough. Slices are device time, so a unit that is interrupted loses nothing.
+//! `levels`, `slice-ms`, `promote-ms`. While several entities want a device, a decision comes when a slice
+//! ends there and when an entity has waited for long enough. Slices are device time, so an entity that is
+//! interrupted loses nothing.
 
-use crate::ledger::Ledger;
 use crate::parameter::{Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{ReasonKind, first};
+use crate::sched_entity::SchedEntity;
 use crate::times::earlier;
-use crate::unit::Unit;
-use protocol::operation::{Merit, UnitId};
+use protocol::operation::UnitId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What can be set.
+/// Level of the entity, 0 first.
+pub(crate) const LEVEL: &ReasonKind = &ReasonKind::new("Level", |its| format!("is on level {}", first(its)))
+    .comparing(|its, own| {
+        let (level, own_level) = (first(its), LEVEL.is(&own).then(|| first(own))?);
+        Some(match level == own_level {
+            true => format!("is on level {level} as well, and its turn comes first"),
+            false => format!("is on level {level} < {own_level}"),
+        })
+    });
+
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "levels", meaning: "how many levels there are", range: (1.0, 16.0), default: 4.0 },
+    Parameter { name: "levels", meaning: "the number of levels", range: (1.0, 16.0), default: 4.0 },
     Parameter {
         name: "slice-ms",
         meaning: "the slice on the highest level, in milliseconds; it doubles with each level below",
@@ -44,30 +58,31 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "promote-ms",
-        meaning: "after how many milliseconds of waiting a unit goes one level up",
+        meaning: "the milliseconds of waiting after which an entity goes one level up",
         range: (1.0, 1e6),
         default: 100.0,
     },
 ];
 
-/// No wake-up comes sooner, so that what stands still shortly before its end does not cause one after the other.
+/// The shortest time to a wake-up. Without it a slice that stands still shortly before its end would cause
+/// one wake-up after the other.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// What is remembered of a unit.
+/// State of an entity.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     level: u32,
-    /// How much of the slice it has used.
+    /// The used part of the slice.
     used: Duration,
-    /// For how long it has waited, the time in which it ran taken off; nothing on level 0.
+    /// The time for which it has waited, less the time for which it ran; zero on level 0.
     waited: Duration,
-    /// Since when it has been in the line of its level.
+    /// The time at which it joined the line of its level.
     queued: Time,
-    /// Whether it had work at the last decision.
+    /// True if it had work at the last decision.
     ready: bool,
 }
 
-/// Levels and slices.
+/// Parameters of the levels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rules {
     levels: u32,
@@ -79,13 +94,13 @@ struct Rules {
 #[derive(Debug, Default)]
 pub struct Mlfq {
     rules: Rules,
-    entries: Ledger<Entry>,
-    /// When the last decision was.
+    entries: PerEntity<Entry>,
+    /// The time of the last decision.
     at: Option<Time>,
-    /// The members in the order in which they are taken: the level, since when in its line, and what makes the order
-    /// complete.
+    /// The members in the order in which they are taken: the level, the time in its line, and what makes the
+    /// order complete.
     order: Vec<(u32, Time, Time, UnitId, usize)>,
-    /// For each device whether somebody has it, and how many of those with work use it.
+    /// For each device: true if an entity has it, and the number of entities with work that use it.
     devices: Vec<(bool, usize)>,
 }
 
@@ -98,35 +113,35 @@ impl Policy for Mlfq {
         };
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let Self { rules, entries, at, order, devices } = self;
-        let (units, now) = (input.units, input.now);
+        let (entities, now) = (input.entities, input.now);
         let passed = now.since(at.unwrap_or(now));
         *at = Some(now);
-        let entries = entries.align(units.all());
+        let entries = entries.align(entities.all());
         order.clear();
         devices.clear();
-        devices.resize(units.devices().len(), (false, 0));
-        for (place, unit) in input.members() {
-            let entry = &mut entries[place];
-            rules.pass(entry, unit, passed, now);
-            // Idle ones would come to the end of their line.
-            let queued = if unit.ready { entry.queued } else { Time(u64::MAX) };
-            order.push((entry.level, queued, unit.since, unit.id, place));
-            if unit.ready {
-                units.uses(unit).iter().for_each(|used| devices[used.device].1 += 1);
+        devices.resize(entities.devices().len(), (false, 0));
+        for (index, entity) in input.members() {
+            let entry = &mut entries[index];
+            rules.pass(entry, entity, passed, now);
+            // With work an idle entity would join the end of its line.
+            let queued = if entity.ready { entry.queued } else { Time(u64::MAX) };
+            order.push((entry.level, queued, entity.since, entity.id, index));
+            if entity.ready {
+                entities.uses(entity).iter().for_each(|used| devices[used.device].1 += 1);
             }
         }
         order.sort_unstable();
         let (mut slice_ends, mut promotion) = (None, None);
-        for (&(level, .., place), rank) in order.iter().zip((1..=order.len() as i64).rev()) {
-            standings[place] = Standing::new(rank, Merit::Level(level.into()));
-            let unit = &units.all()[place];
-            if !unit.ready {
+        for (&(level, .., index), rank) in order.iter().zip((1..=order.len() as i64).rev()) {
+            rankings[index] = Ranking::new(rank, LEVEL.number(level.into()));
+            let entity = &entities.all()[index];
+            if !entity.ready {
                 continue;
             }
-            let entry = &entries[place];
-            let uses = units.uses(unit);
+            let entry = &entries[index];
+            let uses = entities.uses(entity);
             if uses.iter().any(|used| devices[used.device].0) {
                 if level > 0 {
                     promotion = earlier(promotion, rules.promote.saturating_sub(entry.waited));
@@ -134,7 +149,8 @@ impl Policy for Mlfq {
                 continue;
             }
             uses.iter().filter(|used| used.busy).for_each(|used| devices[used.device].0 = true);
-            // Also if nobody waits: behind another one it might, where it has no work itself.
+            // Also if nobody waits, because it might keep another entity from a device on which it has no
+            // work itself.
             if uses.iter().any(|used| devices[used.device].1 > 1) {
                 slice_ends = earlier(slice_ends, rules.slice(level).saturating_sub(entry.used));
             }
@@ -144,7 +160,7 @@ impl Policy for Mlfq {
     }
 
     fn hears_idle(&self) -> bool {
-        // Or else short work that follows each other would never use up a slice.
+        // Otherwise short work in quick succession would never use up a slice.
         true
     }
 }
@@ -154,16 +170,16 @@ impl Rules {
         self.slice * (1 << level)
     }
 
-    /// Brings a unit's entry up to date.
-    fn pass(&self, entry: &mut Entry, unit: &Unit, passed: Duration, now: Time) {
+    /// Brings the state of an entity up to date.
+    fn pass(&self, entry: &mut Entry, entity: &SchedEntity, passed: Duration, now: Time) {
         let last = self.levels - 1;
         entry.level = entry.level.min(last);
-        entry.used += unit.ran;
-        entry.waited = (entry.waited + passed.saturating_sub(unit.ran)).saturating_sub(unit.ran);
+        entry.used += entity.ran;
+        entry.waited = (entry.waited + passed.saturating_sub(entity.ran)).saturating_sub(entity.ran);
         while entry.used >= self.slice(entry.level) {
             let slice = self.slice(entry.level);
             if entry.level == last {
-                // However many slices have passed.
+                // Any number of slices may have passed.
                 let rest = entry.used.as_nanos() % slice.as_nanos();
                 entry.used = Duration::from_nanos(rest.try_into().unwrap_or(0));
             } else {
@@ -182,9 +198,9 @@ impl Rules {
         if entry.level == 0 {
             entry.waited = Duration::ZERO;
         }
-        if unit.ready && !entry.ready {
-            entry.queued = unit.since;
+        if entity.ready && !entry.ready {
+            entry.queued = entity.since;
         }
-        entry.ready = unit.ready;
+        entry.ready = entity.ready;
     }
 }

@@ -1,14 +1,18 @@
-//! Policies as people name them, in orders to a server and in its answers.
+//! Policies by name, as users order them from a server and as the server shows them.
 
 use crate::engine::{Choice, Engine};
+use crate::lcbe;
 use crate::registry::{self, Row};
 use protocol::control::{InForce, Parameter, Policy, Ruling};
 use protocol::ids::DeviceId;
+use protocol::policy::PolicyKind;
 
-/// The policy that is named, with its parameters; those that are not named have their defaults.
+/// Returns the policy that an order names, with its parameters; those that it does not name have their
+/// defaults.
 ///
 /// # Errors
-/// There is no such policy or parameter, or a value is out of its range; one line that says what there is.
+/// There is no such policy or parameter, or a value is out of its range. The text is one line that says what
+/// there is.
 pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
     let mut choice = Choice::new(registry::by_name(&ruling.policy)?);
     for (name, value) in &ruling.values {
@@ -18,13 +22,18 @@ pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
     Ok(choice)
 }
 
-/// A policy with all its parameters, and what it rules.
+/// Returns a line for the user if a parameter has a value that is accepted and has no effect any more.
+pub fn remark(choice: &Choice) -> Option<String> {
+    (choice.row.kind == PolicyKind::Lcbe).then(|| lcbe::removed_method(&choice.values)).flatten()
+}
+
+/// Returns a policy with all its parameters, and the device that it rules.
 pub fn ruling(device: Option<DeviceId>, choice: &Choice) -> Ruling {
     let values = choice.values.iter().map(|(parameter, value)| (parameter.name.to_owned(), value));
     Ruling { policy: choice.row.kind.name().to_owned(), values: values.collect(), device }
 }
 
-/// What decides, in the order of [`Engine::choices`].
+/// Returns the policies in force, in the order of [`Engine::choices`].
 pub fn in_force(engine: &Engine) -> Vec<InForce> {
     let all = engine.choices().zip(engine.counters()).map(|((device, choice), (_, counters))| InForce {
         ruling: ruling(device, choice),
@@ -33,13 +42,13 @@ pub fn in_force(engine: &Engine) -> Vec<InForce> {
     all.collect()
 }
 
-/// A policy with its parameters in one line: "EDF slack-ms=5".
+/// Returns a policy with its parameters in one line: "EDF slack-ms=5".
 pub fn text(ruling: &Ruling) -> String {
     let values = ruling.values.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(ruling.policy.clone()).chain(values).collect()
 }
 
-/// Every policy of this build, in the order of their numbers.
+/// Returns every policy of this build, in the order of their numbers.
 pub fn all() -> Vec<Policy> {
     registry::POLICIES.iter().map(policy).collect()
 }
@@ -69,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_chosen_and_what_there_is_not_is_named() {
+    fn orders_choose_policies_and_errors_name_what_exists() {
         assert_eq!(all().len(), registry::POLICIES.len());
         for policy in all() {
             let values = policy.parameters.iter().map(|one| (one.name.clone(), one.max)).collect();
@@ -88,7 +97,19 @@ mod tests {
     }
 
     #[test]
-    fn a_ruling_is_one_line() {
+    fn removed_method_is_accepted_and_remarked() {
+        let with = |method: f64| {
+            let values = [("method".to_owned(), method)].into();
+            choice(&Ruling { policy: "LCBE".to_owned(), values, device: None }).unwrap()
+        };
+        assert_eq!(remark(&with(1.0)), None);
+        let line = "LCBE learns a repeating pattern (method 1): method 2 was removed";
+        assert_eq!(remark(&with(2.0)).as_deref(), Some(line));
+        assert_eq!(remark(&Choice::new(registry::DEFAULT)), None);
+    }
+
+    #[test]
+    fn ruling_is_one_line() {
         let values = [("slack-ms".to_owned(), 0.5)].into_iter().collect();
         let edf = Ruling { policy: "EDF".to_owned(), values, device: None };
         assert_eq!(text(&edf), "EDF slack-ms=0.5");

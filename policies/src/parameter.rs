@@ -1,25 +1,26 @@
-//! The parameters of policies: what there is to set, and how it is set.
+//! The parameters of policies.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Something that can be set of a policy.
+/// A parameter of a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name, as in `xcli policy set EDF --slack-ms 5`: lower case, words joined by `-`, the unit last.
+    /// The name, as in `xcli policy set EDF --slack-ms 5`: lower case, words joined by `-`, the unit of
+    /// measurement last.
     pub name: &'static str,
-    /// What it is, one sentence for a list.
+    /// The meaning, one sentence for a list.
     pub meaning: &'static str,
-    /// The least and the most that it can be.
+    /// The smallest and the largest value.
     pub range: (f64, f64),
-    /// What it is if nobody sets it.
+    /// The default.
     pub default: f64,
 }
 
-/// Above which priority work is critical, for the policies that know such work.
+/// The priority above which work is critical, for the policies that know such work.
 pub(crate) const CRITICAL_ABOVE: Parameter = Parameter {
     name: "critical-above",
-    meaning: "units of a higher priority are critical, the others best effort",
+    meaning: "entities of a higher priority are critical, the others best effort",
     range: (-255.0, 255.0),
     default: 0.0,
 };
@@ -31,10 +32,10 @@ pub struct Values {
     values: Vec<f64>,
 }
 
-/// A parameter cannot be set so.
+/// The reason why a parameter cannot be set.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParameterError {
-    /// The policy has none of that name; those that it has.
+    /// The policy has no parameter of that name; the list has those that it has.
     Unknown(String, Vec<&'static str>),
     /// The value is no number in the range.
     Range(Parameter, String),
@@ -59,50 +60,50 @@ impl fmt::Display for ParameterError {
 impl std::error::Error for ParameterError {}
 
 impl Values {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new(parameters: &'static [Parameter]) -> Self {
         Self { parameters, values: parameters.iter().map(|parameter| parameter.default).collect() }
     }
 
-    /// Sets one.
+    /// Sets a parameter.
     ///
     /// # Errors
-    /// There is none of that name, or the value is outside its range; nothing has changed.
+    /// The policy has no such parameter, or the value is outside its range. Nothing has changed then.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
-        let Some(place) = self.parameters.iter().position(|parameter| parameter.name == name) else {
+        let Some(index) = self.parameters.iter().position(|parameter| parameter.name == name) else {
             let names = self.parameters.iter().map(|parameter| parameter.name).collect();
             return Err(ParameterError::Unknown(name.to_owned(), names));
         };
-        let parameter = self.parameters[place];
+        let parameter = self.parameters[index];
         let (low, high) = parameter.range;
-        // Not a number lies in no range.
+        // NaN lies in no range.
         if !(low..=high).contains(&value) {
             return Err(ParameterError::Range(parameter, value.to_string()));
         }
-        self.values[place] = value;
+        self.values[index] = value;
         Ok(())
     }
 
-    /// The value of a parameter of this policy.
+    /// Returns the value of a parameter.
     ///
     /// # Panics
     /// The policy's row has no such parameter, which is a mistake in the policy.
     pub fn get(&self, name: &str) -> f64 {
-        let place = self.parameters.iter().position(|parameter| parameter.name == name);
-        self.values[place.expect("a parameter of the policy's own row")]
+        let index = self.parameters.iter().position(|parameter| parameter.name == name);
+        self.values[index.expect("a parameter of the policy's own row")]
     }
 
-    /// The value of a parameter that counts milliseconds.
+    /// Returns the value of a parameter that counts milliseconds.
     pub fn millis(&self, name: &str) -> Duration {
         Duration::from_secs_f64(self.get(name) / 1e3)
     }
 
-    /// The value of a parameter that counts microseconds.
+    /// Returns the value of a parameter that counts microseconds.
     pub fn micros(&self, name: &str) -> Duration {
         Duration::from_secs_f64(self.get(name) / 1e6)
     }
 
-    /// All, in the order of the row.
+    /// Returns all parameters, in the order of the row.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'static Parameter, f64)> + use<'_> {
         self.parameters.iter().zip(self.values.iter().copied())
     }
@@ -116,7 +117,7 @@ mod tests {
         Parameter { name: "slack-ms", meaning: "how much", range: (0.0, 1e6), default: 5.0 };
 
     #[test]
-    fn only_what_there_is_can_be_set_and_only_within_its_range() {
+    fn unknown_names_and_values_out_of_range_are_refused() {
         let mut values = Values::new(&[SLACK]);
         assert_eq!(values.get("slack-ms"), 5.0);
         values.set("slack-ms", 0.5).unwrap();

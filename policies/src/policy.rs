@@ -1,143 +1,171 @@
 //! The contract of a policy.
 
 use crate::parameter::Values;
-use crate::unit::{Unit, Units};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::ids::QueueId;
-use protocol::operation::{Bar, Merit, Window};
+use protocol::operation::{Throttle, Window};
+use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::fmt;
 use std::time::Duration;
 
-/// What a decision is made from. What users hint stands in the units, as attributes that go with them.
+/// The input of a decision. User hints are attributes of the entities.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// Everyone who is connected, idle ones included.
-    pub units: &'a Units,
-    /// Which of them the policy ranks, by their places in [`Units::all`]: those on its devices.
+    /// All entities that are connected, including idle ones.
+    pub entities: &'a SchedEntities,
+    /// The entities that the policy ranks, as indices into [`SchedEntities::all`]: those on its devices.
     pub members: &'a [usize],
-    /// What each of [`Units::devices`] drew when that was last read, in milliwatts, and when that was; nothing if nobody
-    /// reads it, or if another policy rules the device.
+    /// The last power reading of each of [`SchedEntities::devices`], in milliwatts, and its time; `None` if
+    /// nobody reads it, or if another policy rules the device.
     pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,
 }
 
 impl<'a> Input<'a> {
-    /// The units that the policy ranks, with their places.
-    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Unit)> + use<'a> {
-        let all = self.units.all();
-        self.members.iter().map(move |&place| (place, &all[place]))
+    /// Returns the entities that the policy ranks, with their indices.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &'a SchedEntity)> + use<'a> {
+        let all = self.entities.all();
+        self.members.iter().map(move |&index| (index, &all[index]))
     }
 }
 
-/// Where a unit stands among the others of its devices.
+/// The rank of an entity among those on its devices, and how it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// On a device that several want, the highest runs, and all that are equal to it; the rest are suspended.
+pub struct Ranking {
+    /// The rank. Where several entities want a device the highest rank runs, and all that are equal to it;
+    /// the others are suspended.
     pub rank: i64,
-    /// What the rank comes from, for people.
-    pub merit: Merit,
-    /// The queue that it comes from; with nothing it is [`Unit::lead`].
+    /// The reason for the rank, for users.
+    pub reason: RankReason,
+    /// The queue from which the rank comes; `None` means [`SchedEntity::lead`].
     pub lead: Option<QueueId>,
-    /// The lowest and the highest rank that it can have before the policy is asked again, whatever its queues do. With
-    /// nothing its window limits it: it could be outranked.
+    /// The lowest and the highest rank that the entity can have until the policy is asked again, whatever its
+    /// queues do. With `None` its window limits it, because it could be outranked.
     pub range: Option<(i64, i64)>,
-    /// What its window admits if it is limited.
+    /// The work that a limited entity may have in flight.
     pub window: Window,
-    /// For how long it keeps its place, with no work, in the hope of more, if that is longer than for anybody.
+    /// The time for which the entity keeps its devices without work, in case more comes, if that is longer
+    /// than the default.
     pub linger: Duration,
-    /// The device is withheld from it, whoever else wants it. Not together with a range.
-    pub bar: Option<Bar>,
-    /// It is to run together with all others that have work and the same number, or not at all. Their ranks should be
-    /// equal; the highest counts.
+    /// The reason why the device is withheld from the entity, also while nobody else wants it. Not to be
+    /// combined with a range.
+    pub throttle: Option<Throttle>,
+    /// The job of the entity. All entities with work and the same job run together or not at all. Their ranks
+    /// should be equal; the highest counts.
     pub job: Option<u64>,
-    /// It keeps its devices free for work that it does not have yet.
+    /// True if the entity keeps its devices free for work that it does not have yet.
     pub reserves: bool,
 }
 
-impl Standing {
-    /// One that only ranks.
-    pub fn new(rank: i64, merit: Merit) -> Self {
-        let (lead, range, bar, job) = (None, None, None, None);
+impl Ranking {
+    /// Creates a ranking without anything but a rank.
+    pub fn new(rank: i64, reason: RankReason) -> Self {
+        let (lead, range, throttle, job) = (None, None, None, None);
         let (window, linger) = (Window::OWN, Duration::ZERO);
-        Self { rank, merit, lead, range, window, linger, bar, job, reserves: false }
+        Self { rank, reason, lead, range, window, linger, throttle, job, reserves: false }
     }
 
-    /// With the window and the linger of one who is given turns, of which the shortest on its devices is so long.
+    /// Adds the window and the linger of an entity with slices, given the shortest slice on its devices.
     ///
-    /// What is in flight at the end of a turn is so small a part of it that it runs on for no time that matters, and as much as
-    /// keeps the device busy. The linger is as long: to pass the turn on over a gap between two batches costs about a window, which
-    /// the next one has in flight when the owner comes back.
-    pub fn in_turn(self, shortest: Duration) -> Self {
+    /// Work in flight at the end of a slice is a small part of the slice, yet enough to keep the device busy.
+    /// The linger is as long as the window: passing the slice on during a gap between two batches would cost
+    /// about a window, which the next entity has in flight when the owner comes back.
+    pub fn with_slices(self, shortest: Duration) -> Self {
         let window = Window::at_most(shortest / TURN_PARTS);
         Self { window, linger: window.time().unwrap_or_default(), ..self }
     }
 }
 
-/// What part of a turn is in flight at its end, and may pass without work: one of so many.
+/// The part of a slice that may be in flight at its end, and that may pass without work: one of so many.
 const TURN_PARTS: u32 = 16;
 
-/// Between which units there is a choice.
+/// The set of entities that compete with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// Those that use the same device.
+    /// Entities that use the same device.
     #[default]
     Device,
-    /// All.
+    /// All entities.
     Devices,
 }
 
-/// Ranks those who want a device.
+/// A scheduling policy: it ranks the entities that want a device.
 ///
-/// What follows from the ranks is the same for every policy ([`crate::Engine`]): who runs, gangs on several devices, the
-/// reasons, the limit of the windows, the guard against starvation. A policy keeps what it likes between decisions
-/// ([`crate::Ledger`]), but reads no clock and asks nobody: the same sequence of inputs gives the same sequence of ranks.
+/// [`crate::Engine`] derives the rest from the ranks in the same way for every policy: who runs, gangs on
+/// several devices, the reasons, the limit of the windows, the guard against starvation. A policy may keep
+/// state between decisions ([`crate::PerEntity`]), but reads no clock and asks nobody: the same sequence of
+/// inputs gives the same sequence of ranks.
 ///
-/// # What a decision holds for
-/// It stays in force until the next one, which comes when something has changed and at the wake-up. A unit that turns
-/// ready meanwhile has the permission that it got while idle, so an idle unit has the rank that it would have with
-/// work: the urgent one does not wait for a decision.
+/// # How long a decision holds
+/// A decision stays in force until the next one, which comes when something has changed and at the wake-up.
+/// An entity that turns ready in between has the permission that it got while idle. So an idle entity gets
+/// the rank that it would have with work, and urgent work does not wait for a decision.
 ///
 /// # The limit
-/// [`Standing::range`] lets a unit have any amount of work in flight if no queue on its devices, of whatever unit and
-/// ready or not, could outrank it. Policies whose order changes with time never say one.
+/// [`Ranking::range`] lets an entity have any amount of work in flight if no queue on its devices could
+/// outrank it, ready or not. Policies whose order changes with time never give a range.
 ///
-/// [`Standing::window`] says how much a unit with a limit has in flight when it is suspended: whoever runs next may wait for
-/// so long. Policies that give turns say it by [`Standing::in_turn`].
+/// [`Ranking::window`] is the work that a limited entity has in flight when it is suspended; the next entity
+/// may wait for that long. Policies with slices set it by [`Ranking::with_slices`].
+///
+/// # Example
+/// A policy under which the entity that has been ready for longest runs alone:
+///
+/// ```
+/// use policies::reason::WAITS;
+/// use policies::{Input, Policy, Ranking};
+/// use protocol::time::Time;
+///
+/// #[derive(Debug)]
+/// struct Fifo;
+///
+/// impl Policy for Fifo {
+///     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+///         for (index, entity) in input.members() {
+///             let earlier = input.members().filter(|(_, other)| other.since < entity.since).count() as i64;
+///             rankings[index] = Ranking::new(-earlier, WAITS.number(earlier));
+///         }
+///         None
+///     }
+/// }
+/// ```
 pub trait Policy: fmt::Debug + Send {
-    /// Takes its parameters: those of its row, in that order, within their ranges. Comes before anything else, and
-    /// whenever they change.
+    /// Takes the parameters of its row, in that order and within their ranges. Called before anything else,
+    /// and whenever they change.
     fn configure(&mut self, _: &Values) {}
 
-    /// Writes where each member of the input stands to its place in `standings`, which has one for each unit.
+    /// Writes the ranking of each member of the input to its index in `rankings`, which has one entry for
+    /// each entity.
     ///
-    /// Returns when to rank anew even if nothing happens, later than `input.now`; nothing if that need not be.
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time>;
+    /// Returns the time, later than `input.now`, at which to rank again even if nothing happens; `None` if
+    /// that is not needed.
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time>;
 
-    /// Who competes with whom.
+    /// Returns the set of entities that compete with each other.
     fn scope(&self) -> Scope {
         Scope::Device
     }
 
-    /// How often it wants to know what its devices draw; nothing if it does not.
+    /// Returns how often the policy needs the power of its devices; `None` if it does not need it.
     fn reads_power(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether it goes by nice values, which whoever feeds it then keeps up to date.
+    /// Returns true if the policy uses nice values. The owner of the engine then keeps them up to date.
     fn reads_nice(&self) -> bool {
         false
     }
 
-    /// Whether it has to be asked whenever a member turns idle, also if nobody waits for that. If its row says that it
-    /// conserves work, this is true, or it reads power, as long as its parameters, or what was hinted by the last time that it
-    /// was asked to rank, let it withhold a device.
+    /// Returns true if the policy has to be asked whenever a member turns idle, also if nobody waits for
+    /// that. A policy whose row says that it conserves work must return true here, or read power, as long as
+    /// its parameters or the hints of its last decision let it withhold a device.
     fn hears_idle(&self) -> bool {
         false
     }
 
-    /// What it has counted since it began, for people: a short name and a number each, always the same names in the
-    /// same order.
+    /// Returns the policy's counters since it began, for users: always the same names in the same order.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

@@ -1,30 +1,33 @@
 //! POWER: best-effort work within a power budget.
 //!
 //! # The rule
-//! Units above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is never throttled.
-//! The others are best effort. Whenever the device's power has been read, the part of the time in which best effort may
-//! run grows by a tenth of the distance to the budget `budget-w`, or shrinks by it; of each `period-ms` best effort may run
-//! for that part, and is withheld for the rest. A device whose power nobody can read is not throttled.
+//! Entities above the priority `critical-above` are critical: the highest priority runs, as under HPF, and is
+//! never throttled. The others are best effort. With each reading of the device's power, the part of the time
+//! in which best effort may run changes by a tenth of the relative distance to the budget `budget-w`. Best
+//! effort may run for that part of each `period-ms`, and is withheld for the rest. A device whose power
+//! nobody can read is not throttled.
 //!
-//! Suspending running work costs energy as well: it is saved and brought back (`switch-mj`). What the device stays below
-//! its budget is saved up, for one second of the budget at most. If critical work comes while best effort runs, and as
-//! much is saved up as a suspension costs, best effort is suspended at once and the account is charged. If not, best
-//! effort runs on until it has no work, or critical work has waited for `wait-us`.
+//! To suspend running work costs energy as well, because it is saved and restored (`switch-mj`). Energy that
+//! the device stays below its budget is saved up, at most as much as the budget allows in one second. If
+//! critical work arrives while best effort runs, and the energy saved up pays for a suspension, best effort
+//! is suspended at once and the account is charged. Otherwise best effort runs on until it has no work, or
+//! until critical work has waited for `wait-us`.
 //!
 //! # Parameters, wake-ups
-//! Power is read every 50 ms, from the amdgpu driver's hwmon (`power1_average`, or `power1_input` where there is only that)
-//! by `xserver`; a preloaded library does not read it, so under the local scheduler nothing is throttled.
-//! With 0 as `budget-w` the policy is HPF. A low unit can starve, unless `XSCHED_STARVATION_MS` is set; what is withheld for
-//! the budget stays withheld even then.
+//! `xserver` reads the power every 50 ms from the amdgpu driver's hwmon (`power1_average`, or `power1_input`
+//! if that is all there is). A preloaded library does not read it, so under the local scheduler nothing is
+//! throttled. With 0 as `budget-w` the policy is HPF. An entity of low priority can starve, unless
+//! `XSCHED_STARVATION_MS` is set; time that is withheld for the budget stays withheld even then.
 
 use crate::hpf::Hpf;
-use crate::ledger::Ledger;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{PRIORITY, UNINTERRUPTED};
+use crate::sched_entity::SchedEntity;
 use crate::times::{earlier, nanos};
-use crate::unit::Unit;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit};
+use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -32,14 +35,14 @@ use std::time::Duration;
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "budget-w",
-        meaning: "what a device may draw on average, in watts; 0: no limit",
+        meaning: "the average power of a device, in watts; 0: no limit",
         range: (0.0, 10_000.0),
         default: 0.0,
     },
     CRITICAL_ABOVE,
     Parameter {
         name: "period-ms",
-        meaning: "how often best effort gets its part of the time, in milliseconds",
+        meaning: "the period of which best effort gets its part, in milliseconds",
         range: (1.0, 10_000.0),
         default: 20.0,
     },
@@ -51,20 +54,20 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "wait-us",
-        meaning: "the longest that critical work waits to save that energy, in microseconds",
+        meaning: "the longest time that critical work waits to save that energy, in microseconds",
         range: (0.0, 1e6),
         default: 1000.0,
     },
 ];
 
-/// How often a device's power is to be read.
+/// The interval between two readings of a device's power.
 const READ: Duration = Duration::from_millis(50);
-/// What a reading changes: so much of its distance from the budget.
+/// The part of the distance to the budget by which a reading changes the throttle.
 const STEP: f64 = 0.1;
-/// For how long a reading says what the device draws.
+/// The time for which a reading is valid.
 const STALE: Duration = Duration::from_secs(1);
 
-/// See the head of this file.
+/// HPF within a power budget; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Power {
     budget_mw: f64,
@@ -73,22 +76,23 @@ pub struct Power {
     switch_uj: f64,
     wait: Duration,
     devices: Vec<Device>,
-    units: Ledger<Grace>,
+    entities: PerEntity<Grace>,
 }
 
-/// What is known of a device.
+/// State of a device.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     id: DeviceId,
     /// The part of the time in which best effort may run.
     part: f64,
-    /// What may be spent on suspensions, in microjoules.
+    /// Energy that may be spent on suspensions, in microjoules.
     saved_uj: f64,
     /// The last reading.
     read: Option<(u64, Time)>,
 }
 
-/// Until when a unit of best effort runs on beside critical work, to save energy; since when that work is there.
+/// A best-effort entity beside critical work: the time until which it runs on to save energy, and whether its
+/// suspension has been charged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Grace {
     until: Option<Time>,
@@ -100,7 +104,7 @@ impl Device {
         Self { id, part: 1.0, saved_uj: 0.0, read: None }
     }
 
-    /// Takes a reading that is not the last one.
+    /// Takes a reading, unless it is not newer than the last one.
     fn hear(&mut self, milliwatts: u64, at: Time, budget_mw: f64) {
         if self.read.is_some_and(|(_, last)| at <= last) {
             return;
@@ -125,26 +129,26 @@ impl Policy for Power {
         self.wait = values.micros("wait-us");
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         if self.budget_mw <= 0.0 {
-            return Hpf.rank(input, standings);
+            return Hpf.rank(input, rankings);
         }
         let now = input.now;
         self.hear(input);
         let mut wake = None;
         let mut sooner = |at: Time| wake = earlier(wake, at);
         let phase = Duration::from_nanos(now.0 % nanos(self.period));
-        let units = input.units;
-        let graces = self.units.align(units.all());
-        for (place, unit) in input.members() {
-            let merit = Merit::Priority(unit.priority);
-            standings[place] = Standing::new(i64::from(unit.priority), merit);
-            let grace = &mut graces[place];
-            if i64::from(unit.priority) > self.critical_above || !unit.ready {
+        let entities = input.entities;
+        let graces = self.entities.align(entities.all());
+        for (index, entity) in input.members() {
+            let reason = PRIORITY.number(entity.priority.into());
+            rankings[index] = Ranking::new(i64::from(entity.priority), reason);
+            let grace = &mut graces[index];
+            if i64::from(entity.priority) > self.critical_above || !entity.ready {
                 *grace = Grace::default();
                 continue;
             }
-            let own = units.uses(unit).iter().map(|used| units.devices()[used.device]);
+            let own = entities.uses(entity).iter().map(|used| entities.devices()[used.device]);
             let fresh = |device: &Device| device.read.filter(|(_, at)| now.since(*at) < STALE);
             let known =
                 |id| self.devices.iter().position(|device| device.id == id && fresh(device).is_some());
@@ -155,11 +159,12 @@ impl Policy for Power {
                 *grace = Grace::default();
                 continue;
             };
-            // Off for the rest of each period, the same for all: then the device rests.
+            // All are off for the rest of each period, at the same time, so that the device rests.
             let on = self.period.mul_f64(self.devices[least].part);
             if phase >= on {
                 let milliwatts = self.devices[least].read.map_or(0, |(milliwatts, _)| milliwatts);
-                standings[place].bar = Some(Bar::Power { milliwatts, budget: self.budget_mw as u64 });
+                rankings[index].throttle =
+                    Some(Throttle::Power { milliwatts, budget: self.budget_mw as u64 });
                 sooner(now.after(self.period - phase));
                 *grace = Grace::default();
                 continue;
@@ -167,11 +172,11 @@ impl Policy for Power {
             if on < self.period {
                 sooner(now.after(on - phase));
             }
-            if !unit.running {
+            if !entity.running {
                 *grace = Grace::default();
                 continue;
             }
-            let rival = critical(input, unit, self.critical_above);
+            let rival = critical(input, entity, self.critical_above);
             match (rival, grace.until) {
                 (None, _) => *grace = Grace::default(),
                 (Some(since), None) if !grace.charged => {
@@ -187,7 +192,7 @@ impl Policy for Power {
             }
             if let Some(until) = grace.until.filter(|until| *until > now) {
                 // Nothing suspends it, and nobody runs beside it.
-                standings[place] = Standing::new(i64::from(i32::MAX), Merit::Uninterrupted);
+                rankings[index] = Ranking::new(i64::from(i32::MAX), UNINTERRUPTED.plain());
                 sooner(until);
             }
         }
@@ -201,27 +206,27 @@ impl Policy for Power {
 
 impl Power {
     fn hear(&mut self, input: Input<'_>) {
-        self.devices.retain(|device| input.units.devices().contains(&device.id));
-        for (id, reading) in input.units.devices().iter().zip(input.power) {
-            let place = self.devices.iter().position(|device| device.id == *id).unwrap_or_else(|| {
+        self.devices.retain(|device| input.entities.devices().contains(&device.id));
+        for (id, reading) in input.entities.devices().iter().zip(input.power) {
+            let index = self.devices.iter().position(|device| device.id == *id).unwrap_or_else(|| {
                 self.devices.push(Device::new(*id));
                 self.devices.len() - 1
             });
             if let Some((milliwatts, at)) = reading {
-                self.devices[place].hear(*milliwatts, *at, self.budget_mw);
+                self.devices[index].hear(*milliwatts, *at, self.budget_mw);
             }
         }
     }
 }
 
-/// Since when critical work is there that would suspend the unit.
-fn critical(input: Input<'_>, unit: &Unit, above: i64) -> Option<Time> {
-    let units = input.units;
-    let meets = |other: &Unit| {
-        units
+/// Returns the time since which there is critical work that would suspend the entity.
+fn critical(input: Input<'_>, entity: &SchedEntity, above: i64) -> Option<Time> {
+    let entities = input.entities;
+    let meets = |other: &SchedEntity| {
+        entities
             .uses(other)
             .iter()
-            .any(|used| used.busy && units.uses(unit).iter().any(|own| own.device == used.device))
+            .any(|used| used.busy && entities.uses(entity).iter().any(|own| own.device == used.device))
     };
     let rivals = input.members().map(|(_, other)| other);
     let rivals = rivals.filter(|other| other.ready && i64::from(other.priority) > above && meets(other));

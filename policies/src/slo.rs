@@ -1,77 +1,93 @@
 //! SLO: as much best effort as a latency target allows.
 //!
 //! # The rule
-//! Units whose priority is above `critical-above` are critical; they run by priority, before all others. What a critical
-//! unit does from the moment it has work until it has none is a request, and the 99th percentile of the last `window`
-//! requests is to stay below the target: the deadline that the unit's queues hint (the shortest), or `target-ms`. A
-//! program whose queue runs empty within a request has several requests by this measure, and requests that overlap are one:
-//! where they queue up, the measure is the longer for it, and the target is kept the better.
+//! Entities whose priority is above `critical-above` are critical; they run by priority, before all others.
+//! The work of a critical entity from the time at which it has work until it has none is a request. The 99th
+//! percentile of the last `window` requests must stay below the target: the shortest deadline that the
+//! entity's queues hint, or `target-ms`. By this measure a program whose queue runs empty within a request
+//! has several requests, and requests that overlap are one. Where requests queue up, the measured time is
+//! longer, and the target is kept with more room.
 //!
-//! A controller for each device decides with each request that ends how much best effort gets, 0 to 200 %:
+//! A controller for each device decides at the end of each request how much best effort gets, 0 to 200 %:
 //!
-//! * up to 100 % it has that share of the time in which no critical unit has work (a duty cycle of `period-ms`), and
-//!   nothing beside critical work;
-//! * above 100 % it has all of that time, and runs beside each critical request from its beginning until that is as old
-//!   as the surplus says, in percent of the target. A request that takes longer has the device for itself from then on.
+//! * Up to 100 % best effort has that share of the time in which no critical entity has work (a duty cycle of
+//!   `period-ms`), and nothing beside critical work.
+//! * Above 100 % it has all of that time. It also runs beside each critical request until the request is as
+//!   old as the surplus says, in percent of the target. A request that takes longer has the device for itself
+//!   from then on.
 //!
-//! What best effort has in flight when a critical request comes is in its way as well: with a surplus its window admits as much
-//! time as it may run beside a request, a sixteenth of the target at most, instead of the library's own.
+//! Best-effort work in flight when a critical request arrives delays the request as well. With a surplus its
+//! window admits as much time as it may run beside a request, a sixteenth of the target at most, instead of
+//! the library's own window.
 //!
-//! It begins with 100 %, which is HPF. While the percentile of all critical units is below `room-percent` of their targets,
-//! each request adds `step-percent`. If that of one is above its target the surplus is cut to 70 %, or without a surplus
-//! the share to half; then the requests before are forgotten, and nothing is added for as many requests as make those
-//! that were too late 1 % of all (300 for a window of 200).
+//! The controller begins with 100 %, which is HPF. While the percentile of all critical entities is below
+//! `room-percent` of their targets, each request adds `step-percent`. If the percentile of one is above its
+//! target, the surplus is cut to 70 %, or without a surplus the share to half. Then earlier requests are
+//! forgotten, and nothing is added for as many requests as make those that were too late 1 % of all (300 for
+//! a window of 200).
 //!
-//! Best effort runs beside critical work only where all critical units that have work are of one priority, and then only
-//! its highest priority. When no critical unit has had work for `quiet-ms` it runs freely.
+//! Best effort runs beside critical work only where all critical entities with work are of one priority, and
+//! then only its highest priority. When no critical entity has had work for `quiet-ms`, best effort runs
+//! freely.
 //!
 //! # What it can reach
-//! Not more than HPF with an idle device: if critical requests are too late although best effort is at 0 %, it stays there
-//! (or at `least-percent`), and `unreachable` counts how often that was found. Where 300 requests take long it follows
-//! slowly: after a cut the next step towards more comes after so many. Best effort beside critical work is a gain where the device
-//! gets more done with both than with one after the other, or where it has critical work nearly all the time; elsewhere
-//! `most-percent` of 100 keeps them apart.
+//! It reaches no more than HPF with an idle device. If critical requests are too late although best effort is
+//! at 0 %, it stays there (or at `least-percent`), and `unreachable` counts how often that was found. Where
+//! 300 requests take long it follows slowly, because after a cut it waits for so many. Best effort beside
+//! critical work is a gain where the device gets more done with both than with one after the other, or where
+//! critical work keeps it busy nearly all the time; elsewhere `most-percent` of 100 keeps them apart.
 //!
-//! In simulated plants (5 to 90 % of the time busy, both programs at 0.6 of their speed beside each other) best effort
-//! got 97 % and more of what the best fixed time beside each request would have given it where requests came at random,
-//! with a percentile of at most 1.06 of the target; of requests that all take the same time 90 % and more of what is best
-//! for 80 % of the target, where it stops.
+//! In simulated plants (5 to 90 % of the time busy, both programs at 0.6 of their speed beside each other)
+//! best effort got 97 % and more of what the best fixed time beside each request would have given it, where
+//! requests came at random, with a percentile of at most 1.06 of the target. Where all requests took the same
+//! time it got 90 % and more of what is best for 80 % of the target, where the controller stops.
 //!
-//! Counted are: `requests`; `late`, those that took longer than the target; `raised` and `cut`, how often a share was
-//! changed; `unreachable`; and `share-percent`, what the device with the least best effort gives to it now.
+//! Counters: `requests`; `late`, requests that took longer than the target; `raised` and `cut`, changes of a
+//! share; `unreachable`; and `share-percent`, the present share of the device with the least best effort.
 //!
 //! # Parameters, wake-ups
-//! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and when it has been
-//! quiet, if best-effort work waits or runs. It is asked at each end of a request. Where critical work leaves no time best
-//! effort can starve, unless `XSCHED_STARVATION_MS` is set; what the duty cycle withholds stays withheld even then.
+//! It wakes up at the ends of a duty cycle, when a request is too old for best effort beside it, and after a
+//! quiet time, if best-effort work waits or runs. It is asked at each end of a request. Where critical work
+//! leaves no time, best effort can starve, unless `XSCHED_STARVATION_MS` is set; time that the duty cycle
+//! withholds stays withheld even then.
 
 mod controller;
 mod window;
 
-use crate::ledger::Ledger;
 use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
-use crate::policy::{Input, Policy, Standing};
+use crate::per_entity::PerEntity;
+use crate::policy::{Input, Policy, Ranking};
+use crate::reason::{PRIORITY, ReasonKind, first};
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
-use crate::unit::{Unit, Units};
 use controller::{Controller, Finding, Settings, Step};
 use protocol::bounds::Priority;
-use protocol::operation::{self, Bar, Merit};
+use protocol::operation::{self, Throttle};
 use protocol::time::Time;
 use std::time::Duration;
 use window::Window;
 
-/// What can be set.
+/// Priority of the critical work beside which the entity may run, higher than its own.
+pub(crate) const BESIDE: &ReasonKind =
+    &ReasonKind::new("Beside", |its| format!("runs beside work of priority {}", first(its))).comparing(
+        |its, own| {
+            let (its, own_priority) = (first(its), PRIORITY.is(&own).then(|| first(own))?);
+            Some(format!("runs beside work of priority {its} > {own_priority}"))
+        },
+    );
+
+/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "target-ms",
-        meaning: "what 99 of 100 critical requests may take, where no deadline is hinted",
+        meaning: "the time that 99 of 100 critical requests may take, where no deadline is hinted",
         range: (0.01, 100_000.0),
         default: 10.0,
     },
     CRITICAL_ABOVE,
     Parameter {
         name: "window",
-        meaning: "of how many requests of a unit the percentile is taken",
+        meaning: "the number of requests of an entity of which the percentile is taken",
         range: (1.0, Window::LARGEST as f64),
         default: 200.0,
     },
@@ -83,7 +99,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "step-percent",
-        meaning: "how much more with each request",
+        meaning: "the increase with each request",
         range: (0.001, 10.0),
         default: 0.2,
     },
@@ -107,7 +123,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "quiet-ms",
-        meaning: "after how long without critical work best effort runs freely",
+        meaning: "the time without critical work after which best effort runs freely",
         range: (1.0, 1_000_000.0),
         default: 1_000.0,
     },
@@ -120,11 +136,11 @@ pub struct Slo {
     target: Duration,
     room: f64,
     settings: Settings,
-    ledger: Ledger<Entry>,
-    /// In the order of the devices of the units; behind them some of those that had no queue lately.
+    entries: PerEntity<Entry>,
+    /// In the order of the devices of the entities, followed by some of those that had no queue lately.
     controllers: Vec<Controller>,
     cells: Vec<Cell>,
-    /// Requests that have ended: whose, and what they say.
+    /// The requests that have ended: the index of the entity, and what the request says of the target.
     ended: Vec<(usize, Finding)>,
     counts: Counts,
     /// The time of the last decision.
@@ -140,75 +156,83 @@ struct Counts {
     unreachable: u64,
 }
 
-/// What is remembered of a unit.
+/// State of an entity.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The request that is being done: since when.
+    /// The time at which the present request began.
     request: Option<Time>,
-    /// When the last request began, and when it ended.
+    /// The times at which the last request began and ended.
     began: Time,
     ended: Time,
     window: Window,
-    /// How often its devices had been cut when its window began.
+    /// The number of cuts of its devices when its window began.
     epoch: u64,
-    /// Its last request left little room.
+    /// True if its last request left little room.
     tight: bool,
 }
 
-/// What is found out of a device in each decision.
+/// The state of a device in one decision.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    /// The priority of the critical units that have work, if it is one.
+    /// The priority of the critical entities that have work, if it is one.
     critical: Option<Priority>,
     mixed: bool,
-    /// Until when best effort may run beside them.
+    /// The time until which best effort may run beside them.
     beside: Time,
-    /// How much best effort may have in flight here when a critical unit comes.
+    /// The work that best effort may have in flight here when a critical entity comes.
     window: Option<Duration>,
     /// The highest priority of best effort that has work.
     best: Option<Priority>,
-    /// A critical unit has little room.
+    /// True if a critical entity has little room.
     tight: bool,
-    /// It was cut in this decision.
+    /// True if it was cut in this decision.
     cut: bool,
-    /// Whether best effort may run if no critical unit has work.
+    /// True if best effort may run while no critical entity has work.
     open: bool,
 }
 
 impl Slo {
-    /// Controllers of devices that nobody has a queue on which are remembered.
+    /// The number of controllers that are kept for devices without a queue.
     const REMEMBERED: usize = 16;
 
-    fn is_critical(&self, unit: &Unit) -> bool {
-        unit.priority.get() > self.above
+    fn is_critical(&self, entity: &SchedEntity) -> bool {
+        entity.priority.get() > self.above
     }
 
-    fn target(&self, unit: &Unit, units: &Units) -> Duration {
-        let hinted = units.queues(unit).iter().filter_map(|queue| queue.hints.deadline_us).min();
+    fn target(&self, entity: &SchedEntity, entities: &SchedEntities) -> Duration {
+        let hinted = entities.queues(entity).iter().filter_map(|queue| queue.hints.deadline_us).min();
         hinted.map_or(self.target, |micros| Duration::from_micros(micros.get()))
     }
 
     /// Brings the controllers into the order of the devices.
-    fn align(&mut self, units: &Units) {
-        for (place, device) in units.devices().iter().enumerate() {
-            if self.controllers.get(place).is_some_and(|controller| controller.device == *device) {
+    fn align(&mut self, entities: &SchedEntities) {
+        for (index, device) in entities.devices().iter().enumerate() {
+            if self.controllers.get(index).is_some_and(|controller| controller.device == *device) {
                 continue;
             }
             match self.controllers.iter().position(|controller| controller.device == *device) {
-                Some(known) => self.controllers.swap(place, known),
-                None => self.controllers.insert(place, Controller::new(*device)),
+                Some(known) => self.controllers.swap(index, known),
+                None => self.controllers.insert(index, Controller::new(*device)),
             }
         }
-        self.controllers.truncate(units.devices().len() + Self::REMEMBERED);
+        self.controllers.truncate(entities.devices().len() + Self::REMEMBERED);
     }
 
-    /// Notes whether a request of the unit has begun or ended; says what one that has ended tells.
-    fn watch(&mut self, entry: &mut Entry, unit: &Unit, units: &Units, now: Time) -> Option<Finding> {
-        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.above);
-        // A queue that turned idle with the last request and only counts as ready says nothing of this one.
+    /// Notes whether a request of the entity has begun or ended. Returns what a request that has ended says
+    /// of the target.
+    fn watch(
+        &mut self,
+        entry: &mut Entry,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) -> Option<Finding> {
+        let critical = entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.above);
+        // A queue that turned idle with the last request and only counts as ready does not belong to this
+        // one.
         let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
-        let since = ready.min().unwrap_or(unit.since).min(now);
-        let works = unit.working && self.is_critical(unit);
+        let since = ready.min().unwrap_or(entity.since).min(now);
+        let works = entity.working && self.is_critical(entity);
         let Some(request) = entry.request else {
             if works {
                 (entry.began, entry.request) = (since, Some(since));
@@ -216,23 +240,23 @@ impl Slo {
             return None;
         };
         if works {
-            // All its work has come since the last decision: it was idle in between, and nobody has told since when.
+            // All its work has come since the last decision: it was idle in between for an unknown time.
             if since > self.last {
                 (entry.began, entry.request) = (since, Some(since));
             }
             return None;
         }
         entry.request = None;
-        entry.ended = unit.idle_since.unwrap_or(now).max(request);
-        if unit.working {
+        entry.ended = entity.idle_since.unwrap_or(now).max(request);
+        if entity.working {
             entry.ended = now;
         }
         let latency = entry.ended.since(request);
-        let target = self.target(unit, units);
-        let cuts = units.uses(unit).iter().map(|used| self.controllers[used.device].cuts);
+        let target = self.target(entity, entities);
+        let cuts = entities.uses(entity).iter().map(|used| self.controllers[used.device].cuts);
         let epoch = cuts.fold(0u64, u64::wrapping_add);
         if entry.epoch != epoch {
-            // What was seen before belongs to another share.
+            // Earlier requests were made under another share.
             entry.epoch = epoch;
             entry.window.clear();
         }
@@ -245,7 +269,7 @@ impl Slo {
             p99 if p99 >= target.mul_f64(self.room) => Finding::Tight,
             _ => Finding::Room,
         };
-        for used in units.uses(unit) {
+        for used in entities.uses(entity) {
             let controller = &mut self.controllers[used.device];
             controller.heard = controller.heard.max(Some(entry.ended));
             if finding == Finding::Violated {
@@ -256,9 +280,9 @@ impl Slo {
         Some(finding)
     }
 
-    /// Looks at all critical units: what has ended, and who has work.
+    /// Looks at all critical entities: which requests have ended, and which entities have work.
     fn look(&mut self, input: &Input<'_>) {
-        let Input { units, now, .. } = *input;
+        let Input { entities, now, .. } = *input;
         let fresh = Cell {
             critical: None,
             mixed: false,
@@ -270,56 +294,56 @@ impl Slo {
             open: true,
         };
         self.cells.clear();
-        self.cells.resize(units.devices().len(), fresh);
+        self.cells.resize(entities.devices().len(), fresh);
         self.ended.clear();
-        let mut ledger = std::mem::take(&mut self.ledger);
-        let entries = ledger.align(units.all());
-        for (place, unit) in input.members() {
-            let entry = &mut entries[place];
-            if let Some(finding) = self.watch(entry, unit, units, now) {
-                self.ended.push((place, finding));
+        let mut taken = std::mem::take(&mut self.entries);
+        let entries = taken.align(entities.all());
+        for (index, entity) in input.members() {
+            let entry = &mut entries[index];
+            if let Some(finding) = self.watch(entry, entity, entities, now) {
+                self.ended.push((index, finding));
             }
-            // Who has been quiet holds nobody up.
+            // An entity that has been quiet holds nobody up.
             let tight = entry.tight && entry.ended.after(self.settings.quiet) > now;
-            for used in units.uses(unit).iter().filter(|_| tight) {
+            for used in entities.uses(entity).iter().filter(|_| tight) {
                 self.cells[used.device].tight = true;
             }
         }
-        self.steer(units);
-        for (place, unit) in input.members() {
-            let critical = self.is_critical(unit);
-            let target = self.target(unit, units);
-            for used in units.uses(unit) {
+        self.steer(entities);
+        for (index, entity) in input.members() {
+            let critical = self.is_critical(entity);
+            let target = self.target(entity, entities);
+            for used in entities.uses(entity) {
                 let (cell, controller) = (&mut self.cells[used.device], &mut self.controllers[used.device]);
                 let beside = controller.beside(target);
                 if critical {
                     let window = beside.min(target / 16);
                     cell.window = Some(cell.window.map_or(window, |least| least.min(window)));
                 }
-                if !unit.ready {
+                if !entity.ready {
                     continue;
                 }
                 if !critical {
-                    cell.best = cell.best.max(Some(unit.priority));
+                    cell.best = cell.best.max(Some(entity.priority));
                 } else if used.busy {
                     controller.heard = Some(now);
-                    cell.mixed |= cell.critical.is_some_and(|other| other != unit.priority);
-                    cell.critical = cell.critical.max(Some(unit.priority));
-                    cell.beside = cell.beside.min(entries[place].began.after(beside));
+                    cell.mixed |= cell.critical.is_some_and(|other| other != entity.priority);
+                    cell.critical = cell.critical.max(Some(entity.priority));
+                    cell.beside = cell.beside.min(entries[index].began.after(beside));
                 }
             }
         }
-        self.ledger = ledger;
+        self.entries = taken;
         self.last = now;
     }
 
-    /// Lets the controllers of those devices take a step on which requests have ended.
-    fn steer(&mut self, units: &Units) {
-        for (place, finding) in &self.ended {
-            for used in units.uses(&units.all()[*place]) {
+    /// Lets the controllers take a step for the devices on which requests have ended.
+    fn steer(&mut self, entities: &SchedEntities) {
+        for (index, finding) in &self.ended {
+            for used in entities.uses(&entities.all()[*index]) {
                 let cell = &mut self.cells[used.device];
                 let finding = match finding {
-                    // Once is enough for requests that end together.
+                    // Requests that end together count once.
                     Finding::Violated if std::mem::replace(&mut cell.cut, true) => Finding::Tight,
                     Finding::Room if cell.tight => Finding::Tight,
                     finding => *finding,
@@ -335,12 +359,13 @@ impl Slo {
         }
     }
 
-    /// The rank with which a best-effort unit runs beside the critical ones of its devices, if it may.
-    fn beside(&self, unit: &Unit, units: &Units, now: Time) -> Option<Priority> {
+    /// Returns the priority with which a best-effort entity may run beside the critical ones of its devices,
+    /// if it may.
+    fn beside(&self, entity: &SchedEntity, entities: &SchedEntities, now: Time) -> Option<Priority> {
         let mut rank = None;
-        for used in units.uses(unit) {
+        for used in entities.uses(entity) {
             let cell = &self.cells[used.device];
-            if cell.best.is_some_and(|best| best > unit.priority) {
+            if cell.best.is_some_and(|best| best > entity.priority) {
                 return None;
             }
             let Some(critical) = cell.critical else { continue };
@@ -370,9 +395,9 @@ impl Policy for Slo {
         };
     }
 
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let Input { units, now, .. } = input;
-        self.align(units);
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let Input { entities, now, .. } = input;
+        self.align(entities);
         self.look(&input);
         let mut wake: Option<Time> = None;
         for (cell, controller) in self.cells.iter_mut().zip(&self.controllers) {
@@ -386,28 +411,29 @@ impl Policy for Slo {
             let change = change.filter(|change| cell.best.is_some() && *change > now);
             wake = earlier(wake, change);
         }
-        let highest = input.members().map(|(_, unit)| unit.ceiling).max().unwrap_or_default();
-        for (place, unit) in input.members() {
-            let [mut rank, floor, mut ceiling] = [unit.priority, unit.floor, unit.ceiling];
-            let (mut bar, mut merit, mut window) = (None, Merit::Priority(rank), operation::Window::OWN);
-            if !self.is_critical(unit) {
-                let windows = units.uses(unit).iter().filter_map(|used| self.cells[used.device].window);
+        let highest = input.members().map(|(_, entity)| entity.ceiling).max().unwrap_or_default();
+        for (index, entity) in input.members() {
+            let [mut rank, floor, mut ceiling] = [entity.priority, entity.floor, entity.ceiling];
+            let (mut throttle, mut reason, mut window) =
+                (None, PRIORITY.number(rank.into()), operation::Window::OWN);
+            if !self.is_critical(entity) {
+                let windows = entities.uses(entity).iter().filter_map(|used| self.cells[used.device].window);
                 window = windows.min().map(operation::Window::at_most).unwrap_or_default();
-                if let Some(beside) = self.beside(unit, units, now) {
-                    (rank, merit) = (beside, Merit::Beside(beside));
+                if let Some(beside) = self.beside(entity, entities, now) {
+                    (rank, reason) = (beside, BESIDE.number(beside.into()));
                 }
-                let shut = units.uses(unit).iter().find(|used| !self.cells[used.device].open);
-                bar = shut.map(|used| {
+                let shut = entities.uses(entity).iter().find(|used| !self.cells[used.device].open);
+                throttle = shut.map(|used| {
                     let (p99, target) = self.controllers[used.device].blame;
                     let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-                    Bar::Latency { p99_us: micros(p99), target_us: micros(target) }
+                    Throttle::Latency { p99_us: micros(p99), target_us: micros(target) }
                 });
             }
             if floor.get() <= self.above {
                 ceiling = highest;
             }
             let range = Some((floor.into(), ceiling.into()));
-            standings[place] = Standing { range, window, bar, ..Standing::new(rank.into(), merit) };
+            rankings[index] = Ranking { range, window, throttle, ..Ranking::new(rank.into(), reason) };
         }
         wake
     }

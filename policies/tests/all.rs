@@ -1,10 +1,11 @@
-//! What holds for every policy of the registry, on statuses and sequences at random.
+//! Properties of every policy of the registry, on random statuses and sequences.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
+use common::play::{Actor, MS, Setup, Work, play};
 use common::shares::longest_wait;
-use common::{gang, global, local, pid, queue, unit_queues};
+use common::{entity_queues, gang, global, local, pid, queue};
+use policies::reason::EXPECTED;
 use policies::registry::{POLICIES, Row};
 use policies::{Choice, Engine};
 use proptest::collection::vec;
@@ -15,7 +16,7 @@ use proptest::test_runner::TestRunner;
 use protocol::bounds::{Cap, Priority, Utilization};
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid};
-use protocol::operation::{Bar, Merit, Operation, Reason, Rival, UnitId};
+use protocol::operation::{Operation, Reason, Rival, Throttle, UnitId};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
@@ -76,10 +77,10 @@ fn process_hints() -> impl Strategy<Value = ProcessHints> {
 /// The time of the first decision.
 const BEGIN: u64 = 1_000_000;
 
-/// How many devices units are on.
+/// The number of devices that entities use.
 const DEVICES: u32 = 3;
 
-/// A unit: where its queues are, what is said of them and of it.
+/// An entity: the devices, priorities and hints of its queues, and the hints about its process.
 type Made = (Vec<(u32, Priority, QueueHints)>, ProcessHints);
 
 fn made(devices: u32) -> impl Strategy<Value = Made> {
@@ -87,7 +88,7 @@ fn made(devices: u32) -> impl Strategy<Value = Made> {
     (vec(one, 0..4), process_hints())
 }
 
-/// The same with all its queues on one of the devices.
+/// An entity with all its queues on one of the devices.
 fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
     (1..=devices, made(1)).prop_map(|(device, (queues, hints))| {
         let moved = queues.into_iter().map(|(_, priority, hints)| (device, priority, hints));
@@ -95,10 +96,10 @@ fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
     })
 }
 
-/// Something of each queue of a unit, of those that it can have.
+/// Something of each queue of an entity, of those that it can have.
 type Each<T> = [T; 3];
 
-/// One step: which queues of each unit are ready, and how long until the next step, in nanoseconds.
+/// One step: the queues of each entity that are ready, and the nanoseconds until the next step.
 type Step = (Vec<Each<bool>>, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -106,17 +107,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((vec(any::<Each<bool>>(), 8), span), 1..24)
 }
 
-/// Plays units step by step; calls `look` with each status and what is decided of it.
+/// Plays entities step by step; calls `look` with each status and what is decided of it.
 fn walk(
     policy: impl Into<Choice>,
-    units: &[Made],
+    entities: &[Made],
     steps: &[Step],
     as_local: bool,
     mut look: impl FnMut(&Status, Time, &[Operation], &mut Engine) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(policy, Duration::ZERO);
     let mut now = BEGIN;
-    let mut activity = vec![[Activity::Idle { since: None }; 3]; units.len()];
+    let mut activity = vec![[Activity::Idle { since: None }; 3]; entities.len()];
     for (ready, span) in steps {
         for (activity, ready) in activity.iter_mut().flatten().zip(ready.iter().flatten()) {
             *activity = match (*activity, ready) {
@@ -125,7 +126,7 @@ fn walk(
                 (same, _) => same,
             };
         }
-        let status = status(units, &activity, as_local);
+        let status = status(entities, &activity, as_local);
         let decision = engine.decide(&status, Time(now));
         prop_assert!(decision.wake.is_none_or(|wake| wake > Time(now)));
         let operations = decision.operations.to_vec();
@@ -135,7 +136,7 @@ fn walk(
     Ok(())
 }
 
-fn status(units: &[Made], activity: &[Each<Activity>], as_local: bool) -> Status {
+fn status(entities: &[Made], activity: &[Each<Activity>], as_local: bool) -> Status {
     let mut name = 0;
     let mut queues = |(queues, _): &Made, activity: &Each<Activity>, first: bool| -> Vec<QueueStatus> {
         if first {
@@ -147,13 +148,13 @@ fn status(units: &[Made], activity: &[Each<Activity>], as_local: bool) -> Status
         };
         queues.iter().zip(activity).map(one).collect()
     };
-    let all = units.iter().zip(activity);
+    let all = entities.iter().zip(activity);
     if as_local {
-        return local(all.flat_map(|(unit, activity)| queues(unit, activity, false)).collect());
+        return local(all.flat_map(|(entity, activity)| queues(entity, activity, false)).collect());
     }
-    let gangs = (1..).zip(all).map(|(client, (unit, activity))| protocol::status::Gang {
-        hints: unit.1,
-        ..gang(client, queues(unit, activity, true))
+    let gangs = (1..).zip(all).map(|(client, (entity, activity))| protocol::status::Gang {
+        hints: entity.1,
+        ..gang(client, queues(entity, activity, true))
     });
     global(gangs.collect())
 }
@@ -166,13 +167,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn each_unit_has_one_true_permission(
-        row in row(), units in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
+    fn entity_has_one_true_permission(
+        row in row(), entities in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
-        walk(row, &units, &steps, as_local, |status, now, operations, engine| {
-            let units = unit_queues(status);
-            prop_assert_eq!(operations.len(), units.len());
-            for (operation, (id, queues)) in operations.iter().zip(&units) {
+        walk(row, &entities, &steps, as_local, |status, now, operations, engine| {
+            let entities = entity_queues(status);
+            prop_assert_eq!(operations.len(), entities.len());
+            for (operation, (id, queues)) in operations.iter().zip(&entities) {
                 prop_assert_eq!(operation.unit, *id);
                 let permit = operation.permit;
                 let runs = matches!(permit.reason, Reason::Unrivalled | Reason::Starved { .. });
@@ -181,7 +182,7 @@ proptest! {
                 prop_assert_eq!(never, permit.reason == Reason::NoExecute);
                 if let Reason::Outranked { by, .. } = permit.reason {
                     prop_assert!(queues.iter().any(|queue| queue.device == by.device), "{}: {permit:?} elsewhere", row.kind);
-                    let found = operations.iter().zip(&units).any(|(other, (id, queues))| {
+                    let found = operations.iter().zip(&entities).any(|(other, (id, queues))| {
                         other.permit.run && stands_in_the_way(row, &by, pid(*id), queues)
                     });
                     prop_assert!(found, "{}: {:?} of {:?}", row.kind, permit.reason, operations);
@@ -196,35 +197,35 @@ proptest! {
     }
 
     #[test]
-    fn a_device_with_work_is_used_by_those_that_conserve_it(
+    fn device_with_work_is_used_by_conserving_policies(
         row in row(), parts in option::of(vec(0.0..=1.0, 8)), steps in steps(), as_local in any::<bool>(),
-        units in vec(prop_oneof![made(1), made(DEVICES), on_one_of(DEVICES)], 1..8),
+        entities in vec(prop_oneof![made(1), made(DEVICES), on_one_of(DEVICES)], 1..8),
     ) {
         if !row.conserves_work {
             return Ok(());
         }
-        walk(choice(row, parts.as_deref().unwrap_or_default()), &units, &steps, as_local, |status, _, operations, engine| {
+        walk(choice(row, parts.as_deref().unwrap_or_default()), &entities, &steps, as_local, |status, _, operations, engine| {
             // Its parameters may let it withhold the device, if it says so by this.
             if parts.is_some() && (engine.hears_idle() || engine.reads_power().is_some()) {
                 return Ok(());
             }
-            let units = unit_queues(status);
+            let entities = entity_queues(status);
             for device in (1..=DEVICES).map(DeviceId) {
                 let works = |queues: &[QueueStatus]| queues.iter().any(|queue| is_ready(queue) && queue.device == device);
-                let working: Vec<_> = operations.iter().zip(&units).filter(|(_, (_, queues))| works(queues)).collect();
+                let working: Vec<_> = operations.iter().zip(&entities).filter(|(_, (_, queues))| works(queues)).collect();
                 let used = working.iter().any(|(operation, _)| operation.permit.run);
-                // Somebody stands higher on another device that the unit uses; of one with a single device that cannot be.
+                // Somebody stands higher on another device that the entity uses; of one with a single device that cannot be.
                 let elsewhere = working.iter().all(|(operation, _)| {
                     matches!(operation.permit.reason, Reason::Outranked { by, .. } if by.device != device)
                 });
-                // It may be kept free for work that is expected; that is said.
+                // It may be kept free for expected work; the reason then says so.
                 let reserved = operations.iter().any(|operation| matches!(
                     operation.permit.reason,
-                    Reason::Outranked { by, .. } if by.device == device && matches!(by.merit, Merit::Expected(_))
+                    Reason::Outranked { by, .. } if by.device == device && EXPECTED.is(&by.reason)
                 ));
-                // Or who wants it has used up what a cap allows; that is said as well.
-                let barred = |operation: &Operation| matches!(operation.permit.reason, Reason::Barred(Bar::Share { .. }));
-                let capped = engine.hears_idle() && working.iter().any(|(operation, _)| barred(operation));
+                // Or those that want it have used up what a cap allows; the reason then says so.
+                let throttled = |operation: &Operation| matches!(operation.permit.reason, Reason::Throttled(Throttle::Share { .. }));
+                let capped = engine.hears_idle() && working.iter().any(|(operation, _)| throttled(operation));
                 prop_assert!(used || elsewhere || reserved || capped, "{}: {:?} of {:?}", row.kind, device, operations);
             }
             Ok(())
@@ -232,13 +233,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_sequence_gives_the_same_decisions(
-        row in row(), units in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
+    fn same_sequence_gives_same_decisions(
+        row in row(), entities in vec(made(DEVICES), 0..8), steps in steps(), as_local in any::<bool>(),
     ) {
         let mut all = Vec::new();
         for _ in 0..2 {
             let mut one = Vec::new();
-            walk(row, &units, &steps, as_local, |_, _, operations, _| {
+            walk(row, &entities, &steps, as_local, |_, _, operations, _| {
                 one.push(operations.to_vec());
                 Ok(())
             })?;
@@ -248,12 +249,12 @@ proptest! {
     }
 
     #[test]
-    fn policies_and_parameters_change_while_they_decide(
+    fn policies_change_between_decisions_without_harm(
         rows in vec((row(), option::of(1u32..4), any::<bool>()), 1..12),
-        units in vec(made(DEVICES), 0..6), steps in steps(),
+        entities in vec(made(DEVICES), 0..6), steps in steps(),
     ) {
         let mut next = rows.iter().cycle();
-        walk(rows[0].0, &units, &steps, false, |status, now, _, engine| {
+        walk(rows[0].0, &entities, &steps, false, |status, now, _, engine| {
             let (row, device, own) = next.next().unwrap();
             let mut choice = Choice::new(row);
             for parameter in row.parameters {
@@ -264,13 +265,13 @@ proptest! {
                 Some(device) => engine.set_device_policy(DeviceId(*device), own.then_some(choice)),
             }
             let operations = engine.decide(status, now).operations;
-            prop_assert_eq!(operations.len(), unit_queues(status).len());
+            prop_assert_eq!(operations.len(), entity_queues(status).len());
             Ok(())
         })?;
     }
 
     #[test]
-    fn with_a_limit_nobody_waits_for_longer(row in row(), actors in vec(ranked(), 2..6)) {
+    fn starvation_limit_bounds_every_wait(row in row(), actors in vec(ranked(), 2..6)) {
         if row.goes_by_priority {
             let waits = longest_waits(row, &actors, Some(LIMIT));
             prop_assert!(waits.iter().all(|wait| *wait <= 51 * MS), "{}: waited {waits:?} ns", row.kind);
@@ -278,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_starves_under_those_that_share(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
+    fn sharing_policies_starve_nobody(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
         if row.goes_by_priority {
             return Ok(());
         }
@@ -292,7 +293,7 @@ proptest! {
         actors.extend((0..sleepers as u64).map(|first| {
             Actor::new(0, Work::Jobs((0..2_000).map(|number| ((first + number * 5) * MS, MS)).collect()))
         }));
-        let play = play(&mut engine(row), &actors, Stage::until(10_000 * MS));
+        let play = play(&mut engine(row), &actors, Setup::until(10_000 * MS));
         for (spans, used) in play.spans.iter().zip(&play.used) {
             let mut last = 0;
             for (from, to) in spans.iter().copied().chain([(10_000 * MS, 10_000 * MS)]) {
@@ -304,24 +305,25 @@ proptest! {
     }
 }
 
-/// Whether it is this unit that the reason names: its process has the queue, and work where it is said to be in the way.
+/// Returns true if the reason names this entity: its process has the queue, and work where it is said to
+/// block.
 fn stands_in_the_way(row: &Row, by: &Rival, pid: Pid, queues: &[QueueStatus]) -> bool {
     // The queue is the one that the rank comes from, which may be on another device than the one that is in the way.
     let named = queues.iter().any(|queue| queue.queue == by.queue && queue.priority != Priority::NO_EXECUTE);
-    let works = |queue: &QueueStatus| match (row.kind, by.merit) {
+    let works = |queue: &QueueStatus| match (row.kind, EXPECTED.is(&by.reason)) {
         // Priorities of all devices count on each.
         (PolicyKind::Hhpf, _) => is_ready(queue),
         // These keep their devices free for work that is to come.
-        (PolicyKind::Gang, _) | (_, Merit::Expected(_)) => queue.device == by.device,
+        (PolicyKind::Gang, _) | (_, true) => queue.device == by.device,
         _ => is_ready(queue) && queue.device == by.device,
     };
     by.pid == pid && named && queues.iter().any(works)
 }
 
-/// After how long whoever waits has its turn.
+/// The limit of the guard against starvation.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// One that always has work, with everything that policies rank by.
+/// An actor that always has work, with everything that policies rank by.
 fn ranked() -> impl Strategy<Value = Actor> {
     let laxity = (0u64..200_000, -2i64..4, -2i64..4).prop_map(|(us, lax, critical)| {
         let [lax, critical] = [lax, critical].map(|number| number.try_into().unwrap());
@@ -340,29 +342,29 @@ fn ranked() -> impl Strategy<Value = Actor> {
     )
 }
 
-/// For how long each actor waits at most within a second, in nanoseconds.
+/// Returns the longest wait of each actor within a second, in nanoseconds.
 fn longest_waits(row: &'static Row, actors: &[Actor], limit: Option<Duration>) -> Vec<u64> {
     let mut engine = engine(row);
     engine.set_starvation(limit);
-    let play = play(&mut engine, actors, Stage::until(1_000 * MS));
+    let play = play(&mut engine, actors, Setup::until(1_000 * MS));
     (0..actors.len()).map(|actor| longest_wait(&play, actor, 1_000 * MS)).collect()
 }
 
 #[test]
-fn somebody_would_starve_without_the_limit() {
+fn priority_policies_starve_without_limit() {
     // Or else the property about the limit would say nothing of a policy.
     let mut runner = TestRunner::deterministic();
-    let scenes: Vec<_> =
+    let scenarios: Vec<_> =
         (0..20).map(|_| vec(ranked(), 2..6).new_tree(&mut runner).unwrap().current()).collect();
     for row in POLICIES.iter().filter(|row| row.goes_by_priority) {
         let starve = |actors: &&Vec<Actor>| longest_waits(row, actors, None).contains(&(1_000 * MS));
-        let starving = scenes.iter().filter(starve).count();
-        assert!(starving >= 5, "{}: in {starving} of {} scenes", row.kind, scenes.len());
+        let starving = scenarios.iter().filter(starve).count();
+        assert!(starving >= 5, "{}: in {starving} of {} scenarios", row.kind, scenarios.len());
     }
 }
 
 #[test]
-fn a_unit_that_comes_again_is_a_new_one() {
+fn returning_entity_starts_without_state() {
     for row in POLICIES {
         let mut engine = engine(row);
         let both = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, true)])]);
@@ -370,7 +372,7 @@ fn a_unit_that_comes_again_is_a_new_one() {
         for (number, status) in [&both, &one, &both, &one].into_iter().enumerate() {
             let operations =
                 engine.decide(status, Time(BEGIN + number as u64 * 1_000_000)).operations.to_vec();
-            assert_eq!(operations.len(), unit_queues(status).len());
+            assert_eq!(operations.len(), entity_queues(status).len());
             let runs = operations.iter().any(|operation| operation.permit.run);
             assert!(runs || !row.conserves_work, "{}: {operations:?}", row.kind);
             assert!(matches!(operations[0].unit, UnitId::Gang(_)));

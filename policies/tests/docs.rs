@@ -1,11 +1,11 @@
-//! `docs/policies.md` is made of the registry, of the heads of the policies' files, and of a scene played for each.
+//! `docs/policies.md`, written from the registry, the heads of the policies' files, and a scenario for each policy.
 //!
 //! `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs` writes it anew.
 
 mod common;
 
 use common::engine;
-use common::play::{Actor, MS, Stage, Work, play};
+use common::play::{Actor, MS, Setup, Work, play};
 use policies::registry::{POLICIES, Row};
 use protocol::hint::Laxity;
 use protocol::ids::DeviceId;
@@ -15,52 +15,52 @@ use std::num::NonZeroU64;
 use std::path::Path;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/policies.md");
-/// What stands before the policies; what holds for all of them is said here, once.
+/// The text before the policies, with everything that holds for all of them.
 const INTRODUCTION: &str = "\
 # Policies
 
 Written by `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs`; edit the heads of `policies/src/*.rs` and
 `policies/src/registry.rs` instead.
 
-A policy says where each program stands; who stands highest on a device runs there, all that are equal to it run
-beside it, and the rest is suspended. Under `xserver` (and in this page) what stands and runs is a *gang*, a process
-with all its queues on all its devices; with `XSCHED_POLICY` it is each queue of the one process. Choose one with
-`xserver NAME`, at run time with `xcli policy set NAME [--PARAMETER VALUE] [--device GPU_ID]`, in one process with
-`XSCHED_POLICY=NAME`. `xcli explain` says why a program runs or waits; `xcli policy list` and `xcli metrics` which policy
-decides where, and what it has counted.
+A policy ranks the programs on each device. The highest rank runs there, all that are equal to it run beside it, and the
+others are suspended. The thing that is ranked is called an *entity*. Under `xserver` (and in this page) it is a *gang*, a
+process with all its queues on all its devices; with `XSCHED_POLICY` it is each queue of the one process. Choose a policy
+with `xserver NAME`, at run time with `xcli policy set NAME [--PARAMETER VALUE] [--device GPU_ID]`, in one process with
+`XSCHED_POLICY=NAME`. `xcli explain` shows why a program runs or waits. `xcli policy list` and `xcli metrics` show which
+policy decides where, and its counters.
 
 What is different from XSched under all policies:
 
-* Under `xserver` a process is suspended and resumed as a whole, so that none of its queues waits for another that is
+* Under `xserver` a process is suspended and resumed as a whole, so that none of its queues waits for another one that is
   suspended. XSched suspends single queues, and programs with several dependent streams can stand still. With
-  `XSCHED_POLICY` queues are suspended singly here as well, but a suspended one launches what a running one waits for.
-* A hint belongs to a queue or to a process and ends with it, and so does what a policy remembers of it: what comes
-  later begins anew. XSched never forgets the hints of destroyed queues.
+  `XSCHED_POLICY` queues are suspended singly here as well, but a suspended queue launches what a running one waits for.
+* A hint belongs to a queue or to a process and ends with it, and so does the state that a policy keeps of it. XSched never
+  forgets the hints of destroyed queues.
 * A process uses no handle twice, and to name one that has been destroyed is an error (`kXSchedErrorNotFound`).
-* Each unit that runs or waits has a reason, which `xcli explain` shows.
+* Each entity that runs or waits has a reason, which `xcli explain` shows.
 
-In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching: `#` has
-the device (or its part of it), `+` for less than half of the column, `.` waits, nothing: no work. `urgent` has priority
-2 and 8 ms of work every 40 ms, `steady` priority 1 and 12 ms every 30 ms, `batch` priority 0 and always work. Where a
-policy's scene is another one, that stands above its picture.
+In the pictures three programs share one device for 120 ms of virtual time, without any cost of switching. `#` means that
+the program has the device (or its part of it), `+` for less than half of the column, `.` that it waits, and a space that
+it has no work. `urgent` has priority 2 and 8 ms of work every 40 ms, `steady` priority 1 and 12 ms every 30 ms, `batch`
+priority 0 and always work. A policy with another scenario describes it above its picture.
 
 ";
 /// Milliseconds of a picture, and of one of its columns.
 const LENGTH: u64 = 120;
 const COLUMN: u64 = 2;
 
-/// Three programs, and what is told of them.
-struct Scene {
-    /// How it differs from the scene that the page describes at its top.
-    told: &'static str,
+/// Three programs and their hints.
+struct Scenario {
+    /// The difference from the scenario that the page describes at its top.
+    differs: &'static str,
     actors: [(&'static str, Actor); 3],
     parameters: &'static [(&'static str, f64)],
-    /// What the device draws, in milliwatts.
+    /// The power of the device, in milliwatts.
     draws: Option<u64>,
 }
 
 /// Each policy has one that shows what is special about it.
-fn scene(kind: PolicyKind) -> Scene {
+fn scenario(kind: PolicyKind) -> Scenario {
     let every = |period: u64, length: u64, first: u64| {
         let arrivals = (0..).map(move |number| first + number * period).take_while(|at| *at < LENGTH);
         Work::Jobs(arrivals.map(|at| (at * MS, length * MS)).collect())
@@ -80,7 +80,7 @@ fn scene(kind: PolicyKind) -> Scene {
         |actor: &mut Actor, priority: i64| actor.queues[0].priority = priority.try_into().unwrap();
     let mut parameters: &[(&str, f64)] = &[];
     let mut draws = None;
-    let told = match kind {
+    let differs = match kind {
         PolicyKind::Hpf => "",
         PolicyKind::Hhpf => {
             // On one device it is HPF; equals on two do not slow each other down.
@@ -93,7 +93,7 @@ fn scene(kind: PolicyKind) -> Scene {
             "The nice value of `urgent` is 0, of `steady` -10, of `batch` 10."
         }
         PolicyKind::Up | PolicyKind::Pup | PolicyKind::Spup => {
-            // Each gap begins within a turn and ends before the next one.
+            // Each gap begins within a slice and ends before the next one.
             urgent.work = Work::Jobs(vec![(0, 4 * MS), (8 * MS, 26 * MS), (64 * MS, 200 * MS)]);
             steady.work = Work::Always;
             share(&mut urgent, 50);
@@ -131,7 +131,7 @@ fn scene(kind: PolicyKind) -> Scene {
             prioritize(&mut steady, 0);
             deadline(&mut urgent, 12);
             deadline(&mut steady, 30);
-            // So that one sees when the slack is used up.
+            // So that the picture shows when the slack is used up.
             prioritize(&mut batch, 1);
             "Deadlines are 12 ms for `urgent` and 30 ms for `steady`, both of priority 0; `batch` has none, and priority 1."
         }
@@ -157,15 +157,15 @@ fn scene(kind: PolicyKind) -> Scene {
         }
     };
     let actors = [("urgent", urgent), ("steady", steady), ("batch", batch)];
-    Scene { told, actors, parameters, draws }
+    Scenario { differs, actors, parameters, draws }
 }
 
 /// A line a program, a sign a column: it runs for most of the column, for a part of it, waits, or has nothing to do.
 fn picture(row: &'static Row) -> String {
-    let Scene { actors, parameters, draws, .. } = scene(row.kind);
+    let Scenario { actors, parameters, draws, .. } = scenario(row.kind);
     let mut engine = engine(row.kind, parameters);
     let plain: Vec<_> = actors.iter().map(|(_, actor)| actor.clone()).collect();
-    let play = play(&mut engine, &plain, Stage { draws, ..Stage::until(LENGTH * MS) });
+    let play = play(&mut engine, &plain, Setup { draws, ..Setup::until(LENGTH * MS) });
     let mut text = String::new();
     let columns = LENGTH / COLUMN;
     let ruler: String = (0..columns).step_by(10).map(|column| format!("{:<10}", column * COLUMN)).collect();
@@ -252,9 +252,9 @@ fn page() -> String {
             }
             text.push('\n');
         }
-        let told = scene(row.kind).told;
-        if !told.is_empty() {
-            let _ = write!(text, "{told}\n\n");
+        let differs = scenario(row.kind).differs;
+        if !differs.is_empty() {
+            let _ = write!(text, "{differs}\n\n");
         }
         let _ = write!(text, "```\n{}```\n\n{}\n", picture(row), row.advice);
     }
@@ -262,7 +262,7 @@ fn page() -> String {
 }
 
 #[test]
-fn the_page_is_that_of_the_registry() {
+fn page_matches_the_registry() {
     let page = page();
     if std::env::var_os("GIVEWAY_REGENERATE").is_some() {
         std::fs::write(PAGE, &page).unwrap();
@@ -275,7 +275,7 @@ fn the_page_is_that_of_the_registry() {
 }
 
 #[test]
-fn pictures_are_of_scenes_in_which_something_happens() {
+fn pictures_show_scenarios_with_changes() {
     for row in POLICIES {
         let picture = picture(row);
         assert!(picture.matches('#').count() >= 40, "{picture}");
@@ -284,7 +284,7 @@ fn pictures_are_of_scenes_in_which_something_happens() {
 }
 
 #[test]
-fn no_two_policies_have_the_same_picture() {
+fn pictures_of_two_policies_differ() {
     for (number, row) in POLICIES.iter().enumerate() {
         for other in &POLICIES[..number] {
             assert_ne!(picture(row), picture(other), "{} and {}", row.kind, other.kind);

@@ -1,15 +1,16 @@
-//! What the engine makes of ranks, by policies that say what the test wants.
+//! The engine, tested with policies that rank by the test's script.
 
 mod common;
 
 use common::play::MS;
 use common::{gang, global, queue};
+use policies::reason::PRIORITY;
 use policies::registry::Row;
-use policies::{Choice, Engine, Input, Policy, Scope, Standing, Unit};
+use policies::{Choice, Engine, Input, Policy, Ranking, SchedEntity, Scope};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit, Operation, Reason, Window};
+use protocol::operation::{Operation, Reason, Throttle, Window};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Gang, QueueStatus, Status};
 use protocol::time::Time;
@@ -17,29 +18,29 @@ use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-type Script = Box<dyn Fn(usize, &Unit) -> Standing>;
+type Script = Box<dyn Fn(usize, &SchedEntity) -> Ranking>;
 
 thread_local! {
-    /// What the two policies say.
+    /// The scripts of the two policies.
     static SCRIPTS: [RefCell<Option<Script>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::Device) };
-    /// What the first unit had, as the last decision was told.
+    /// The time that the first entity ran, as charged in the last decision.
     static FIRST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One of them.
+/// A policy that follows a script.
 #[derive(Debug)]
 struct Scripted(usize);
 
 impl Policy for Scripted {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        if let Some(unit) = input.units.all().first() {
-            FIRST.set(u64::try_from(unit.ran.as_nanos()).unwrap());
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        if let Some(entity) = input.entities.all().first() {
+            FIRST.set(u64::try_from(entity.ran.as_nanos()).unwrap());
         }
-        for (place, unit) in input.members() {
+        for (place, entity) in input.members() {
             SCRIPTS.with(|scripts| {
                 if let Some(script) = &*scripts[self.0].borrow() {
-                    standings[place] = script(place, unit);
+                    rankings[place] = script(place, entity);
                 }
             });
         }
@@ -53,22 +54,31 @@ impl Policy for Scripted {
 
 const fn row(kind: PolicyKind, goes_by_priority: bool, new: fn() -> Box<dyn Policy>) -> Row {
     let (description, advice, parameters) = ("", "", &[]);
-    Row { kind, description, advice, parameters, goes_by_priority, conserves_work: true, new }
+    Row {
+        kind,
+        description,
+        advice,
+        parameters,
+        reasons: &[PRIORITY],
+        goes_by_priority,
+        conserves_work: true,
+        new,
+    }
 }
 
 static ONE: Row = row(PolicyKind::Hpf, true, || Box::new(Scripted(0)));
 static OTHER: Row = row(PolicyKind::Edf, true, || Box::new(Scripted(1)));
 static SHARES: Row = row(PolicyKind::Fair, false, || Box::new(Scripted(0)));
 
-fn say(policy: usize, script: impl Fn(usize, &Unit) -> Standing + 'static) {
+fn say(policy: usize, script: impl Fn(usize, &SchedEntity) -> Ranking + 'static) {
     SCRIPTS.with(|scripts| *scripts[policy].borrow_mut() = Some(Box::new(script)));
 }
 
-fn rank(rank: i64) -> Standing {
-    Standing::new(rank, Merit::Class(rank))
+fn rank(rank: i64) -> Ranking {
+    Ranking::new(rank, PRIORITY.number(rank))
 }
 
-/// All by these ranks.
+/// Ranks all entities by these ranks.
 fn say_ranks(policy: usize, ranks: &[i64]) {
     let ranks = ranks.to_vec();
     say(policy, move |place, _| rank(ranks[place]));
@@ -78,7 +88,7 @@ fn engine(linger: Duration) -> Engine {
     Engine::new(&ONE, linger)
 }
 
-/// One policy for all devices but the second.
+/// Sets one policy for all devices but the second.
 fn two_policies() -> Engine {
     let mut engine = engine(Duration::ZERO);
     engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
@@ -109,13 +119,13 @@ fn idle(at: u64) -> Activity {
     Activity::Idle { since: Some(Time(at)) }
 }
 
-/// A unit whose queues do this.
-fn unit(activities: &[Activity]) -> Status {
+/// An entity whose queues do this.
+fn entity(activities: &[Activity]) -> Status {
     let queues = (1..).zip(activities).map(|(name, activity)| doing(queue(name, 1, 0, false), *activity));
     global(vec![gang(1, queues.collect())])
 }
 
-/// What the unit is charged for over these decisions, each with its time.
+/// Returns the time that the entity is charged for over these decisions, each with its time.
 fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
     say_ranks(0, &[0]);
     let mut engine = engine(linger);
@@ -127,63 +137,63 @@ fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
 }
 
 #[test]
-fn work_and_what_lingers_behind_it_are_charged() {
+fn work_and_linger_are_charged() {
     let idle_at = 6 * MS;
     let decisions = [
-        (unit(&[ready(MS)]), MS),
-        (unit(&[idle(idle_at)]), idle_at + 10_000),
-        (unit(&[idle(idle_at)]), idle_at + MS),
+        (entity(&[ready(MS)]), MS),
+        (entity(&[idle(idle_at)]), idle_at + 10_000),
+        (entity(&[idle(idle_at)]), idle_at + MS),
     ];
     assert_eq!(charged(Engine::LINGER, &decisions), 5 * MS + 200_000);
     assert_eq!(charged(Duration::ZERO, &decisions), 5 * MS);
 }
 
 #[test]
-fn streams_that_overlap_are_charged_once() {
+fn overlapping_streams_are_charged_once() {
     let never = Activity::Idle { since: None };
-    let decisions = [(unit(&[ready(MS), never]), MS), (unit(&[idle(10 * MS), ready(9 * MS)]), 10 * MS)];
+    let decisions = [(entity(&[ready(MS), never]), MS), (entity(&[idle(10 * MS), ready(9 * MS)]), 10 * MS)];
     assert_eq!(charged(Duration::ZERO, &decisions), 9 * MS);
 }
 
 #[test]
-fn a_program_that_synchronizes_often_is_charged_for_its_time() {
+fn synchronizing_program_is_charged_for_its_time() {
     let decisions: Vec<_> = (0..10)
         .map(|number| {
             let now = MS + number * 10_500_000;
-            (unit(&[ready(now - now % MS)]), now)
+            (entity(&[ready(now - now % MS)]), now)
         })
         .collect();
     assert_eq!(charged(Engine::LINGER, &decisions), 9 * 10_500_000);
 }
 
 #[test]
-fn short_work_that_nobody_saw_is_not_charged_for_the_time_before() {
-    let decisions = [(unit(&[idle(MS)]), 2 * MS), (unit(&[idle(100 * MS)]), 100 * MS)];
+fn unseen_short_work_is_not_charged_for_the_time_before() {
+    let decisions = [(entity(&[idle(MS)]), 2 * MS), (entity(&[idle(100 * MS)]), 100 * MS)];
     assert_eq!(charged(Duration::ZERO, &decisions), 0);
-    let decisions = [(unit(&[idle(MS)]), 2 * MS), (unit(&[ready(99 * MS)]), 100 * MS)];
+    let decisions = [(entity(&[idle(MS)]), 2 * MS), (entity(&[ready(99 * MS)]), 100 * MS)];
     assert_eq!(charged(Duration::ZERO, &decisions), MS);
 }
 
 #[test]
-fn asked_twice_at_one_time_nothing_is_charged_twice() {
-    let at = |now| (unit(&[ready(MS)]), now);
+fn second_decision_at_one_time_charges_nothing() {
+    let at = |now| (entity(&[ready(MS)]), now);
     assert_eq!(charged(Duration::ZERO, &[at(MS), at(3 * MS), at(3 * MS), at(2 * MS), at(4 * MS)]), 3 * MS);
 }
 
 #[test]
-fn nobody_is_charged_for_a_decision_that_is_forgotten() {
+fn forgotten_decision_charges_nobody() {
     say_ranks(0, &[0]);
     let mut engine = engine(Duration::ZERO);
-    engine.decide(&unit(&[ready(MS)]), Time(MS));
-    engine.decide(&unit(&[ready(MS)]), Time(3 * MS));
+    engine.decide(&entity(&[ready(MS)]), Time(MS));
+    engine.decide(&entity(&[ready(MS)]), Time(3 * MS));
     assert_eq!(FIRST.get(), 2 * MS);
     engine.forget_decision();
-    engine.decide(&unit(&[ready(MS)]), Time(4 * MS));
+    engine.decide(&entity(&[ready(MS)]), Time(4 * MS));
     assert_eq!(FIRST.get(), 0);
 }
 
 #[test]
-fn equals_of_one_policy_are_compared_by_the_other_as_well() {
+fn equals_of_one_policy_compare_by_the_other() {
     say_ranks(0, &[5, 5]);
     say_ranks(1, &[1, 5]);
     let status = global(busy(&[&[1, 2], &[1, 2]]));
@@ -191,10 +201,10 @@ fn equals_of_one_policy_are_compared_by_the_other_as_well() {
 }
 
 #[test]
-fn a_job_is_one_policys() {
-    let script = |place: usize, unit: &Unit| {
-        let job = unit.process.job.map(NonZeroU64::get);
-        Standing { job, ..rank([9, 1, 5][place]) }
+fn job_belongs_to_one_policy() {
+    let script = |place: usize, entity: &SchedEntity| {
+        let job = entity.process.job.map(NonZeroU64::get);
+        Ranking { job, ..rank([9, 1, 5][place]) }
     };
     say(0, script);
     say(1, script);
@@ -206,15 +216,15 @@ fn a_job_is_one_policys() {
 }
 
 #[test]
-fn a_job_has_the_rank_of_its_highest_member_everywhere() {
-    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
+fn job_has_the_rank_of_its_highest_member_everywhere() {
+    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true, false]);
 }
 
 #[test]
-fn a_job_waits_for_each_of_its_members() {
-    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
+fn job_waits_for_each_member() {
+    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     let mut engine = engine(Duration::ZERO);
     let operations = engine.decide(&status, Time(MS)).operations;
@@ -224,25 +234,25 @@ fn a_job_waits_for_each_of_its_members() {
 }
 
 #[test]
-fn a_job_waits_for_the_device_that_is_withheld_from_one_of_it() {
+fn job_waits_for_a_device_withheld_from_a_member() {
     say(0, |place, _| {
-        let bar = (place == 1).then_some(Bar::Share { percent: 50 });
-        Standing { job: (place < 2).then_some(7), bar, ..rank([5, 5, 1][place]) }
+        let throttle = (place == 1).then_some(Throttle::Share { percent: 50 });
+        Ranking { job: (place < 2).then_some(7), throttle, ..rank([5, 5, 1][place]) }
     });
     let mut engine = engine(Duration::ZERO);
     let mut gangs = busy(&[&[1], &[2], &[1]]);
     let operations = engine.decide(&global(gangs.clone()), Time(MS)).operations;
     assert_eq!(runs(operations), [false, false, true]);
     assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
-    assert!(matches!(operations[1].permit.reason, Reason::Barred(_)));
-    // Where that one has no work, the others need not wait for it.
+    assert!(matches!(operations[1].permit.reason, Reason::Throttled(_)));
+    // The others need not wait for it where it has no work.
     gangs[1] = gang(2, vec![queue(1, 2, 0, false)]);
     assert_eq!(runs(engine.decide(&global(gangs), Time(MS)).operations), [true, false, false]);
 }
 
 #[test]
-fn a_turn_for_one_that_starves_is_one_for_its_job() {
-    say(0, |place, _| Standing { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
+fn starvation_boost_covers_the_job() {
+    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
     let mut engine = engine(Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[2], &[2], &[1]]));
@@ -251,10 +261,10 @@ fn a_turn_for_one_that_starves_is_one_for_its_job() {
 }
 
 #[test]
-fn a_member_of_a_job_is_limited() {
+fn job_member_is_limited() {
     say(0, |place, _| {
         let own = [5, 5, 9][place];
-        Standing { job: (place < 2).then_some(7), range: Some((own, own)), ..rank(own) }
+        Ranking { job: (place < 2).then_some(7), range: Some((own, own)), ..rank(own) }
     });
     let mut status = busy(&[&[1], &[2]]);
     status.push(gang(3, vec![queue(1, 2, 0, false)]));
@@ -263,16 +273,16 @@ fn a_member_of_a_job_is_limited() {
 }
 
 #[test]
-fn a_turn_for_one_that_starves_waits_until_the_device_is_not_withheld() {
+fn starvation_boost_waits_for_a_withheld_device() {
     let mut engine = engine(Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
     let fed = (10..2_000u64).filter(|ms| {
         // In the second half of each 20 ms it is withheld, else outranked.
-        let barred = ms % 20 >= 10;
+        let throttled = ms % 20 >= 10;
         say(0, move |place, _| {
-            let bar = (place == 0 && barred).then_some(Bar::Share { percent: 50 });
-            Standing { bar, ..rank([0, 5][place]) }
+            let throttle = (place == 0 && throttled).then_some(Throttle::Share { percent: 50 });
+            Ranking { throttle, ..rank([0, 5][place]) }
         });
         let decision = engine.decide(&status, Time(ms * MS));
         assert!(decision.wake.is_none_or(|wake| wake > Time(ms * MS)));
@@ -282,7 +292,7 @@ fn a_turn_for_one_that_starves_waits_until_the_device_is_not_withheld() {
 }
 
 #[test]
-fn only_under_policies_that_go_by_priority_somebody_starves() {
+fn starvation_boost_needs_a_priority_policy() {
     say_ranks(0, &[0, 5]);
     let mut engine = Engine::new(&SHARES, Duration::ZERO);
     engine.set_starvation(Some(Duration::from_millis(100)));
@@ -293,13 +303,13 @@ fn only_under_policies_that_go_by_priority_somebody_starves() {
 }
 
 #[test]
-fn a_reservation_is_for_the_devices_of_its_policy() {
+fn reservation_covers_devices_of_its_policy() {
     let mut gangs = vec![gang(1, vec![queue(1, 1, 0, false), queue(2, 2, 0, false)])];
     gangs.extend(busy(&[&[9], &[1], &[2]]).split_off(1));
     let status = global(gangs);
     for (reserving, expected) in [(0, [true, false, true]), (1, [true, true, false])] {
         for policy in 0..2 {
-            say(policy, move |place, _| Standing {
+            say(policy, move |place, _| Ranking {
                 reserves: place == 0 && policy == reserving,
                 ..rank([9, 1, 1][place])
             });
@@ -312,7 +322,7 @@ fn a_reservation_is_for_the_devices_of_its_policy() {
 }
 
 #[test]
-fn all_devices_can_count_as_one() {
+fn scope_of_all_devices_counts_as_one() {
     say_ranks(0, &[1, 5]);
     let status = global(busy(&[&[1], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true]);
@@ -323,43 +333,43 @@ fn all_devices_can_count_as_one() {
 
 proptest! {
     #[test]
-    fn a_lower_one_runs_beside_a_higher_one_only_by_a_chain(
-        units in vec((1u32..8, 0i64..4, 0i64..4), 2..6),
+    fn lower_rank_runs_beside_higher_only_by_displacement(
+        entities in vec((1u32..8, 0i64..4, 0i64..4), 2..6),
     ) {
         // Devices 1 and 3 under one policy, 2 under the other.
         let devices = |mask: u32| (1..4u32).filter(move |device| mask >> (device - 1) & 1 == 1);
-        say_ranks(0, &units.iter().map(|unit| unit.1).collect::<Vec<_>>());
-        say_ranks(1, &units.iter().map(|unit| unit.2).collect::<Vec<_>>());
-        let lists: Vec<Vec<u32>> = units.iter().map(|unit| devices(unit.0).collect()).collect();
+        say_ranks(0, &entities.iter().map(|entity| entity.1).collect::<Vec<_>>());
+        say_ranks(1, &entities.iter().map(|entity| entity.2).collect::<Vec<_>>());
+        let lists: Vec<Vec<u32>> = entities.iter().map(|entity| devices(entity.0).collect()).collect();
         let status = global(busy(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         let runs = runs(two_policies().decide(&status, Time(MS)).operations);
-        let rank = |unit: usize, device: u32| if device == 2 { units[unit].2 } else { units[unit].1 };
-        let shared = |one: usize, other: usize| devices(units[one].0 & units[other].0);
+        let rank = |entity: usize, device: u32| if device == 2 { entities[entity].2 } else { entities[entity].1 };
+        let shared = |one: usize, other: usize| devices(entities[one].0 & entities[other].0);
         let disturbs = |low: usize, high: usize| shared(low, high).any(|device| rank(low, device) < rank(high, device));
-        let spans = |unit: usize| units[unit].0 & 2 != 0 && units[unit].0 & 5 != 0;
-        for low in 0..units.len() {
-            for high in 0..units.len() {
+        let spans = |entity: usize| entities[entity].0 & 2 != 0 && entities[entity].0 & 5 != 0;
+        for low in 0..entities.len() {
+            for high in 0..entities.len() {
                 if !(runs[low] && runs[high] && disturbs(low, high)) {
                     continue;
                 }
                 // One of them was held up by a third that does not run now.
-                let displaced = (0..units.len()).any(|third| {
-                    !runs[third] && [low, high].iter().any(|&unit| disturbs(unit, third))
+                let displaced = (0..entities.len()).any(|third| {
+                    !runs[third] && [low, high].iter().any(|&entity| disturbs(entity, third))
                 });
-                prop_assert!(displaced && (spans(low) || spans(high)), "{units:?} {runs:?}");
+                prop_assert!(displaced && (spans(low) || spans(high)), "{entities:?} {runs:?}");
             }
         }
-        // Nothing stands still: whoever waits is outranked by one that runs.
-        for waiting in (0..units.len()).filter(|&unit| !runs[unit]) {
-            prop_assert!((0..units.len()).any(|other| runs[other] && disturbs(waiting, other)), "{units:?} {runs:?}");
+        // Nothing stands still: an entity that waits is outranked by one that runs.
+        for waiting in (0..entities.len()).filter(|&entity| !runs[entity]) {
+            prop_assert!((0..entities.len()).any(|other| runs[other] && disturbs(waiting, other)), "{entities:?} {runs:?}");
         }
     }
 }
 
 #[test]
-fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
+fn linger_is_the_shortest_of_its_devices() {
     let lingers = |of: [u64; 2]| {
-        let millis = |count| Standing { linger: Duration::from_millis(count), ..rank(0) };
+        let millis = |count| Ranking { linger: Duration::from_millis(count), ..rank(0) };
         (0..).zip(of).for_each(|(policy, linger)| say(policy, move |_, _| millis(linger)));
         let mut engine = Engine::new(&ONE, Engine::LINGER);
         engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
@@ -373,7 +383,7 @@ fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
             .try_into()
             .unwrap();
         engine.decide(&global(gangs), Time(1_000));
-        engine.units().all().iter().map(|unit| unit.linger).collect::<Vec<_>>()
+        engine.entities().all().iter().map(|entity| entity.linger).collect::<Vec<_>>()
     };
     let millis = Duration::from_millis;
     assert_eq!(lingers([3, 2]), [millis(3), millis(2)]);
@@ -381,18 +391,18 @@ fn a_unit_lingers_as_long_as_all_its_devices_let_it() {
 }
 
 #[test]
-fn the_narrowest_window_of_its_devices_counts_and_none_without_a_limit() {
+fn window_is_the_narrowest_of_its_devices_if_limited() {
     let millis = |count| Window::at_most(Duration::from_millis(count));
     let windows = |engine: &mut Engine| {
         let operations = engine.decide(&global(busy(&[&[1], &[1, 2]])), Time(0)).operations;
         operations.iter().map(|operation| operation.permit.window).collect::<Vec<_>>()
     };
-    say(0, move |place, _| Standing { window: millis([5, 3][place]), ..rank(0) });
-    say(1, move |_, _| Standing { window: millis(2), ..rank(0) });
+    say(0, move |place, _| Ranking { window: millis([5, 3][place]), ..rank(0) });
+    say(1, move |_, _| Ranking { window: millis(2), ..rank(0) });
     assert_eq!(windows(&mut engine(Duration::ZERO)), [millis(5), millis(3)]);
     assert_eq!(windows(&mut two_policies()), [millis(5), millis(2)]);
     say(1, move |_, _| rank(0));
     assert_eq!(windows(&mut two_policies()), [millis(5), Window::OWN]);
-    say(0, move |_, _| Standing { window: millis(5), range: Some((0, 0)), ..rank(0) });
+    say(0, move |_, _| Ranking { window: millis(5), range: Some((0, 0)), ..rank(0) });
     assert_eq!(windows(&mut engine(Duration::ZERO)), [Window::OWN; 2], "nobody could outrank them");
 }

@@ -1,12 +1,12 @@
-//! FAIR: parts within a point in every second, waits within the bound, and parts that nobody exceeds.
+//! FAIR: shares within a point in every second, waits within the bound, and shares that nobody exceeds.
 
 mod common;
 
-use common::play::{Actor, MS, Play, Stage, US, Work, play};
+use common::play::{Actor, MS, Play, Setup, US, Work, play};
 use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
-use common::{engine, gang, global, queue, who};
+use common::{engine, gang, global, queue, running};
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
@@ -27,10 +27,10 @@ fn worst_second(play: &Play, until: u64, weights: &[u64]) -> f64 {
 }
 
 #[test]
-fn turns_are_as_long_as_the_shares_say() {
+fn slices_follow_the_shares() {
     for local in [false, true] {
-        let stage = Stage { local, ..Stage::until(12 * MS) };
-        let play = play(&mut engine(FAIR, &[]), &saturating(&[75, 25, 50]), stage);
+        let setup = Setup { local, ..Setup::until(12 * MS) };
+        let play = play(&mut engine(FAIR, &[]), &saturating(&[75, 25, 50]), setup);
         let turns: Vec<_> =
             play.spans.iter().map(|spans| spans.iter().map(|(from, to)| (from / US, to / US))).collect();
         let [one, other, third] = turns.try_into().unwrap();
@@ -41,33 +41,33 @@ fn turns_are_as_long_as_the_shares_say() {
 }
 
 #[test]
-fn under_xserver_the_process_counts_and_in_a_process_the_queue() {
+fn share_is_of_the_process_under_xserver_and_of_the_queue_locally() {
     let mut actors = saturating(&[75, 25]);
     actors[0].queues[0].hints.utilization = 25.try_into().unwrap();
     let until = 1_000 * MS;
-    let gangs = play(&mut engine(FAIR, &[]), &actors, Stage::until(until));
+    let gangs = play(&mut engine(FAIR, &[]), &actors, Setup::until(until));
     assert!((percents(&gangs, until)[0] - 75.0).abs() < 0.3);
-    let stage = Stage { local: true, ..Stage::until(until) };
-    let queues = play(&mut engine(FAIR, &[]), &actors, stage);
+    let setup = Setup { local: true, ..Setup::until(until) };
+    let queues = play(&mut engine(FAIR, &[]), &actors, setup);
     assert!((percents(&queues, until)[0] - 50.0).abs() < 0.3);
 }
 
 #[test]
-fn without_a_share_one_runs_while_nobody_else_has_work() {
+fn zero_share_runs_only_beside_idle_entities() {
     let mut actors = saturating(&[0, 0]);
     actors.push(actor(1, Work::Jobs(vec![(10 * MS, 20 * MS)])));
-    let played = play(&mut engine(FAIR, &[]), &actors, Stage::until(40 * MS));
+    let played = play(&mut engine(FAIR, &[]), &actors, Setup::until(40 * MS));
     assert_eq!(played.spans[2], [(10 * MS, 30 * MS)]);
     let [one, other] = [0, 1].map(|place| ran(&played, place, 0, 40 * MS));
     assert_eq!(one + other, 20 * MS);
     assert!(one.abs_diff(other) <= 2 * MS);
-    // Where nobody gets more than its part there is none for them as long as somebody has one.
-    let played = play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Stage::until(40 * MS));
+    // With strict shares there is none for them as long as another entity has one.
+    let played = play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Setup::until(40 * MS));
     assert_eq!(played.used, [0.0, 0.0, (20 * MS) as f64].map(|used| used.min(played.used[2])));
 }
 
 #[test]
-fn what_one_had_for_itself_is_not_counted_when_somebody_comes() {
+fn time_alone_does_not_count() {
     let mut engine = engine(FAIR, &[("conserve", 0.0)]);
     let one = gang(1, vec![queue(1, 1, 0, true)]);
     engine.decide(&global(vec![one.clone()]), Time(MS));
@@ -87,38 +87,38 @@ fn what_one_had_for_itself_is_not_counted_when_somebody_comes() {
 }
 
 #[test]
-fn what_somebody_does_not_use_goes_to_the_others_by_their_shares() {
+fn unused_part_goes_to_the_others_by_shares() {
     let actors = [actor(60, Work::From(u64::MAX)), actor(30, Work::Always), actor(10, Work::Always)];
     let until = 2_000 * MS;
-    let got = percents(&play(&mut engine(FAIR, &[]), &actors, Stage::until(until)), until);
+    let got = percents(&play(&mut engine(FAIR, &[]), &actors, Setup::until(until)), until);
     assert!((got[1] - 75.0).abs() < 0.5 && (got[2] - 25.0).abs() < 0.5, "{got:?}");
-    let got = percents(&play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Stage::until(until)), until);
+    let got = percents(&play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Setup::until(until)), until);
     assert!((got[1] - 30.0).abs() < 1.0 && (got[2] - 10.0).abs() < 1.0, "{got:?}");
 }
 
 #[test]
-fn who_has_had_its_part_is_told_so_and_runs_again_in_time() {
+fn throttled_entity_has_a_reason_and_runs_again_in_time() {
     let mut engine = engine(FAIR, &[("conserve", 0.0)]);
     let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), gang(2, vec![queue(1, 1, 0, false)])]);
     let mut at = Time(1_000_000);
-    let mut barred = None;
+    let mut throttled = None;
     for _ in 0..100 {
         let decision = engine.decide(&status, at);
         let permit = decision.operations[0].permit;
         if !permit.run {
-            assert_eq!(permit.reason.to_string(), "it has used its share of 50 % for now");
-            barred = Some((at, decision.wake.unwrap()));
+            assert_eq!(policies::explain(&permit.reason), "it has used its share of 50 % for now");
+            throttled = Some((at, decision.wake.unwrap()));
             break;
         }
         at = decision.wake.unwrap_or(at.after(std::time::Duration::from_millis(1)));
     }
-    let (since, wake) = barred.expect("it has used its part at some time");
+    let (since, wake) = throttled.expect("it has used its part at some time");
     assert!(wake.since(since).as_micros() <= 4_001 + 1_000, "a turn of 2 ms takes 4 ms: {since:?} {wake:?}");
     assert!(engine.decide(&status, wake).operations[0].permit.run);
 }
 
 #[test]
-fn one_held_back_elsewhere_gets_on() {
+fn entity_held_back_elsewhere_progresses() {
     let on = |devices: &[u32], percent| {
         let mut actor = actor(percent, Work::Always);
         actor.queues = (1..).zip(devices).map(|(name, device)| queue(name, *device, 0, false)).collect();
@@ -128,30 +128,30 @@ fn one_held_back_elsewhere_gets_on() {
     // The one on both devices has a sixth of the first; on the second the others have the rest, and both get on.
     let actors = [on(&[1], 50), on(&[2], 10), on(&[2], 30), on(&[1, 2], 10)];
     let until = 10_000 * MS;
-    let got = percents(&play(&mut engine(FAIR, &[]), &actors, Stage::until(until)), until);
+    let got = percents(&play(&mut engine(FAIR, &[]), &actors, Setup::until(until)), until);
     assert!((got[0] - 500.0 / 6.0).abs() < 1.0 && (got[3] - 100.0 / 6.0).abs() < 1.0, "{got:?}");
     assert!(got[1] > 15.0 && got[2] > 50.0, "{got:?}");
     assert!((got[1] + got[2] + got[3] - 100.0).abs() < 0.1, "{got:?}");
 }
 
 #[test]
-fn what_drains_into_the_next_turn_is_not_seen() {
+fn draining_work_shifts_shares() {
     let mut actors = saturating(&[50, 50]);
     actors[0].drains = 500 * US;
     let until = 10_000 * MS;
     for (slice, error) in [(2_000.0, 12.5), (25_000.0, 1.0)] {
-        let play = play(&mut engine(FAIR, &[("slice-us", slice)]), &actors, Stage::until(until));
+        let play = play(&mut engine(FAIR, &[("slice-us", slice)]), &actors, Setup::until(until));
         let got = percents(&play, until)[0];
         assert!((got - 50.0 - error).abs() < 0.1, "half a millisecond of {slice} us and back: {got}");
     }
-    // Where both drain for as long, it cancels out.
+    // If both drain for as long, the errors cancel out.
     actors[1].drains = 500 * US;
-    let play = play(&mut engine(FAIR, &[]), &actors, Stage::until(until));
+    let play = play(&mut engine(FAIR, &[]), &actors, Setup::until(until));
     assert!((percents(&play, until)[0] - 50.0).abs() < 0.1);
 }
 
 #[test]
-fn a_turn_is_not_cut_short_by_one_that_began_later_beside_it() {
+fn slice_is_not_cut_short_by_a_later_one() {
     // Three processes: one on device 3, one on 1 and 2, one on 3 and 1; which of these queues are ready.
     let status = |ready: [&[(u32, bool)]; 3]| {
         let queues = |devices: &[(u32, bool)]| {
@@ -162,14 +162,14 @@ fn a_turn_is_not_cut_short_by_one_that_began_later_beside_it() {
     };
     let mut engine = engine(FAIR, &[]);
     let alone = status([&[(3, false)], &[(1, true), (2, false)], &[(3, false), (1, false)]]);
-    assert_eq!(who(&mut engine, &alone, MS).0, "1 2");
-    // The second one's turn ends; it begins the next one behind the third, which is held back on device 3.
+    assert_eq!(running(&mut engine, &alone, MS).0, "1 2");
+    // The second one's slice ends; it begins the next one behind the third, which is held back on device 3.
     let all = status([&[(3, true)], &[(1, true), (2, false)], &[(3, true), (1, false)]]);
-    assert_eq!(who(&mut engine, &all, 3 * MS - 10 * US).0, "1 2");
+    assert_eq!(running(&mut engine, &all, 3 * MS - 10 * US).0, "1 2");
     // Both go on to other devices, where neither is in the other's way.
     let moved = status([&[(3, false)], &[(1, false), (2, true)], &[(3, false), (1, true)]]);
     for _ in 0..2 {
-        assert_eq!(who(&mut engine, &moved, 3 * MS - 10 * US).0, "1 2 3");
+        assert_eq!(running(&mut engine, &moved, 3 * MS - 10 * US).0, "1 2 3");
     }
 }
 
@@ -191,18 +191,18 @@ proptest! {
         weights in weights(), conserve in prop::sample::select(vec![0.0, 1.0]),
     ) {
         let until = 4_000 * MS;
-        let stage = Stage { late, ..Stage::until(until) };
-        for stage in [stage, Stage::until(until)] {
-            let play = play(&mut engine(FAIR, &[("conserve", conserve)]), &saturating(&weights), stage);
+        let setup = Setup { late, ..Setup::until(until) };
+        for setup in [setup, Setup::until(until)] {
+            let play = play(&mut engine(FAIR, &[("conserve", conserve)]), &saturating(&weights), setup);
             let error = worst_second(&play, until, &weights);
             prop_assert!(error < 1.0, "{weights:?}: {error}");
         }
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_bound(weights in weights(), slice in 500u64..4_000) {
+    fn wait_is_within_the_bound(weights in weights(), slice in 500u64..4_000) {
         let until = 2_000 * MS;
-        let play = play(&mut engine(FAIR, &[("slice-us", slice as f64)]), &saturating(&weights), Stage::until(until));
+        let play = play(&mut engine(FAIR, &[("slice-us", slice as f64)]), &saturating(&weights), Setup::until(until));
         let heaviest = *weights.iter().max().unwrap();
         let turn = |weight: u64| (slice * weight / heaviest).max(slice.min(500)) as f64;
         for (place, own) in weights.iter().enumerate() {
@@ -213,19 +213,19 @@ proptest! {
     }
 
     #[test]
-    fn who_comes_and_goes_does_not_get_more(
+    fn coming_and_going_earns_no_extra_share(
         period in 200u64..20_000, length in 100u64..10_000, share in 1u64..=100,
     ) {
         let until = 10_000 * MS;
         let actors = [actor(50, Work::Always), actor(share, every(period * US, length * US, until / (period * US)))];
-        let play = play(&mut engine(FAIR, &[]), &actors, Stage::until(until));
+        let play = play(&mut engine(FAIR, &[]), &actors, Setup::until(until));
         let least = 100.0 * 50.0 / (50.0 + share as f64);
         prop_assert!(percents(&play, until)[0] >= least - 1.0, "{:?} of {least}", percents(&play, until));
         prop_assert!((play.used.iter().sum::<f64>() - until as f64).abs() < 1e3, "no time is lost");
     }
 
     #[test]
-    fn where_nobody_gets_more_what_the_others_do_does_not_matter(
+    fn strict_share_does_not_depend_on_others(
         weights in weights(), period in 1u64..50, length in 1u64..50,
     ) {
         let until = 5_000 * MS;
@@ -234,7 +234,7 @@ proptest! {
         for actor in &mut actors[1..] {
             actor.work = every(period * MS, length * MS, 10_000 / period);
         }
-        let play = play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Stage::until(until));
+        let play = play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Setup::until(until));
         let got = percents(&play, until)[0];
         prop_assert!((got - weights[0] as f64 * 100.0 / sum as f64).abs() < 1.0, "{got} of {weights:?}");
     }

@@ -1,9 +1,9 @@
-//! What a forecast promises for any arrivals, and what it reaches for some.
+//! Forecasts: guarantees for any arrivals, and quality for some.
 
 mod arrivals;
 
 use arrivals::{Arrival, Random, follow, pattern, periodic, poisson, renewal};
-use policies::forecast::{Counts, Forecast, Method, Window};
+use policies::forecast::{Counts, Forecast, Window};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::time::Time;
@@ -11,11 +11,7 @@ use std::time::Duration;
 
 const LEARNING: usize = 32;
 
-fn method() -> impl Strategy<Value = Method> {
-    proptest::sample::select(Method::ALL)
-}
-
-/// What happens to a forecast, each some microseconds after the one before.
+/// An event of a forecast, each some microseconds after the one before.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Arrival { after: u64 },
@@ -91,7 +87,7 @@ fn happen(forecast: &mut Forecast, steps: &[Step]) {
             }
         }
     }
-    // One that is over, but that nobody has asked about since, is not counted yet.
+    // A window that is over, but that was not asked about since, is not counted yet.
     forecast.expect(now);
     let Counts { announced, hit, early, missed, wasted: counted, .. } = forecast.counts();
     let over = hit + early + missed;
@@ -101,13 +97,12 @@ fn happen(forecast: &mut Forecast, steps: &[Step]) {
 
 proptest! {
     #[test]
-    fn what_is_expected_lies_ahead_and_the_same_arrivals_give_the_same_windows(
+    fn windows_lie_ahead_and_are_reproducible(
         steps in steps(),
-        method in method(),
         lead in 0u64..2_000,
     ) {
         let run = || {
-            let mut forecast = Forecast::new(method);
+            let mut forecast = Forecast::default();
             forecast.set_lead(Duration::from_micros(lead));
             happen(&mut forecast, &steps);
             format!("{forecast:?}")
@@ -116,19 +111,18 @@ proptest! {
     }
 
     #[test]
-    fn a_periodic_source_is_foreseen_whatever_its_period(
+    fn periodic_source_is_foreseen_with_any_period(
         period_us in 1_500.0f64..400_000.0,
         jitter in 0.0f64..0.01,
         seed: u64,
-        method in method(),
     ) {
         let sequence = periodic(1_000, period_us, jitter, 0.0, seed);
-        let outcome = follow(method, &sequence, LEARNING);
+        let outcome = follow(&sequence, LEARNING);
         prop_assert!(outcome.hit_rate() >= 0.93, "{outcome:?}");
     }
 
     #[test]
-    fn a_pattern_is_foreseen_whatever_it_is(
+    fn any_pattern_is_foreseen(
         gaps in vec(2_000.0f64..200_000.0, 1..8),
         seed: u64,
     ) {
@@ -140,7 +134,7 @@ proptest! {
         }
         let sequence = pattern(200, period, &offsets, 20.0, seed);
         // Lengths that are close to each other, or multiples, can be taken for a shorter pattern for a while.
-        let outcome = follow(Method::DEFAULT, &sequence, sequence.len() / 2);
+        let outcome = follow(&sequence, sequence.len() / 2);
         prop_assert!(outcome.hit_rate() >= 0.9, "{:?}", (outcome.hit_rate(), outcome.counts));
     }
 }
@@ -150,7 +144,7 @@ fn small_jitter_leaves_95_percent_of_hits() {
     for seed in 0..10 {
         for (jitter, dropped) in [(0.0, 0.0), (0.001, 0.0), (0.01, 0.0), (0.01, 0.02)] {
             let sequence = periodic(4_000, 50e3, jitter, dropped, seed);
-            let outcome = follow(Method::DEFAULT, &sequence, LEARNING);
+            let outcome = follow(&sequence, LEARNING);
             assert!(outcome.hit_rate() >= 0.95, "seed {seed}, {jitter}, {dropped}: {}", outcome.hit_rate());
         }
     }
@@ -158,17 +152,15 @@ fn small_jitter_leaves_95_percent_of_hits() {
 
 #[test]
 fn random_arrivals_are_not_expected() {
-    for method in Method::ALL {
-        for seed in 0..10 {
-            let sequence = poisson(4_000, 50e3, seed);
-            let outcome = follow(*method, &sequence, LEARNING);
-            assert!(outcome.counts.announced <= 20, "{method} {seed}: {:?}", outcome.counts);
-            assert!(outcome.wasted_share() < 0.001);
-        }
+    for seed in 0..10 {
+        let sequence = poisson(4_000, 50e3, seed);
+        let outcome = follow(&sequence, LEARNING);
+        assert!(outcome.counts.announced <= 20, "{seed}: {:?}", outcome.counts);
+        assert!(outcome.wasted_share() < 0.001);
     }
 }
 
-/// How many arrivals after a change pass until five in a row are hit.
+/// Returns the number of arrivals after a change until five in a row are hits.
 fn learnt_after(before_us: f64, after_us: f64, seed: u64) -> usize {
     const CHANGE: usize = 200;
     let mut random = Random(seed);
@@ -177,7 +169,7 @@ fn learnt_after(before_us: f64, after_us: f64, seed: u64) -> usize {
         |index| (if index < CHANGE { before_us } else { after_us }) * (1.0 + 0.01 * random.signed()),
         100.0,
     );
-    let mut forecast = Forecast::new(Method::DEFAULT);
+    let mut forecast = Forecast::default();
     let (mut hits, mut row) = (0, 0);
     for (index, Arrival { at, idle }) in sequence.iter().enumerate() {
         forecast.arrived(*at);
@@ -198,7 +190,7 @@ fn learnt_after(before_us: f64, after_us: f64, seed: u64) -> usize {
 }
 
 #[test]
-fn a_change_of_the_rate_is_learnt() {
+fn change_of_the_rate_is_learnt() {
     for (before, after) in
         [(50e3, 35e3), (35e3, 50e3), (50e3, 52e3), (50e3, 100e3), (100e3, 50e3), (20e3, 500e3)]
     {
@@ -213,7 +205,7 @@ const MS: u64 = 1_000_000;
 
 #[test]
 fn commands_of_one_work_are_one_arrival() {
-    let mut forecast = Forecast::new(Method::DEFAULT);
+    let mut forecast = Forecast::default();
     for index in 0..40 {
         for command in 0..100 {
             forecast.arrived(Time(index * 50 * MS + command * 20_000));
@@ -224,8 +216,8 @@ fn commands_of_one_work_are_one_arrival() {
 }
 
 #[test]
-fn a_source_that_has_stopped_is_given_up() {
-    let mut forecast = Forecast::new(Method::DEFAULT);
+fn stopped_source_is_given_up() {
+    let mut forecast = Forecast::default();
     (1..=40).for_each(|index| forecast.arrived(Time(index * 50 * MS)));
     let mut now = Time(2_001 * MS);
     while let Some(window) = forecast.expect(now) {

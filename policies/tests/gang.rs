@@ -1,9 +1,9 @@
-//! GANG: all or nothing, turns, and no more waiting than that needs.
+//! GANG: all or nothing, slices, and no more waiting than that needs.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
-use common::{engine, gang, global, is_ready, local, queue, queues, reasons, who};
+use common::play::{Actor, MS, Setup, Work, play};
+use common::{engine, gang, global, is_ready, local, queue, queues, reasons, running};
 use policies::Engine;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn with_slice(ms: f64) -> Engine {
 /// A process of a job, 0 for none, with (device, priority, ready) of each queue.
 type Process<'a> = (u64, &'a [(u32, i64, bool)]);
 
-fn scene(processes: &[Process]) -> Status {
+fn scenario(processes: &[Process]) -> Status {
     let process = |(client, &(job, row)): (u64, &Process)| {
         let named = (1..).zip(row);
         let queues = named.map(|(id, &(device, priority, ready))| queue(id, device, priority, ready));
@@ -39,7 +39,7 @@ fn of_job(job: u64) -> ProcessHints {
 }
 
 #[test]
-fn all_or_nothing() {
+fn jobs_run_whole_or_not() {
     let table: &[(&str, &[Process], &str)] = &[
         ("without jobs the highest", &[(0, &[(1, 1, true)]), (0, &[(1, 2, true)])], "2"),
         ("equals one after the other", &[(0, &[(1, 1, true)]), (0, &[(1, 1, true)])], "1"),
@@ -101,14 +101,14 @@ fn all_or_nothing() {
         ),
     ];
     for (case, processes, expected) in table {
-        assert_eq!(who(&mut with_slice(100.0), &scene(processes), 1_000).0, *expected, "{case}");
+        assert_eq!(running(&mut with_slice(100.0), &scenario(processes), 1_000).0, *expected, "{case}");
     }
 }
 
 #[test]
-fn reasons_name_the_job_and_the_turn() {
+fn reasons_name_the_job_and_the_slice() {
     let status =
-        scene(&[(7, &[(1, 1, true)]), (7, &[(2, 1, true)]), (0, &[(2, 5, true)]), (0, &[(2, 5, true)])]);
+        scenario(&[(7, &[(1, 1, true)]), (7, &[(2, 1, true)]), (0, &[(2, 5, true)]), (0, &[(2, 5, true)])]);
     assert_eq!(
         reasons(&mut with_slice(100.0), &status, 1_000),
         [
@@ -121,10 +121,10 @@ fn reasons_name_the_job_and_the_turn() {
 }
 
 #[test]
-fn a_process_with_its_queues_is_one_job() {
+fn process_with_its_queues_is_one_job() {
     let queues =
         vec![queue(1, 1, 0, true), queue(2, 1, 9, true), queue(3, 2, 0, true), queue(4, 1, -256, true)];
-    assert_eq!(who(&mut with_slice(100.0), &local(queues), 1_000).0, "1 2 3");
+    assert_eq!(running(&mut with_slice(100.0), &local(queues), 1_000).0, "1 2 3");
 }
 
 fn member(job: u64, device: u32, work: Work) -> Actor {
@@ -139,11 +139,11 @@ fn in_ms(spans: &[(u64, u64)]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn jobs_take_turns() {
+fn equal_jobs_alternate() {
     let always = |job, device| member(job, device, Work::Always);
     // Two jobs on the same two devices, and one on a third.
     let actors = [always(7, 1), always(8, 1), always(8, 2), always(7, 2), always(9, 3)];
-    let result = play(&mut with_slice(100.0), &actors, Stage::until(500 * MS));
+    let result = play(&mut with_slice(100.0), &actors, Setup::until(500 * MS));
     for place in [0, 3] {
         assert_eq!(in_ms(&result.spans[place]), [(0, 100), (200, 300), (400, 500)]);
     }
@@ -153,38 +153,38 @@ fn jobs_take_turns() {
     assert_eq!(in_ms(&result.spans[4]), [(0, 500)]);
     assert!(result.decisions <= 8, "{}", result.decisions);
     // Beside each other.
-    let result = play(&mut with_slice(0.0), &actors, Stage::until(500 * MS));
+    let result = play(&mut with_slice(0.0), &actors, Setup::until(500 * MS));
     assert_eq!(result.used, [250e6, 250e6, 250e6, 250e6, 500e6]);
 }
 
 #[test]
-fn neither_a_pause_nor_an_interruption_costs_a_turn() {
+fn pause_and_interruption_do_not_cost_a_slice() {
     let steps: Vec<_> = (0..20).map(|number| (number * 10 * MS, 5 * MS)).collect();
     let mut urgent = member(0, 1, Work::Jobs(vec![(40 * MS, 20 * MS)]));
     urgent.queues[0].priority = Priority::MAX;
     let actors = [member(7, 1, Work::Jobs(steps)), member(8, 1, Work::Always), urgent];
-    let result = play(&mut with_slice(20.0), &actors, Stage::until(100 * MS));
+    let result = play(&mut with_slice(20.0), &actors, Setup::until(100 * MS));
     // 20 ms of its own, in steps of 5 ms; in its pauses the other one goes on.
     assert_eq!(in_ms(&result.spans[0])[..4], [(0, 5), (10, 15), (20, 25), (30, 35)]);
     assert_eq!(in_ms(&result.spans[2]), [(40, 60)]);
-    // Then the turn of the other one: 20 ms, of which it has had 15 in the pauses and 5 from 35 to 40.
+    // Then the slice of the other one: 20 ms, of which it has had 15 in the pauses and 5 from 35 to 40.
     assert_eq!(in_ms(&result.spans[0])[4], (60, 80));
 }
 
 #[test]
-fn who_starves_runs_with_its_whole_job() {
+fn starving_process_runs_with_its_whole_job() {
     let mut engine = with_slice(100.0);
     engine.set_starvation(Some(Duration::from_millis(50)));
     let mut high = member(0, 1, Work::Always);
     high.queues[0].priority = Priority::MAX;
     let actors = [high, member(7, 1, Work::Always), member(7, 2, Work::Always)];
-    let result = play(&mut engine, &actors, Stage::until(110 * MS));
+    let result = play(&mut engine, &actors, Setup::until(110 * MS));
     assert_eq!(in_ms(&result.spans[1]), [(50, 55), (105, 110)]);
     assert_eq!(result.spans[1], result.spans[2]);
 }
 
 #[test]
-fn the_rest_of_its_job_keeps_its_devices_as_well() {
+fn job_keeps_devices_of_idle_members() {
     let mut engine = with_slice(100.0);
     engine.set_starvation(Some(Duration::from_millis(50)));
     let high = |device, from| {
@@ -195,7 +195,7 @@ fn the_rest_of_its_job_keeps_its_devices_as_well() {
     // The second member waits for less than the limit when the first has waited for it.
     let actors =
         [high(1, 0), member(7, 1, Work::Always), high(2, 30 * MS), member(7, 2, Work::From(30 * MS))];
-    let result = play(&mut engine, &actors, Stage::until(60 * MS));
+    let result = play(&mut engine, &actors, Setup::until(60 * MS));
     assert_eq!(in_ms(&result.spans[1]), [(50, 55)]);
     assert_eq!(in_ms(&result.spans[3]), [(50, 55)]);
     assert_eq!(in_ms(&result.spans[2]), [(30, 50), (55, 60)]);
@@ -297,22 +297,22 @@ proptest! {
             let runs: Vec<_> = operations.iter().map(|operation| operation.permit.run).collect();
             check(&gangs, &runs, slice == 0.0)?;
             for operation in operations {
-                prop_assert!(!matches!(operation.permit.reason, Reason::Barred(_)));
+                prop_assert!(!matches!(operation.permit.reason, Reason::Throttled(_)));
             }
             now += span;
         }
     }
 
     #[test]
-    fn without_turns_and_jobs_it_is_hpf_where_each_has_one_device(gangs in vec(queues(), 0..8)) {
+    fn single_device_without_slices_and_jobs_is_hpf(gangs in vec(queues(), 0..8)) {
         // Of each process only the queues on its first device.
         let gangs: Vec<Made> = gangs.into_iter().map(|queues| {
             let first = queues.first().map(|queue| queue.device);
             (0, queues.into_iter().filter(|queue| Some(queue.device) == first).collect())
         }).collect();
         let status = made(&gangs);
-        let expected = who(&mut engine(PolicyKind::Hpf, &[]), &status, 3_000).0;
-        prop_assert_eq!(who(&mut with_slice(0.0), &status, 3_000).0, expected);
+        let expected = running(&mut engine(PolicyKind::Hpf, &[]), &status, 3_000).0;
+        prop_assert_eq!(running(&mut with_slice(0.0), &status, 3_000).0, expected);
     }
 
     #[test]
@@ -323,7 +323,7 @@ proptest! {
             (0..*count).map(move |number| member(job, 1 + number % devices, Work::Always))
         }).collect();
         let length = 100 * members.len() as u64 * 4;
-        let result = play(&mut with_slice(100.0), &actors, Stage::until(length * MS));
+        let result = play(&mut with_slice(100.0), &actors, Setup::until(length * MS));
         for spans in &result.spans {
             let had: u64 = spans.iter().map(|(from, to)| to - from).sum();
             prop_assert_eq!(had, 400 * MS);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{engine, gang, global, is_ready, local, queue, reasons, status, unit_queues, who};
+use common::{engine, entity_queues, gang, global, is_ready, local, queue, reasons, running, status};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::hint::ProcessHints;
@@ -40,7 +40,7 @@ fn hhpf_looks_at_all_devices() {
     for (case, rows, expected) in table {
         let status = global(gangs(rows));
         assert_eq!(
-            who(&mut engine(PolicyKind::Hhpf, &[]), &status, 1_000),
+            running(&mut engine(PolicyKind::Hhpf, &[]), &status, 1_000),
             ((*expected).into(), None),
             "{case}"
         );
@@ -52,7 +52,7 @@ fn hhpf_leaves_a_device_with_its_own_policy_alone() {
     let mut engine = engine(PolicyKind::Hhpf, &[]);
     engine.set_device_policy(DeviceId(2), Some(policies::registry::DEFAULT.into()));
     let status = global(gangs(&[&[(1, 5, true)], &[(2, 3, true)], &[(3, 3, true)]]));
-    assert_eq!(who(&mut engine, &status, 1_000).0, "1 2");
+    assert_eq!(running(&mut engine, &status, 1_000).0, "1 2");
 }
 
 fn on_one_device(status: Status) -> Status {
@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn hhpf_is_hpf_on_one_device(status in status()) {
+    fn hhpf_on_one_device_is_hpf(status in status()) {
         let status = on_one_device(status);
         let mut hpf = engine(PolicyKind::Hpf, &[]);
         let expected = hpf.decide(&status, Time(3_000)).operations.to_vec();
@@ -80,12 +80,12 @@ proptest! {
     }
 
     #[test]
-    fn under_hhpf_whoever_has_the_highest_priority_of_all_runs_and_nobody_else(status in status()) {
-        let units = unit_queues(&status);
+    fn hhpf_runs_exactly_the_highest_priority_of_all(status in status()) {
+        let entities = entity_queues(&status);
         let highest = |queues: &[QueueStatus]| queues.iter().filter(|queue| is_ready(queue)).map(|queue| queue.priority).max();
-        let top = units.iter().filter_map(|(_, queues)| highest(queues)).max();
+        let top = entities.iter().filter_map(|(_, queues)| highest(queues)).max();
         let mut engine = engine(PolicyKind::Hhpf, &[]);
-        for (operation, (_, queues)) in engine.decide(&status, Time(3_000)).operations.iter().zip(&units) {
+        for (operation, (_, queues)) in engine.decide(&status, Time(3_000)).operations.iter().zip(&entities) {
             if let Some(own) = highest(queues) {
                 prop_assert_eq!(operation.permit.run, Some(own) == top);
             }
@@ -108,8 +108,8 @@ proptest! {
             let queues = one.queues.iter().map(|queue| QueueStatus { priority: priority(queue), ..*queue });
             gang(one.client.0, queues.collect())
         });
-        let one = who(&mut engine(PolicyKind::Chpf, &[]), &global(polite.collect()), 3_000);
-        let other = who(&mut engine(PolicyKind::Hpf, &[]), &global(ranked.collect()), 3_000);
+        let one = running(&mut engine(PolicyKind::Chpf, &[]), &global(polite.collect()), 3_000);
+        let other = running(&mut engine(PolicyKind::Hpf, &[]), &global(ranked.collect()), 3_000);
         prop_assert_eq!(one, other);
     }
 }
@@ -124,8 +124,8 @@ fn chpf_goes_by_nice_values() {
     };
     let rows: Row = &[&[(1, 0, true)], &[(1, 200, true)], &[(1, 0, true)]];
     let mut engine = engine(PolicyKind::Chpf, &[]);
-    assert_eq!(who(&mut engine, &hinted(rows, nice([-5, 0, 0])), 1_000).0, "1");
-    assert_eq!(who(&mut engine, &hinted(rows, nice([5, 0, 0])), 1_000).0, "2 3");
+    assert_eq!(running(&mut engine, &hinted(rows, nice([-5, 0, 0])), 1_000).0, "1");
+    assert_eq!(running(&mut engine, &hinted(rows, nice([5, 0, 0])), 1_000).0, "2 3");
     let status = hinted(rows, nice([5, -20, 19]));
     assert_eq!(
         reasons(&mut engine, &status, 1_000)[2],
@@ -137,7 +137,7 @@ fn chpf_goes_by_nice_values() {
     assert!(limited, "nice values change unasked");
     // All queues of one process have one value.
     let status = local(vec![queue(1, 1, 0, true), queue(2, 1, 9, true), queue(3, 1, -256, true)]);
-    assert_eq!(who(&mut engine, &status, 1_000).0, "1 2");
+    assert_eq!(running(&mut engine, &status, 1_000).0, "1 2");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn awf_keeps_the_devices_of_the_window_for_it() {
         ("an owner that never runs", &[1], &[&[(1, -256, true)], &[(1, 0, true)]], "2"),
     ];
     for (case, owners, rows, expected) in table {
-        let (runs, wake) = who(&mut engine(PolicyKind::Awf, &[]), &hinted(rows, window(owners)), 1_000);
+        let (runs, wake) = running(&mut engine(PolicyKind::Awf, &[]), &hinted(rows, window(owners)), 1_000);
         assert_eq!((runs.as_str(), wake), (*expected, None), "{case}");
     }
     let status = hinted(&[&[(1, 0, true)], &[(1, 9, true)]], window(&[1]));
@@ -171,6 +171,6 @@ fn awf_keeps_the_devices_of_the_window_for_it() {
     // The window goes to the other one.
     let mut engine = engine(PolicyKind::Awf, &[]);
     let rows: Row = &[&[(1, 0, true)], &[(1, 0, true)]];
-    assert_eq!(who(&mut engine, &hinted(rows, window(&[1])), 1_000).0, "1");
-    assert_eq!(who(&mut engine, &hinted(rows, window(&[2])), 2_000).0, "2");
+    assert_eq!(running(&mut engine, &hinted(rows, window(&[1])), 1_000).0, "1");
+    assert_eq!(running(&mut engine, &hinted(rows, window(&[2])), 2_000).0, "2");
 }

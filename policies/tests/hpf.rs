@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{gang, global, local, pid, queue, status, unit_queues};
+use common::{entity_queues, gang, global, local, pid, queue, status};
+use policies::reason::PRIORITY;
 use policies::{Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Merit, Operation, Permit, Reason, UnitId};
+use protocol::operation::{Operation, Permit, Reason, UnitId};
 use protocol::policy::PolicyKind;
+use protocol::rank_reason::RankReason;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 use std::time::Duration;
@@ -26,7 +28,7 @@ fn decide(status: &Status) -> Vec<Operation> {
     decision.operations.to_vec()
 }
 
-/// What is decided, one word a unit: `run` or `stop`, with a `*` where the window limits.
+/// The decisions, one word an entity: `run` or `stop`, with a `*` where the window limits.
 fn words(status: &Status) -> String {
     let word = |operation: &Operation| match (operation.permit.run, operation.permit.limit) {
         (true, false) => "run",
@@ -41,7 +43,7 @@ fn words(status: &Status) -> String {
 type Row<'a> = &'a [(u32, i64, bool)];
 
 #[test]
-fn queues() {
+fn local_queues_run_by_priority() {
     let table: &[(&str, Row, &str)] = &[
         ("nobody", &[], ""),
         ("alone and idle", &[(1, 0, false)], "run"),
@@ -63,8 +65,8 @@ fn queues() {
 }
 
 #[test]
-fn gangs() {
-    // For each gang its queues, and what is decided.
+fn gangs_run_by_priority() {
+    // For each gang its queues and its decision.
     let table: &[(&str, &[Row], &str)] = &[
         ("no queue yet", &[&[], &[(1, 255, true)]], "run* run"),
         ("the highest ready queue counts", &[&[(1, 9, true), (1, 0, true)], &[(1, 5, true)]], "run* stop*"),
@@ -126,7 +128,7 @@ fn gangs() {
 }
 
 #[test]
-fn the_reason_names_the_most_urgent_in_the_way() {
+fn reason_names_the_most_urgent_rival() {
     let status = global(vec![
         gang(1, vec![queue(3, 1, 1, true), queue(4, 2, 1, true)]),
         gang(2, vec![queue(6, 1, 2, true)]),
@@ -134,7 +136,7 @@ fn the_reason_names_the_most_urgent_in_the_way() {
         gang(4, vec![queue(5, 1, -256, true)]),
     ]);
     let reasons: Vec<_> =
-        decide(&status).iter().map(|operation| operation.permit.reason.to_string()).collect();
+        decide(&status).iter().map(|operation| policies::explain(&operation.permit.reason)).collect();
     assert_eq!(
         reasons,
         [
@@ -149,7 +151,7 @@ fn the_reason_names_the_most_urgent_in_the_way() {
 }
 
 #[test]
-fn among_equals_the_reason_names_the_one_that_was_ready_first() {
+fn reason_among_equals_names_the_one_ready_first() {
     let mut early = queue(2, 1, 9, true);
     early.activity = Activity::Ready { since: Time(5) };
     let status = local(vec![queue(1, 1, 9, true), early, queue(3, 1, 9, true), queue(4, 1, 0, true)]);
@@ -157,43 +159,43 @@ fn among_equals_the_reason_names_the_one_that_was_ready_first() {
     assert_eq!(by.queue, QueueId(2));
 }
 
-/// The units of a status with their queues that may execute, their permits, and the questions that the rules ask.
+/// The entities of a status with their queues that may execute, their permits, and the questions that the rules ask.
 struct Judged {
-    units: Vec<(UnitId, Vec<QueueStatus>, bool)>,
+    entities: Vec<(UnitId, Vec<QueueStatus>, bool)>,
     permits: Vec<Permit>,
 }
 
 impl Judged {
     fn new(status: &Status) -> Self {
         let operations = decide(status);
-        let units = unit_queues(status);
+        let entities = entity_queues(status);
         assert_eq!(
             operations.iter().map(|operation| operation.unit).collect::<Vec<_>>(),
-            units.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-            "every unit once, and no other"
+            entities.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            "every entity once, and no other"
         );
         let executing = |queues: Vec<QueueStatus>| -> Vec<QueueStatus> {
             queues.into_iter().filter(|queue| queue.priority != Priority::NO_EXECUTE).collect()
         };
-        let units = units
+        let entities = entities
             .into_iter()
             .map(|(id, queues)| (id, executing(queues.clone()), queues.is_empty()))
             .collect();
-        Self { units, permits: operations.iter().map(|operation| operation.permit).collect() }
+        Self { entities, permits: operations.iter().map(|operation| operation.permit).collect() }
     }
 
     fn is_ready(queue: &QueueStatus) -> bool {
         matches!(queue.activity, Activity::Ready { .. })
     }
 
-    fn ready(&self, unit: usize) -> bool {
-        self.units[unit].1.iter().any(Self::is_ready)
+    fn ready(&self, entity: usize) -> bool {
+        self.entities[entity].1.iter().any(Self::is_ready)
     }
 
     /// The highest priority of the ready queues, or of all if none is.
-    fn priority(&self, unit: usize) -> Option<Priority> {
-        let ready = self.ready(unit);
-        self.units[unit]
+    fn priority(&self, entity: usize) -> Option<Priority> {
+        let ready = self.ready(entity);
+        self.entities[entity]
             .1
             .iter()
             .filter(|queue| !ready || Self::is_ready(queue))
@@ -201,99 +203,103 @@ impl Judged {
             .max()
     }
 
-    fn works_on(&self, unit: usize, device: DeviceId) -> bool {
-        self.units[unit].1.iter().any(|queue| queue.device == device && Self::is_ready(queue))
+    fn works_on(&self, entity: usize, device: DeviceId) -> bool {
+        self.entities[entity].1.iter().any(|queue| queue.device == device && Self::is_ready(queue))
     }
 
-    fn uses(&self, unit: usize, device: DeviceId) -> bool {
-        self.units[unit].1.iter().any(|queue| queue.device == device)
+    fn uses(&self, entity: usize, device: DeviceId) -> bool {
+        self.entities[entity].1.iter().any(|queue| queue.device == device)
     }
 
-    /// Whether `above` has work on a device of `below` and a higher priority.
+    /// Returns true if `above` has work on a device of `below` and a higher priority.
     fn outranks(&self, above: usize, below: usize) -> bool {
         self.ready(above)
             && self.priority(above) > self.priority(below)
-            && self.units[below].1.iter().any(|queue| self.works_on(above, queue.device))
+            && self.entities[below].1.iter().any(|queue| self.works_on(above, queue.device))
     }
 
     fn all(&self) -> std::ops::Range<usize> {
-        0..self.units.len()
+        0..self.entities.len()
     }
+}
+
+fn by_priority(priority: Priority) -> RankReason {
+    PRIORITY.number(priority.into())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_unit_runs_unless_a_more_urgent_one_runs_where_it_would(status in status()) {
+    fn entity_runs_unless_a_more_urgent_one_blocks_it(status in status()) {
         let judged = Judged::new(&status);
-        for unit in judged.all() {
-            let permit = judged.permits[unit];
-            if judged.units[unit].1.is_empty() {
+        for entity in judged.all() {
+            let permit = judged.permits[entity];
+            if judged.entities[entity].1.is_empty() {
                 // No queue at all: free to begin. Only queues that never run: never.
-                prop_assert_eq!(permit.run, judged.units[unit].2);
+                prop_assert_eq!(permit.run, judged.entities[entity].2);
                 prop_assert!(permit.limit);
                 continue;
             }
             // Never suspended for an equal or a lower one, never running beside a higher one.
-            let outranked = judged.all().any(|other| judged.permits[other].run && judged.outranks(other, unit));
-            prop_assert_eq!(permit.run, !outranked, "unit {}", unit);
+            let outranked = judged.all().any(|other| judged.permits[other].run && judged.outranks(other, entity));
+            prop_assert_eq!(permit.run, !outranked, "entity {}", entity);
         }
     }
 
     #[test]
-    fn a_device_with_work_is_used_unless_all_its_units_are_outranked_elsewhere(status in status()) {
+    fn device_with_work_is_used_unless_all_are_outranked_elsewhere(status in status()) {
         let judged = Judged::new(&status);
         let devices: Vec<_> =
-            judged.units.iter().flat_map(|(_, queues, _)| queues.iter().map(|queue| queue.device)).collect();
+            judged.entities.iter().flat_map(|(_, queues, _)| queues.iter().map(|queue| queue.device)).collect();
         for &device in &devices {
-            let working: Vec<_> = judged.all().filter(|&unit| judged.works_on(unit, device)).collect();
-            let used = working.iter().any(|&unit| judged.permits[unit].run);
-            let elsewhere = |unit: usize| match judged.permits[unit].reason {
-                Reason::Outranked { by, .. } => by.device != device && judged.uses(unit, by.device),
+            let working: Vec<_> = judged.all().filter(|&entity| judged.works_on(entity, device)).collect();
+            let used = working.iter().any(|&entity| judged.permits[entity].run);
+            let elsewhere = |entity: usize| match judged.permits[entity].reason {
+                Reason::Outranked { by, .. } => by.device != device && judged.uses(entity, by.device),
                 _ => false,
             };
-            prop_assert!(working.is_empty() || used || working.iter().all(|&unit| elsewhere(unit)));
+            prop_assert!(working.is_empty() || used || working.iter().all(|&entity| elsewhere(entity)));
         }
-        // Whoever is the most urgent of all with work runs.
-        let top = judged.all().filter(|&unit| judged.ready(unit)).max_by_key(|&unit| judged.priority(unit));
-        prop_assert!(top.is_none_or(|unit| judged.permits[unit].run));
+        // The most urgent entity of all with work runs.
+        let top = judged.all().filter(|&entity| judged.ready(entity)).max_by_key(|&entity| judged.priority(entity));
+        prop_assert!(top.is_none_or(|entity| judged.permits[entity].run));
     }
 
     #[test]
-    fn without_a_limit_nobody_could_outrank(status in status()) {
+    fn entity_without_limit_cannot_be_outranked(status in status()) {
         let judged = Judged::new(&status);
-        for unit in judged.all() {
-            let queues = &judged.units[unit].1;
+        for entity in judged.all() {
+            let queues = &judged.entities[entity].1;
             let Some(floor) = queues.iter().map(|queue| queue.priority).min() else { continue };
             let rival = judged.all().any(|other| {
                 let shared = queues.iter().any(|queue| judged.uses(other, queue.device));
-                shared && judged.units[other].1.iter().any(|queue| queue.priority > floor)
+                shared && judged.entities[other].1.iter().any(|queue| queue.priority > floor)
             });
-            prop_assert_eq!(judged.permits[unit].limit, rival, "unit {}", unit);
+            prop_assert_eq!(judged.permits[entity].limit, rival, "entity {}", entity);
         }
     }
 
     #[test]
     fn reasons_are_true(status in status()) {
         let judged = Judged::new(&status);
-        for unit in judged.all() {
-            match judged.permits[unit].reason {
-                Reason::Unrivalled => prop_assert!(judged.permits[unit].run),
-                Reason::NoExecute => prop_assert!(!judged.permits[unit].run && judged.units[unit].1.is_empty()),
-                Reason::Guard | Reason::Off | Reason::Barred(_) | Reason::Job { .. } | Reason::Starved { .. } => {
+        for entity in judged.all() {
+            match judged.permits[entity].reason {
+                Reason::Unrivalled => prop_assert!(judged.permits[entity].run),
+                Reason::NoExecute => prop_assert!(!judged.permits[entity].run && judged.entities[entity].1.is_empty()),
+                Reason::Guard | Reason::Off | Reason::Throttled(_) | Reason::Job { .. } | Reason::Starved { .. } => {
                     prop_assert!(false, "HPF never says that");
                 }
                 Reason::Outranked { by, own } => {
-                    prop_assert!(!judged.permits[unit].run);
-                    prop_assert_eq!(Some(own), judged.priority(unit).map(Merit::Priority));
+                    prop_assert!(!judged.permits[entity].run);
+                    prop_assert_eq!(Some(own), judged.priority(entity).map(by_priority));
                     let names = |&other: &usize| {
-                        pid(judged.units[other].0) == by.pid
-                            && judged.priority(other).map(Merit::Priority) == Some(by.merit)
-                            && judged.units[other].1.iter().any(|queue| queue.queue == by.queue && Merit::Priority(queue.priority) == by.merit)
+                        pid(judged.entities[other].0) == by.pid
+                            && judged.priority(other).map(by_priority) == Some(by.reason)
+                            && judged.entities[other].1.iter().any(|queue| queue.queue == by.queue && by_priority(queue.priority) == by.reason)
                             && judged.works_on(other, by.device)
                             && judged.permits[other].run
-                            && judged.outranks(other, unit)
+                            && judged.outranks(other, entity)
                     };
                     prop_assert!(judged.all().any(|other| names(&other)));
                 }
@@ -302,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_status_gives_the_same_decision_whatever_was_decided_before(before in status(), status in status()) {
+    fn status_alone_determines_the_decision(before in status(), status in status()) {
         let fresh = decide(&status);
         let mut engine = engine();
         let _ = engine.decide(&before, Time(0));
@@ -314,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn a_queue_and_a_gang_of_one_queue_are_decided_alike(queues in common::queues()) {
+    fn queue_and_gang_of_one_queue_are_decided_alike(queues in common::queues()) {
         let gangs = queues.iter().map(|queue| gang(queue.queue.0, vec![*queue])).collect();
         let as_gangs: Vec<_> = decide(&global(gangs)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
         let as_queues: Vec<_> = decide(&local(queues)).iter().map(|op| (op.permit.run, op.permit.limit)).collect();
@@ -322,7 +328,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_gangs_does_not_matter(status in status(), by in 0usize..8) {
+    fn order_of_gangs_does_not_matter(status in status(), by in 0usize..8) {
         if let Status::Global { mut gangs } = status {
             let by = by.min(gangs.len());
             let mut expected = decide(&global(gangs.clone()));
@@ -334,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_goes_is_forgotten() {
+fn disconnected_client_is_forgotten() {
     let mut engine = engine();
     let low = gang(1, vec![queue(1, 1, 0, true)]);
     let high = gang(2, vec![queue(1, 1, 9, true)]);

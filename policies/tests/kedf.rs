@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
-use common::{engine, gang, global, queue, reasons, who};
+use common::play::{Actor, MS, Setup, Work, play};
+use common::{engine, gang, global, queue, reasons, running};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -34,12 +34,12 @@ fn process(client: u64, k: u32, queues: &[Q]) -> Gang {
     Gang { hints, ..gang(client, named.collect()) }
 }
 
-fn scene(processes: &[P]) -> Status {
+fn scenario(processes: &[P]) -> Status {
     global((1..).zip(processes).map(|(client, (k, queues))| process(client, *k, queues)).collect())
 }
 
 #[test]
-fn who_runs() {
+fn k_entities_with_earliest_deadlines_run() {
     // Now is microsecond 10,000.
     let table: &[(&str, f64, &[P], &str)] = &[
         ("the earliest", 1.0, &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 15_000)])], "2"),
@@ -73,7 +73,7 @@ fn who_runs() {
             &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
             "2 3",
         ),
-        ("more places than units", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
+        ("more places than entities", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
         (
             "the highest k that is hinted",
             1.0,
@@ -145,19 +145,19 @@ fn who_runs() {
     ];
     for (case, k, processes, expected) in table {
         let mut engine = engine(PolicyKind::Kedf, &[("k", *k)]);
-        assert_eq!(who(&mut engine, &scene(processes), NOW), ((*expected).into(), None), "{case}");
+        assert_eq!(running(&mut engine, &scenario(processes), NOW), ((*expected).into(), None), "{case}");
     }
 }
 
 #[test]
 fn reasons_name_deadlines() {
     let status =
-        scene(&[(0, &[(1, Some(0), 12_000)]), (0, &[(1, Some(0), 15_000)]), (0, &[(1, Some(0), 0)])]);
+        scenario(&[(0, &[(1, Some(0), 12_000)]), (0, &[(1, Some(0), 15_000)]), (0, &[(1, Some(0), 0)])]);
     let reasons = reasons(&mut engine(PolicyKind::Kedf, &[]), &status, NOW);
     assert_eq!(reasons[1], "queue 1 of pid 1001 has a deadline 2.0 ms < 5.0 ms");
     assert_eq!(reasons[2], "queue 1 of pid 1001 has a deadline in 2.0 ms, this one has no deadline");
     // The queue whose deadline it is.
-    let status = scene(&[
+    let status = scenario(&[
         (0, &[(1, Some(0), 0), (1, Some(0), 30_000), (1, Some(0), 12_000)]),
         (0, &[(1, Some(0), 15_000)]),
     ]);
@@ -169,15 +169,15 @@ fn reasons_name_deadlines() {
 }
 
 #[test]
-fn never_is_never() {
+fn no_execute_queue_never_runs() {
     let mut never = queue(1, 1, -256, true);
     never.hints.deadline_us = NonZeroU64::new(1);
     let status = global(vec![gang(1, vec![never]), gang(2, vec![queue(1, 1, 0, true)])]);
-    assert_eq!(who(&mut engine(PolicyKind::Kedf, &[]), &status, NOW).0, "2");
+    assert_eq!(running(&mut engine(PolicyKind::Kedf, &[]), &status, NOW).0, "2");
 }
 
 #[test]
-fn a_scene_goes_by_deadlines() {
+fn scenario_runs_by_deadlines() {
     let actor = |deadline_ms: u64, jobs: &[(u64, u64)]| {
         let mut actor = Actor::new(0, Work::Jobs(jobs.iter().map(|&(at, ms)| (at * MS, ms * MS)).collect()));
         actor.queues[0].hints.deadline_us = NonZeroU64::new(deadline_ms * 1_000);
@@ -191,7 +191,7 @@ fn a_scene_goes_by_deadlines() {
         (2.0, [vec![(0, 20)], vec![(5, 25), (45, 50)], vec![(0, 40)]]),
     ] {
         let mut engine = engine(PolicyKind::Kedf, &[("k", k)]);
-        let play = play(&mut engine, &actors, Stage::until(100 * MS));
+        let play = play(&mut engine, &actors, Setup::until(100 * MS));
         let done: Vec<Vec<_>> = play
             .done
             .iter()
@@ -205,11 +205,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn on_one_device_the_k_earliest_run(
+    fn single_device_runs_the_k_earliest(
         k in 1u32..5,
-        units in vec((option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..9),
+        entities in vec((option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..9),
     ) {
-        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, &(ready, deadline))| {
+        let processes: Vec<Gang> = (1..).zip(&entities).map(|(client, &(ready, deadline))| {
             process(client, 0, &[(1, ready, deadline)])
         }).collect();
         let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
@@ -220,29 +220,29 @@ proptest! {
             let since = ready.unwrap_or(NOW / 1_000);
             if deadline > 0 { (false, since + deadline) } else { (true, since) }
         };
-        for (unit, operation) in units.iter().zip(&operations) {
-            let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(unit);
-            let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(unit);
+        for (entity, operation) in entities.iter().zip(&operations) {
+            let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(entity);
+            let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(entity);
             let run = operation.permit.run;
             // Which of equals come first is the policy's affair.
-            if units.iter().filter(before).count() >= k as usize {
+            if entities.iter().filter(before).count() >= k as usize {
                 prop_assert!(!run);
             }
-            if units.iter().filter(not_after).count() <= k as usize && unit.0.is_some() {
+            if entities.iter().filter(not_after).count() <= k as usize && entity.0.is_some() {
                 prop_assert!(run);
             }
         }
-        let ready = units.iter().filter(|(ready, _)| ready.is_some()).count();
-        let running = units.iter().zip(&operations).filter(|(unit, operation)| unit.0.is_some() && operation.permit.run).count();
+        let ready = entities.iter().filter(|(ready, _)| ready.is_some()).count();
+        let running = entities.iter().zip(&operations).filter(|(entity, operation)| entity.0.is_some() && operation.permit.run).count();
         prop_assert_eq!(running, ready.min(k as usize));
     }
 
     #[test]
-    fn no_device_has_more_than_k_and_nobody_waits_without_need(
+    fn devices_have_at_most_k_and_waits_are_needed(
         k in 1u32..4,
-        units in vec(vec((1u32..4, option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..4), 1..8),
+        entities in vec(vec((1u32..4, option::weighted(0.8, 0u64..9_000), 0u64..30_000), 1..4), 1..8),
     ) {
-        let processes: Vec<Gang> = (1..).zip(&units).map(|(client, queues)| process(client, 0, queues)).collect();
+        let processes: Vec<Gang> = (1..).zip(&entities).map(|(client, queues)| process(client, 0, queues)).collect();
         let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
         let status = global(processes.clone());
         let operations = engine.decide(&status, Time(NOW)).operations;

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
-use common::{engine, gang, global, local, queue, reasons, who};
+use common::play::{Actor, MS, Setup, Work, play};
+use common::{engine, gang, global, local, queue, reasons, running};
 use protocol::bounds::Priority;
 use protocol::hint::Laxity;
 use protocol::policy::PolicyKind;
@@ -29,14 +29,14 @@ fn plain(id: u64, ready: Option<u64>, number: i64) -> QueueStatus {
     queue
 }
 
-/// Who runs at this microsecond, and the microsecond of the wake-up.
+/// Returns the entities that run at this microsecond, and the microsecond of the wake-up.
 fn at(status: &Status, us: u64) -> (String, Option<u64>) {
-    let (runs, wake) = who(&mut engine(PolicyKind::Lax, &[]), status, us * 1_000);
+    let (runs, wake) = running(&mut engine(PolicyKind::Lax, &[]), status, us * 1_000);
     (runs, wake.map(|wake| wake / 1_000))
 }
 
 #[test]
-fn a_queue_turns_critical_when_its_laxity_is_over() {
+fn queue_turns_critical_after_its_laxity() {
     let status = local(vec![lax(1, Some(1_000), (500, -3, 7)), plain(2, Some(0), 0)]);
     assert_eq!(at(&status, 1_000), ("2".into(), Some(1_500)));
     assert_eq!(at(&status, 1_499), ("2".into(), Some(1_500)));
@@ -48,7 +48,7 @@ fn a_queue_turns_critical_when_its_laxity_is_over() {
 }
 
 #[test]
-fn table() {
+fn priority_follows_the_table() {
     let table: &[(&str, Vec<QueueStatus>, &str, Option<u64>)] = &[
         ("no laxity: the plain priorities", vec![plain(1, Some(0), 1), plain(2, Some(0), 2)], "2", None),
         ("none left at once", vec![lax(1, Some(1_000), (0, -3, 7)), plain(2, Some(0), 0)], "1", None),
@@ -106,7 +106,7 @@ fn table() {
 }
 
 #[test]
-fn a_process_has_the_highest_of_its_queues_with_work() {
+fn process_has_the_highest_of_its_queues_with_work() {
     let status = |first: Option<u64>| {
         let queues = vec![lax(1, first, (500, -3, 7)), plain(2, Some(0), 1), plain(3, None, 100)];
         global(vec![gang(1, queues), gang(2, vec![plain(1, Some(0), 5)])])
@@ -123,13 +123,13 @@ fn a_process_has_the_highest_of_its_queues_with_work() {
 }
 
 #[test]
-fn it_begins_anew_when_it_has_been_idle() {
+fn laxity_restarts_after_idle() {
     let mut urgent = Actor::new(0, Work::Jobs(vec![(0, 4 * MS), (30 * MS, 4 * MS)]));
     urgent.queues[0].hints.laxity = Some(Laxity { us: 10_000, lax: priority(-1), critical: priority(1) });
     let actors = [urgent, Actor::new(0, Work::Always)];
     for local in [false, true] {
         let mut engine = engine(PolicyKind::Lax, &[]);
-        let play = play(&mut engine, &actors, Stage { local, ..Stage::until(100 * MS) });
+        let play = play(&mut engine, &actors, Setup { local, ..Setup::until(100 * MS) });
         assert_eq!(play.spans[0], [(10 * MS, 14 * MS), (40 * MS, 44 * MS)]);
     }
 }

@@ -1,15 +1,16 @@
-//! LCBE on hand-made scenes: classes, slices, what is not interrupted, and devices cleared ahead of time.
+//! LCBE on hand-made scenarios: classes, slices, what is not interrupted, and devices cleared ahead of time.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, US, Work, play};
-use common::trace::{Unit, kept, spans, trace};
+use common::play::{Actor, MS, Setup, US, Work, play};
+use common::trace::{TracedClient, kept, spans, trace};
+use policies::reason::EXPECTED;
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use protocol::ids::DeviceId;
-use protocol::operation::{Merit, Reason};
+use protocol::operation::Reason;
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
@@ -46,8 +47,8 @@ fn higher_classes_come_first() {
         Actor::new(7, Work::Jobs(vec![(MS, 2 * MS), (21 * MS, MS)])),
     ];
     for local in [false, true] {
-        let stage = Stage { local, ..Stage::until(30 * MS) };
-        let play = play(&mut engine(&[]), &actors, stage);
+        let setup = Setup { local, ..Setup::until(30 * MS) };
+        let play = play(&mut engine(&[]), &actors, setup);
         assert_eq!(play.spans[2], ms(&[(1, 3), (21, 22)]));
         assert_eq!(play.spans[1], ms(&[(0, 1), (3, 6), (20, 21), (22, 23)]));
         assert_eq!(play.spans[0], ms(&[(6, 20), (23, 30)]));
@@ -55,12 +56,12 @@ fn higher_classes_come_first() {
 }
 
 #[test]
-fn without_slices_a_class_runs_together_and_with_them_one_after_the_other() {
+fn class_runs_together_without_slices_and_in_order_with_them() {
     let equals = || [1, 1, 1].map(|class| Actor::new(class, Work::Always));
-    let together = play(&mut engine(&[]), &equals(), Stage::until(30 * MS));
+    let together = play(&mut engine(&[]), &equals(), Setup::until(30 * MS));
     assert_eq!(together.used, [10.0 * MS as f64; 3]);
     assert_eq!(together.decisions, 1, "nothing has to be decided anew");
-    let turns = play(&mut engine(&[("slice-ms", 5.0)]), &equals(), Stage::until(30 * MS));
+    let turns = play(&mut engine(&[("slice-ms", 5.0)]), &equals(), Setup::until(30 * MS));
     for (number, spans) in turns.spans.iter().enumerate() {
         let first = 5 * number as u64;
         assert_eq!(*spans, ms(&[(first, first + 5), (first + 15, first + 20)]));
@@ -69,14 +70,14 @@ fn without_slices_a_class_runs_together_and_with_them_one_after_the_other() {
 }
 
 #[test]
-fn who_comes_stands_last_and_who_was_interrupted_keeps_its_turn() {
+fn new_entity_is_last_and_interrupted_one_keeps_its_slice() {
     let actors = [
         Actor::new(0, Work::Always),
         Actor::new(0, Work::From(2 * MS)),
         Actor::new(0, Work::Jobs(vec![(3 * MS, 2 * MS)])),
         Actor::new(9, Work::Jobs(vec![(4 * MS, 3 * MS)])),
     ];
-    let play = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Stage::until(20 * MS));
+    let play = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Setup::until(20 * MS));
     assert_eq!(play.spans[0], ms(&[(0, 4), (7, 8), (15, 20)]));
     assert_eq!(play.spans[1], ms(&[(8, 13)]));
     assert_eq!(play.spans[2], ms(&[(13, 15)]), "one that is done early gives the rest away");
@@ -90,7 +91,7 @@ fn slices_grow_from_class_to_class() {
         actor.queues[0].device = DeviceId(1 + number as u32 / 2);
     }
     let parameters = [("slice-ms", 3.0), ("slice-growth", 2.0)];
-    let result = play(&mut engine(&parameters), &actors, Stage::until(24 * MS));
+    let result = play(&mut engine(&parameters), &actors, Setup::until(24 * MS));
     assert_eq!(result.spans[0], ms(&[(0, 3), (6, 9), (12, 15), (18, 21)]));
     assert_eq!(result.spans[4], ms(&[(0, 6), (12, 18)]));
     assert_eq!(result.spans[2], ms(&[(0, 12)]));
@@ -98,136 +99,141 @@ fn slices_grow_from_class_to_class() {
 }
 
 #[test]
-fn turns_of_a_device_do_not_depend_on_those_of_another() {
+fn slices_of_devices_are_independent() {
     let mut both = Actor::new(0, Work::Always);
     both.queues.push(common::queue(2, 2, 0, false));
     let mut second = Actor::new(0, Work::Always);
     second.queues[0].device = DeviceId(2);
-    // Whoever is on both devices runs on both; the others have one each meanwhile or not at all.
+    // The entity on both devices runs on both; the others have one each meanwhile, or none.
     let actors = [both, second, Actor::new(0, Work::Always)];
-    let result = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Stage::until(30 * MS));
+    let result = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Setup::until(30 * MS));
     assert_eq!(result.spans[0], ms(&[(0, 5), (10, 15), (20, 25)]));
     assert_eq!(result.spans[1], ms(&[(5, 10), (15, 20), (25, 30)]));
     assert_eq!(result.spans[1], result.spans[2]);
 }
 
 #[test]
-fn a_hinted_arrival_clears_the_device_exactly_in_time() {
-    let urgent = Unit::new(5, vec![(10 * MS, 12 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
-    let units = [Unit::saturating(0), urgent];
+fn hinted_arrival_clears_the_device_exactly_in_time() {
+    let urgent = TracedClient::new(5, vec![(10 * MS, 12 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
+    let entities = [TracedClient::saturating(0), urgent];
     let mut engine = engine(&[("lead-us", 700.0)]);
-    let shots = trace(&mut engine, &units, 20 * MS);
+    let shots = trace(&mut engine, &entities, 20 * MS);
     assert_eq!(kept(&shots, 0), [(10 * MS - 700 * US, 10 * MS)]);
-    assert_eq!(spans(&shots, &units, 0), [(0, 10 * MS - 700 * US), (12 * MS, 20 * MS)]);
+    assert_eq!(spans(&shots, &entities, 0), [(0, 10 * MS - 700 * US), (12 * MS, 20 * MS)]);
     assert_eq!(count(&engine), [1, 1, 0, 0, 0]);
     assert_eq!(counted(&engine, "wasted-us"), 0);
 }
 
 #[test]
-fn what_does_not_come_gives_the_device_back_after_the_grace() {
-    let urgent = Unit::new(5, vec![(15 * MS, 16 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
-    let units = [Unit::saturating(0), urgent];
+fn missed_hint_gives_the_device_back_after_the_grace() {
+    let urgent = TracedClient::new(5, vec![(15 * MS, 16 * MS)]).hinted(vec![(2 * MS, Some(10 * MS))]);
+    let entities = [TracedClient::saturating(0), urgent];
     let mut engine = engine(&[("grace-us", 2_000.0)]);
-    let shots = trace(&mut engine, &units, 20 * MS);
+    let shots = trace(&mut engine, &entities, 20 * MS);
     assert_eq!(kept(&shots, 0), [(9_500 * US, 12 * MS)]);
-    assert_eq!(spans(&shots, &units, 0), [(0, 9_500 * US), (12 * MS, 15 * MS), (16 * MS, 20 * MS)]);
+    assert_eq!(spans(&shots, &entities, 0), [(0, 9_500 * US), (12 * MS, 15 * MS), (16 * MS, 20 * MS)]);
     assert_eq!(count(&engine), [1, 0, 1, 0, 0]);
     assert_eq!(counted(&engine, "wasted-us"), 2_500);
 }
 
 #[test]
-fn a_hint_that_comes_late_holds_at_once_and_one_that_has_passed_says_nothing() {
-    let late = Unit::new(5, vec![(10 * MS, 11 * MS)]).hinted(vec![(9_800 * US, Some(10 * MS))]);
-    let units = [Unit::saturating(0), late];
-    assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), [(9_800 * US, 10 * MS)]);
+fn late_hint_holds_at_once_and_passed_hint_does_nothing() {
+    let late = TracedClient::new(5, vec![(10 * MS, 11 * MS)]).hinted(vec![(9_800 * US, Some(10 * MS))]);
+    let entities = [TracedClient::saturating(0), late];
+    assert_eq!(kept(&trace(&mut engine(&[]), &entities, 20 * MS), 0), [(9_800 * US, 10 * MS)]);
     // A moment too late is still within the grace; what has passed by more is not.
-    let passed = Unit::new(5, vec![]).hinted(vec![(10 * MS, Some(9_500 * US)), (15 * MS, Some(14 * MS))]);
-    let units = [Unit::saturating(0), passed];
-    assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), [(10 * MS, 10_500 * US)]);
+    let passed =
+        TracedClient::new(5, vec![]).hinted(vec![(10 * MS, Some(9_500 * US)), (15 * MS, Some(14 * MS))]);
+    let entities = [TracedClient::saturating(0), passed];
+    assert_eq!(kept(&trace(&mut engine(&[]), &entities, 20 * MS), 0), [(10 * MS, 10_500 * US)]);
 }
 
 #[test]
-fn a_hint_is_answered_once() {
-    // Early by less than the lead, and done before the time that was told.
-    let early = Unit::new(5, vec![(9_700 * US, 9_800 * US)]).hinted(vec![(0, Some(10 * MS))]);
-    // It works at the time that was told, and is done shortly after it.
-    let busy = Unit::new(5, vec![(28 * MS, 30_100 * US)]).hinted(vec![(20 * MS, Some(30 * MS))]);
-    let units = [Unit::saturating(0), early, busy];
+fn hint_is_answered_once() {
+    // Early by less than the lead, and done before the hinted time.
+    let early = TracedClient::new(5, vec![(9_700 * US, 9_800 * US)]).hinted(vec![(0, Some(10 * MS))]);
+    // It works at the hinted time, and is done shortly after it.
+    let busy = TracedClient::new(5, vec![(28 * MS, 30_100 * US)]).hinted(vec![(20 * MS, Some(30 * MS))]);
+    let entities = [TracedClient::saturating(0), early, busy];
     let mut engine = engine(&[]);
-    let shots = trace(&mut engine, &units, 40 * MS);
+    let shots = trace(&mut engine, &entities, 40 * MS);
     assert_eq!(kept(&shots, 0), [(9_500 * US, 9_700 * US)]);
     assert_eq!(count(&engine), [1, 1, 0, 0, 0]);
-    // Other work before the device is cleared is not what was told.
-    let other = Unit::new(5, vec![(2 * MS, 3 * MS), (10 * MS, 11 * MS)]).hinted(vec![(0, Some(10 * MS))]);
-    let units = [Unit::saturating(0), other];
-    assert_eq!(kept(&trace(&mut self::engine(&[]), &units, 20 * MS), 0), [(9_500 * US, 10 * MS)]);
+    // Other work before the device is cleared does not answer the hint.
+    let other =
+        TracedClient::new(5, vec![(2 * MS, 3 * MS), (10 * MS, 11 * MS)]).hinted(vec![(0, Some(10 * MS))]);
+    let entities = [TracedClient::saturating(0), other];
+    assert_eq!(kept(&trace(&mut self::engine(&[]), &entities, 20 * MS), 0), [(9_500 * US, 10 * MS)]);
 }
 
 #[test]
-fn a_hint_that_is_taken_back_or_whose_unit_goes_gives_the_device_back() {
-    let moved = Unit::new(5, vec![(8 * MS, 9 * MS)]).hinted(vec![
+fn withdrawn_hint_gives_the_device_back() {
+    let moved = TracedClient::new(5, vec![(8 * MS, 9 * MS)]).hinted(vec![
         (0, Some(4 * MS)),
         (3_700 * US, Some(8 * MS)),
         (7_900 * US, None),
     ]);
-    let units = [Unit::saturating(0), moved];
+    let entities = [TracedClient::saturating(0), moved];
     let mut engine = engine(&[]);
-    let shots = trace(&mut engine, &units, 20 * MS);
+    let shots = trace(&mut engine, &entities, 20 * MS);
     assert_eq!(kept(&shots, 0), [(3_500 * US, 3_700 * US), (7_500 * US, 7_900 * US)]);
     assert_eq!(count(&engine), [2, 0, 0, 2, 0]);
     assert_eq!(counted(&engine, "wasted-us"), 600);
 
-    let goes = Unit { there: (0, 9_600 * US), ..Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]) };
-    let units = [Unit::saturating(0), goes];
+    let goes = TracedClient {
+        there: (0, 9_600 * US),
+        ..TracedClient::new(5, vec![]).hinted(vec![(0, Some(10 * MS))])
+    };
+    let entities = [TracedClient::saturating(0), goes];
     let mut engine = self::engine(&[]);
-    let shots = trace(&mut engine, &units, 20 * MS);
+    let shots = trace(&mut engine, &entities, 20 * MS);
     assert_eq!(kept(&shots, 0), [(9_500 * US, 9_600 * US)]);
     assert_eq!(count(&engine), [1, 0, 0, 1, 0]);
     assert_eq!(counted(&engine, "wasted-us"), 1_500, "all that was paid");
 }
 
 #[test]
-fn the_same_and_higher_classes_run_while_a_device_is_kept_free() {
-    let urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+fn same_and_higher_classes_run_on_a_reserved_device() {
+    let urgent = TracedClient::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
     let window = (9_500 * US, 11 * MS);
     for (other, runs) in [(9, true), (5, true), (4, false), (1, false), (0, false)] {
-        let mut units = vec![Unit::saturating(other), urgent.clone()];
+        let mut entities = vec![TracedClient::saturating(other), urgent.clone()];
         for slices in [0.0, 4.0] {
-            let shots = trace(&mut engine(&[("slice-ms", slices)]), &units, 20 * MS);
+            let shots = trace(&mut engine(&[("slice-ms", slices)]), &entities, 20 * MS);
             let expected = if runs { vec![] } else { vec![window] };
             assert_eq!(kept(&shots, 0), expected, "class {other}, slices of {slices} ms");
         }
         // On another device nothing is kept free.
-        units[0].queues[0].device = DeviceId(2);
-        assert_eq!(kept(&trace(&mut engine(&[]), &units, 20 * MS), 0), []);
+        entities[0].queues[0].device = DeviceId(2);
+        assert_eq!(kept(&trace(&mut engine(&[]), &entities, 20 * MS), 0), []);
     }
-    // Best effort reserves nothing, and where the classes part can be said.
-    let low = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
-    let units = [Unit::saturating(0), low];
-    assert_eq!(kept(&trace(&mut engine(&[("critical-above", 5.0)]), &units, 20 * MS), 0), []);
+    // Best effort reserves nothing, and `critical-above` divides the classes.
+    let low = TracedClient::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    let entities = [TracedClient::saturating(0), low];
+    assert_eq!(kept(&trace(&mut engine(&[("critical-above", 5.0)]), &entities, 20 * MS), 0), []);
 }
 
 #[test]
-fn all_devices_of_a_unit_are_kept_free() {
-    let mut urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+fn reservation_covers_every_device_of_an_entity() {
+    let mut urgent = TracedClient::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
     urgent.queues.push(common::queue(2, 2, 5, false));
-    let mut second = Unit::saturating(0);
+    let mut second = TracedClient::saturating(0);
     second.queues[0].device = DeviceId(2);
-    let units = [Unit::saturating(0), second, urgent];
-    let shots = trace(&mut engine(&[]), &units, 20 * MS);
-    for unit in [0, 1] {
-        assert_eq!(kept(&shots, unit), [(9_500 * US, 11 * MS)]);
+    let entities = [TracedClient::saturating(0), second, urgent];
+    let shots = trace(&mut engine(&[]), &entities, 20 * MS);
+    for entity in [0, 1] {
+        assert_eq!(kept(&shots, entity), [(9_500 * US, 11 * MS)]);
     }
 }
 
 #[test]
-fn what_may_be_wasted_is_bounded() {
+fn waste_is_bounded() {
     // A hint every 10 ms that nothing comes of: 1.5 ms of each 10 ms, if all of them were believed.
     let told = (0..2_000).map(|number| (number * 10 * MS, Some((number * 10 + 5) * MS)));
-    let units = [Unit::saturating(0), Unit::new(5, vec![]).hinted(told.collect())];
+    let entities = [TracedClient::saturating(0), TracedClient::new(5, vec![]).hinted(told.collect())];
     for (share, most) in [(0.0, 0), (2.0, 400 * MS), (100.0, 3_000 * MS)] {
         let mut engine = engine(&[("waste-percent", share)]);
-        let shots = trace(&mut engine, &units, 20_000 * MS);
+        let shots = trace(&mut engine, &entities, 20_000 * MS);
         let lost: u64 = kept(&shots, 0).iter().map(|(from, to)| to - from).sum();
         assert!(lost <= most && lost * 10 >= most * 9, "{share} %: {} ms", lost / MS);
         assert_eq!(lost / US, counted(&engine, "wasted-us"));
@@ -238,7 +244,7 @@ fn what_may_be_wasted_is_bounded() {
 }
 
 #[test]
-fn what_is_not_to_be_interrupted_runs_on_beside_higher_classes() {
+fn uninterrupted_work_runs_on_beside_higher_classes() {
     let mut stubborn = Actor::new(0, Work::Jobs(vec![(0, 5 * MS), (20 * MS, 5 * MS)]));
     stubborn.queues[0].hints.preemptible = false;
     let actors = [
@@ -246,8 +252,8 @@ fn what_is_not_to_be_interrupted_runs_on_beside_higher_classes() {
         Actor::new(0, Work::Always),
         Actor::new(3, Work::Jobs(vec![(3 * MS, 4 * MS), (19 * MS, 3 * MS)])),
     ];
-    let result = play(&mut engine(&[]), &actors, Stage::until(40 * MS));
-    // At 3 ms both best-effort units run; one goes on beside the urgent one, 1.5 + 3.5 ms.
+    let result = play(&mut engine(&[]), &actors, Setup::until(40 * MS));
+    // At 3 ms both best-effort entities run; one goes on beside the urgent one, 1.5 + 3.5 ms.
     assert_eq!(result.spans[0][0], (0, 10 * MS));
     assert_eq!(result.spans[2][0], (3 * MS, 10_500 * US));
     assert_eq!(result.spans[1], [(0, 3 * MS), (10_500 * US, 19 * MS), (22 * MS, 40 * MS)]);
@@ -256,57 +262,58 @@ fn what_is_not_to_be_interrupted_runs_on_beside_higher_classes() {
 }
 
 #[test]
-fn what_is_not_to_be_interrupted_keeps_its_turn_and_the_guard_takes_it() {
+fn uninterrupted_work_keeps_its_slice_until_the_guard_acts() {
     let mut stubborn = Actor::new(0, Work::Jobs(vec![(0, 12 * MS)]));
     stubborn.queues[0].hints.preemptible = false;
     let actors = [stubborn, Actor::new(0, Work::Always), Actor::new(-1, Work::Always)];
     let turns = [("slice-ms", 5.0)];
-    let result = play(&mut engine(&turns), &actors, Stage::until(30 * MS));
+    let result = play(&mut engine(&turns), &actors, Setup::until(30 * MS));
     assert_eq!(result.spans[0], ms(&[(0, 12)]));
     assert_eq!(result.spans[1], ms(&[(12, 30)]));
     let mut guarded = engine(&turns);
     guarded.set_starvation(Some(Duration::from_millis(10)));
-    let result = play(&mut guarded, &actors, Stage::until(13 * MS));
+    let result = play(&mut guarded, &actors, Setup::until(13 * MS));
     assert_eq!(result.spans[0], ms(&[(0, 10), (11, 13)]));
 }
 
 #[test]
-fn the_last_moment_of_a_slice_wakes_nobody_again_and_again() {
+fn end_of_a_slice_causes_no_series_of_wakeups() {
     // At 10 ms the guard lets the low one run for 1 ms, and 1 ns of the first slice is left.
     let mut guarded = engine(&[("slice-ms", 10.000_001)]);
     guarded.set_starvation(Some(Duration::from_millis(10)));
     let actors = [0, 0, -1].map(|class| Actor::new(class, Work::Always));
-    let result = play(&mut guarded, &actors, Stage::until(12 * MS));
+    let result = play(&mut guarded, &actors, Setup::until(12 * MS));
     assert_eq!(result.spans[2], ms(&[(10, 11)]));
     assert!(result.decisions < 30, "{}", result.decisions);
 }
 
 #[test]
-fn what_runs_uninterrupted_does_not_hold_up_others_of_its_class() {
+fn uninterrupted_work_does_not_hold_up_its_class() {
     let mut stubborn = Actor::new(0, Work::Always);
     stubborn.queues[0].hints.preemptible = false;
     let actors = [stubborn, Actor::new(0, Work::Always)];
-    let result = play(&mut engine(&[]), &actors, Stage::until(10 * MS));
+    let result = play(&mut engine(&[]), &actors, Setup::until(10 * MS));
     assert_eq!(result.spans[0], result.spans[1]);
     // Nor a window that is open: it runs on, and the others of its class wait.
-    let urgent = Unit::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
-    let mut units = [Unit::saturating(0), Unit::saturating(0), urgent];
-    units[0].queues[0].hints.preemptible = false;
-    let shots = trace(&mut engine(&[]), &units, 20 * MS);
-    assert_eq!(spans(&shots, &units, 0), [(0, 20 * MS)]);
-    assert_eq!(spans(&shots, &units, 1), [(0, 9_500 * US), (11 * MS, 20 * MS)]);
+    let urgent = TracedClient::new(5, vec![]).hinted(vec![(0, Some(10 * MS))]);
+    let mut entities = [TracedClient::saturating(0), TracedClient::saturating(0), urgent];
+    entities[0].queues[0].hints.preemptible = false;
+    let shots = trace(&mut engine(&[]), &entities, 20 * MS);
+    assert_eq!(spans(&shots, &entities, 0), [(0, 20 * MS)]);
+    assert_eq!(spans(&shots, &entities, 1), [(0, 9_500 * US), (11 * MS, 20 * MS)]);
 }
 
 #[test]
 fn decisions_are_explained() {
-    let hinted = Unit::new(5, vec![(20 * MS, 22 * MS)]).hinted(vec![(0, Some(10 * MS))]);
-    let units = [Unit::saturating(-1), Unit::saturating(0), Unit::saturating(0), hinted];
-    let shots = trace(&mut engine(&[("slice-ms", 4.0)]), &units, 30 * MS);
-    let reason = |at: u64, unit: usize| -> String {
+    let hinted = TracedClient::new(5, vec![(20 * MS, 22 * MS)]).hinted(vec![(0, Some(10 * MS))]);
+    let entities =
+        [TracedClient::saturating(-1), TracedClient::saturating(0), TracedClient::saturating(0), hinted];
+    let shots = trace(&mut engine(&[("slice-ms", 4.0)]), &entities, 30 * MS);
+    let reason = |at: u64, entity: usize| -> String {
         let shot = shots.iter().find(|shot| (shot.from..shot.to).contains(&at)).unwrap();
-        match shot.operations[unit].unwrap().permit.reason {
-            reason @ Reason::Outranked { .. } => reason.to_string(),
-            other => panic!("{other}"),
+        match shot.operations[entity].unwrap().permit.reason {
+            why @ Reason::Outranked { .. } => policies::explain(&why),
+            other => panic!("{}", policies::explain(&other)),
         }
     };
     assert_eq!(reason(0, 2), "queue 1 of pid 1002 has its turn for 4.0 ms more, this one is next");
@@ -316,11 +323,11 @@ fn decisions_are_explained() {
 }
 
 #[test]
-fn the_highest_class_has_no_limit_without_slices() {
-    let units = [Unit::saturating(0), Unit::saturating(5)];
+fn highest_class_without_slices_has_no_limit() {
+    let entities = [TracedClient::saturating(0), TracedClient::saturating(5)];
     let limits = |parameters: &[(&str, f64)]| {
-        let shots = trace(&mut engine(parameters), &units, MS);
-        [0, 1].map(|unit| shots[0].operations[unit].unwrap().permit.limit)
+        let shots = trace(&mut engine(parameters), &entities, MS);
+        [0, 1].map(|entity| shots[0].operations[entity].unwrap().permit.limit)
     };
     assert_eq!(limits(&[]), [true, false]);
     assert_eq!(limits(&[("slice-ms", 5.0)]), [true, true]);
@@ -334,7 +341,7 @@ fn regular_work_finds_the_device_clear_and_irregular_work_costs_nothing() {
         batch.drains = 400 * US;
         let actors = [batch, Actor::new(5, work)];
         let mut engine = engine(&[("learn", learn)]);
-        let play = play(&mut engine, &actors, Stage::until(20_000 * MS));
+        let play = play(&mut engine, &actors, Setup::until(20_000 * MS));
         let latencies: Vec<_> = play.done[1].iter().map(|(from, to)| to - from).collect();
         (latencies, count(&engine), play.used[0])
     };
@@ -362,13 +369,14 @@ fn regular_work_finds_the_device_clear_and_irregular_work_costs_nothing() {
 }
 
 #[test]
-fn what_is_learnt_is_given_up_after_three_misses_and_learnt_again() {
+fn learnt_pattern_is_dropped_after_three_misses_and_learnt_again() {
     let times = |from: u64, to: u64| (from..to).map(|number| (number * 20 * MS, number * 20 * MS + 3 * MS));
-    let critical = Unit::new(5, times(1, 50).chain(times(100, 150)).collect());
-    let units = [Unit::saturating(0), critical];
+    let critical = TracedClient::new(5, times(1, 50).chain(times(100, 150)).collect());
+    let entities = [TracedClient::saturating(0), critical];
     for method in [0.0, 1.0, 2.0] {
+        // All methods that once existed learn the pattern.
         let mut engine = engine(&[("learn", 1.0), ("method", method)]);
-        let shots = trace(&mut engine, &units, 2_990 * MS);
+        let shots = trace(&mut engine, &entities, 2_990 * MS);
         let kept = kept(&shots, 0);
         let within = |from: u64, to: u64| {
             kept.iter().filter(|(begin, _)| (from * 20 * MS..to * 20 * MS).contains(begin)).count()
@@ -381,13 +389,13 @@ fn what_is_learnt_is_given_up_after_three_misses_and_learnt_again() {
 }
 
 #[test]
-fn work_is_noticed_if_a_decision_comes_late() {
+fn late_decision_notices_work() {
     let mut engine = engine(&[("learn", 1.0)]);
     assert!(engine.hears_idle());
     assert!(!self::engine(&[]).hears_idle());
     let mut wakes = Vec::new();
     for number in 1..40 {
-        // Nobody decides when it turns idle.
+        // No decision is made when it turns idle.
         let since = Time(number * 20 * MS);
         let urgent = QueueStatus { activity: Activity::Ready { since }, ..common::queue(1, 1, 5, false) };
         let batch = common::queue(2, 1, 0, true);
@@ -402,13 +410,13 @@ fn work_is_noticed_if_a_decision_comes_late() {
 }
 
 #[test]
-fn a_hint_goes_before_what_is_learnt() {
+fn hint_overrides_the_forecast() {
     let busy = |number: u64| (number * 20 * MS, number * 20 * MS + 3 * MS);
     let mut times: Vec<_> = (1..50).map(busy).collect();
     times.push((1_007 * MS, 1_009 * MS));
-    let critical = Unit::new(5, times).hinted(vec![(990 * MS, Some(1_007 * MS))]);
-    let units = [Unit::saturating(0), critical];
-    let shots = trace(&mut engine(&[("learn", 1.0)]), &units, 1_015 * MS);
+    let critical = TracedClient::new(5, times).hinted(vec![(990 * MS, Some(1_007 * MS))]);
+    let entities = [TracedClient::saturating(0), critical];
+    let shots = trace(&mut engine(&[("learn", 1.0)]), &entities, 1_015 * MS);
     let kept = kept(&shots, 0);
     assert_eq!(kept.last(), Some(&(1_006_500 * US, 1_007 * MS)));
     assert!(kept[kept.len() - 2].1 == 980 * MS, "nothing at 1,000 ms: {kept:?}");
@@ -427,8 +435,8 @@ fn times() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// Work that begins at these times; a hint that is told at some of them, or in between, and may be wrong.
-fn critical() -> impl Strategy<Value = Unit> {
+/// Work that begins at these times; some hints come at them, or in between, and may be wrong.
+fn critical() -> impl Strategy<Value = TracedClient> {
     let hint = (0..30 * MS, option::of(0..60 * MS));
     (times(), vec(1..8 * MS, 1..8), vec(hint, 0..400), 1i64..4, any::<bool>()).prop_map(
         |(times, lengths, told, class, on_both)| {
@@ -444,11 +452,11 @@ fn critical() -> impl Strategy<Value = Unit> {
                 (now, ahead.map(|ahead| (now + ahead).saturating_sub(5 * MS)))
             });
             let hints = hints.collect();
-            let mut unit = Unit { hints, ..Unit::new(class, busy) };
+            let mut entity = TracedClient { hints, ..TracedClient::new(class, busy) };
             if on_both {
-                unit.queues.push(common::queue(2, 2, class, false));
+                entity.queues.push(common::queue(2, 2, class, false));
             }
-            unit
+            entity
         },
     )
 }
@@ -457,31 +465,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn nothing_that_comes_or_is_hinted_wastes_more_than_is_allowed(
+    fn waste_stays_within_the_budget_for_any_arrivals(
         criticals in vec(critical(), 1..4), goes in option::of(0..10_000 * MS), share in 0.1f64..5.0,
         lead in 0.0f64..5_000.0, grace in 0.0f64..5_000.0, learn in 0u8..2, method in 0u8..3,
     ) {
-        let mut units = vec![Unit::saturating(0)];
-        units.extend(criticals);
-        units[1].there.1 = goes.unwrap_or(u64::MAX);
+        let mut entities = vec![TracedClient::saturating(0)];
+        entities.extend(criticals);
+        entities[1].there.1 = goes.unwrap_or(u64::MAX);
         let mut engine = engine(&[("waste-percent", share), ("lead-us", lead), ("grace-us", grace), ("learn", learn.into()), ("method", method.into())]);
         let until = 13_000 * MS;
-        let shots = trace(&mut engine, &units, until);
+        let shots = trace(&mut engine, &entities, until);
         // A device is kept free in vain until work comes for whom it is kept.
         let mut wasted: Vec<(u64, u64)> = Vec::new();
         let mut open: Option<(usize, u64)> = None;
         for shot in &shots {
             let kept = shot.kept_for(0);
-            if let Some((unit, since)) = open.filter(|(unit, _)| kept != Some(*unit)) {
-                // If somebody else is in the way from now on, its own window may still be open.
+            if let Some((entity, since)) = open.filter(|(entity, _)| kept != Some(*entity)) {
+                // If another entity blocks from now on, its own window may still be open.
                 let longest = since + ((lead + grace.max(60_000.0)) * US as f64) as u64;
                 let to = if shot.runs(0) { shot.from } else { longest.max(shot.from) };
-                if !units[unit].busy.iter().any(|(from, _)| (since..=to).contains(from)) {
+                if !entities[entity].busy.iter().any(|(from, _)| (since..=to).contains(from)) {
                     wasted.push((since, shot.from));
                 }
                 open = None;
             }
-            open = open.or(kept.map(|unit| (unit, shot.from)));
+            open = open.or(kept.map(|entity| (entity, shot.from)));
         }
         let most = 10_000.0 * MS as f64 * share / 100.0;
         for &(begin, _) in &wasted {
@@ -496,35 +504,35 @@ proptest! {
     }
 
     #[test]
-    fn no_class_waits_for_a_lower_one(
+    fn class_never_waits_for_a_lower_one(
         criticals in vec(critical(), 1..4), learn in 0u8..2, slice in prop_oneof![Just(0.0), 0.1f64..20.0], growth in 1.0f64..4.0,
     ) {
-        let mut units = vec![Unit::saturating(0), Unit::saturating(-1), Unit::saturating(0)];
-        units.extend(criticals);
+        let mut entities = vec![TracedClient::saturating(0), TracedClient::saturating(-1), TracedClient::saturating(0)];
+        entities.extend(criticals);
         let parameters = [("slice-ms", slice), ("slice-growth", growth), ("learn", learn.into())];
-        let shots = trace(&mut engine(&parameters), &units, 3_000 * MS);
+        let shots = trace(&mut engine(&parameters), &entities, 3_000 * MS);
         for shot in &shots {
-            // Whoever waits has an equal or higher class beside it that runs or is expected.
-            for (unit, operation) in shot.operations.iter().enumerate() {
+            // An entity that waits has an equal or higher class beside it that runs or is expected.
+            for (entity, operation) in shot.operations.iter().enumerate() {
                 let Reason::Outranked { by, .. } = operation.unwrap().permit.reason else { continue };
                 let rival = by.pid.0 as usize - 1001;
-                let class = |unit: usize| units[unit].queues[0].priority;
-                prop_assert!(class(rival) >= class(unit));
+                let class = |entity: usize| entities[entity].queues[0].priority;
+                prop_assert!(class(rival) >= class(entity));
                 prop_assert!(shot.runs(rival));
-                let is_expected = matches!(by.merit, Merit::Expected(_));
-                prop_assert!(units[rival].is_busy(shot.from) || is_expected && class(rival) > class(unit));
+                let is_expected = EXPECTED.is(&by.reason);
+                prop_assert!(entities[rival].is_busy(shot.from) || is_expected && class(rival) > class(entity));
             }
         }
-        let again = trace(&mut engine(&parameters), &units, 3_000 * MS);
+        let again = trace(&mut engine(&parameters), &entities, 3_000 * MS);
         prop_assert_eq!(shots, again, "the same input, the same decisions");
     }
 
     #[test]
-    fn turns_are_fair(count in 2usize..6, slice in 1u64..10, interruptions in times()) {
+    fn slices_are_fair(count in 2usize..6, slice in 1u64..10, interruptions in times()) {
         let mut actors: Vec<_> = (0..count).map(|_| Actor::new(0, Work::Always)).collect();
         let jobs = interruptions.into_iter().map(|at| (at, MS)).collect();
         actors.push(Actor::new(1, Work::Jobs(jobs)));
-        let result = play(&mut engine(&[("slice-ms", slice as f64)]), &actors, Stage::until(2_000 * MS));
+        let result = play(&mut engine(&[("slice-ms", slice as f64)]), &actors, Setup::until(2_000 * MS));
         let used = &result.used[..count];
         let [least, most] = [f64::min, f64::max].map(|which| used.iter().copied().reduce(which).unwrap());
         // A short rest of a slice may grow by 0.1 ms each time that it is interrupted.

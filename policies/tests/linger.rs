@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{gang, global, local, queue, who};
+use common::{gang, global, local, queue, running};
 use policies::{Choice, Engine, registry};
 use proptest::prelude::*;
 use protocol::hint::QueueHints;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const LINGER: Duration = Duration::from_nanos(200);
 
-/// Whether the low unit runs at this time, and the wake-up.
+/// Returns true if the low entity runs at this time, and the wake-up.
 fn low_runs(status: &Status, now: u64) -> (bool, Option<u64>) {
     let mut engine = Engine::new(registry::DEFAULT, LINGER);
     let decision = engine.decide(status, Time(now));
@@ -21,7 +21,7 @@ fn low_runs(status: &Status, now: u64) -> (bool, Option<u64>) {
 }
 
 #[test]
-fn a_short_gap_lets_nobody_in() {
+fn short_gap_lets_nobody_in() {
     let mut high = queue(2, 1, 9, false);
     high.activity = Activity::Idle { since: Some(Time(1_000)) };
     let low = queue(1, 1, 0, true);
@@ -36,7 +36,7 @@ fn a_short_gap_lets_nobody_in() {
 }
 
 #[test]
-fn a_gang_keeps_the_priority_of_the_queue_that_lingers() {
+fn gang_keeps_the_priority_of_a_lingering_queue() {
     let mut high = queue(2, 1, 9, false);
     high.activity = Activity::Idle { since: Some(Time(1_000)) };
     let status = global(vec![gang(1, vec![queue(1, 1, 5, true)]), gang(2, vec![queue(1, 1, 0, true), high])]);
@@ -45,7 +45,7 @@ fn a_gang_keeps_the_priority_of_the_queue_that_lingers() {
 }
 
 #[test]
-fn the_owner_of_a_long_turn_keeps_it_over_a_gap() {
+fn owner_of_a_long_slice_keeps_it_over_a_gap() {
     const MS: u64 = 1_000_000;
     // Slices of 75 and 25 ms: a sixteenth of the shorter one, in tenths of a millisecond.
     const GAP: u64 = 1_500_000;
@@ -63,29 +63,33 @@ fn the_owner_of_a_long_turn_keeps_it_over_a_gap() {
     let ready = |since| status(Activity::Ready { since: Time(since) });
     let idle = |since| status(Activity::Idle { since: Some(Time(since)) });
     let mut engine = Engine::new(choice.clone(), Duration::from_micros(200));
-    assert_eq!(who(&mut engine, &ready(0), 0), ("1".to_owned(), Some(75 * MS)));
-    assert_eq!(who(&mut engine, &idle(10 * MS), 10 * MS), ("1".to_owned(), Some(10 * MS + GAP)));
-    assert_eq!(who(&mut engine, &ready(11 * MS), 11 * MS), ("1".to_owned(), Some(75 * MS)), "the gap counts");
-    assert_eq!(who(&mut engine, &idle(20 * MS), 20 * MS), ("1".to_owned(), Some(20 * MS + GAP)));
-    assert_eq!(who(&mut engine, &idle(20 * MS), 20 * MS + GAP).0, "2", "a longer one passes the turn on");
-    // Where nobody has turns a gap is short, and an engine without a linger knows none.
+    assert_eq!(running(&mut engine, &ready(0), 0), ("1".to_owned(), Some(75 * MS)));
+    assert_eq!(running(&mut engine, &idle(10 * MS), 10 * MS), ("1".to_owned(), Some(10 * MS + GAP)));
+    assert_eq!(
+        running(&mut engine, &ready(11 * MS), 11 * MS),
+        ("1".to_owned(), Some(75 * MS)),
+        "the gap counts"
+    );
+    assert_eq!(running(&mut engine, &idle(20 * MS), 20 * MS), ("1".to_owned(), Some(20 * MS + GAP)));
+    assert_eq!(running(&mut engine, &idle(20 * MS), 20 * MS + GAP).0, "2", "a longer one passes the turn on");
+    // Without slices a gap is short, and an engine without a linger has none.
     engine.set_policy(registry::DEFAULT);
-    assert_eq!(who(&mut engine, &ready(30 * MS), 30 * MS).0, "1 2");
-    assert_eq!(who(&mut engine, &idle(40 * MS), 40 * MS).1, Some(40 * MS + 200_000));
-    // Nor where who sleeps for a short while gets credit for it.
+    assert_eq!(running(&mut engine, &ready(30 * MS), 30 * MS).0, "1 2");
+    assert_eq!(running(&mut engine, &idle(40 * MS), 40 * MS).1, Some(40 * MS + 200_000));
+    // Nor where an entity that sleeps for a short while gets credit for it.
     let mut cfs = Choice::new(registry::find(PolicyKind::Cfs).unwrap());
     cfs.values.set("slice-us", 100_000.0).unwrap();
     engine.set_policy(cfs);
-    assert_eq!(who(&mut engine, &ready(50 * MS), 50 * MS).0, "1");
-    assert_eq!(who(&mut engine, &idle(60 * MS), 60 * MS).1, Some(60 * MS + 200_000));
+    assert_eq!(running(&mut engine, &ready(50 * MS), 50 * MS).0, "1");
+    assert_eq!(running(&mut engine, &idle(60 * MS), 60 * MS).1, Some(60 * MS + 200_000));
     let mut engine = Engine::new(choice, Duration::ZERO);
-    assert_eq!(who(&mut engine, &ready(0), 0).0, "1");
-    assert_eq!(who(&mut engine, &idle(10 * MS), 10 * MS).0, "2");
+    assert_eq!(running(&mut engine, &ready(0), 0).0, "1");
+    assert_eq!(running(&mut engine, &idle(10 * MS), 10 * MS).0, "2");
 }
 
 proptest! {
     #[test]
-    fn nothing_changes_between_now_and_the_wake_up(status in common::status(), now in 0u64..2_000, step in 0.0f64..1.0) {
+    fn decision_holds_until_the_wake_up(status in common::status(), now in 0u64..2_000, step in 0.0f64..1.0) {
         let mut engine = Engine::new(registry::DEFAULT, LINGER);
         let first = engine.decide(&status, Time(now));
         let (operations, wake) = (first.operations.to_vec(), first.wake);

@@ -1,15 +1,15 @@
-//! MLFQ: levels, slices, promotion; nobody starves.
+//! MLFQ: levels, slices, promotion, and no starvation.
 
 mod common;
 
 use common::engine;
-use common::play::{Actor, MS, Play, Stage, Work, play};
+use common::play::{Actor, MS, Play, Setup, Work, play};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::policy::PolicyKind;
 
 fn run(actors: &[Actor], until: u64) -> Play {
-    play(&mut engine(PolicyKind::Mlfq, &[]), actors, Stage::until(until * MS))
+    play(&mut engine(PolicyKind::Mlfq, &[]), actors, Setup::until(until * MS))
 }
 
 fn jobs(jobs: &[(u64, u64)]) -> Actor {
@@ -40,7 +40,7 @@ fn short_work_comes_before_long_work_and_interrupts_no_slice_for_good() {
 }
 
 #[test]
-fn a_pause_before_the_end_of_the_slice_does_not_keep_the_level() {
+fn pause_before_the_end_of_a_slice_does_not_keep_the_level() {
     // 9 of every 10 ms: after 10 ms of device time it is on level 1, and its arrival interrupts nobody.
     let sly: Vec<_> = (0..20).map(|number| (number * 10, 9)).collect();
     let play = run(&[jobs(&sly), jobs(&[(11, 9)])], 60);
@@ -50,11 +50,11 @@ fn a_pause_before_the_end_of_the_slice_does_not_keep_the_level() {
 }
 
 #[test]
-fn idle_time_leads_up_again() {
+fn idle_time_promotes() {
     let burst = |gap: u64| [always(), jobs(&[(0, 150), (1_000 + gap, 5)])];
     let long = run(&burst(1_000), 2_200);
     assert_eq!(in_ms(&long.done[1]).last(), Some(&(2_000, 2_005)), "level 0 again: at once");
-    // It goes on with its jobs without a pause: the second one waits for its turn on the lowest level.
+    // It goes on with its jobs without a pause: the second one waits for its slice on the lowest level.
     let busy = run(&[always(), jobs(&[(0, 400), (0, 300)])], 2_200);
     let (arrival, end) = busy.done[1][1];
     assert_eq!(arrival, 0);
@@ -62,7 +62,7 @@ fn idle_time_leads_up_again() {
 }
 
 #[test]
-fn who_waits_comes_up() {
+fn waiting_promotes() {
     // Three on the lowest level with slices of 80 ms wait for 160 ms: each gets one level up after 100 ms.
     let play = run(&[always(), always(), always()], 3_000);
     for spans in &play.spans {
@@ -74,7 +74,7 @@ fn who_waits_comes_up() {
 }
 
 #[test]
-fn one_at_a_time_on_each_device() {
+fn device_runs_one_entity_at_a_time() {
     let mut both = always();
     both.queues.push(common::queue(2, 2, 0, false));
     let mut second = always();
@@ -91,12 +91,12 @@ fn one_at_a_time_on_each_device() {
 }
 
 #[test]
-fn parameters_change_while_it_decides() {
+fn parameters_change_between_decisions() {
     let actors = [always(), always()];
     let small = play(
         &mut engine(PolicyKind::Mlfq, &[("levels", 1.0), ("slice-ms", 2.5)]),
         &actors,
-        Stage::until(20 * MS),
+        Setup::until(20 * MS),
     );
     assert_eq!(
         small.spans[0],
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn nobody_waits_for_longer_than_its_way_to_the_top(
+    fn wait_is_bounded_by_the_way_to_the_top(
         saturating in 1usize..6,
         pests in vec((1u64..10, 1u64..12, 0u64..8), 0..4),
         slice in 1u32..30, promote in 5u32..200, levels in 1u32..6,
@@ -120,7 +120,7 @@ proptest! {
             jobs(&arrivals.map(|at| (at, length)).collect::<Vec<_>>())
         }));
         let parameters = [("levels", levels.into()), ("slice-ms", slice.into()), ("promote-ms", promote.into())];
-        let play = play(&mut engine(PolicyKind::Mlfq, &parameters), &actors, Stage::until(3_000 * MS));
+        let play = play(&mut engine(PolicyKind::Mlfq, &parameters), &actors, Setup::until(3_000 * MS));
         // The way up, then a slice of everybody else; on the highest level of all if there is but one.
         let others = actors.len() as u64 - 1;
         let bound = u64::from(promote) * u64::from(levels - 1) + others * (u64::from(slice) + 1);
@@ -131,7 +131,7 @@ proptest! {
                 last = to;
             }
         }
-        // Work conservation: somebody always works.
+        // Work conservation: an entity always works.
         prop_assert!((play.used.iter().sum::<f64>() - 3e9).abs() < 1.0);
     }
 }

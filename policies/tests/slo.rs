@@ -4,14 +4,15 @@ mod common;
 
 use common::plant::{Decider, Fixed, Outcome, Plant};
 use common::play::{MS, US};
-use common::trace::{Shot, Unit, spans, trace};
+use common::trace::{Shot, TracedClient, spans, trace};
 use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Merit, Reason, Window};
+use protocol::operation::{Reason, Throttle, Window};
 use protocol::policy::PolicyKind;
+use protocol::rank_reason::RankValue;
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::num::NonZeroU64;
@@ -73,7 +74,7 @@ fn optimum(plant: &Plant, target: u64, from: u64, to: u64) -> f64 {
     kept.map(|outcome| outcome.best(from, to)).fold(0.0, f64::max)
 }
 
-/// How far it comes, all in the second half of the time.
+/// The results, all in the second half of the time.
 #[derive(Debug)]
 struct Reached {
     /// The percentile as a share of the target.
@@ -99,7 +100,7 @@ fn reached(requests: Vec<(u64, u64)>, target: u64) -> Reached {
 }
 
 #[test]
-fn it_keeps_the_target_and_gives_best_effort_nearly_all_that_this_leaves() {
+fn target_is_kept_and_best_effort_gets_nearly_the_rest() {
     // Random requests, with targets between a little above what is reached alone and far above it.
     for (number, busy, target) in
         [(1, 20, 30), (2, 20, 22), (3, 20, 60), (4, 50, 180), (5, 50, 240), (6, 5, 12), (7, 35, 60)]
@@ -117,7 +118,7 @@ fn it_keeps_the_target_and_gives_best_effort_nearly_all_that_this_leaves() {
 }
 
 #[test]
-fn it_follows_when_the_work_changes() {
+fn share_follows_a_change_of_work() {
     // 6 ms, then 9 ms of work every 20 ms, then 6 again; the target is 11.
     let mut requests = periodic(20 * MS, 6 * MS, 9_000);
     requests[3_000..6_000].iter_mut().for_each(|(_, service)| *service = 9 * MS);
@@ -140,8 +141,8 @@ fn it_follows_when_the_work_changes() {
 }
 
 #[test]
-fn a_target_that_hpf_misses_takes_all_idle_time_and_that_is_said() {
-    // What is in flight when a request comes costs it 2 ms: 5 ms with best effort, 3 without.
+fn unreachable_target_withholds_idle_time_and_is_counted() {
+    // Work in flight when a request comes costs it 2 ms: 5 ms with best effort, 3 without.
     let requests = poisson(8, 40 * MS, 3 * MS, 2_000).into_iter().map(|(at, _)| (at, 3 * MS)).collect();
     let mut plant = Plant { drains: 2 * MS, ..plant(requests) };
     let to = plant.requests.last().unwrap().0;
@@ -158,7 +159,7 @@ fn a_target_that_hpf_misses_takes_all_idle_time_and_that_is_said() {
     let mut least = engine(&[("target-ms", 4.5), ("quiet-ms", 1_000_000.0), ("least-percent", 40.0)]);
     let best = plant.run(&mut least).best(to / 2, to);
     assert!((0.3..0.45).contains(&best), "{best}");
-    // It comes back when the target can be kept, and at once when nobody has a target any more.
+    // It comes back when the target can be kept, and at once when no entity has a target any more.
     plant.requests = periodic(40 * MS, 3 * MS, 1_000);
     plant.drains = 0;
     let begin = to + 1_000 * MS;
@@ -170,7 +171,7 @@ fn a_target_that_hpf_misses_takes_all_idle_time_and_that_is_said() {
 }
 
 #[test]
-fn with_nobody_critical_best_effort_runs_freely() {
+fn best_effort_without_critical_work_runs_freely() {
     let mut requests = periodic(20 * MS, 5 * MS, 100);
     requests.extend(periodic(20 * MS, 5 * MS, 5).into_iter().map(|(at, service)| (at + 9_000 * MS, service)));
     let plant = plant(requests);
@@ -192,7 +193,7 @@ impl Decider for Often {
 }
 
 #[test]
-fn it_does_not_matter_how_often_it_is_asked() {
+fn additional_decisions_change_nothing() {
     for target in [3.0, 9.0, 20.0] {
         let plant = Plant { drains: 200 * US, ..plant(poisson(9, 20 * MS, 5 * MS, 1_500)) };
         let parameters = [("target-ms", target), ("window", 50.0)];
@@ -205,7 +206,7 @@ fn it_does_not_matter_how_often_it_is_asked() {
 }
 
 #[test]
-fn a_deadline_that_is_hinted_is_the_target() {
+fn hinted_deadline_is_the_target() {
     let mut plant = plant(periodic(20 * MS, 6 * MS, 4_000));
     plant.hints.deadline_us = NonZeroU64::new(9_000);
     let mut hinted = engine(&[("target-ms", 500.0)]);
@@ -217,24 +218,24 @@ fn a_deadline_that_is_hinted_is_the_target() {
 }
 
 #[test]
-fn a_limit_keeps_them_apart() {
+fn most_percent_of_100_keeps_them_apart() {
     let plant = plant(periodic(20 * MS, 6 * MS, 3_000));
     let outcome = plant.run(&mut engine(&[("target-ms", 50.0), ("most-percent", 100.0)]));
     assert_eq!(outcome, plant.run(&mut Fixed(0)));
 }
 
 /// Busy for so long in each period.
-fn steady(priority: i64, period: u64, busy: u64, until: u64) -> Unit {
+fn steady(priority: i64, period: u64, busy: u64, until: u64) -> TracedClient {
     let begins = (1..).map(|number| number * period).take_while(|begin| *begin < until);
-    Unit::new(priority, begins.map(|begin| (begin, begin + busy)).collect())
+    TracedClient::new(priority, begins.map(|begin| (begin, begin + busy)).collect())
 }
 
-/// Best effort, and a critical unit that has left so much room that best effort may run beside it.
-fn roomy(until: u64) -> [Unit; 2] {
-    [Unit::saturating(0), steady(5, 10 * MS, 2 * MS, until)]
+/// Best effort, and a critical entity that has left so much room that best effort may run beside it.
+fn roomy(until: u64) -> [TracedClient; 2] {
+    [TracedClient::saturating(0), steady(5, 10 * MS, 2 * MS, until)]
 }
 
-/// The first who runs with this target and steps so large that little has to be waited for.
+/// The first entity that runs with this target, with steps so large that the wait is short.
 fn quick(target: f64) -> Engine {
     engine(&[("target-ms", target), ("window", 20.0), ("step-percent", 1.0)])
 }
@@ -244,27 +245,27 @@ fn during(spans: &[(u64, u64)], from: u64, to: u64) -> u64 {
 }
 
 #[test]
-fn best_effort_runs_beside_the_begin_of_each_request() {
-    let units = roomy(3_000 * MS);
-    let shots = trace(&mut quick(20.0), &units, 3_000 * MS);
-    let best = spans(&shots, &units, 0);
+fn best_effort_runs_beside_the_beginning_of_requests() {
+    let entities = roomy(3_000 * MS);
+    let shots = trace(&mut quick(20.0), &entities, 3_000 * MS);
+    let best = spans(&shots, &entities, 0);
     // 1 % of 20 ms more with each: the 6th has 1 ms, after 11 all 2 ms.
     let after = |number: u64| during(&best, number * 10 * MS, (number + 1) * 10 * MS) - 8 * MS;
     assert_eq!([1, 2, 6, 12].map(after), [0, 200 * US, MS, 2 * MS]);
     assert_eq!(during(&best, 120 * MS, 3_000 * MS), 2_880 * MS);
     // The critical one never waits.
-    assert_eq!(during(&spans(&shots, &units, 1), 0, 3_000 * MS), 299 * 2 * MS);
+    assert_eq!(during(&spans(&shots, &entities, 1), 0, 3_000 * MS), 299 * 2 * MS);
 }
 
 #[test]
-fn of_best_effort_only_the_highest_runs_beside_critical_work_of_one_priority() {
-    let mut units = roomy(3_000 * MS).to_vec();
-    units.push(Unit::saturating(-1));
+fn highest_best_effort_runs_beside_critical_work_of_one_priority() {
+    let mut entities = roomy(3_000 * MS).to_vec();
+    entities.push(TracedClient::saturating(-1));
     // Late enough, another one of a higher priority comes within a request of the first.
-    units.push(Unit::new(7, vec![(2_990 * MS + MS, 2_990 * MS + 3 * MS)]));
-    let shots = trace(&mut quick(20.0), &units, 3_000 * MS);
-    assert_eq!(during(&spans(&shots, &units, 2), 0, 3_000 * MS), 0);
-    let best = spans(&shots, &units, 0);
+    entities.push(TracedClient::new(7, vec![(2_990 * MS + MS, 2_990 * MS + 3 * MS)]));
+    let shots = trace(&mut quick(20.0), &entities, 3_000 * MS);
+    assert_eq!(during(&spans(&shots, &entities, 2), 0, 3_000 * MS), 0);
+    let best = spans(&shots, &entities, 0);
     assert_eq!(during(&best, 2_980 * MS, 2_991 * MS), 11 * MS);
     // At 2,991 ms both have work; at 2,993 neither.
     assert_eq!(during(&best, 2_991 * MS, 2_993 * MS), MS, "{:?}", &best[best.len() - 3..]);
@@ -276,37 +277,37 @@ fn of_best_effort_only_the_highest_runs_beside_critical_work_of_one_priority() {
 
 #[test]
 fn devices_have_targets_of_their_own() {
-    let on = |device: u32, mut unit: Unit| {
-        unit.queues[0].device = DeviceId(device);
-        unit
+    let on = |device: u32, mut entity: TracedClient| {
+        entity.queues[0].device = DeviceId(device);
+        entity
     };
-    let mut both = Unit::saturating(0);
+    let mut both = TracedClient::saturating(0);
     both.queues.push(common::queue(2, 2, 0, false));
-    let units = [
-        Unit::saturating(0),
-        on(2, Unit::saturating(0)),
+    let entities = [
+        TracedClient::saturating(0),
+        on(2, TracedClient::saturating(0)),
         both,
         steady(5, 10 * MS, 2 * MS, 3_000 * MS),
         on(2, steady(5, 10 * MS, 6 * MS, 3_000 * MS)),
     ];
-    let shots = trace(&mut quick(5.0), &units, 3_000 * MS);
-    let got = [0, 1, 2].map(|unit| during(&spans(&shots, &units, unit), 2_000 * MS, 3_000 * MS));
+    let shots = trace(&mut quick(5.0), &entities, 3_000 * MS);
+    let got = [0, 1, 2].map(|entity| during(&spans(&shots, &entities, entity), 2_000 * MS, 3_000 * MS));
     assert_eq!(got[0], 1_000 * MS);
     assert_eq!(got[1..], [0, 0], "on the second device the target is missed");
-    let bar = |shot: &Shot| match shot.operations[1].unwrap().permit.reason {
-        Reason::Barred(Bar::Latency { p99_us, target_us }) => Some((p99_us, target_us)),
+    let throttle = |shot: &Shot| match shot.operations[1].unwrap().permit.reason {
+        Reason::Throttled(Throttle::Latency { p99_us, target_us }) => Some((p99_us, target_us)),
         _ => None,
     };
-    assert_eq!(shots.iter().rev().find_map(bar), Some((6_000, 5_000)));
+    assert_eq!(shots.iter().rev().find_map(throttle), Some((6_000, 5_000)));
 }
 
 #[test]
-fn a_throttled_one_has_its_share_of_the_idle_time() {
+fn throttled_entity_has_its_share_of_the_idle_time() {
     // After a miss half of the idle time, after two a quarter: 1 ms of 4.
     let busy = vec![(10 * MS, 20 * MS), (30 * MS, 40 * MS)];
-    let units = [Unit::saturating(0), Unit::new(5, busy)];
-    let shots = trace(&mut quick(5.0), &units, 2_000 * MS);
-    let best = spans(&shots, &units, 0);
+    let entities = [TracedClient::saturating(0), TracedClient::new(5, busy)];
+    let shots = trace(&mut quick(5.0), &entities, 2_000 * MS);
+    let best = spans(&shots, &entities, 0);
     assert_eq!(during(&best, 0, 10 * MS), 10 * MS);
     assert_eq!(during(&best, 20 * MS, 30 * MS), 6 * MS);
     assert_eq!(best[best.len() - 2..], [(1_036 * MS, 1_037 * MS), (1_040 * MS, 2_000 * MS)]);
@@ -314,7 +315,7 @@ fn a_throttled_one_has_its_share_of_the_idle_time() {
 }
 
 #[test]
-fn requests_between_two_decisions_are_not_taken_for_one() {
+fn requests_between_decisions_count_separately() {
     let idle = |since: u64| Activity::Idle { since: Some(Time(since * MS)) };
     let ready = |since: u64| Activity::Ready { since: Time(since * MS) };
     let mut engine = engine(&[("target-ms", 10.0)]);
@@ -323,12 +324,12 @@ fn requests_between_two_decisions_are_not_taken_for_one() {
     let steps = [
         (1, idle(0), idle(0)),
         (5, ready(4), idle(0)),
-        // Done, and at work again: how long it took nobody knows.
+        // Done, and at work again: its time is unknown.
         (30, ready(29), ready(29)),
         // 8 ms, the queues one after the other.
         (35, idle(34), ready(29)),
         (37, idle(34), idle(37)),
-        // 12 ms, the queues by turns.
+        // 12 ms, the queues in alternation.
         (51, ready(50), idle(37)),
         (58, ready(50), ready(57)),
         (60, idle(59), ready(57)),
@@ -348,10 +349,10 @@ fn requests_between_two_decisions_are_not_taken_for_one() {
 }
 
 #[test]
-fn critical_work_alone_has_no_limit_and_best_effort_beside_it_has() {
+fn limit_is_cleared_for_critical_work_alone() {
     let shots = trace(&mut quick(20.0), &roomy(3_000 * MS), 3_000 * MS);
     for shot in &shots {
-        let limits = [0, 1].map(|unit| shot.operations[unit].unwrap().permit.limit);
+        let limits = [0, 1].map(|entity| shot.operations[entity].unwrap().permit.limit);
         assert_eq!(limits, [true, false]);
     }
     // Beside it grows what best effort has in flight: to a sixteenth of the target.
@@ -366,8 +367,8 @@ proptest! {
         criticals in vec((1i64..4, vec((1..20 * MS, 1..20 * MS), 1..40), 1u32..3), 1..4),
         target in 0.5f64..30.0, window in 1.0f64..30.0, step in 0.1f64..10.0,
     ) {
-        let mut units = vec![Unit::saturating(0), Unit::saturating(-1)];
-        units[0].queues.push(common::queue(2, 2, 0, false));
+        let mut entities = vec![TracedClient::saturating(0), TracedClient::saturating(-1)];
+        entities[0].queues.push(common::queue(2, 2, 0, false));
         for (priority, gaps, device) in criticals {
             let mut now = 0;
             let busy = gaps.iter().cycle().take(200).map(|(gap, length)| {
@@ -375,28 +376,30 @@ proptest! {
                 now = begin + length;
                 (begin, now)
             });
-            let mut unit = Unit::new(priority, busy.collect());
-            unit.queues[0].device = DeviceId(device);
-            units.push(unit);
+            let mut entity = TracedClient::new(priority, busy.collect());
+            entity.queues[0].device = DeviceId(device);
+            entities.push(entity);
         }
         let parameters = [("target-ms", target), ("window", window), ("step-percent", step)];
-        let play = || trace(&mut engine(&parameters), &units, 3_000 * MS);
+        let play = || trace(&mut engine(&parameters), &entities, 3_000 * MS);
         let shots = play();
         for shot in &shots {
-            for (unit, operation) in shot.operations.iter().enumerate().skip(2) {
+            for (entity, operation) in shot.operations.iter().enumerate().skip(2) {
                 match operation.unwrap().permit.reason {
                     Reason::Unrivalled => {}
                     Reason::Outranked { by, .. } => {
                         let rival = by.pid.0 as usize - 1001;
-                        let priority = |unit: usize| units[unit].queues[0].priority;
-                        let its = match by.merit {
-                            // Who may run beside others is named for one that has no work.
-                            Merit::Beside(others) if !units[unit].is_busy(shot.from) => others,
+                        let priority = |entity: usize| entities[entity].queues[0].priority;
+                        let its = match (by.reason.name.as_str(), by.reason.value) {
+                            // An entity that may run beside others is named for one that has no work.
+                            ("Beside", RankValue::Number(others)) if !entities[entity].is_busy(shot.from) => {
+                                others.try_into().unwrap()
+                            }
                             _ => priority(rival),
                         };
-                        prop_assert!(units[rival].is_busy(shot.from) && its > priority(unit));
+                        prop_assert!(entities[rival].is_busy(shot.from) && its > priority(entity));
                     }
-                    other => prop_assert!(false, "{other}"),
+                    other => prop_assert!(false, "{}", policies::explain(&other)),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{engine, gang, global, is_ready, queues, unit_queues};
+use common::{engine, entity_queues, gang, global, is_ready, queues};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ const KINDS: [PolicyKind; 9] = [
     PolicyKind::Edf,
     PolicyKind::Gang,
 ];
-/// Policies wake nobody up sooner than this, and what is due by then may be done at once.
+/// The shortest time to a wake-up under any policy; what is due by then may be done at once.
 const GRAIN: u64 = 100_000;
 
 /// Queues with a deadline and a laxity each, and the job, the window and the nice value of a process.
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn who_has_work_runs_or_waits_until_the_wake_up(
+    fn permissions_hold_until_the_wake_up(
         kind in 0..KINDS.len(),
         gangs in processes(),
         steps in vec((vec(vec(any::<bool>(), 8), 7), 0u64..60_000_000, 0.0f64..1.0), 1..10),
@@ -86,10 +86,10 @@ proptest! {
         let mut engine = engine(kind, parameters);
         let (mut gangs, mut now) = (gangs, 10_000_000_000);
         for (ready, span, part) in steps {
-            // A unit that is expected to be done elsewhere may be overtaken there, so slack is only kept on one device.
+            // An entity that is expected to be done elsewhere may be overtaken there, so slack is only kept on one device.
             let status = at(&mut gangs, &ready, now, kind == PolicyKind::Edf);
             let decision = engine.decide(&status, Time(now));
-            let working = unit_queues(&status);
+            let working = entity_queues(&status);
             let runs = |operations: &[protocol::operation::Operation]| -> Vec<bool> {
                 let working = operations.iter().zip(&working).filter(|(_, (_, queues))| queues.iter().any(is_ready));
                 working.map(|(operation, _)| operation.permit.run).collect()

@@ -1,15 +1,16 @@
-//! UP: turns by hand and shares at random, as queues and as processes.
+//! UP: slices by hand and random shares, for queues and for processes.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, US, Work, play};
+use common::play::{Actor, MS, Setup, US, Work, play};
 use common::shares::{
     actor, every, late, longest_wait, percents, ran, saturating, set_utilization, ten_seconds, weights,
 };
 use common::{engine, gang, global, queue};
+use policies::reason::{SLICE, WAITS};
 use proptest::prelude::*;
 use protocol::bounds::Timeslice;
-use protocol::operation::{Merit, Reason, Window};
+use protocol::operation::{Reason, Window};
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
 use std::time::Duration;
@@ -22,12 +23,12 @@ fn ms(spans: &[(u64, u64)]) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn a_round_takes_a_timeslice_and_each_has_its_part() {
+fn round_takes_a_timeslice_and_each_has_its_part() {
     for local in [false, true] {
         let play = play(
             &mut engine(UP, &[("timeslice-us", 10_000.0)]),
             &saturating(&[50, 30, 20]),
-            Stage { local, ..Stage::until(20 * MS) },
+            Setup { local, ..Setup::until(20 * MS) },
         );
         assert_eq!(ms(&play.spans[0]), [(0.0, 5.0), (10.0, 15.0)]);
         assert_eq!(ms(&play.spans[1]), [(5.0, 8.0), (15.0, 18.0)]);
@@ -36,7 +37,7 @@ fn a_round_takes_a_timeslice_and_each_has_its_part() {
 }
 
 #[test]
-fn the_shortest_timeslice_that_somebody_with_work_asks_for_counts() {
+fn shortest_timeslice_of_those_with_work_counts() {
     let mut actors = saturating(&[50, 50]);
     actors.push(actor(50, every(10 * MS, MS, 1)));
     let ask = |actor: &mut Actor, us: i64| {
@@ -45,8 +46,8 @@ fn the_shortest_timeslice_that_somebody_with_work_asks_for_counts() {
     ask(&mut actors[0], 20_000);
     ask(&mut actors[1], 8_000);
     ask(&mut actors[2], 3_000);
-    let play = play(&mut engine(UP, &[("timeslice-us", 12_000.0)]), &actors, Stage::until(20 * MS));
-    // The third one is done after its first turn, and asks for nothing then.
+    let play = play(&mut engine(UP, &[("timeslice-us", 12_000.0)]), &actors, Setup::until(20 * MS));
+    // The third one is done after its first slice, and asks for nothing then.
     assert_eq!(ms(&play.spans[2]), [(2.0, 3.0)]);
     assert_eq!(ms(&play.spans[0]), [(0.0, 1.0), (3.0, 7.0), (11.0, 15.0), (19.0, 20.0)]);
     assert_eq!(ms(&play.spans[1]), [(1.0, 2.0), (7.0, 11.0), (15.0, 19.0)]);
@@ -55,7 +56,7 @@ fn the_shortest_timeslice_that_somebody_with_work_asks_for_counts() {
 #[test]
 fn longer_slices_have_wider_windows() {
     let windows = |timeslice_us| {
-        // That the second one could use another device as well, where nobody has work, changes nothing.
+        // It changes nothing that the second one could use another device as well, where nobody has work.
         let elsewhere = queue(2, 2, 0, false);
         let second = gang(2, vec![queue(1, 1, 0, true), elsewhere]);
         let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), second]);
@@ -68,51 +69,51 @@ fn longer_slices_have_wider_windows() {
 }
 
 #[test]
-fn no_slice_is_too_short_to_switch_for() {
-    let play = play(&mut engine(UP, &[]), &saturating(&[98, 2]), Stage::until(100 * MS));
+fn slices_are_worth_a_switch() {
+    let play = play(&mut engine(UP, &[]), &saturating(&[98, 2]), Setup::until(100 * MS));
     assert_eq!(ms(&play.spans[0][..1]), [(0.0, 24.5)]);
     assert_eq!(ms(&play.spans[1][..1]), [(24.5, 25.0)]);
 }
 
 #[test]
-fn without_a_share_one_runs_while_nobody_else_has_work() {
+fn zero_share_runs_only_beside_idle_entities() {
     let mut actors = saturating(&[0, 0]);
     actors.push(actor(7, Work::Jobs(vec![(10 * MS, 20 * MS)])));
-    let play = play(&mut engine(UP, &[]), &actors, Stage::until(40 * MS));
+    let play = play(&mut engine(UP, &[]), &actors, Setup::until(40 * MS));
     assert_eq!(ms(&play.spans[2]), [(10.0, 30.0)]);
     assert_eq!(percents(&play, 40 * MS), [25.0, 25.0, 50.0]);
 }
 
 #[test]
-fn the_turn_passes_on_when_its_owner_is_idle() {
+fn slice_passes_on_when_its_owner_is_idle() {
     let actors = [actor(50, every(4 * MS, MS, 10)), actor(50, Work::Always)];
-    let play = play(&mut engine(UP, &[]), &actors, Stage::until(20 * MS));
+    let play = play(&mut engine(UP, &[]), &actors, Setup::until(20 * MS));
     // The other one has had more than a slice whenever this one comes again.
     assert_eq!(ms(&play.spans[0][..3]), [(0.0, 1.0), (4.0, 5.0), (8.0, 9.0)]);
     assert_eq!(play.used.iter().sum::<f64>(), (20 * MS) as f64);
 }
 
 #[test]
-fn who_was_alone_owes_nothing_and_who_slept_has_no_credit() {
+fn time_alone_and_asleep_does_not_count() {
     let actors = [actor(50, Work::Always), actor(50, Work::From(1_000 * MS))];
-    let play = play(&mut engine(UP, &[]), &actors, Stage::until(2_000 * MS));
+    let play = play(&mut engine(UP, &[]), &actors, Setup::until(2_000 * MS));
     let [one, other] = [0, 1].map(|place| ran(&play, place, 1_000 * MS, 2_000 * MS));
     assert!(one.abs_diff(other) <= 5 * MS / 2, "{one} {other}");
     assert_eq!(play.spans[1][0].0, 1_000 * MS, "the other one has had more than a slice already");
 }
 
 #[test]
-fn a_process_has_the_highest_utilization_of_its_queues_and_not_their_sum() {
+fn process_has_the_highest_utilization_of_its_queues() {
     let mut many = actor(40, Work::Always);
     many.queues = (1..=4).map(|name| queue(name, 1, 0, false)).collect();
     set_utilization(&mut many, 10);
     many.queues[2].hints.utilization = 40.try_into().unwrap();
-    let play = play(&mut engine(UP, &[]), &[many, actor(60, Work::Always)], Stage::until(1_000 * MS));
+    let play = play(&mut engine(UP, &[]), &[many, actor(60, Work::Always)], Setup::until(1_000 * MS));
     assert_eq!(percents(&play, 1_000 * MS), [40.0, 60.0]);
 }
 
 #[test]
-fn one_on_two_devices_needs_its_turn_on_both_and_others_use_what_it_cannot() {
+fn entity_on_two_devices_needs_both_and_others_use_the_rest() {
     let on = |devices: &[u32]| {
         let mut actor = actor(50, Work::Always);
         actor.queues = (1..).zip(devices).map(|(name, device)| queue(name, *device, 0, false)).collect();
@@ -120,24 +121,24 @@ fn one_on_two_devices_needs_its_turn_on_both_and_others_use_what_it_cannot() {
         actor
     };
     let actors = [on(&[1]), on(&[2]), on(&[1, 2])];
-    let played = play(&mut engine(UP, &[]), &actors, Stage::until(1_000 * MS));
+    let played = play(&mut engine(UP, &[]), &actors, Setup::until(1_000 * MS));
     assert_eq!(percents(&played, 1_000 * MS), [50.0, 50.0, 50.0]);
     // A third one on the first device: on the second one two thirds are left.
     let actors = [on(&[1]), on(&[1]), on(&[2]), on(&[1, 2])];
     let until = 10_000 * MS;
-    let got = percents(&play(&mut engine(UP, &[]), &actors, Stage::until(until)), until);
+    let got = percents(&play(&mut engine(UP, &[]), &actors, Setup::until(until)), until);
     assert!((got[3] - 100.0 / 3.0).abs() < 0.1 && (got[2] - 200.0 / 3.0).abs() < 0.1, "{got:?}");
 }
 
 #[test]
-fn a_decision_says_whose_turn_it_is() {
+fn reason_names_the_owner_of_the_slice() {
     let mut engine = engine(UP, &[]);
     let gangs = (1..=3).map(|client| gang(client, vec![queue(1, 1, 0, true)])).collect();
     let reasons: Vec<_> = engine
         .decide(&global(gangs), Time(1_000_000))
         .operations
         .iter()
-        .map(|operation| operation.permit.reason.to_string())
+        .map(|operation| policies::explain(&operation.permit.reason))
         .collect();
     assert_eq!(
         reasons,
@@ -150,19 +151,19 @@ fn a_decision_says_whose_turn_it_is() {
 }
 
 #[test]
-fn what_drains_into_the_next_turn_is_not_seen() {
+fn draining_work_shifts_shares() {
     let mut actors = saturating(&[50, 50]);
     actors[0].drains = 500 * US;
     let until = 10_000 * MS;
     for (timeslice, error) in [(5_000.0, 10.0), (50_000.0, 1.0), (100_000.0, 0.5)] {
-        let play = play(&mut engine(UP, &[("timeslice-us", timeslice)]), &actors, Stage::until(until));
+        let play = play(&mut engine(UP, &[("timeslice-us", timeslice)]), &actors, Setup::until(until));
         let got = percents(&play, until)[0];
         assert!((got - 50.0 - error).abs() < 0.05, "half a millisecond of {timeslice} us: {got}");
     }
 }
 
 #[test]
-fn asking_more_often_changes_nothing() {
+fn additional_decisions_change_nothing() {
     let gangs: Vec<_> = (1..=3).map(|client| gang(client, vec![queue(1, 1, 0, true)])).collect();
     let status = global(gangs);
     let (mut seldom, mut often) = (engine(UP, &[]), engine(UP, &[]));
@@ -186,7 +187,7 @@ fn asking_more_often_changes_nothing() {
 }
 
 #[test]
-fn a_rank_says_what_is_left_of_the_turn() {
+fn reason_gives_the_rest_of_the_slice() {
     let mut engine = engine(UP, &[]);
     let status = global((1..=2).map(|client| gang(client, vec![queue(1, 1, 0, true)])).collect());
     assert_eq!(engine.decide(&status, Time(1_000_000)).wake, Some(Time(3_500_000)));
@@ -194,11 +195,11 @@ fn a_rank_says_what_is_left_of_the_turn() {
     else {
         panic!("it waits")
     };
-    assert_eq!((by.merit, own), (Merit::Turn(1_500), Merit::Waits(0)));
+    assert_eq!((by.reason, own), (SLICE.number(1_500), WAITS.number(0)));
 }
 
 #[test]
-fn those_behind_a_turn_that_another_policy_holds_up_take_turns() {
+fn entities_behind_a_held_up_slice_alternate() {
     for kind in [UP, PolicyKind::Pup, PolicyKind::Cfs, PolicyKind::Fair, PolicyKind::Mlfq, PolicyKind::Credit]
     {
         let mut engine = engine(PolicyKind::Hpf, &[]);
@@ -249,9 +250,9 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_longer_than_a_round(weights in weights(), timeslice in 1_000u64..20_000) {
+    fn wait_is_at_most_a_round(weights in weights(), timeslice in 1_000u64..20_000) {
         let until = 2_000 * MS;
-        let play = play(&mut engine(UP, &[("timeslice-us", timeslice as f64)]), &saturating(&weights), Stage::until(until));
+        let play = play(&mut engine(UP, &[("timeslice-us", timeslice as f64)]), &saturating(&weights), Setup::until(until));
         let (sum, least) = (weights.iter().sum::<u64>(), weights.iter().min().unwrap());
         let round = (timeslice * US).max(500 * US * sum / least);
         for place in 0..weights.len() {
@@ -260,11 +261,11 @@ proptest! {
     }
 
     #[test]
-    fn who_comes_and_goes_does_not_get_more(period in 200u64..20_000, length in 100u64..10_000, share in 1u64..=100) {
-        // One that always has work beside one that comes and goes: it keeps its part at least.
+    fn coming_and_going_earns_no_extra_share(period in 200u64..20_000, length in 100u64..10_000, share in 1u64..=100) {
+        // An actor that always has work, beside one that comes and goes, keeps at least its part.
         let until = 10_000 * MS;
         let actors = [actor(50, Work::Always), actor(share, every(period * US, length * US, until / (period * US)))];
-        let play = play(&mut engine(UP, &[]), &actors, Stage::until(until));
+        let play = play(&mut engine(UP, &[]), &actors, Setup::until(until));
         let least = 100.0 * 50.0 / (50.0 + share as f64);
         prop_assert!(percents(&play, until)[0] >= least - 1.0, "{:?} of {least}", percents(&play, until));
         prop_assert!((play.used.iter().sum::<f64>() - until as f64).abs() < 1e3, "no time is lost");

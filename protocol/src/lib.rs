@@ -16,6 +16,7 @@ pub mod operation;
 pub mod outside;
 pub mod page;
 pub mod policy;
+pub mod rank_reason;
 pub mod report;
 pub mod slow;
 pub mod socket;

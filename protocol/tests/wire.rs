@@ -8,7 +8,8 @@ use protocol::codes::PreemptLevel;
 use protocol::event::Event;
 use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Bar, Merit, Operation, Permit, Reason, Rival, UnitId, Window};
+use protocol::operation::{Operation, Permit, Reason, Rival, Throttle, UnitId, Window};
+use protocol::rank_reason::{Label, RankReason, RankValue};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use serde::Serialize;
@@ -76,27 +77,17 @@ fn process_hints() -> impl Strategy<Value = ProcessHints> {
     )
 }
 
-fn merit() -> impl Strategy<Value = Merit> {
-    let number = any::<i64>();
-    prop_oneof![
-        priority().prop_map(Merit::Priority),
-        number.prop_map(Merit::Nice),
-        number.prop_map(Merit::Deadline),
-        Just(Merit::NoDeadline),
-        number.prop_map(Merit::Turn),
-        number.prop_map(Merit::Waits),
-        number.prop_map(Merit::Runtime),
-        number.prop_map(Merit::Level),
-        any::<bool>().prop_map(Merit::Window),
-        number.prop_map(Merit::Credit),
-        number.prop_map(Merit::Class),
-        any::<[i64; 2]>().prop_map(|[class, us]| Merit::ClassTurn { class, us }),
-        any::<[i64; 2]>().prop_map(|[class, others]| Merit::ClassWaits { class, others }),
-        number.prop_map(Merit::Expected),
-        Just(Merit::Uninterrupted),
-        priority().prop_map(Merit::Beside),
-        number.prop_map(Merit::Starved),
-    ]
+fn rank_reason() -> impl Strategy<Value = RankReason> {
+    let value = prop_oneof![
+        Just(RankValue::None),
+        any::<bool>().prop_map(RankValue::Flag),
+        any::<i64>().prop_map(RankValue::Number),
+        any::<[i64; 2]>()
+            .prop_map(|[class, us]| RankValue::Pair([(Label::new("class"), class), (Label::new("us"), us)])),
+    ];
+    let name =
+        prop::sample::select(&["Priority", "NoDeadline", "Window", "ClassTurn", "ALongNameOf16Byt"][..]);
+    (name, value).prop_map(|(name, value)| RankReason { name: Label::new(name), value })
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -104,23 +95,27 @@ fn operation() -> impl Strategy<Value = Operation> {
         any::<u64>().prop_map(|client| UnitId::Gang(ClientId(client))),
         queue().prop_map(UnitId::Queue),
     ];
-    let rival = (any::<u32>(), queue(), any::<u32>(), merit()).prop_map(|(pid, queue, device, merit)| {
-        Rival { pid: Pid(pid), queue, device: DeviceId(device), merit }
-    });
-    let bar = prop_oneof![
-        any::<u32>().prop_map(|percent| Bar::Share { percent }),
-        any::<[u64; 2]>().prop_map(|[milliwatts, budget]| Bar::Power { milliwatts, budget }),
-        Just(Bar::NoExecute),
-        Just(Bar::Turn),
-        any::<[u64; 2]>().prop_map(|[p99_us, target_us]| Bar::Latency { p99_us, target_us }),
+    let rival =
+        (any::<u32>(), queue(), any::<u32>(), rank_reason()).prop_map(|(pid, queue, device, reason)| Rival {
+            pid: Pid(pid),
+            queue,
+            device: DeviceId(device),
+            reason,
+        });
+    let throttle = prop_oneof![
+        any::<u32>().prop_map(|percent| Throttle::Share { percent }),
+        any::<[u64; 2]>().prop_map(|[milliwatts, budget]| Throttle::Power { milliwatts, budget }),
+        Just(Throttle::NoExecute),
+        Just(Throttle::Turn),
+        any::<[u64; 2]>().prop_map(|[p99_us, target_us]| Throttle::Latency { p99_us, target_us }),
     ];
     let reason = prop_oneof![
         Just(Reason::Unrivalled),
         Just(Reason::NoExecute),
         Just(Reason::Guard),
         Just(Reason::Off),
-        (rival, merit()).prop_map(|(by, own)| Reason::Outranked { by, own }),
-        bar.prop_map(Reason::Barred),
+        (rival, rank_reason()).prop_map(|(by, own)| Reason::Outranked { by, own }),
+        throttle.prop_map(Reason::Throttled),
         any::<u32>().prop_map(|pid| Reason::Job { pid: Pid(pid) }),
         any::<u64>().prop_map(|waited_ms| Reason::Starved { waited_ms }),
     ];

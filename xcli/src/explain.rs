@@ -125,7 +125,7 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
     let since_us = since.map(|since| micros(list.server.now, since));
     // What its program holds does not go by the permission of the process.
     let held = queue.is_held();
-    let why = if held { Reason::NoExecute.to_string() } else { plain(&client.reason) };
+    let why = if held { policies::explain(&Reason::NoExecute) } else { plain(&client.reason) };
     let would = match client.permit.run && !held {
         true => format!("with work it would run: {why}"),
         false => format!("with work it would be suspended: {why}"),

@@ -193,6 +193,9 @@ fn set(place: &Place, policy: &str, device: Option<DeviceId>, parameters: &Param
         Ok(choice) => choice,
         Err(error) => return usage(error),
     };
+    if let Some(remark) = named::remark(&choice) {
+        tell(remark);
+    }
     ask::order(place, &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }))?;
     show(place, device)
 }

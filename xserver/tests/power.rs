@@ -4,7 +4,7 @@ mod support;
 
 use policies::registry;
 use protocol::ids::DeviceId;
-use protocol::operation::{Bar, Reason};
+use protocol::operation::{Reason, Throttle};
 use protocol::policy::PolicyKind;
 use rustix::event::{EventfdFlags, eventfd};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn best_effort_is_withheld_while_a_device_draws_too_much() {
     // It runs for a part of each period still, until nothing is left of that.
     wait_for("the reason", || {
         let reason = list(&path).clients[0].permit.reason;
-        reason == Reason::Barred(Bar::Power { milliwatts: 600_000, budget: 200_000 })
+        reason == Reason::Throttled(Throttle::Power { milliwatts: 600_000, budget: 200_000 })
     });
     drawn.store(100_000, Ordering::SeqCst);
     wait_for("the whole time again", || {

@@ -2,9 +2,9 @@
 
 mod support;
 
-use protocol::bounds::Priority;
+use policies::reason::PRIORITY;
 use protocol::control::{QueueState, Reply, Request};
-use protocol::operation::{Merit, Reason};
+use protocol::operation::Reason;
 use protocol::time::Time;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -180,8 +180,7 @@ fn a_list_says_who_answered() {
     assert_eq!(first.queues[0].status.counts.pending, 7);
     assert_eq!((first.queues[0].state, second.queues[0].state), (QueueState::Suspended, QueueState::Running));
     let Reason::Outranked { by, own } = first.permit.reason else { panic!("{first:?}") };
-    let priority = |number| Merit::Priority(Priority::try_from(number).unwrap());
-    assert_eq!((by.merit, by.device.0, own), (priority(10), 1, priority(0)));
+    assert_eq!((by.reason, by.device.0, own), (PRIORITY.number(10), 1, PRIORITY.number(0)));
     assert_eq!(list.server.policy, "HPF");
     assert_eq!(list.server.pid.0, std::process::id());
 }

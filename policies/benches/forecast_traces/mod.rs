@@ -4,7 +4,7 @@ use crate::arrivals::{Arrival, Random, arrivals};
 use serde_json::Value;
 use std::path::Path;
 
-/// What the recorder's profiler did to the gaps between submits; see `examples/traces/README.md`.
+/// The effect of the recorder's profiler on the gaps between submits; see `examples/traces/README.md`.
 const GAP_FACTOR: f64 = 0.49;
 
 /// A recorded inference: for each command when it is submitted and how long it takes, microseconds.
@@ -29,11 +29,11 @@ impl Model {
     }
 }
 
-/// What a queue's work is while it is not idle longer than it lingers.
+/// The work of a queue while it is not idle for longer than it lingers.
 #[derive(Debug)]
 pub struct Queue {
     linger_us: f64,
-    /// Since when it has work, and until when.
+    /// The times from which and until which it has work.
     work: Option<(f64, f64)>,
     arrivals: Vec<Arrival>,
 }

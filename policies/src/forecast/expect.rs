@@ -1,122 +1,104 @@
-//! When the device should be clear for a queue: a forecaster with margins, bounds and a count of what came of it.
+//! The time at which the device should be clear for a queue: a forecast with margins, bounds and counters.
 
 use super::margin::{Errors, Margin};
-use super::{Forecaster, Method};
+use super::seasonal::Seasonal;
 use crate::times::nanos;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// When the device should be clear, because work is expected.
+/// A time at which the device should be clear, because work is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// When clearing has to begin, so that the device is clear at `from`; not before the time of the question.
+    /// The time at which clearing has to begin, so that the device is clear at `from`; not before the time of
+    /// the question.
     pub start: Time,
-    /// From when on work may come.
+    /// The first time at which work may come.
     pub from: Time,
-    /// Until when, this time included, it may come; after it the device is given back.
+    /// The last time at which work may come; after it the device is given back.
     pub until: Time,
 }
 
-/// What came of the windows. Each that was announced is, once it is over, hit, early or missed.
+/// Counters of the windows. Each window that was announced and is over is a hit, early or missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Windows that were given as an answer, each once.
     pub announced: u64,
-    /// Work came within the window.
+    /// Windows within which work came.
     pub hit: u64,
-    /// Work came before the window.
+    /// Windows before which work came.
     pub early: u64,
-    /// Work did not come within the window or before.
+    /// Windows without work in them or before.
     pub missed: u64,
-    /// Spent on clearing and waiting in vain for windows that were missed.
+    /// Time spent on clearing and waiting in vain, for windows that were missed.
     pub wasted: Duration,
-    /// The device stood clear for work that did come.
+    /// Time for which the device stood clear for work that did come.
     pub waited: Duration,
 }
 
-/// Expects a queue's next work.
+/// The forecast of a queue's next work.
 ///
-/// Its owner tells of each arrival, that is of each time at which the queue turns from idle to ready, and asks while
-/// the queue is idle. Times are never earlier than in the call before; an earlier one is harmless.
+/// The owner reports each arrival, which is each time at which the queue turns from idle to ready, and asks
+/// while the queue is idle. Times are never earlier than in the call before; an earlier one is harmless.
 ///
 /// # What is expected
-/// The next arrival that the method foresees, from a margin before it to a margin behind it. They follow the last 24
-/// errors, early ones and late ones by themselves: of each side the two largest are left out, and the largest that
-/// remains is taken one and a half times before, where the device stands clear meanwhile, and two and a half times
-/// behind, where that costs only if no work comes. Nothing is expected
+/// The next arrival of the pattern is expected, from a margin before it to a margin after it. The margins
+/// follow the last 24 errors, early and late ones separately. Of each side the two largest are left out. The
+/// largest that remains counts one and a half times before the arrival, where the device stands clear
+/// meanwhile, and two and a half times after it, where that costs only if no work comes. Nothing is expected
 ///
 /// * before six errors are known;
-/// * if the margin exceeds its bounds ([`Forecast::MOST`], [`Forecast::SHARE`]), as it does for random arrivals;
-/// * once three windows in a row have been missed, until work arrives.
+/// * if the margin exceeds its bounds ([`Forecast::MOST`], [`Forecast::SHARE`]), as it does for random
+///   arrivals;
+/// * after three misses in a row, until work arrives.
 ///
-/// Whether a window is worth its cost is for its owner to say, who knows what others ask for on the same device.
-#[derive(Debug)]
+/// The owner decides whether a window is worth its cost, because it knows what others ask for on the same
+/// device.
+#[derive(Debug, Default)]
 pub struct Forecast {
     lead: Duration,
-    method: Method,
-    forecaster: Box<dyn Forecaster>,
+    pattern: Seasonal,
     /// The last arrival that counted, and the last of all.
     last: Option<Time>,
     latest: Option<Time>,
     errors: Errors,
-    /// What was announced and is not over.
+    /// The window that was announced and is not over.
     open: Option<Window>,
-    /// What was foreseen at the last arrival, if it can be relied upon.
+    /// The next arrival as foreseen at the last one, if it is reliable.
     first: Option<(Time, Margin)>,
-    /// Windows missed since then.
+    /// The windows missed since then.
     misses: u32,
     counts: Counts,
 }
 
 impl Forecast {
-    /// The smallest margin before and behind the expected time.
+    /// The smallest margin before and after the expected time.
     pub const LEAST: Duration = Duration::from_micros(50);
-    /// The largest margin before the expected time; the one behind may be twice that. If the errors ask for more, nothing
-    /// is expected.
+    /// The largest margin before the expected time; the one after it may be twice that. With larger errors
+    /// nothing is expected.
     pub const MOST: Duration = Duration::from_millis(20);
-    /// The largest margin before the expected time as a part of the time since the arrival before: one in so many. This is
-    /// how much of the time the device may stand clear before work that does come. The margin behind may be twice that.
-    /// If the errors ask for more, nothing is expected.
+    /// The largest margin before the expected time, as a part of the time since the arrival before: one in so
+    /// many. This bounds the time for which the device stands clear before work that does come. The margin
+    /// after it may be twice that. With larger errors nothing is expected.
     pub const SHARE: u32 = 10;
-    /// Arrivals no farther apart than this are one: the smallest margin is too large a share of the time between them
-    /// for any to be expected.
+    /// Arrivals no farther apart than this count as one, because the smallest margin is too large a part of
+    /// the time between them.
     pub const APART: Duration = Duration::from_micros(500);
-    /// Windows that may be missed in a row.
+    /// The number of windows that may be missed in a row.
     const MOST_MISSES: u32 = 3;
 
-    /// Expects nothing until it has learnt something.
-    pub fn new(method: Method) -> Self {
-        Self {
-            lead: Duration::ZERO,
-            method,
-            forecaster: method.forecaster(),
-            last: None,
-            latest: None,
-            errors: Errors::default(),
-            open: None,
-            first: None,
-            misses: 0,
-            counts: Counts::default(),
-        }
-    }
-
-    /// How it learns.
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
-    /// What came of the windows.
+    /// Returns the counters of the windows.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Sets how long clearing the device takes, 0 at first; holds for windows that are announced from now on.
+    /// Sets the time that clearing the device takes, 0 by default. It holds for windows that are announced
+    /// from now on.
     pub fn set_lead(&mut self, lead: Duration) {
         self.lead = lead;
     }
 
-    /// Work has arrived. An arrival no later than [`Forecast::APART`] after the one before counts as the same, unless
-    /// a window has begun.
+    /// Enters an arrival. One that comes no later than [`Forecast::APART`] after the one before counts as the
+    /// same, unless a window has begun.
     pub fn arrived(&mut self, at: Time) {
         self.settle(at);
         if let Some(latest) = self.latest {
@@ -140,12 +122,12 @@ impl Forecast {
         }
         self.misses = 0;
         self.last = Some(at);
-        self.forecaster.arrived(at);
+        self.pattern.arrived(at);
         self.first = self.first();
     }
 
-    /// When the device should be clear next; the answer stays the same until work arrives or the window is over.
-    /// Nothing if nothing is expected.
+    /// Returns the next time at which the device should be clear, or `None` if no work is expected. The
+    /// answer stays the same until work arrives or the window is over.
     pub fn expect(&mut self, now: Time) -> Option<Window> {
         self.settle(now);
         if self.open.is_none() {
@@ -172,32 +154,32 @@ impl Forecast {
         }
     }
 
-    /// What the method foresees, with its margin, if it can be relied upon. Asked at every decision, so it is cheap
-    /// where nothing is expected.
+    /// Returns the next arrival of the pattern with its margin, if it is reliable. Cheap where nothing is
+    /// expected, because it is asked at every decision.
     fn foresee(&self, now: Time) -> Option<(Time, Margin)> {
         let (first, margin) = self.first?;
         if self.misses >= Self::MOST_MISSES {
             return None;
         }
-        // Behind what has been missed.
+        // The next one after those that were missed.
         let over = Time(now.0.saturating_sub(margin.behind));
-        let expected = if first > over { first } else { self.forecaster.next(over)? };
+        let expected = if first > over { first } else { self.pattern.next(over)? };
         Some((expected, margin))
     }
 
-    /// The first arrival that is foreseen and its margin, if that is within its bounds.
+    /// Returns the first arrival of the pattern and its margin, if the margin is within its bounds.
     fn first(&self) -> Option<(Time, Margin)> {
         let margin = self.errors.margin()?.at_least(nanos(Self::LEAST));
-        let first = self.forecaster.next(self.last?)?;
+        let first = self.pattern.next(self.last?)?;
         let bound = Self::MOST.min(first.since(self.last?) / Self::SHARE);
         margin.within(nanos(bound)).then_some((first, margin))
     }
 
-    /// What was foreseen nearest to an arrival, if it is not beyond all that would be expected.
+    /// Returns the foreseen arrival nearest to a real one, if it is not beyond all that would be expected.
     fn nearest(&self, at: Time) -> Option<Time> {
-        let mut foreseen = self.forecaster.next(self.last?)?;
+        let mut foreseen = self.pattern.next(self.last?)?;
         for _ in 0..Self::MOST_MISSES {
-            match self.forecaster.next(foreseen) {
+            match self.pattern.next(foreseen) {
                 Some(further) if further.0.abs_diff(at.0) < foreseen.0.abs_diff(at.0) => foreseen = further,
                 _ => return Some(foreseen),
             }

@@ -1,8 +1,8 @@
-//! How far a forecast is off, from how far it was off lately.
+//! The margin of a forecast, from its recent errors.
 
 use protocol::time::Time;
 
-/// How much earlier and how much later than foreseen work may come, nanoseconds.
+/// The time by which work may come earlier or later than foreseen, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Margin {
     pub(super) before: u64,
@@ -14,7 +14,7 @@ impl Margin {
         Self { before: self.before.max(least), behind: self.behind.max(least) }
     }
 
-    /// Whether it is no more than this before, and twice that behind.
+    /// Returns true if the margin is no more than this before, and twice that after.
     pub(super) fn within(self, before: u64) -> bool {
         self.before <= before && self.behind <= before.saturating_mul(2)
     }
@@ -23,9 +23,9 @@ impl Margin {
 /// The last errors.
 #[derive(Debug, Clone)]
 pub(super) struct Errors {
-    /// Nanoseconds, positive for what came late; the oldest is overwritten.
+    /// Nanoseconds, positive for late work; the oldest is overwritten.
     recent: [i64; Errors::KEPT],
-    /// How many there have been; beyond [`Errors::KEPT`] only its remainder means something.
+    /// The number of errors so far; above [`Errors::KEPT`] only the remainder counts.
     seen: usize,
 }
 
@@ -37,19 +37,21 @@ impl Default for Errors {
 
 impl Errors {
     const KEPT: usize = 24;
-    /// So many errors say something.
+    /// The number of errors from which on there is a margin.
     const ENOUGH: usize = 6;
-    /// Of 24 errors the two largest of each side are left out: they are what dropped requests and changes of the rate
-    /// leave.
+    /// The number of outliers: of 24 errors the two largest of each side are left out, because dropped
+    /// requests and changes of the rate cause them.
     const OUTLIERS: (usize, usize) = (2, 24);
-    /// The margin before is one and a half times the largest error that remains: the device stands clear meanwhile.
+    /// The factor from the largest remaining error to the margin before: small, because the device stands
+    /// clear meanwhile.
     const BEFORE: (u64, u64) = (3, 2);
-    /// The one behind may be larger, because it costs only if the work does not come.
+    /// The factor to the margin after: larger, because it costs only if the work does not come.
     const BEHIND: (u64, u64) = (5, 2);
-    /// No side counts for less than this part of the other one: two dozen errors show a side by accident.
+    /// The smallest part of one side's error that counts for the other side: two dozen errors can show a side
+    /// by accident.
     const ALIKE: (u64, u64) = (7, 10);
 
-    /// Enters how much later than foreseen work came.
+    /// Enters the error of a forecast.
     pub(super) fn note(&mut self, foreseen: Time, at: Time) {
         let nanos = i64::try_from(foreseen.0.abs_diff(at.0)).unwrap_or(i64::MAX);
         self.recent[self.seen % Self::KEPT] = if at < foreseen { -nanos } else { nanos };
@@ -59,7 +61,7 @@ impl Errors {
         }
     }
 
-    /// The margin that most of the recent errors stay within; nothing while there are too few.
+    /// Returns the margin that most of the recent errors stay within; `None` while there are too few.
     pub(super) fn margin(&self) -> Option<Margin> {
         let count = self.seen.min(Self::KEPT);
         if count < Self::ENOUGH {
@@ -98,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn too_few_errors_say_nothing() {
+    fn too_few_errors_give_no_margin() {
         assert_eq!(noted([100; 5]).margin(), None);
         assert_eq!(noted([100; 6]).margin(), Some(Margin { before: 105, behind: 250 }));
     }
 
     #[test]
-    fn the_margin_follows_each_side_and_not_the_outliers() {
+    fn margin_follows_each_side_without_outliers() {
         let both = noted([-100, 90].repeat(12));
         assert_eq!(both.margin(), Some(Margin { before: 150, behind: 225 }));
         let mut outliers = [-100, 90].repeat(12);

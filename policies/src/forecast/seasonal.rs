@@ -1,58 +1,63 @@
 //! A repeating pattern of intervals.
 
 use super::skips::{self, Skips};
-use super::{SAME, shifted, span};
+use crate::times::{shifted, span};
 use protocol::time::Time;
 use std::collections::VecDeque;
+use std::time::Duration;
 
-/// The arrivals repeat themselves after a season of one to sixteen of them, whose length is not known.
+/// A source whose arrivals repeat themselves after a season of one to sixteen of them, of unknown length.
 ///
-/// A season of so many places gives as many parallel lines over the number of the season, one for each place. They are
-/// fitted together (least squares, one slope) to the last 2, 4, 8 or 16 seasons, and the next arrival lies on the line
-/// of its place; or, in a second form, as far behind the newest arrival as the lines say. A season of one place is a
-/// periodic source: then this is a linear regression over the last arrivals. The form that has foreseen best lately is
-/// used: a line where the source keeps time and its jitter does not add up, the distance where every interval varies by
-/// itself, few seasons where it drifts; more places only if they are clearly better.
+/// The arrivals at each place of the season lie on a line over the number of the season. The parallel lines
+/// of all places are fitted together (least squares, one slope) to the last 2, 4, 8 or 16 seasons. The next
+/// arrival lies on the line of its place or, in a second form, as far after the newest arrival as the lines
+/// say. A season of one place is a periodic source; then this is a linear regression over the last arrivals.
+/// The form with the smallest recent error is used: a line where the source keeps time and its jitter does
+/// not add up, the distance where every interval varies by itself, few seasons where the source drifts, and
+/// more places only if they are clearly better.
 ///
-/// An arrival that does not come is entered where it was expected, so that the places stay what they are; if that
-/// happens too often, the pattern is learnt anew. Behind a gap of more than eight seasons the pattern goes on with the
-/// new arrival, unless there was such a gap within the last 64 arrivals: then it is part of the pattern.
+/// An arrival that does not come is entered where it was expected, so that the places stay right; if that
+/// happens too often, the pattern is learnt anew. After a gap of more than eight seasons the pattern goes on
+/// with the new arrival, unless there was such a gap within the last 64 arrivals: then the gap is part of the
+/// pattern.
 #[derive(Debug)]
 pub struct Seasonal {
     /// The last arrivals, the newest last.
     arrivals: VecDeque<Time>,
     past: Past,
-    /// For each form the smoothed absolute error in nanoseconds; nothing as long as nothing was foreseen.
+    /// The smoothed absolute error of each form in nanoseconds; `None` until the form has made a forecast.
     errors: [[Option<f64>; FORMS]; MOST_PLACES],
-    /// The best one.
+    /// The best form.
     best: Form,
-    /// The last errors of what was the best form, nanoseconds; the oldest is overwritten.
+    /// The last errors of the form that was best then, in nanoseconds; the oldest is overwritten.
     recent: [f64; RECENT],
     judged: usize,
-    /// For the last 64 arrivals whether a pause was before them.
+    /// One bit for each of the last 64 arrivals: set if a pause was before it.
     pauses: u64,
-    /// For how many arrivals from now on none is taken for dropped.
+    /// The number of arrivals for which no earlier one is taken for dropped.
     strict: u32,
     skips: Skips,
 }
 
-/// Most arrivals of a season.
+/// Times that are no farther apart count as equal, because a forecast is rounded.
+const SAME: Duration = Duration::from_micros(1);
+/// The largest number of arrivals in a season.
 const MOST_PLACES: usize = 16;
-/// How many seasons a line may go through.
+/// The numbers of seasons that a line may go through.
 const SEASONS: [usize; 4] = [2, 4, 8, 16];
 const FORMS: usize = SEASONS.len() * 2;
-/// Enough for a season of eight places to be seen sixteen times, and one of sixteen eight times.
+/// The number of arrivals that are kept: sixteen seasons of eight places, or eight of sixteen.
 const MOST_ARRIVALS: usize = 128;
 
-/// Errors that say how sure a form is.
+/// The number of recent errors that are kept.
 const RECENT: usize = 9;
 
-/// A way to foresee the next arrival.
+/// A form of forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Form {
     /// Arrivals of a season, less one.
     places: usize,
-    /// Index of the number of seasons, twice, and one more if the distance from the newest arrival counts.
+    /// Twice the index of the number of seasons, plus one if the distance from the newest arrival counts.
     form: usize,
 }
 
@@ -71,9 +76,9 @@ impl Form {
 struct Lines {
     places: usize,
     seasons: usize,
-    /// Length of a season, nanoseconds.
+    /// The length of a season, in nanoseconds.
     season: f64,
-    /// Added to what the lines say.
+    /// The time added to the lines.
     correction: f64,
 }
 
@@ -82,7 +87,7 @@ struct Lines {
 struct Past {
     count: usize,
     back: [f64; MOST_ARRIVALS],
-    /// At each index the sum of those before.
+    /// At each index the sum of the arrivals before.
     sums: [f64; MOST_ARRIVALS + 1],
 }
 
@@ -120,23 +125,25 @@ impl Default for Seasonal {
 }
 
 impl Seasonal {
-    /// Weight of the newest error.
+    /// The weight of the newest error.
     const ERROR_WEIGHT: f64 = 0.1;
-    /// More places must be better by this factor, or they only repeat fewer.
+    /// The factor by which more places must be better; otherwise they only repeat fewer.
     const MORE_PLACES: f64 = 0.7;
-    /// Any other form must be better by this factor than the one in use.
+    /// The factor by which any other form must be better than the one in use.
     const OTHER: f64 = 0.95;
-    /// A form is sure while its usual error is below this share of the mean interval. Only then are arrivals taken for
-    /// dropped, ...
+    /// A form is reliable while its usual error is below this share of the mean interval. Only then are
+    /// arrivals taken for dropped.
     const SURE: f64 = 0.1;
-    /// ... if the one behind the gap is no farther from its place than so many errors, or this share of the interval.
+    /// The distance from its place at which an arrival after a gap still belongs there: so many errors, or
+    /// this share of the interval.
     const NEAR: f64 = 4.0;
     const CLOSE: f64 = 0.025;
-    /// For so many arrivals after this has led astray, every interval counts as it is.
+    /// The number of arrivals for which every interval counts as it is, after wrong guesses about dropped
+    /// ones.
     const STRICT: u32 = 32;
 
-    /// Fits lines for all of [`SEASONS`] at once: through fewer seasons for the first number that has not been seen in
-    /// full, and nothing for those beyond.
+    /// Fits lines for all of [`SEASONS`] at once. The first number of seasons that has not been seen in full
+    /// gets a line through fewer; those beyond get none.
     fn lines(&self, places: usize) -> [Option<Lines>; SEASONS.len()] {
         let mut all = [None; SEASONS.len()];
         let seen = self.past.count / places;
@@ -155,7 +162,7 @@ impl Seasonal {
                 season += 1;
             }
             let count = seasons as f64;
-            // Over the number of seasons ago time falls.
+            // Time falls over the number of seasons ago.
             let fall = moment - sum * (count - 1.0) / 2.0;
             let spread = count * (count * count - 1.0) / 12.0;
             let length = -fall / (places as f64 * spread);
@@ -166,17 +173,18 @@ impl Seasonal {
         all
     }
 
-    /// What a form needs to foresee; nothing if it has seen too little.
+    /// Returns the lines of a form; `None` if it has seen too little.
     fn form(&self, form: Form) -> Option<Lines> {
         let lines = self.lines(form.places())[form.form / 2]?;
-        // Moved, if so, until the newest arrival lies on its own line.
+        // In this form the lines are moved until the newest arrival lies on its own line.
         let correction = if form.on_newest() { -self.on_line(lines, 0) } else { 0.0 };
         Some(Lines { correction, ..lines })
     }
 
-    /// Where the lines put the arrival so many places on (0: the newest, 1: the next), in nanoseconds from the newest.
+    /// Returns the time on the lines so many places on (0: the newest, 1: the next), in nanoseconds from the
+    /// newest.
     fn on_line(&self, lines: Lines, ahead: usize) -> f64 {
-        // Seasons from the newest arrival of that place to the one that is meant.
+        // The number of seasons from the newest arrival of that place to the wanted one.
         let ago = ahead.div_ceil(lines.places);
         let newest_of_place = ago * lines.places - ahead;
         let of_place = self.past.back[newest_of_place..self.past.count].iter().step_by(lines.places);
@@ -185,10 +193,10 @@ impl Seasonal {
         sum / count + lines.season * (ago as f64 + (count - 1.0) / 2.0) + lines.correction
     }
 
-    /// Enters the errors that all forms would have made for an arrival, and chooses the best.
+    /// Enters the errors that all forms would have made for an arrival, and chooses the best form.
     fn judge(&mut self, offset: f64) {
         if let Some(lines) = self.form(self.best) {
-            // Of the form that was used, before another is chosen.
+            // The error of the form that was used, before another one is chosen.
             self.recent[self.judged % RECENT] = (offset - self.on_line(lines, 1)).abs();
             self.judged = (self.judged + 1) % RECENT;
         }
@@ -200,7 +208,8 @@ impl Seasonal {
                 let from_newest = on_line - self.on_line(lines, 0);
                 for (form, foreseen) in [on_line, from_newest].into_iter().enumerate() {
                     let error = (offset - foreseen).abs();
-                    // A new form is no better than the best until it has shown that it is.
+                    // A new form starts with the error of the best, so that it must first show that it is
+                    // better.
                     let smoothed =
                         self.errors[places - 1][index * 2 + form].get_or_insert(start.unwrap_or(error));
                     *smoothed += Self::ERROR_WEIGHT * (error - *smoothed);
@@ -221,7 +230,7 @@ impl Seasonal {
         self.best = best;
     }
 
-    /// The smoothed error of the form in use, nanoseconds.
+    /// Returns the smoothed error of the form in use, in nanoseconds.
     fn error(&self) -> Option<f64> {
         self.errors[self.best.places][self.best.form]
     }
@@ -234,7 +243,7 @@ impl Seasonal {
         self.past.update(&self.arrivals);
     }
 
-    /// Enters an arrival that did not come, if it lies between its neighbours: their order must not be lost.
+    /// Enters an arrival that did not come, if it lies between its neighbours, so that the order is kept.
     fn enter_between(&mut self, expected: Time, behind: Time) {
         if self.arrivals.back().is_some_and(|newest| expected > *newest && expected < behind) {
             self.enter(expected);
@@ -251,15 +260,15 @@ impl Seasonal {
         self.strict = Self::STRICT;
     }
 
-    /// The median of the last errors, nanoseconds: those behind dropped arrivals are large.
+    /// Returns the median of the last errors, in nanoseconds: errors after dropped arrivals are large.
     fn usual_error(&self) -> f64 {
         let mut sorted = self.recent;
         sorted.sort_unstable_by(f64::total_cmp);
         sorted[RECENT / 2]
     }
 
-    /// How many expected arrivals have not come before the one at `offset` from the last, and where they were expected
-    /// in nanoseconds from the last.
+    /// Returns the number of expected arrivals that are missing before the one at `offset` from the last, and
+    /// their expected times in nanoseconds from the last.
     fn missing(&self, lines: Lines, offset: f64) -> (usize, [f64; skips::MOST]) {
         let mut expected = [0.0; skips::MOST];
         let error = self.usual_error();
@@ -281,8 +290,9 @@ impl Seasonal {
     }
 }
 
-impl super::Forecaster for Seasonal {
-    fn arrived(&mut self, at: Time) {
+impl Seasonal {
+    /// Learns from an arrival. One that is not later than the one before is ignored, because times may be untrusted.
+    pub fn arrived(&mut self, at: Time) {
         let Some(&last) = self.arrivals.back() else {
             self.enter(at);
             return;
@@ -299,7 +309,7 @@ impl super::Forecaster for Seasonal {
                 self.enter_between(shifted(last, *expected), at);
             }
             let pause = offset > lines.season * skips::MOST as f64;
-            // One that repeats itself is part of the pattern.
+            // A pause that repeats itself is part of the pattern.
             let alone = self.pauses == 0;
             self.pauses = self.pauses << 1 | u64::from(pause);
             if pause && alone {
@@ -321,7 +331,11 @@ impl super::Forecaster for Seasonal {
         }
     }
 
-    fn next(&self, after: Time) -> Option<Time> {
+    /// Returns the first expected arrival that is later, by more than a microsecond, than both the last one and `after`;
+    /// nothing while too little is known, or if the pattern does not reach that far.
+    ///
+    /// With a time that has passed as `after`, the pattern goes on after arrivals that did not come.
+    pub fn next(&self, after: Time) -> Option<Time> {
         let last = *self.arrivals.back()?;
         let lines = self.form(self.best)?;
         let after = after.max(last).after(SAME);
@@ -337,10 +351,9 @@ impl super::Forecaster for Seasonal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Forecaster;
     use super::*;
 
-    /// What is foreseen behind arrivals at these times, in microseconds.
+    /// Returns a source that has seen arrivals at these times, in microseconds.
     fn taught(times: impl IntoIterator<Item = u64>) -> Seasonal {
         let mut forecaster = Seasonal::default();
         times.into_iter().for_each(|us| forecaster.arrived(Time(us * 1_000)));
@@ -356,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn two_arrivals_say_how_it_goes_on() {
+    fn two_arrivals_give_a_forecast() {
         assert_eq!(next(&taught([100]), 0), None);
         let two = taught([100, 150]);
         assert_eq!(next(&two, 0), Some(200));
@@ -365,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_goes_on_at_the_place_where_it_is() {
+    fn pattern_continues_at_its_place() {
         let offsets = [0, 13, 29, 40, 71];
         let all: Vec<u64> = pattern(31, 150, &offsets).collect();
         for seen in 60..65 {
@@ -378,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_season_has_sixteen_places() {
+    fn longest_season_has_sixteen_places() {
         let gaps = (0..16).map(|place| 100 + 100 * (place * 7 % 16));
         let ends = gaps.scan(0, |sum, gap| {
             *sum += gap;
@@ -391,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_dropped_keeps_the_places() {
+    fn dropped_arrival_keeps_the_places() {
         let all = pattern(30, 150, &[0, 13, 29]);
         let some = all.enumerate().filter(|(index, _)| ![40, 62, 71].contains(index)).map(|(_, us)| us);
         let seasonal = taught(some);
@@ -404,19 +417,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_now_and_then_leaves_the_pattern() {
+    fn occasional_pause_keeps_the_pattern() {
         let steady = taught((0..40).map(|index| index * 50).chain([7_777]));
         assert_eq!(next(&steady, 0), Some(7_827));
     }
 
     #[test]
-    fn a_pause_in_each_season_is_part_of_it() {
+    fn pause_in_each_season_is_part_of_the_pattern() {
         let bursts = taught(pattern(30, 1_500, &[0, 10, 20]));
         assert_eq!(next(&bursts, 0), Some(45_000));
     }
 
     #[test]
-    fn half_the_rate_is_no_row_of_accidents() {
+    fn half_the_rate_is_learnt_anew() {
         let slower = (1..=20).map(|index| 2_000 + index * 100);
         let seasonal = taught((0..=40).map(|index| index * 50).chain(slower));
         assert_eq!(next(&seasonal, 0), Some(4_100));

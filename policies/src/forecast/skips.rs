@@ -1,18 +1,19 @@
-//! Arrivals that did not come, told apart from a source that has become slower.
+//! Dropped arrivals, told apart from a source that has become slower.
 
-/// Most arrivals that may be missing in a row; behind a longer gap the source has paused.
+/// The largest number of arrivals that may be missing in a row; after a longer gap the source has paused.
 pub(super) const MOST: usize = 8;
 
-/// For the last 32 arrivals that were expected whether they are missing.
+/// One bit for each of the last 32 expected arrivals: set if it is missing.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Skips(u32);
 
 impl Skips {
-    /// So many missing are no accident. Fewer than half, so that a source of half the rate is found out.
+    /// The number of missing arrivals that is no accident: fewer than half, so that half the rate is found
+    /// out.
     const TOO_MANY: u32 = 15;
 
-    /// Notes an arrival and how many are missing before it, at most [`MOST`]. True if so many are missing that the
-    /// pattern cannot be right: it is to be learnt anew.
+    /// Notes an arrival and how many are missing before it, at most [`MOST`]. Returns true if so many are
+    /// missing that the pattern is wrong and has to be learnt anew.
     pub(super) fn note(&mut self, missing: usize) -> bool {
         let missing = missing.min(MOST);
         self.0 = (self.0 << missing | ((1 << missing) - 1)) << 1;
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_now_and_then_is_an_accident_and_many_are_not() {
+    fn occasional_gaps_are_accidents_and_many_are_not() {
         let mut skips = Skips::default();
         assert!((0..100).all(|index| !skips.note(usize::from(index % 2 == 0))));
         let mut skips = Skips::default();

@@ -1,48 +1,48 @@
-//! How long devices may be kept free in vain.
+//! The budget for keeping devices free in vain.
 
 use crate::times::nanos;
 use protocol::ids::DeviceId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// For each device the time that may be wasted within any span as long as the horizon.
+/// The time that may be wasted on each device within any span as long as the horizon.
 ///
-/// A span is paid for as a whole before it begins, and what was not wasted is given back. So the bound holds whatever
-/// happens afterwards, also if who reserved is never heard of again.
+/// A window is paid for as a whole before it begins, and unused time is given back. So the bound holds
+/// whatever happens afterwards, also if the entity that reserved the device is never heard of again.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
-    /// What may be wasted within a horizon, nanoseconds.
+    /// The time that may be wasted within a horizon, in nanoseconds.
     most: u64,
-    /// A host has few devices.
+    /// A host has few devices, so a list is enough.
     devices: Vec<(DeviceId, Account)>,
 }
 
-/// What was paid lately, in slices of time.
+/// The recent payments, in slices of time.
 #[derive(Debug, Default)]
 struct Account {
-    /// By the slice's number modulo their count, nanoseconds.
+    /// Indexed by the slice's number modulo their count, in nanoseconds.
     slices: [u64; SLICES],
     /// The number of the newest slice.
     newest: u64,
 }
 
 const SLICE: u64 = 500_000_000;
-/// The slices of a horizon, the one that has only begun, and one for a span that was paid for before the horizon begins
-/// and lasts into it: no span is longer than a slice.
+/// The slices of a horizon, the one that has only begun, and one for a window that was paid for before the
+/// horizon begins and lasts into it. No window is longer than a slice.
 const SLICES: usize = 22;
 
 impl Budgets {
     /// The span in which the share may not be exceeded.
     pub const HORIZON: Duration = Duration::from_secs(10);
-    /// The longest span that can be paid for.
+    /// The longest window that can be paid for.
     pub const LONGEST: Duration = Duration::from_nanos(SLICE);
 
-    /// May waste this share of any horizon from now on, 0 to 1.
+    /// Sets the share of any horizon that may be wasted, 0 to 1.
     pub fn set_share(&mut self, share: f64) {
         self.most = (Self::HORIZON.as_nanos() as f64 * share) as u64;
     }
 
-    /// Pays for a span on all these devices; if one of them cannot, nothing is paid.
+    /// Pays for a window on all these devices; if one of them cannot pay, nothing is paid.
     pub fn pay(&mut self, devices: &[DeviceId], span: Duration, now: Time) -> bool {
         let nanos = nanos(span);
         let most = self.most;
@@ -60,11 +60,11 @@ impl Budgets {
         pays
     }
 
-    /// Enters what was wasted without having been paid for.
+    /// Enters time that was wasted without having been paid for.
     pub fn spend(&mut self, devices: &[DeviceId], span: Duration, now: Time) {
         for device in devices {
             if self.account(*device).is_none() {
-                // Names of devices come from others: what has nothing to remember goes.
+                // Names of devices come from others, so accounts without payments are dropped.
                 self.devices.retain_mut(|(_, account)| {
                     account.advance(now);
                     account.spent() > 0
@@ -79,12 +79,12 @@ impl Budgets {
         }
     }
 
-    /// Gives back what was paid at that time and not wasted.
+    /// Gives back time that was paid at that time and not wasted.
     pub fn give_back(&mut self, devices: &[DeviceId], span: Duration, paid: Time) {
         for device in devices {
             let Some(account) = self.account(*device) else { continue };
             let number = paid.0 / SLICE;
-            // What was paid long ago is forgotten already.
+            // Payments of long ago are forgotten already.
             if number <= account.newest && account.newest - number < SLICES as u64 {
                 let slice = &mut account.slices[(number % SLICES as u64) as usize];
                 *slice = slice.saturating_sub(nanos(span));
@@ -98,7 +98,7 @@ impl Budgets {
 }
 
 impl Account {
-    /// Forgets the slices that lie behind the horizon.
+    /// Forgets the slices before the horizon.
     fn advance(&mut self, now: Time) {
         let number = now.0 / SLICE;
         let passed = number.saturating_sub(self.newest).min(SLICES as u64);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paid_comes_back_after_a_horizon_or_at_once_if_it_was_not_wasted() {
+    fn payments_return_after_a_horizon_or_when_given_back() {
         let mut budgets = budgets(0.02);
         assert!(budgets.pay(ONE, millis(150), at(1_000)));
         assert!(!budgets.pay(BOTH, millis(51), at(1_100)), "the first device cannot pay");
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_paid_without_a_budget_and_no_span_is_endless() {
+    fn payment_needs_a_budget_and_a_bounded_span() {
         assert!(!budgets(0.0).pay(ONE, millis(1), at(1)));
         assert!(!budgets(1.0).pay(ONE, millis(501), at(1)));
         assert!(budgets(1.0).pay(ONE, millis(500), at(1)));
     }
 
     #[test]
-    fn devices_that_nothing_is_known_of_are_forgotten() {
+    fn devices_without_payments_are_forgotten() {
         let mut budgets = budgets(0.02);
         for number in 0..1_000 {
             assert!(budgets.pay(&[DeviceId(number)], millis(1), at(u64::from(number) * 1_000)));

@@ -1,30 +1,30 @@
-//! Devices that are kept free for work of critical units that is on its way.
+//! Devices that are kept free for expected work of critical entities.
 
 use super::budget::Budgets;
-use crate::forecast::{Forecast, Method};
+use crate::forecast::Forecast;
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::nanos;
-use crate::unit::{Unit, Units};
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What is set by the policy's parameters.
+/// The policy's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Settings {
-    /// Units of a higher priority are critical.
+    /// The priority above which entities are critical.
     pub above: i32,
-    /// How long before the work is expected the device is cleared.
+    /// The time before the expected work at which the device is cleared.
     pub lead: Duration,
-    /// How long it stays clear when a hinted time has passed.
+    /// The time after a hinted time for which the device stays clear.
     pub grace: Duration,
     /// The share of time in which a device may be kept free in vain.
     pub waste: f64,
-    /// How it is learnt when work comes, if it is.
-    pub method: Option<Method>,
+    /// True if arrivals are learnt.
+    pub learn: bool,
 }
 
-/// When devices are kept free.
+/// A time in which devices are kept free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     start: Time,
@@ -32,34 +32,34 @@ struct Window {
     until: Time,
 }
 
-/// How far it is with a window.
+/// The state of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
-    /// It is kept free since then.
+    /// The devices are kept free since then.
     Open(Time),
     /// The budget was spent.
     Refused,
 }
 
-/// What is remembered of a unit.
+/// State of an entity.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// It had critical work at the last decision.
+    /// True if it had critical work at the last decision.
     ready: bool,
-    /// And did not only count as having it.
+    /// True if that was work, and not only counted as work.
     works: bool,
-    /// Hints of this time and earlier ones are answered.
+    /// The time up to which hints are answered.
     answered: Time,
     window: Option<(Window, Stage)>,
-    /// What the open window was paid for on.
+    /// The devices that the open window was paid for on.
     devices: Vec<DeviceId>,
-    /// What is learnt of it, from its first critical work on.
+    /// The forecast of its arrivals, from its first critical work on.
     forecast: Option<Box<Forecast>>,
 }
 
 impl Watch {
-    /// The window that its devices are kept free for, if they are.
+    /// Returns the window for which its devices are kept free now, and the time at which it was opened.
     fn open(&self) -> Option<(Window, Time)> {
         match self.window {
             Some((window, Stage::Open(since))) => Some((window, since)),
@@ -68,16 +68,16 @@ impl Watch {
     }
 }
 
-/// What is expected of a unit.
+/// The expectation for an entity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Outlook {
-    /// Its devices are to be kept free, for work that is expected then.
+    /// The time of the expected work for which its devices must be kept free.
     pub reserves: Option<Time>,
-    /// When to look again.
+    /// The time at which to look again.
     pub wake: Option<Time>,
 }
 
-/// What came of the windows.
+/// Counters of the windows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     reserved: u64,
@@ -88,15 +88,16 @@ struct Counts {
     wasted: Duration,
 }
 
-/// Looks after all windows.
+/// The manager of all windows.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     settings: Settings,
     budgets: Budgets,
     counts: Counts,
-    /// How many windows are open, and how long all of them together.
+    /// The number of open windows, and their total length.
     open: (u64, Duration),
-    /// Those that were open at the end of the last decision, and those of them that were seen since.
+    /// The windows that were open at the end of the last decision, and those of them whose entities were seen
+    /// since.
     before: (u64, Duration),
     seen: (u64, Duration),
     /// The time of the last decision.
@@ -109,7 +110,7 @@ impl Keeper {
         self.budgets.set_share(settings.waste);
     }
 
-    /// What people see; see the head of the policy's file.
+    /// Returns the counters; see the head of the policy's file.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Counts { reserved, hit, missed, withdrawn, refused, wasted } = self.counts;
         let wasted = u64::try_from(wasted.as_micros()).unwrap_or(u64::MAX);
@@ -124,33 +125,39 @@ impl Keeper {
         .into()
     }
 
-    /// Whether it learns when work comes.
+    /// Returns true if it learns when work arrives.
     pub fn learns(&self) -> bool {
-        self.settings.method.is_some()
+        self.settings.learn
     }
 
-    /// What is expected of a unit; to be asked once for each at each decision, between [`Keeper::begin`] and
-    /// [`Keeper::end`].
-    pub fn look(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Outlook {
+    /// Returns the expectation for an entity. Call it once for each entity in each decision, between
+    /// [`Keeper::begin`] and [`Keeper::end`].
+    pub fn look(
+        &mut self,
+        watch: &mut Watch,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) -> Outlook {
         self.see(watch);
-        let critical = unit.priority.get() > self.settings.above && unit.priority != Priority::NO_EXECUTE;
-        if unit.ready && critical {
-            self.arrive(watch, unit, units, now);
+        let critical = entity.priority.get() > self.settings.above && entity.priority != Priority::NO_EXECUTE;
+        if entity.ready && critical {
+            self.arrive(watch, entity, entities, now);
             return Outlook::default();
         }
         watch.ready = false;
-        // While it has other work it stands where that puts it.
-        if unit.ready || !critical {
+        // While it has other work it ranks by that work.
+        if entity.ready || !critical {
             self.withdraw(watch, now);
             return Outlook::default();
         }
         self.expire(watch, now);
-        let next = self.next(watch, unit, units, now);
+        let next = self.next(watch, entity, entities, now);
         if watch.window.map(|(window, _)| window) != next {
             self.withdraw(watch, now);
             watch.window = next.map(|window| (window, Stage::Coming));
         }
-        if watch.open().is_some() && !same_devices(watch, unit, units) {
+        if watch.open().is_some() && !same_devices(watch, entity, entities) {
             let again = watch.window.map(|(window, _)| (window, Stage::Coming));
             self.withdraw(watch, now);
             watch.window = again;
@@ -160,33 +167,33 @@ impl Keeper {
             if window.start > now {
                 return Outlook { reserves: None, wake: Some(window.start) };
             }
-            self.begin_window(watch, window, unit, units, now);
+            self.begin_window(watch, window, entity, entities, now);
         }
         Outlook { reserves: watch.open().map(|_| window.expected), wake: Some(window.until) }
     }
 
-    /// For a unit that is none of the policy's any more.
+    /// Ends the window of an entity that the policy no longer ranks.
     pub fn leave(&mut self, watch: &mut Watch, now: Time) {
         self.see(watch);
         self.withdraw(watch, now);
         watch.ready = false;
     }
 
-    /// A decision begins.
+    /// Begins a decision.
     pub fn begin(&mut self) {
         (self.open, self.seen) = Default::default();
     }
 
-    /// It ends: windows that were open and that nobody has shown belonged to units that have gone.
+    /// Ends a decision. Windows that were open and have not been seen belonged to entities that have gone.
     pub fn end(&mut self, now: Time) {
         self.counts.withdrawn += self.before.0.saturating_sub(self.seen.0);
-        // How much of them was wasted is not known: all that was paid.
+        // The wasted part is unknown, so all that was paid counts.
         let paid = self.before.1.saturating_sub(self.seen.1);
         self.counts.wasted = self.counts.wasted.saturating_add(paid);
         (self.before, self.last) = (self.open, now);
     }
 
-    /// Enters the window that a unit has brought along.
+    /// Enters the window that an entity has from the last decision.
     fn see(&mut self, watch: &Watch) {
         if let Some((window, since)) = watch.open() {
             self.seen = more(self.seen, window.until.since(since));
@@ -194,13 +201,14 @@ impl Keeper {
         }
     }
 
-    fn arrive(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) {
-        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.settings.above);
+    fn arrive(&mut self, watch: &mut Watch, entity: &SchedEntity, entities: &SchedEntities, now: Time) {
+        let critical =
+            entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.settings.above);
         let ready = critical.filter_map(|queue| queue.ready_since).min();
-        let at = ready.unwrap_or(unit.since).min(now);
-        // If all its work has come since the last decision, it was idle in between, and nobody has told.
+        let at = ready.unwrap_or(entity.since).min(now);
+        // If all its work has come since the last decision, it was idle in between without an event.
         let comes = !watch.ready || watch.works && at > self.last;
-        (watch.ready, watch.works) = (true, unit.working);
+        (watch.ready, watch.works) = (true, entity.working);
         if !comes {
             return;
         }
@@ -213,15 +221,13 @@ impl Keeper {
             }
         }
         watch.window = None;
-        let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
+        let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
         let answered = told.filter(|hint| *hint <= at.after(self.settings.lead)).max();
         watch.answered = watch.answered.max(answered.unwrap_or_default());
-        if let Some(method) = self.settings.method {
-            let known = watch.forecast.take().filter(|forecast| forecast.method() == method);
-            let mut forecast = known.unwrap_or_else(|| Box::new(Forecast::new(method)));
+        if self.settings.learn {
+            let forecast = watch.forecast.get_or_insert_default();
             forecast.set_lead(self.settings.lead);
             forecast.arrived(at);
-            watch.forecast = Some(forecast);
         }
     }
 
@@ -235,11 +241,11 @@ impl Keeper {
     fn miss(&mut self, watch: &Watch, window: Window, since: Time, now: Time) {
         self.counts.missed += 1;
         self.counts.wasted = self.counts.wasted.saturating_add(now.since(since));
-        // Nobody has decided when it was time.
+        // The decision came too late.
         self.budgets.spend(&watch.devices, now.since(window.until), now);
     }
 
-    /// Gives up a window because it is not wanted any more.
+    /// Gives up a window that is not wanted any more.
     fn withdraw(&mut self, watch: &mut Watch, now: Time) {
         if let Some((window, since)) = self.close(watch) {
             self.counts.withdrawn += 1;
@@ -259,9 +265,16 @@ impl Keeper {
         Some((window, since))
     }
 
-    fn begin_window(&mut self, watch: &mut Watch, window: Window, unit: &Unit, units: &Units, now: Time) {
+    fn begin_window(
+        &mut self,
+        watch: &mut Watch,
+        window: Window,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) {
         watch.devices.clear();
-        watch.devices.extend(units.uses(unit).iter().map(|used| units.devices()[used.device]));
+        watch.devices.extend(entities.uses(entity).iter().map(|used| entities.devices()[used.device]));
         let span = window.until.since(now);
         let stage = if self.budgets.pay(&watch.devices, span, now) {
             self.counts.reserved += 1;
@@ -274,23 +287,29 @@ impl Keeper {
         watch.window = Some((window, stage));
     }
 
-    /// The next window of an idle unit: the next that was hinted, or else what is learnt.
-    fn next(&self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Option<Window> {
-        let Settings { lead, grace, method, .. } = self.settings;
-        let told = units.queues(unit).iter().filter_map(|queue| queue.hints.arrival);
+    /// Returns the next window of an idle entity: the next one that was hinted, or else the learnt one.
+    fn next(
+        &self,
+        watch: &mut Watch,
+        entity: &SchedEntity,
+        entities: &SchedEntities,
+        now: Time,
+    ) -> Option<Window> {
+        let Settings { lead, grace, learn, .. } = self.settings;
+        let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
         let pending = told.filter(|hint| {
-            // One that had work at the time or after it has had what was told.
-            let had_work = unit.idle_since.is_some_and(|idle| idle >= *hint);
+            // An entity that had work at that time or later has had the work of the hint.
+            let had_work = entity.idle_since.is_some_and(|idle| idle >= *hint);
             hint.after(grace) > now && *hint > watch.answered && !had_work
         });
         if let Some(expected) = pending.min() {
             let start = Time(expected.0.saturating_sub(nanos(lead)));
             return Some(Window { start, expected, until: expected.after(grace) });
         }
-        let forecast = watch.forecast.as_mut().filter(|forecast| Some(forecast.method()) == method)?;
+        let forecast = watch.forecast.as_mut().filter(|_| learn)?;
         let window = forecast.expect(now)?;
         let expected = window.from.after(window.until.since(window.from) / 2);
-        // Work may come at the last moment still.
+        // Work may come at the last moment.
         Some(Window { start: window.start, expected, until: window.until.after(Duration::from_nanos(1)) })
     }
 }
@@ -299,9 +318,9 @@ fn more((count, sum): (u64, Duration), span: Duration) -> (u64, Duration) {
     (count + 1, sum.saturating_add(span))
 }
 
-/// Whether the unit has the devices still that its window was paid for on.
-fn same_devices(watch: &Watch, unit: &Unit, units: &Units) -> bool {
-    let uses = units.uses(unit);
+/// Returns true if the entity still has the devices that its window was paid for on.
+fn same_devices(watch: &Watch, entity: &SchedEntity, entities: &SchedEntities) -> bool {
+    let uses = entities.uses(entity);
     uses.len() == watch.devices.len()
-        && uses.iter().all(|used| watch.devices.contains(&units.devices()[used.device]))
+        && uses.iter().all(|used| watch.devices.contains(&entities.devices()[used.device]))
 }

@@ -1,30 +1,33 @@
-//! Turns within a class, and those who are not to be interrupted.
+//! Slices within a class, and entities that must not be interrupted.
 //!
-//! Both depend on who runs, which follows from the ranks alone; so the units are gone through as the engine will do it.
+//! Both depend on which entities run. That follows from the ranks alone, so this walks through the entities
+//! as the engine will do.
 
 use super::STRIDE;
-use crate::policy::{Input, Standing};
+use super::{CLASS_SLICE, CLASS_WAITS};
+use crate::policy::{Input, Ranking};
+use crate::reason::UNINTERRUPTED;
 use crate::times::earlier;
 use protocol::bounds::{Priority, Timeslice};
-use protocol::operation::Merit;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// What is remembered of a unit's turn.
+/// State of an entity's slice.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Turn {
-    /// Since when it has stood in line; nothing without work.
+pub(super) struct ClassSlice {
+    /// The time at which it joined the line; `None` without work.
     since: Option<Time>,
-    /// What it has used of its slice.
+    /// The used part of its slice.
     used: Duration,
-    /// Its slice.
+    /// The length of its slice.
     slice: Duration,
 }
 
-impl Turn {
-    /// Counts what the unit has had of the device since the last decision. Who has used up its slice, or turns ready,
-    /// stands at the end of the line; who is not to be interrupted keeps its place until it is idle.
-    pub fn note(&mut self, ready: bool, firm: bool, ran: Duration, slice: Duration, now: Time) {
+impl ClassSlice {
+    /// Counts the time that the entity has had since the last decision. An entity that has used up its slice,
+    /// or turns ready, goes to the end of the line. One that must not be interrupted keeps its place until it
+    /// is idle.
+    pub fn note(&mut self, ready: bool, uninterrupted: bool, ran: Duration, slice: Duration, now: Time) {
         self.slice = slice;
         if !ready {
             *self = Self::default();
@@ -33,34 +36,35 @@ impl Turn {
         self.used = self.used.saturating_add(ran);
         match self.since {
             None => *self = Self { since: Some(now), used: Duration::ZERO, slice },
-            Some(_) if self.used >= slice && !firm => {
+            Some(_) if self.used >= slice && !uninterrupted => {
                 (self.since, self.used) = (Some(now), Duration::ZERO);
             }
             Some(_) => {}
         }
     }
 
-    /// What is left of it.
+    /// Returns the rest of the slice.
     fn left(&self, running: bool) -> Duration {
-        /// Who was interrupted has the device for so long at least, and no wake-up comes for nothing if it gets on for
-        /// a reason that is not known here.
+        /// The shortest time for which an entity that was interrupted gets the device. It also prevents
+        /// useless wake-ups if the entity runs for a reason that is not known here.
         const LEAST: Duration = Duration::from_micros(100);
         let left = self.slice.saturating_sub(self.used);
         if running { left } else { left.max(LEAST.min(self.slice)) }
     }
 }
 
-/// Slices by class.
+/// The lengths of slices by class.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Slices {
-    /// That of the highest class; none if all of a class run together.
+    /// The slice of the highest class; zero if all of a class run together.
     pub first: Duration,
-    /// Each lower class has one so many times as long.
+    /// The factor from one class to the next lower one.
     pub growth: f64,
 }
 
 impl Slices {
-    /// The slice of a class with so many above it, at most as long as any slice may be.
+    /// Returns the slice of a class with so many classes above it, limited to the longest slice that is
+    /// allowed.
     pub fn of(&self, above: u32) -> Duration {
         if self.growth == 1.0 {
             return self.first;
@@ -71,7 +75,7 @@ impl Slices {
     }
 }
 
-/// The classes that there are.
+/// The classes that have entities.
 #[derive(Debug, Default)]
 pub(super) struct Classes([u64; 8]);
 
@@ -87,27 +91,28 @@ impl Classes {
         self.0[word] |= 1 << bit;
     }
 
-    /// How many are above this one.
+    /// Returns the number of classes above this one.
     pub fn above(&self, class: i32) -> u32 {
         let (word, bit) = Self::cell(class);
         let higher: u32 = self.0[word + 1..].iter().map(|word| word.count_ones()).sum();
-        // Twice, because shifting by 64 at once is none.
+        // Two shifts, because one shift by 64 would do nothing.
         higher + (self.0[word] >> bit >> 1).count_ones()
     }
 }
 
-/// A unit that wants a device, packed into one number by which units are sorted in the order in which they are taken:
-/// higher classes first, then who is not to be interrupted, who has work, who has stood in line for longer.
+/// An entity that wants a device, packed into one number that sorts in the order in which entities are taken:
+/// higher classes first, then those that must not be interrupted, those with work, and those in the line for
+/// longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item(u128);
 
 impl Item {
-    fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, place: usize) -> Self {
+    fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, index: usize) -> Self {
         let class = Priority::MAX.get().saturating_sub(class).max(0) as u128;
         let [interruptible, idle] = [interruptible, idle].map(u128::from);
         let since = u128::from(since.unwrap_or_default().0);
-        // There are fewer than 2^32 units.
-        Self(class << 98 | interruptible << 97 | idle << 96 | since << 32 | u128::from(place as u32))
+        // There are fewer than 2^32 entities.
+        Self(class << 98 | interruptible << 97 | idle << 96 | since << 32 | u128::from(index as u32))
     }
 
     fn class(self) -> i64 {
@@ -122,19 +127,19 @@ impl Item {
         self.0 >> 96 & 1 == 1
     }
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self.0 as u32 as usize
     }
 }
 
-/// What is known of a device.
+/// The state of a device while the entities are taken.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
-    /// The rank of whoever has it.
+    /// The rank of the entity that has it.
     rank: Option<i64>,
-    /// When the turn of that one ends.
+    /// The time at which the slice of that entity ends.
     ends: Option<Time>,
-    /// How many of which class want it.
+    /// A class, and the number of its entities that want the device.
     line: (i64, i64),
 }
 
@@ -143,43 +148,43 @@ struct Cell {
 pub(super) struct Order {
     items: Vec<Item>,
     cells: Vec<Cell>,
-    /// Those who are not to be interrupted, by their places.
-    pub firm: Vec<usize>,
+    /// The indices of the entities that must not be interrupted.
+    pub uninterrupted: Vec<usize>,
 }
 
 impl Order {
-    /// Ranks those of a class one after the other if there are slices, and lets nobody rank above those who are not to
-    /// be interrupted; returns when the first turn ends for which somebody waits. `turn` says of a place which turn it has, and
-    /// whether it is not to be interrupted.
+    /// Ranks the entities of a class one after the other if there are slices, and lets nobody rank above
+    /// those that must not be interrupted. `slice_of` gives the slice of an entity, and whether it must not be
+    /// interrupted. Returns the time at which the first slice ends for which another entity waits.
     pub fn arrange(
         &mut self,
         input: &Input<'_>,
-        turn: impl Fn(usize) -> (Turn, bool),
+        slice_of: impl Fn(usize) -> (ClassSlice, bool),
         slices: bool,
-        standings: &mut [Standing],
+        rankings: &mut [Ranking],
     ) -> Option<Time> {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
-        let wants = input.members().filter(|(place, unit)| unit.ready || standings[*place].reserves);
-        items.extend(wants.map(|(place, unit)| {
-            let (turn, firm) = turn(place);
-            Item::new(unit.priority.get(), !firm, !unit.ready, turn.since, place)
+        let wants = input.members().filter(|(index, entity)| entity.ready || rankings[*index].reserves);
+        items.extend(wants.map(|(index, entity)| {
+            let (slice, uninterrupted) = slice_of(index);
+            Item::new(entity.priority.get(), !uninterrupted, !entity.ready, slice.since, index)
         }));
         items.sort_unstable();
         self.cells.clear();
-        self.cells.resize(input.units.devices().len(), Cell::default());
+        self.cells.resize(input.entities.devices().len(), Cell::default());
         let mut wake: Option<Time> = None;
         let mut position = (i64::MIN, 0);
         for item in &items {
-            let (class, place, interruptible) = (item.class(), item.place(), item.is_interruptible());
-            let standing = &mut standings[place];
-            let takes_turns = slices && !item.is_idle();
-            if takes_turns {
+            let (class, index, interruptible) = (item.class(), item.index(), item.is_interruptible());
+            let ranking = &mut rankings[index];
+            let has_slice = slices && !item.is_idle();
+            if has_slice {
                 position = if position.0 == class { (class, position.1 + 1) } else { (class, 0) };
-                standing.rank = class * STRIDE + STRIDE - 1 - position.1;
+                ranking.rank = class * STRIDE + STRIDE - 1 - position.1;
             }
-            let unit = &input.units.all()[place];
-            let uses = input.units.uses(unit);
+            let entity = &input.entities.all()[index];
+            let uses = input.entities.uses(entity);
             let mut waits = 0;
             let mut blocked = false;
             for used in uses {
@@ -188,56 +193,56 @@ impl Order {
                     cell.line = (class, 0);
                 }
                 waits = waits.max(cell.line.1);
-                if cell.rank.is_some_and(|rank| rank > standing.rank) {
+                if cell.rank.is_some_and(|rank| rank > ranking.rank) {
                     blocked = true;
                     if cell.rank.is_some_and(|rank| rank.div_euclid(STRIDE) == class) {
                         wake = earlier(wake, cell.ends);
                     }
                 }
-                if takes_turns && used.busy {
+                if has_slice && used.busy {
                     cell.line.1 += 1;
                 }
             }
-            let left = turn(place).0.left(unit.running);
-            if takes_turns {
-                standing.merit = match (interruptible, waits) {
-                    (false, _) => Merit::Uninterrupted,
-                    (true, 0) => Merit::ClassTurn { class, us: micros(left) },
-                    (true, others) => Merit::ClassWaits { class, others: others - 1 },
+            let left = slice_of(index).0.left(entity.running);
+            if has_slice {
+                ranking.reason = match (interruptible, waits) {
+                    (false, _) => UNINTERRUPTED.plain(),
+                    (true, 0) => CLASS_SLICE.pair(["class", "us"], [class, micros(left)]),
+                    (true, others) => CLASS_WAITS.pair(["class", "others"], [class, others - 1]),
                 };
             }
             if blocked {
                 continue;
             }
-            let ends = (takes_turns && interruptible).then(|| input.now.after(left));
-            for used in uses.iter().filter(|used| used.busy || standing.reserves) {
+            let ends = (has_slice && interruptible).then(|| input.now.after(left));
+            for used in uses.iter().filter(|used| used.busy || ranking.reserves) {
                 let cell = &mut self.cells[used.device];
-                if cell.rank.is_none_or(|rank| rank < standing.rank) {
-                    (cell.rank, cell.ends) = (Some(standing.rank), ends);
+                if cell.rank.is_none_or(|rank| rank < ranking.rank) {
+                    (cell.rank, cell.ends) = (Some(ranking.rank), ends);
                 }
             }
         }
         self.items = items;
-        self.raise(input, standings);
+        self.raise(input, rankings);
         wake
     }
 
-    /// Ranks those who are not to be interrupted beside whoever outranks them, so that both run.
-    fn raise(&mut self, input: &Input<'_>, standings: &mut [Standing]) {
-        let all = input.units.all();
+    /// Ranks the entities that must not be interrupted beside those that outrank them, so that both run.
+    fn raise(&mut self, input: &Input<'_>, rankings: &mut [Ranking]) {
+        let all = input.entities.all();
         let mut again = true;
         while std::mem::take(&mut again) {
-            for &place in &self.firm {
-                let uses = input.units.uses(&all[place]);
+            for &index in &self.uninterrupted {
+                let uses = input.entities.uses(&all[index]);
                 let highest = uses.iter().filter_map(|used| self.cells[used.device].rank).max();
-                let standing = &mut standings[place];
-                if let Some(rank) = highest.filter(|rank| *rank > standing.rank) {
-                    (standing.rank, standing.merit) = (rank, Merit::Uninterrupted);
+                let ranking = &mut rankings[index];
+                if let Some(rank) = highest.filter(|rank| *rank > ranking.rank) {
+                    (ranking.rank, ranking.reason) = (rank, UNINTERRUPTED.plain());
                 }
                 for used in uses.iter().filter(|used| used.busy) {
                     let cell = &mut self.cells[used.device];
-                    if cell.rank.is_none_or(|rank| rank < standing.rank) {
-                        cell.rank = Some(standing.rank);
+                    if cell.rank.is_none_or(|rank| rank < ranking.rank) {
+                        cell.rank = Some(ranking.rank);
                         again = true;
                     }
                 }
@@ -279,13 +284,13 @@ mod tests {
         ];
         assert!(items.is_sorted());
         assert_eq!(items.map(Item::class), [255, 255, 0, 0, 0, 0, -255]);
-        assert_eq!(items.map(Item::place), [7, 6, 9, 3, 4, 1, u32::MAX as usize]);
+        assert_eq!(items.map(Item::index), [7, 6, 9, 3, 4, 1, u32::MAX as usize]);
         assert_eq!(items.map(Item::is_idle), [false, false, false, false, false, true, false]);
         assert_eq!(items.map(Item::is_interruptible), [false, true, true, true, true, true, true]);
     }
 
     #[test]
-    fn slices_grow_up_to_the_longest_that_there_is() {
+    fn slices_grow_up_to_the_longest() {
         let first = Duration::from_millis(2);
         let slices = |growth| [0, 1, 3, 500].map(|above| Slices { first, growth }.of(above).as_millis());
         assert_eq!(slices(1.0), [2, 2, 2, 2]);

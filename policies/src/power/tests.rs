@@ -1,11 +1,12 @@
 use super::READ;
+use crate::reason::UNINTERRUPTED;
 use crate::registry;
 use crate::{Choice, Engine};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Bar, Merit, Reason};
+use protocol::operation::{Reason, Throttle};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -45,7 +46,7 @@ fn status(critical: Option<u64>, best: Option<u64>) -> Status {
 }
 
 #[test]
-fn a_device_that_another_policy_rules_has_no_budget() {
+fn device_of_another_policy_has_no_budget() {
     const OTHER: DeviceId = DeviceId(2);
     let mut engine = Engine::new(registry::DEFAULT, Duration::ZERO);
     let mut choice = Choice::new(registry::find(PolicyKind::Power).unwrap());
@@ -86,7 +87,7 @@ fn plant(budget: f64, seconds: u64) -> (f64, f64) {
         }
         let decision = engine.decide(&status(None, Some(BEGIN)), Time(now));
         let runs = decision.operations[1].permit.run;
-        if let Reason::Barred(Bar::Power { budget, .. }) = decision.operations[1].permit.reason {
+        if let Reason::Throttled(Throttle::Power { budget, .. }) = decision.operations[1].permit.reason {
             assert!(!runs && budget > 0);
         }
         let wake = decision.wake.map_or(u64::MAX, |wake| wake.0);
@@ -106,7 +107,7 @@ fn plant(budget: f64, seconds: u64) -> (f64, f64) {
 }
 
 #[test]
-fn the_average_is_the_budget_and_no_more_is_withheld_than_that_takes() {
+fn average_power_is_the_budget_without_excess() {
     for (budget, part) in [(150.0, 1.0 / 6.0), (250.0, 0.5), (370.0, 0.9)] {
         let (watts, ran) = plant(budget, 40);
         assert!((watts - budget).abs() < 0.03 * budget, "{watts} W of {budget}");
@@ -118,7 +119,7 @@ fn the_average_is_the_budget_and_no_more_is_withheld_than_that_takes() {
 }
 
 #[test]
-fn without_a_budget_it_is_hpf() {
+fn zero_budget_is_hpf() {
     let limits = |budget| {
         let operations = engine(budget).decide(&status(Some(BEGIN), None), Time(BEGIN)).operations.to_vec();
         operations.iter().map(|operation| operation.permit.limit).collect::<Vec<_>>()
@@ -138,7 +139,7 @@ fn critical_work_is_never_throttled() {
 }
 
 #[test]
-fn without_energy_to_spare_critical_work_waits_but_not_for_long() {
+fn critical_work_waits_briefly_without_saved_energy() {
     // At its budget: nothing is saved up.
     let mut engine = engine(400.0);
     engine.set_power(GPU, 400_000, Time(BEGIN));
@@ -146,7 +147,7 @@ fn without_energy_to_spare_critical_work_waits_but_not_for_long() {
     let arrival = BEGIN + MS;
     let decision = engine.decide(&status(Some(arrival), Some(BEGIN)), Time(arrival));
     let Reason::Outranked { by, .. } = decision.operations[0].permit.reason else { panic!("{decision:?}") };
-    assert_eq!((by.merit, decision.wake), (Merit::Uninterrupted, Some(Time(arrival + MS))));
+    assert_eq!((by.reason, decision.wake), (UNINTERRUPTED.plain(), Some(Time(arrival + MS))));
     // As long as that, and no longer; nor if it is asked in between.
     assert!(
         !engine.decide(&status(Some(arrival), Some(BEGIN)), Time(arrival + MS / 2)).operations[0].permit.run
@@ -156,7 +157,7 @@ fn without_energy_to_spare_critical_work_waits_but_not_for_long() {
 }
 
 #[test]
-fn with_energy_to_spare_it_does_not_wait() {
+fn critical_work_does_not_wait_with_saved_energy() {
     let mut engine = engine(400.0);
     for (number, at) in [(0, BEGIN), (1, BEGIN + 50 * MS)] {
         engine.set_power(GPU, 395_000, Time(at));
@@ -177,7 +178,7 @@ fn with_energy_to_spare_it_does_not_wait() {
 }
 
 #[test]
-fn a_reading_that_is_old_says_nothing() {
+fn stale_reading_is_ignored() {
     let mut engine = engine(100.0);
     for number in 0..100 {
         let now = BEGIN + number * 50 * MS;

@@ -1,4 +1,4 @@
-//! How much of a device best effort gets.
+//! The controller of a device: how much of it best effort gets.
 
 use super::window::rank;
 use crate::times::nanos;
@@ -10,84 +10,85 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(super) struct Controller {
     pub device: DeviceId,
-    /// What best effort gets: 0 to 1 is a share of the time in which no critical unit has work; above 1 it has all of that,
-    /// and of each critical request the part beyond 1, as a share of the target.
+    /// The part of best effort. From 0 to 1 it is a share of the time in which no critical entity has work.
+    /// Above 1 best effort has all of that time, and the part above 1 of each critical request, as a share of
+    /// the target.
     output: f64,
-    /// Requests since it was cut, or since the beginning.
+    /// Requests since the last cut, or since the beginning.
     since_cut: usize,
-    /// How often it was cut.
+    /// The number of cuts.
     pub cuts: u64,
-    /// When a critical unit had work last.
+    /// The last time at which a critical entity had work.
     pub heard: Option<Time>,
-    /// The 99th percentile and the target of the unit that was last found above it.
+    /// The 99th percentile and the target of the entity that was last found above its target.
     pub blame: (Duration, Duration),
 }
 
-/// What is set by the policy's parameters.
+/// The policy's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Settings {
-    /// How much is added for each request.
+    /// The step up with each request.
     pub step: f64,
-    /// The least output, 0 to 1.
+    /// The smallest output, 0 to 1.
     pub least: f64,
-    /// The most output, 1 to 2.
+    /// The largest output, 1 to 2.
     pub most: f64,
-    /// How many requests a window has.
+    /// The number of requests in a window.
     pub window: usize,
     /// The period of the duty cycle.
     pub period: Duration,
-    /// After so long without critical work best effort runs freely.
+    /// The time without critical work after which best effort runs freely.
     pub quiet: Duration,
 }
 
-/// What a request says of the target.
+/// The state of the target after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Too many have taken too long.
+    /// Too many requests have taken too long.
     Violated,
-    /// It is kept with room.
+    /// The target is kept with room.
     Room,
-    /// It is kept.
+    /// The target is kept.
     Tight,
 }
 
-/// What became of the output.
+/// The change of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Kept,
     Raised,
     Cut,
-    /// It should have been cut and is at its least.
+    /// It should have been cut, but is at its smallest.
     Bottom,
 }
 
 impl Controller {
-    /// What is neither more nor less than under HPF.
+    /// The output that is neither more nor less than under HPF.
     const NEUTRAL: f64 = 1.0;
-    /// To so much the part beside critical work is cut.
+    /// The factor by which the part beside critical work is cut.
     const CUT_BESIDE: f64 = 0.7;
-    /// To so much the share of the idle time is cut.
+    /// The factor by which the share of the idle time is cut.
     const CUT_IDLE: f64 = 0.5;
-    /// Less beside critical work is none.
+    /// A smaller part beside critical work counts as none.
     const LEAST_BESIDE: f64 = 0.01;
-    /// Less of the idle time is none: switching would cost more than is won.
+    /// A smaller share of the idle time counts as none: switching would cost more than it gains.
     const LEAST_IDLE: f64 = 0.05;
 
     pub fn new(device: DeviceId) -> Self {
-        // There was no cut that had to be made up for.
+        // No cut has to be made up for at the beginning.
         let since_cut = usize::MAX;
         Self { device, output: Self::NEUTRAL, since_cut, cuts: 0, heard: None, blame: Default::default() }
     }
 
-    /// What best effort gets, 0 to 2.
+    /// Returns the part of best effort, 0 to 2.
     pub fn output(&self) -> f64 {
         self.output
     }
 
-    /// A critical request is done.
+    /// Takes a step at the end of a critical request.
     pub fn step(&mut self, finding: Finding, settings: &Settings) -> Step {
         self.since_cut = self.since_cut.saturating_add(1);
-        // After a cut so many requests pass that those which led to it are no more than 1 % of all.
+        // After a cut so many requests pass that those that led to it are no more than 1 % of all.
         let settled = self.since_cut > 100 * rank(settings.window);
         match finding {
             Finding::Violated => {
@@ -117,19 +118,20 @@ impl Controller {
         }
     }
 
-    /// For how long best effort may run beside a request with this target, from its beginning.
+    /// Returns the time for which best effort may run beside a request with this target, from its beginning.
     pub fn beside(&self, target: Duration) -> Duration {
         target.mul_f64((self.output - Self::NEUTRAL).clamp(0.0, 1.0))
     }
 
-    /// Whether best effort may run while no critical unit has work, and until when that holds.
+    /// Returns true if best effort may run while no critical entity has work, and the time until which that
+    /// holds.
     pub fn idle(&self, now: Time, settings: &Settings) -> (bool, Option<Time>) {
         let quiet = self.heard.map(|heard| heard.after(settings.quiet)).filter(|quiet| *quiet > now);
         let Some(quiet) = quiet.filter(|_| self.output < Self::NEUTRAL) else { return (true, None) };
         if self.output < Self::LEAST_IDLE {
             return (false, Some(quiet));
         }
-        // By the clock, so that it does not matter how often somebody asks.
+        // The cycle follows the clock, so the number of calls does not matter.
         let period = nanos(settings.period);
         let (begin, phase) = (now.0 - now.0 % period, now.0 % period);
         let on = (period as f64 * self.output) as u64;
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_slowly_and_falls_fast() {
+    fn output_rises_slowly_and_falls_fast() {
         use Finding::{Room, Tight, Violated};
         let (output, step) = after(&[(Room, 100)], &SETTINGS);
         assert!((output - 1.2).abs() < 1e-9 && step == Step::Raised);
@@ -190,7 +192,7 @@ mod tests {
         let at = |micros: u64| Time(1_000_000_000 + micros * 1_000);
         assert_eq!(controller.idle(at(0), &SETTINGS), (true, None));
         (0..2).for_each(|_| _ = controller.step(Finding::Violated, &SETTINGS));
-        assert_eq!(controller.idle(at(0), &SETTINGS), (true, None), "no critical unit was ever there");
+        assert_eq!(controller.idle(at(0), &SETTINGS), (true, None), "no critical entity was ever there");
         controller.heard = Some(at(0));
         assert_eq!(controller.idle(at(0), &SETTINGS), (true, Some(at(1_000))));
         assert_eq!(controller.idle(at(999), &SETTINGS), (true, Some(at(1_000))));

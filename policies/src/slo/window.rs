@@ -1,4 +1,4 @@
-//! How long the last requests of a unit took.
+//! The latencies of the last requests of an entity.
 
 use crate::times::nanos;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) struct Window {
 impl Window {
     /// The largest size, in requests.
     pub const LARGEST: usize = 1_000;
-    /// So many of the largest are looked at for the largest size.
+    /// The number of the largest latencies to look at, for the largest size.
     const MOST_LARGEST: usize = rank(Self::LARGEST);
 
     /// Enters a request, and forgets all but so many.
@@ -25,7 +25,7 @@ impl Window {
             self.clear();
         }
         if self.recent.len() < size {
-            // Only after the size has grown does the oldest lie elsewhere than in front.
+            // The oldest lies elsewhere than in front only after the size has grown.
             self.recent.rotate_left(self.oldest);
             self.oldest = 0;
             self.recent.push(nanos);
@@ -35,14 +35,14 @@ impl Window {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all requests.
     pub fn clear(&mut self) {
         self.recent.clear();
         self.oldest = 0;
     }
 
-    /// The 99th percentile of a window of this size: for 200 requests the third largest latency. Those that have not
-    /// been seen yet count as the fastest, so nothing is said while too few are known.
+    /// Returns the 99th percentile of a window of this size: for 200 requests the third largest latency.
+    /// Requests that have not been seen yet count as the fastest; `None` while too few are known.
     pub fn p99(&self, size: usize) -> Option<Duration> {
         let rank = rank(size.clamp(1, Self::LARGEST));
         if self.recent.len() < rank {
@@ -51,15 +51,15 @@ impl Window {
         let mut largest = [0; Self::MOST_LARGEST];
         let largest = &mut largest[..rank];
         for &nanos in &self.recent {
-            let Some(place) = largest.iter().position(|known| nanos > *known) else { continue };
-            largest[place..].rotate_right(1);
-            largest[place] = nanos;
+            let Some(index) = largest.iter().position(|known| nanos > *known) else { continue };
+            largest[index..].rotate_right(1);
+            largest[index] = nanos;
         }
         Some(Duration::from_nanos(largest[rank - 1]))
     }
 }
 
-/// Which of the largest is the 99th percentile of so many.
+/// Returns the position of the 99th percentile among the largest of so many.
 pub(super) const fn rank(size: usize) -> usize {
     size / 100 + 1
 }
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_order_statistic_of_the_last(
+        fn p99_is_the_order_statistic_of_the_last(
             latencies in vec(0u64..1_000, 1..600), size in prop_oneof![1usize..30, 190usize..310],
         ) {
             let mut window = Window::default();
@@ -82,18 +82,19 @@ mod tests {
                 let mut all = vec![0; size - seen.len()];
                 all.extend(&seen);
                 all.sort_unstable();
-                // The smallest that at least 99 % are not above; whole numbers, so that nothing is rounded.
-                let place = all.len() - (all.len() / 100 + 1);
-                prop_assert!(100 * (place + 1) >= 99 * all.len());
-                prop_assert!(place == 0 || 100 * place < 99 * all.len());
+                // The smallest that at least 99 % do not exceed; in whole numbers, so that nothing is
+                // rounded.
+                let index = all.len() - (all.len() / 100 + 1);
+                prop_assert!(100 * (index + 1) >= 99 * all.len());
+                prop_assert!(index == 0 || 100 * index < 99 * all.len());
                 let known = seen.len() > size / 100;
-                prop_assert_eq!(window.p99(size), known.then_some(Duration::from_nanos(all[place])));
+                prop_assert_eq!(window.p99(size), known.then_some(Duration::from_nanos(all[index])));
             }
         }
     }
 
     #[test]
-    fn another_size_takes_effect_at_once() {
+    fn new_size_takes_effect_at_once() {
         let mut window = Window::default();
         let mut note = |nanos, size| {
             window.note(Duration::from_nanos(nanos), size);

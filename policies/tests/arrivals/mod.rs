@@ -1,8 +1,8 @@
-//! Sequences of arrivals, and what a forecast makes of them. Shared by the tests and the comparison of the methods.
+//! Sequences of arrivals, and what a forecast makes of them. Shared by the tests and the benchmark.
 
 #![allow(dead_code, reason = "each user takes its own part")]
 
-use policies::forecast::{Counts, Forecast, Method};
+use policies::forecast::{Counts, Forecast, Seasonal};
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Where all sequences begin, microseconds: a clock does not start at 0.
+/// The beginning of all sequences in microseconds: a clock does not start at 0.
 const BEGIN_US: f64 = 5e6;
 
 /// Arrivals at these times in microseconds, each of which takes so long or, if the next one comes before, half the
@@ -109,7 +109,7 @@ pub fn pattern(
     arrivals(&times, mean / 10.0)
 }
 
-/// What came of a sequence.
+/// The result of a sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Counts of the forecast, without the first arrivals that it may learn from.
@@ -139,8 +139,8 @@ impl Outcome {
 
 /// Lets a forecast follow the arrivals as a policy would: it asks when the queue has turned idle and whenever a window
 /// is over. The first `learning` arrivals are not counted.
-pub fn follow(method: Method, sequence: &[Arrival], learning: usize) -> Outcome {
-    let mut forecast = Forecast::new(method);
+pub fn follow(sequence: &[Arrival], learning: usize) -> Outcome {
+    let mut forecast = Forecast::default();
     forecast.set_lead(Duration::from_micros(300));
     let mut before = Counts::default();
     for (index, arrival) in sequence.iter().enumerate() {
@@ -179,19 +179,19 @@ pub fn merged(sequence: &[Arrival], apart: Duration) -> Vec<Time> {
     times.filter(|at| latest.replace(*at).is_none_or(|latest| at.since(latest) > apart)).collect()
 }
 
-/// The mean distance of an arrival from what the method foresaw when the one before had come, as a share of the mean
-/// interval; without the first `learning` arrivals. An arrival for which nothing was foreseen counts a whole interval;
-/// arrivals that are one to a forecast are one here.
-pub fn mean_error(method: Method, sequence: &[Arrival], learning: usize) -> f64 {
-    let mut forecaster = method.forecaster();
+/// Returns the mean distance of an arrival from its forecast at the arrival before, as a share of the mean interval. The
+/// first `learning` arrivals do not count. An arrival without a forecast counts as a whole interval. Arrivals that a
+/// forecast takes for one are one here as well.
+pub fn mean_error(sequence: &[Arrival], learning: usize) -> f64 {
+    let mut pattern = Seasonal::default();
     let times = merged(sequence, Forecast::APART);
     let span = times[times.len() - 1].since(times[learning]).as_nanos() as f64;
     let mean = span / (times.len() - 1 - learning) as f64;
     let mut sum = 0.0;
     for (index, pair) in times.windows(2).enumerate() {
-        forecaster.arrived(pair[0]);
+        pattern.arrived(pair[0]);
         if index >= learning {
-            sum += forecaster.next(pair[0]).map_or(mean, |foreseen| foreseen.0.abs_diff(pair[1].0) as f64);
+            sum += pattern.next(pair[0]).map_or(mean, |foreseen| foreseen.0.abs_diff(pair[1].0) as f64);
         }
     }
     sum / span

@@ -36,9 +36,9 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
 /// The process whose queues a local status has.
 const OWN: Pid = Pid(4242);
 
-/// The process of a unit, as the statuses have it.
-pub fn pid(unit: UnitId) -> Pid {
-    match unit {
+/// The process of an entity, as the statuses have it.
+pub fn pid(entity: UnitId) -> Pid {
+    match entity {
         UnitId::Gang(client) => Pid(1000 + client.0 as u32),
         UnitId::Queue(_) => OWN,
     }
@@ -61,8 +61,8 @@ pub fn global(gangs: Vec<Gang>) -> Status {
     Status::Global { gangs }
 }
 
-/// Every unit with all its queues.
-pub fn unit_queues(status: &Status) -> Vec<(UnitId, Vec<QueueStatus>)> {
+/// Every entity with all its queues.
+pub fn entity_queues(status: &Status) -> Vec<(UnitId, Vec<QueueStatus>)> {
     match status {
         Status::Local { queues, .. } => {
             queues.iter().map(|queue| (UnitId::Queue(queue.queue), vec![*queue])).collect()
@@ -75,8 +75,8 @@ pub fn unit_queues(status: &Status) -> Vec<(UnitId, Vec<QueueStatus>)> {
 
 /// The latest time in a status.
 pub fn latest(status: &Status) -> u64 {
-    let units = unit_queues(status);
-    let times = units.iter().flat_map(|(_, queues)| queues).map(|queue| match queue.activity {
+    let entities = entity_queues(status);
+    let times = entities.iter().flat_map(|(_, queues)| queues).map(|queue| match queue.activity {
         Activity::Ready { since } | Activity::Idle { since: Some(since) } => since.0,
         Activity::Idle { since: None } => 0,
     });
@@ -123,21 +123,21 @@ pub fn engine(kind: PolicyKind, parameters: &[(&str, f64)]) -> Engine {
     Engine::new(choice, Duration::ZERO)
 }
 
-/// The places of the units that may run, beginning with 1, and when it has to be decided anew.
-pub fn who(engine: &mut Engine, status: &Status, now: u64) -> (String, Option<u64>) {
+/// Returns the numbers of the entities that may run, beginning with 1, and the time of the wake-up.
+pub fn running(engine: &mut Engine, status: &Status, now: u64) -> (String, Option<u64>) {
     let decision = engine.decide(status, Time(now));
     let places = (1..).zip(decision.operations).filter(|(_, operation)| operation.permit.run);
     let places: Vec<_> = places.map(|(place, _): (u64, _)| place.to_string()).collect();
     (places.join(" "), decision.wake.map(|wake| wake.0))
 }
 
-/// Why each unit runs or not.
+/// Returns the reason of each entity.
 pub fn reasons(engine: &mut Engine, status: &Status, now: u64) -> Vec<String> {
     let operations = engine.decide(status, Time(now)).operations;
-    operations.iter().map(|operation| operation.permit.reason.to_string()).collect()
+    operations.iter().map(|operation| policies::explain(&operation.permit.reason)).collect()
 }
 
-/// Whether the queue has work that may run.
+/// Returns true if the queue has work that may run.
 pub fn is_ready(queue: &QueueStatus) -> bool {
     queue.priority != Priority::NO_EXECUTE && matches!(queue.activity, Activity::Ready { .. })
 }

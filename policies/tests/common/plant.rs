@@ -11,32 +11,33 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
 pub struct Plant {
-    /// When it begins.
+    /// The time at which it begins.
     pub begin: u64,
     /// Arrival and service time of each critical request, rising.
     pub requests: Vec<(u64, u64)>,
-    /// How fast critical work gets on beside best effort, 1 is its speed alone.
+    /// The speed of critical work beside best effort; 1 is its speed alone.
     pub critical_beside: f64,
-    /// The same for best effort.
+    /// The speed of best effort beside critical work.
     pub best_beside: f64,
-    /// How long best effort keeps the device when it is suspended while critical work waits.
+    /// The time for which best effort keeps the device when it is suspended while critical work waits.
     pub drains: u64,
     pub hints: QueueHints,
 }
 
-/// Who decides whether best effort runs: told the time and what the critical queue does; says until when that holds.
+/// The decider about best effort. It gets the time and the state of the critical queue, and returns how long
+/// that holds.
 pub trait Decider {
     fn best_runs(&mut self, now: u64, critical: Activity, hints: QueueHints) -> (bool, Option<u64>);
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// Arrival and latency of each request.
     pub latencies: Vec<(u64, u64)>,
     /// Beginning and length of each time in which there was critical work: what the policy can see.
     pub busy: Vec<(u64, u64)>,
-    /// When best effort ran, from, to, and how fast.
+    /// The times at which best effort ran: from, to, and its speed.
     pub best: Vec<(u64, u64, f64)>,
 }
 
@@ -45,7 +46,7 @@ impl Decider for Engine {
         let best = queue(1, 1, 0, true);
         let critical = QueueStatus { activity: critical, hints, ..queue(2, 1, 5, false) };
         let decision = self.decide(&local(vec![best, critical]), Time(now));
-        let [best, critical] = [0, 1].map(|unit| decision.operations[unit].permit.run);
+        let [best, critical] = [0, 1].map(|entity| decision.operations[entity].permit.run);
         assert!(critical, "the critical one never waits");
         (best, decision.wake.map(|wake| wake.0))
     }
@@ -134,7 +135,7 @@ impl Outcome {
         p99(&self.latencies, from, to)
     }
 
-    /// What best effort got done within this time, as a share of the time.
+    /// Returns the progress of best effort within this time, as a share of the time.
     pub fn best(&self, from: u64, to: u64) -> f64 {
         let within = |&(begin, end, speed): &(u64, u64, f64)| {
             end.min(to).saturating_sub(begin.max(from)) as f64 * speed

@@ -1,7 +1,7 @@
-//! Scenes in virtual time: actors with work on devices, a real engine that decides, and what comes of it.
+//! Scenarios in virtual time: actors with work on devices, and a real engine that decides.
 //!
-//! A device divides its time evenly among those who run there; an actor with queues on several devices gets on as fast as
-//! on the slowest of them. Taking a device away costs nothing unless the scene says so.
+//! A device divides its time evenly among the actors that run there. An actor on several devices is as fast as on the
+//! slowest of them. To take a device away costs nothing unless the scenario says so.
 
 use super::{gang, global, local, queue};
 use policies::Engine;
@@ -13,20 +13,20 @@ use protocol::time::Time;
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 
-/// Somebody who wants devices: a process, or under the local scheduler a queue.
+/// A program that wants devices: a process, or under the local scheduler a queue.
 #[derive(Debug, Clone)]
 pub struct Actor {
-    /// What it has; under the local scheduler one queue. Names and activities do not matter.
+    /// Its queues; under the local scheduler one. Names and activities do not matter.
     pub queues: Vec<QueueStatus>,
     pub process: ProcessHints,
     pub work: Work,
-    /// For how long it keeps its devices for itself after it was suspended: what was in flight.
+    /// The time for which it keeps its devices for itself after it was suspended: its work in flight.
     pub drains: u64,
     /// While it has nothing to do, it hints when its next job arrives.
     pub announces: bool,
 }
 
-/// When there is something to do.
+/// The work of an actor.
 #[derive(Debug, Clone)]
 pub enum Work {
     /// Always.
@@ -38,38 +38,39 @@ pub enum Work {
 }
 
 impl Actor {
-    /// One with a queue on device 1.
+    /// An actor with a queue on device 1.
     pub fn new(priority: i64, work: Work) -> Self {
         let queues = vec![queue(1, 1, priority, false)];
         Self { queues, process: ProcessHints::default(), work, drains: 0, announces: false }
     }
 }
 
-/// How a scene is played.
+/// The conditions of a scenario.
 #[derive(Debug, Clone, Copy)]
-pub struct Stage {
+pub struct Setup {
     /// As queues of one process.
     pub local: bool,
-    /// When it ends.
+    /// The end.
     pub until: u64,
-    /// How long each decision takes to come into force.
+    /// The delay until a decision takes effect.
     pub late: fn(u64) -> u64,
-    /// What the first device draws whenever the policy reads its power, in milliwatts; nothing if nobody can read it.
+    /// The power of the first device whenever the policy reads it, in milliwatts; `None` if nobody can read
+    /// it.
     pub draws: Option<u64>,
 }
 
-impl Stage {
+impl Setup {
     pub fn until(until: u64) -> Self {
         Self { local: false, until, late: |_| 0, draws: None }
     }
 }
 
-/// What came of it.
+/// The result of a scenario.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Play {
-    /// For each actor when it had its devices: from, to; those that follow each other are joined.
+    /// For each actor the times at which it had its devices: from, to; adjacent ones are joined.
     pub spans: Vec<Vec<(u64, u64)>>,
-    /// For each actor the device time that it got, in nanoseconds.
+    /// The device time of each actor, in nanoseconds.
     pub used: Vec<f64>,
     /// For each actor the jobs that are done: arrival and end.
     pub done: Vec<Vec<(u64, u64)>>,
@@ -87,10 +88,10 @@ struct State {
     drains_until: u64,
 }
 
-/// Plays a scene from time 0; times in the statuses are so much later, so that nothing lies before the beginning.
+/// Plays a scenario from time 0; times in the statuses are so much later, so that nothing lies before the beginning.
 pub const BEGIN: u64 = 1_000 * MS;
 
-pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
+pub fn play(engine: &mut Engine, actors: &[Actor], setup: Setup) -> Play {
     let mut states = vec![State { permitted: true, ..State::default() }; actors.len()];
     let mut play = Play {
         spans: vec![Vec::new(); actors.len()],
@@ -101,7 +102,7 @@ pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
     let (mut now, mut wake) = (0, None::<u64>);
     let mut pending: Option<(u64, Vec<bool>)> = None;
     let mut changed = true;
-    let (mut read, meter) = (0, stage.draws.zip(engine.reads_power()));
+    let (mut read, meter) = (0, setup.draws.zip(engine.reads_power()));
     loop {
         if let Some((milliwatts, every)) = meter.filter(|_| read <= now) {
             engine.set_power(DeviceId(1), milliwatts, Time(BEGIN + now));
@@ -112,12 +113,12 @@ pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
             changed |= state.arrive(&actor.work, now);
         }
         if changed || wake.is_some_and(|wake| wake <= now) {
-            let decision = engine.decide(&status(actors, &states, stage.local), Time(BEGIN + now));
+            let decision = engine.decide(&status(actors, &states, setup.local), Time(BEGIN + now));
             let runs: Vec<_> = decision.operations.iter().map(|operation| operation.permit.run).collect();
             wake = decision.wake.map(|wake| wake.0.saturating_sub(BEGIN));
             assert!(wake.is_none_or(|wake| wake > now), "the wake-up lies in the future");
             assert_eq!(runs.len(), actors.len());
-            let at = pending.map_or(now + (stage.late)(play.decisions as u64), |(at, _)| at);
+            let at = pending.map_or(now + (setup.late)(play.decisions as u64), |(at, _)| at);
             pending = Some((at, runs));
             play.decisions += 1;
             changed = false;
@@ -130,11 +131,11 @@ pub fn play(engine: &mut Engine, actors: &[Actor], stage: Stage) -> Play {
                 state.permitted = runs;
             }
         }
-        if now >= stage.until {
+        if now >= setup.until {
             return play;
         }
         let rates = rates(actors, &states, now);
-        let mut next = stage.until;
+        let mut next = setup.until;
         let reading = meter.map(|_| read);
         next =
             [wake, pending.as_ref().map(|(at, _)| *at), reading].into_iter().flatten().fold(next, u64::min);
@@ -231,7 +232,7 @@ fn status(actors: &[Actor], states: &[State], as_local: bool) -> Status {
     global(gangs.collect())
 }
 
-/// How fast each actor gets on.
+/// Returns the speed of each actor.
 fn rates(actors: &[Actor], states: &[State], now: u64) -> Vec<f64> {
     let works = |place: usize| states[place].left.is_some();
     let drains = |place: usize| works(place) && !states[place].permitted && states[place].drains_until > now;

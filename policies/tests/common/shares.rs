@@ -1,11 +1,11 @@
-//! Scenes for the policies that share: who got which part of a device.
+//! Scenarios for the policies with shares: the part of a device that each actor got.
 
-use super::play::{Actor, MS, Play, Stage, US, Work, play};
+use super::play::{Actor, MS, Play, Setup, US, Work, play};
 use policies::Engine;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One whose queue and process have this utilization.
+/// An actor whose queue and process have this utilization.
 pub fn actor(percent: u64, work: Work) -> Actor {
     let mut actor = Actor::new(0, work);
     set_utilization(&mut actor, percent);
@@ -20,7 +20,7 @@ pub fn set_utilization(actor: &mut Actor, percent: u64) {
     }
 }
 
-/// Those with this work who always have some.
+/// The actors of these that always have work.
 pub fn saturating(percents: &[u64]) -> Vec<Actor> {
     percents.iter().map(|percent| actor(*percent, Work::Always)).collect()
 }
@@ -37,7 +37,7 @@ pub fn late(decision: u64) -> u64 {
     (bits >> 33) % (300 * US)
 }
 
-/// Weights of 2, 3 or 5 units.
+/// Weights of 2, 3 or 5 entities.
 pub fn weights() -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![vec(1u64..=100, 2), vec(1u64..=100, 3), vec(1u64..=100, 5)]
 }
@@ -65,16 +65,16 @@ pub fn longest_wait(play: &Play, actor: usize, until: u64) -> u64 {
     longest
 }
 
-/// How long an actor ran between two times.
+/// Returns the time that an actor ran between two times.
 pub fn ran(play: &Play, actor: usize, from: u64, to: u64) -> u64 {
     play.spans[actor].iter().map(|&(a, b)| b.min(to).saturating_sub(a.max(from))).sum()
 }
 
-/// Plays saturating units for ten seconds; the error of their shares in points.
+/// Plays saturating entities for ten seconds; the error of their shares in points.
 pub fn ten_seconds(engine: &mut Engine, percents: &[u64], local: bool, late: fn(u64) -> u64) -> f64 {
     let until = 10_000 * MS;
-    let stage = Stage { local, late, ..Stage::until(until) };
-    let play = play(engine, &saturating(percents), stage);
+    let setup = Setup { local, late, ..Setup::until(until) };
+    let play = play(engine, &saturating(percents), setup);
     let weights: Vec<_> = percents.iter().map(|percent| *percent as f64).collect();
     error(&play, until, &weights)
 }

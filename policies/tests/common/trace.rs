@@ -1,30 +1,31 @@
-//! Traces: units whose work and hints come at fixed times, whoever runs; an engine decides at each change and wake-up.
+//! Traces: entities whose work and hints come at fixed times. An engine decides at each change and wake-up.
 
 use super::{gang, global, queue};
 use policies::Engine;
-use protocol::operation::{Merit, Operation, Reason};
+use policies::reason::EXPECTED;
+use protocol::operation::{Operation, Reason};
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 
 /// A process with queues that have work at the same times.
 #[derive(Debug, Clone)]
-pub struct Unit {
+pub struct TracedClient {
     pub queues: Vec<QueueStatus>,
-    /// When it has work: from, to; rising, none empty.
+    /// The times at which it has work: from, to; rising, none empty.
     pub busy: Vec<(u64, u64)>,
-    /// What is hinted when about the next arrival; rising.
+    /// The hints about the next arrival: when they come, and the hinted time; rising.
     pub hints: Vec<(u64, Option<u64>)>,
-    /// When it connects and when it goes.
+    /// The times at which it connects and goes.
     pub there: (u64, u64),
 }
 
-impl Unit {
-    /// One with a queue on device 1.
+impl TracedClient {
+    /// An entity with a queue on device 1.
     pub fn new(priority: i64, busy: Vec<(u64, u64)>) -> Self {
         Self { queues: vec![queue(1, 1, priority, false)], busy, hints: Vec::new(), there: (0, u64::MAX) }
     }
 
-    /// One that always has work.
+    /// An entity that always has work.
     pub fn saturating(priority: i64) -> Self {
         Self::new(priority, vec![(0, u64::MAX)])
     }
@@ -68,29 +69,27 @@ impl Unit {
 pub struct Shot {
     pub from: u64,
     pub to: u64,
-    /// For each unit that was there.
+    /// The operation of each entity that was there.
     pub operations: Vec<Option<Operation>>,
 }
 
 impl Shot {
-    pub fn runs(&self, unit: usize) -> bool {
-        self.operations[unit].is_some_and(|operation| operation.permit.run)
+    pub fn runs(&self, entity: usize) -> bool {
+        self.operations[entity].is_some_and(|operation| operation.permit.run)
     }
 
-    /// For whom the unit's device is kept free, if it is: the number of that unit.
-    pub fn kept_for(&self, unit: usize) -> Option<usize> {
-        match self.operations[unit]?.permit.reason {
-            Reason::Outranked { by, .. } if matches!(by.merit, Merit::Expected(_)) => {
-                Some(by.pid.0 as usize - 1001)
-            }
+    /// Returns the number of the entity for which this one's device is kept free.
+    pub fn kept_for(&self, entity: usize) -> Option<usize> {
+        match self.operations[entity]?.permit.reason {
+            Reason::Outranked { by, .. } if EXPECTED.is(&by.reason) => Some(by.pid.0 as usize - 1001),
             _ => None,
         }
     }
 }
 
 /// Plays a trace from time 0 on.
-pub fn trace(engine: &mut Engine, units: &[Unit], until: u64) -> Vec<Shot> {
-    let mut changes: Vec<_> = units.iter().flat_map(Unit::changes).chain([0]).collect();
+pub fn trace(engine: &mut Engine, entities: &[TracedClient], until: u64) -> Vec<Shot> {
+    let mut changes: Vec<_> = entities.iter().flat_map(TracedClient::changes).chain([0]).collect();
     changes.sort_unstable();
     changes.dedup();
     let mut changes = changes.into_iter().peekable();
@@ -106,30 +105,30 @@ pub fn trace(engine: &mut Engine, units: &[Unit], until: u64) -> Vec<Shot> {
             return shots;
         }
         changes.next_if_eq(&now);
-        let there: Vec<_> = (0..units.len()).filter(|&unit| units[unit].is_there(now)).collect();
-        let status = status(units, &there, now);
+        let there: Vec<_> = (0..entities.len()).filter(|&entity| entities[entity].is_there(now)).collect();
+        let status = status(entities, &there, now);
         let decision = engine.decide(&status, Time(now));
         wake = decision.wake.map(|wake| wake.0);
-        let mut operations = vec![None; units.len()];
-        for (&unit, operation) in there.iter().zip(decision.operations) {
-            operations[unit] = Some(*operation);
+        let mut operations = vec![None; entities.len()];
+        for (&entity, operation) in there.iter().zip(decision.operations) {
+            operations[entity] = Some(*operation);
         }
         shots.push(Shot { from: now, to: until, operations });
     }
 }
 
-fn status(units: &[Unit], there: &[usize], now: u64) -> Status {
-    global(there.iter().map(|&unit| gang(unit as u64 + 1, units[unit].queues(now))).collect())
+fn status(entities: &[TracedClient], there: &[usize], now: u64) -> Status {
+    global(there.iter().map(|&entity| gang(entity as u64 + 1, entities[entity].queues(now))).collect())
 }
 
-/// When a unit runs while it has work; spans that follow each other are joined.
-pub fn spans(shots: &[Shot], units: &[Unit], unit: usize) -> Vec<(u64, u64)> {
-    joined(shots, |shot| shot.runs(unit) && units[unit].is_busy(shot.from))
+/// Returns the times at which an entity runs while it has work; adjacent ones are joined.
+pub fn spans(shots: &[Shot], entities: &[TracedClient], entity: usize) -> Vec<(u64, u64)> {
+    joined(shots, |shot| shot.runs(entity) && entities[entity].is_busy(shot.from))
 }
 
-/// When a unit's device is kept free.
-pub fn kept(shots: &[Shot], unit: usize) -> Vec<(u64, u64)> {
-    joined(shots, |shot| shot.kept_for(unit).is_some())
+/// Returns the times at which an entity's device is kept free.
+pub fn kept(shots: &[Shot], entity: usize) -> Vec<(u64, u64)> {
+    joined(shots, |shot| shot.kept_for(entity).is_some())
 }
 
 fn joined(shots: &[Shot], is: impl Fn(&Shot) -> bool) -> Vec<(u64, u64)> {

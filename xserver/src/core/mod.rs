@@ -418,7 +418,7 @@ impl<P: Peer> Core<P> {
             hints: gang.hints,
             permit: member.permit,
             since: member.since.unwrap_or_default(),
-            reason: member.permit.reason.to_string(),
+            reason: policies::explain(&member.permit.reason),
             yielded: member.yielded,
             fresh: false,
             preemption: Preemption {
@@ -485,7 +485,7 @@ impl<P: Peer> Core<P> {
             member.decided = operation.permit;
         }
         let wake = decision.wake;
-        let (units, engine, on) = (self.engine.units(), &self.engine, self.on);
+        let (units, engine, on) = (self.engine.entities(), &self.engine, self.on);
         let clients = self.members.iter_mut().zip(units.all()).map(|(member, unit)| {
             let run = member.decided.run || !on;
             // Whoever waits for the policy alone, or together with others of its job, is kept waiting by nobody here.
@@ -531,7 +531,7 @@ impl<P: Peer> Core<P> {
 
     fn publish_permissions(&mut self, now: Time) {
         let together = self.guard.is_active();
-        let units = self.engine.units();
+        let units = self.engine.entities();
         for (member, unit) in self.members.iter_mut().zip(units.all()) {
             let decided = member.decided;
             let permit = if !self.on {

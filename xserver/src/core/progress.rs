@@ -12,9 +12,10 @@
 //! somebody. One that is kept free for work that is expected is given back in time, whoever completes what.
 
 use super::{Core, Peer, gangs};
-use policies::{Engine, Unit};
+use policies::reason::EXPECTED;
+use policies::{Engine, SchedEntity};
 use protocol::ids::DeviceId;
-use protocol::operation::{Merit, Reason};
+use protocol::operation::Reason;
 use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
@@ -70,7 +71,7 @@ pub(super) fn contests_of(
     reserving: &[(usize, usize)],
     place: usize,
 ) -> impl Iterator<Item = usize> {
-    let units = engine.units();
+    let units = engine.entities();
     let busy = units.uses(&units.all()[place]).iter().filter(|used| used.busy);
     let reserved = reserving.iter().filter(move |(client, _)| *client == place);
     busy.map(|used| engine.contest(used.device)).chain(reserved.map(|(_, contest)| *contest))
@@ -81,7 +82,7 @@ impl<P: Peer> Core<P> {
     /// follows from who is named as the rival: that one, or its job, has work elsewhere.
     pub(super) fn note_reserving(&mut self) {
         self.reserving.clear();
-        let (units, engine) = (self.engine.units(), &self.engine);
+        let (units, engine) = (self.engine.entities(), &self.engine);
         // A job is one policy's.
         let ruling = |device: DeviceId| {
             engine.choices().map(|(own, _)| own).find(|own| *own == Some(device)).flatten()
@@ -91,16 +92,16 @@ impl<P: Peer> Core<P> {
             let device = units.devices().iter().position(|device| *device == by.device);
             let Some(contest) = device.map(|device| engine.contest(device)) else { continue };
             let known = self.reserving.iter().any(|(_, other)| *other == contest);
-            if known || self.contests[contest].running > 0 || matches!(by.merit, Merit::Expected(_)) {
+            if known || self.contests[contest].running > 0 || EXPECTED.is(&by.reason) {
                 continue;
             }
-            let is_rival = |unit: &Unit| {
+            let is_rival = |unit: &SchedEntity| {
                 unit.pid == by.pid
                     && units.queues(unit).iter().any(|queue| queue.queue == by.queue)
                     && units.uses(unit).iter().any(|used| engine.contest(used.device) == contest)
             };
             let job = units.all().iter().filter(|unit| is_rival(unit)).find_map(|unit| unit.process.job);
-            let belongs = |unit: &Unit| {
+            let belongs = |unit: &SchedEntity| {
                 let ruled = |used| ruling(units.devices()[used]) == ruling(by.device);
                 job.is_some()
                     && unit.process.job == job
@@ -146,7 +147,7 @@ impl<P: Peer> Core<P> {
         if due {
             self.guard.sampled = now;
         }
-        let (units, engine) = (self.engine.units(), &self.engine);
+        let (units, engine) = (self.engine.entities(), &self.engine);
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(progress) = &mut member.progress else { continue };
             let busy_until = member.peer.busy_until();

@@ -1,6 +1,6 @@
 //! What the server wants a client to tell, as pure rules.
 
-use policies::{DeviceUse, Engine, Unit};
+use policies::{DeviceUse, Engine, SchedEntity};
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
@@ -31,7 +31,7 @@ pub fn note(
     engine: &Engine,
     clients: impl IntoIterator<Item = (bool, Option<Time>)>,
 ) {
-    let units = engine.units();
+    let units = engine.entities();
     contests.clear();
     contests.resize(units.devices().len(), Contest::default());
     for (place, (unit, (run, waits_since))) in units.all().iter().zip(clients).enumerate() {
@@ -61,7 +61,7 @@ pub struct Rules<'a> {
 impl<'a> Rules<'a> {
     /// After this decision, of which everything is noted.
     pub fn new(engine: &'a Engine, contests: &'a [Contest], now: Time) -> Self {
-        let units = engine.units();
+        let units = engine.entities();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
         // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its
@@ -80,7 +80,7 @@ impl<'a> Rules<'a> {
         if self.alone {
             return 0;
         }
-        let units = self.engine.units();
+        let units = self.engine.entities();
         let unit = &units.all()[place];
         let uses = units.uses(unit);
         let contest = |used: &DeviceUse| self.engine.contest(used.device);
@@ -104,7 +104,13 @@ fn word(ready: bool, idle: bool, watched: bool) -> u32 {
 /// Whether a queue of the unit that was taken for idle would change what a policy goes by, if it turned ready: the unit
 /// has no other work, or the queue is more urgent than what it has, or the unit has no work on that device, or something
 /// is said of its queues, which may differ in that.
-fn ready(unit: &Unit, uses: &[DeviceUse], devices: &[DeviceId], queues: &[QueueStatus], now: Time) -> bool {
+fn ready(
+    unit: &SchedEntity,
+    uses: &[DeviceUse],
+    devices: &[DeviceId],
+    queues: &[QueueStatus],
+    now: Time,
+) -> bool {
     let executes = queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE);
     let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, unit.linger));
     let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
@@ -114,7 +120,7 @@ fn ready(unit: &Unit, uses: &[DeviceUse], devices: &[DeviceId], queues: &[QueueS
 
 /// Whether the unit may rank lower while it has work: it has other queues, which may be ready by then, and they are less
 /// urgent or something is said of them.
-fn may_fall(unit: &Unit, queues: &[QueueStatus]) -> bool {
+fn may_fall(unit: &SchedEntity, queues: &[QueueStatus]) -> bool {
     unit.ready && (unit.floor < unit.priority || queues.len() > 1 && hinted(queues))
 }
 

@@ -1,9 +1,9 @@
 //! A policy with a memory: whoever has work takes its turn. It shows that the model carries what a policy remembers, and
 //! that what holds does not depend on priorities.
 
+use policies::reason::PRIORITY;
 use policies::registry::Row;
-use policies::{Input, Policy, Standing};
-use protocol::operation::Merit;
+use policies::{Input, Policy, Ranking};
 use protocol::policy::PolicyKind;
 use protocol::time::Time;
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub static TURNS: Row = Row {
     description: "Whoever has work takes its turn.",
     advice: "In a model.",
     parameters: &[],
+    reasons: &[PRIORITY],
     goes_by_priority: false,
     conserves_work: true,
     new: || Box::new(Turns::default()),
@@ -30,8 +31,8 @@ struct Turns {
 }
 
 impl Policy for Turns {
-    fn rank(&mut self, input: Input<'_>, standings: &mut [Standing]) -> Option<Time> {
-        let units = input.units.all();
+    fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let units = input.entities.all();
         let ready = |place: usize| units.get(place).is_some_and(|unit| unit.ready);
         if !ready(self.turn) || input.now >= self.until {
             let mut others = (1..=units.len()).map(|step| (self.turn + step) % units.len());
@@ -40,7 +41,7 @@ impl Policy for Turns {
         }
         for (place, unit) in input.members() {
             let rank = i64::from(place == self.turn);
-            standings[place] = Standing::new(rank, Merit::Priority(unit.priority));
+            rankings[place] = Ranking::new(rank, PRIORITY.number(unit.priority.into()));
         }
         units.iter().any(|unit| unit.ready).then_some(self.until)
     }

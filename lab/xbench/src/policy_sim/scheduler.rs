@@ -213,7 +213,7 @@ impl Scheduler {
 
     /// For how long a queue of this unit that turned idle counted as ready at the last decision.
     pub(super) fn linger(&self, unit: usize) -> u64 {
-        let linger = self.engine.units().all().get(unit).map(|unit| unit.linger);
+        let linger = self.engine.entities().all().get(unit).map(|unit| unit.linger);
         linger.map_or(0, |linger| linger.as_nanos().try_into().unwrap_or(u64::MAX))
     }
 

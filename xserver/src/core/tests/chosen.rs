@@ -23,7 +23,7 @@ fn what_a_policy_withholds_calls_no_guard() {
             stage.step();
             stage.pass(Duration::from_millis(50), |_| {});
             let low = stage.core.clients().next().unwrap();
-            withheld += usize::from(matches!(low.permit.reason, Reason::Barred(_)));
+            withheld += usize::from(matches!(low.permit.reason, Reason::Throttled(_)));
             assert_ne!(low.permit.reason, Reason::Guard);
         }
         if half == 0 {

@@ -1,6 +1,5 @@
-//! What is decided about: queues or gangs, brought to one form.
+//! The entities that a policy ranks: queues or gangs, in one form.
 
-use crate::tally::Tallies;
 use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::hint::{ProcessHints, QueueHints};
@@ -11,114 +10,121 @@ use protocol::time::Time;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A queue of this process, or a gang.
+/// A queue of this process, or a gang (a process with all its queues).
 ///
-/// A gang's queues of priority [`Priority::NO_EXECUTE`] count for nothing: they give it neither work nor a device, and
-/// the gang's permission does not cover them; its process holds them by itself. A unit of such queues only has that
-/// priority itself.
+/// Queues of priority [`Priority::NO_EXECUTE`] do not count. They give a gang neither work nor a device, and
+/// the permission of the gang does not cover them: its process suspends them itself. An entity that has only
+/// such queues has that priority itself.
 #[derive(Debug, Clone)]
-pub struct Unit {
-    /// What operations call it.
+pub struct SchedEntity {
+    /// The name of the entity in operations.
     pub id: UnitId,
-    /// Its process.
+    /// The process of the entity.
     pub pid: Pid,
-    /// Whether it has work, or had some so recently that it counts as having it.
+    /// True if the entity has work, or had work so recently that it counts as having it.
     pub ready: bool,
-    /// Since when; for a unit that is not ready, the time of the decision.
+    /// The time since which it is ready; the time of the decision if it is not ready.
     pub since: Time,
-    /// Whether it has work indeed, and does not only count as having it.
+    /// True if the entity has work now, and does not only count as having it.
     pub working: bool,
-    /// Since when it has had none; nothing while it has some, or never had any.
+    /// The time since which it has no work; `None` while it has work, or if it never had any.
     pub idle_since: Option<Time>,
-    /// The priority that counts: the highest of its ready queues, or of all while none is ready.
+    /// The priority that counts: the highest of its ready queues, or of all its queues while none is ready.
     pub priority: Priority,
-    /// The queue whose priority this is, the smallest among equals; 0 if it has none.
+    /// The queue with that priority, the one with the smallest number among equals; 0 if it has no queue.
     pub lead: QueueId,
-    /// The lowest priority of its queues: how far its own can fall.
+    /// The lowest priority of its queues, to which its own can fall.
     pub floor: Priority,
-    /// The highest priority of its queues: how far its own can rise.
+    /// The highest priority of its queues, to which its own can rise.
     pub ceiling: Priority,
-    /// What is said of its process.
+    /// The hints about its process.
     pub process: ProcessHints,
-    /// For how long a queue of it that turned idle counts as ready still.
+    /// The time for which a queue still counts as ready after it has turned idle.
     pub linger: Duration,
-    /// Whether the last decision let it run, and it has had work since.
+    /// True if the last decision let it run and it has had work since then.
     pub running: bool,
-    /// For how long it has had a device since the last decision: it was ready, and might run.
+    /// The time for which it had its devices since the last decision: it was ready and was allowed to run.
     pub ran: Duration,
     uses: Range<usize>,
     queues: Range<usize>,
 }
 
-/// A device that a unit has a queue on.
+/// A device on which an entity has a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// Index into [`Units::devices`].
+    /// The index in [`SchedEntities::devices`].
     pub device: usize,
-    /// Whether one of these queues is ready.
+    /// True if one of these queues is ready.
     pub busy: bool,
 }
 
-/// A queue of a unit, of those that can run.
+/// A queue of an entity that is allowed to run at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnitQueue {
-    /// Its name in its process.
+pub struct EntityQueue {
+    /// The number of the queue in its process.
     pub queue: QueueId,
-    /// How urgent it is.
+    /// The priority of the queue.
     pub priority: Priority,
-    /// Since when it has had work, or counted as having it; nothing if it does not.
+    /// The time since which the queue counts as ready; `None` if it does not.
     pub ready_since: Option<Time>,
-    /// What is said of it.
+    /// The hints about the queue.
     pub hints: QueueHints,
 }
 
-/// The units of a status. Kept from one decision to the next, so that gathering allocates only while they grow.
+/// The entities of a status. The same value is used for every decision, so that gathering allocates only
+/// while they grow.
 #[derive(Debug, Default)]
-pub struct Units {
-    all: Vec<Unit>,
+pub struct SchedEntities {
+    all: Vec<SchedEntity>,
     uses: Vec<DeviceUse>,
-    queues: Vec<UnitQueue>,
+    queues: Vec<EntityQueue>,
     devices: Vec<DeviceId>,
 }
 
-impl Units {
-    /// The units, in the order of the status.
-    pub fn all(&self) -> &[Unit] {
+impl SchedEntities {
+    /// Returns the entities, in the order of the status.
+    pub fn all(&self) -> &[SchedEntity] {
         &self.all
     }
 
-    /// The devices on which any unit has a queue that can run.
+    /// Returns the entities, to enter the time that each has run.
+    pub(crate) fn all_mut(&mut self) -> &mut [SchedEntity] {
+        &mut self.all
+    }
+
+    /// Returns the devices on which any entity has a queue that can run.
     pub fn devices(&self) -> &[DeviceId] {
         &self.devices
     }
 
-    /// The devices of one of these units, each once.
-    pub fn uses(&self, unit: &Unit) -> &[DeviceUse] {
-        &self.uses[unit.uses.clone()]
+    /// Returns the devices of one of these entities, each once.
+    pub fn uses(&self, entity: &SchedEntity) -> &[DeviceUse] {
+        &self.uses[entity.uses.clone()]
     }
 
-    /// The queues of one of these units that can run, in the order of their names.
-    pub fn queues(&self, unit: &Unit) -> &[UnitQueue] {
-        &self.queues[unit.queues.clone()]
+    /// Returns the queues of one of these entities that can run, in the order of their numbers.
+    pub fn queues(&self, entity: &SchedEntity) -> &[EntityQueue] {
+        &self.queues[entity.queues.clone()]
     }
 
-    /// Replaces the units by those of the status.
+    /// Replaces the entities by those of a status.
     ///
-    /// A queue that turned idle less than `linger` ago counts as ready still, so that a program with small gaps between
-    /// its submissions does not let others in and out; or less than the last decision said, if that is longer. Returns the first time after `now` at which that ends for a
-    /// queue, and the units may be others.
+    /// A queue still counts as ready for `linger` after it has turned idle, or for as long as the last
+    /// decision says if that is longer. So a program with small gaps between its submissions does not let
+    /// others in and out. Returns the first time after `now` at which such a time ends and the entities may
+    /// change.
     pub(crate) fn gather(
         &mut self,
         status: &Status,
         now: Time,
         linger: Duration,
-        past: &Tallies,
+        last_linger: &dyn Fn(usize, UnitId) -> Duration,
     ) -> Option<Time> {
         self.all.clear();
         self.uses.clear();
         self.queues.clear();
         self.devices.clear();
-        let mut gathering = Gathering { units: self, now, linger, past, settles: None };
+        let mut gathering = Gathering { entities: self, now, linger, last_linger, settles: None };
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
@@ -131,14 +137,12 @@ impl Units {
                 }
             }
         }
-        let settles = gathering.settles;
-        past.tell(&mut self.all, now);
-        settles
+        gathering.settles
     }
 
-    /// The index of a device.
+    /// Returns the index of a device.
     fn device(&mut self, device: DeviceId) -> usize {
-        // A host has few devices: looking through them costs less than hashing.
+        // A host has few devices, so a linear search costs less than hashing.
         self.devices.iter().position(|known| *known == device).unwrap_or_else(|| {
             self.devices.push(device);
             self.devices.len() - 1
@@ -147,19 +151,19 @@ impl Units {
 }
 
 struct Gathering<'a> {
-    units: &'a mut Units,
+    entities: &'a mut SchedEntities,
     now: Time,
     linger: Duration,
-    past: &'a Tallies,
+    last_linger: &'a dyn Fn(usize, UnitId) -> Duration,
     settles: Option<Time>,
 }
 
 impl Gathering<'_> {
     fn push(&mut self, id: UnitId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
-        let (first_use, first_queue) = (self.units.uses.len(), self.units.queues.len());
+        let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
         let linger = match self.linger {
             Duration::ZERO => Duration::ZERO,
-            linger => linger.max(self.past.linger(self.units.all.len(), id)),
+            linger => linger.max((self.last_linger)(self.entities.all.len(), id)),
         };
         let (mut ready, mut working) = (false, false);
         let mut since = self.now;
@@ -184,7 +188,7 @@ impl Gathering<'_> {
             range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
             self.note_use(first_use, queue.device, ready_since.is_some());
             let QueueStatus { queue, priority, hints, .. } = *queue;
-            self.units.queues.push(UnitQueue { queue, priority, ready_since, hints });
+            self.entities.queues.push(EntityQueue { queue, priority, ready_since, hints });
         }
         let none = match queues {
             [] => Priority::DEFAULT,
@@ -192,7 +196,7 @@ impl Gathering<'_> {
         };
         let (floor, ceiling) = range.unwrap_or((none, none));
         let (priority, lead) = lead.or(idle_lead).unwrap_or((none, QueueId(0)));
-        self.units.all.push(Unit {
+        self.entities.all.push(SchedEntity {
             id,
             pid,
             ready,
@@ -207,18 +211,19 @@ impl Gathering<'_> {
             linger,
             running: false,
             ran: Duration::ZERO,
-            uses: first_use..self.units.uses.len(),
-            queues: first_queue..self.units.queues.len(),
+            uses: first_use..self.entities.uses.len(),
+            queues: first_queue..self.entities.queues.len(),
         });
     }
 
-    /// Since when the queue counts as ready, if it does.
+    /// Returns the time since which the queue counts as ready.
     fn ready_since(&mut self, activity: Activity, linger: Duration) -> Option<Time> {
         match activity {
             Activity::Ready { since } => Some(since),
             Activity::Idle { since: None } => None,
             Activity::Idle { since: Some(since) } => {
-                // A time in the future is an other process's clock or its lie: no more than a full linger from now.
+                // The time comes from another process and may lie in the future: never linger for longer than
+                // from now on.
                 let since = since.min(self.now);
                 let end = since.after(linger);
                 if end <= self.now {
@@ -230,15 +235,15 @@ impl Gathering<'_> {
         }
     }
 
-    /// Enters the device among the uses of the unit that begin at `first`.
+    /// Enters the device among the uses of the entity that begin at `first`.
     fn note_use(&mut self, first: usize, device: DeviceId, busy: bool) {
         let known =
-            self.units.uses[first..].iter().position(|used| self.units.devices[used.device] == device);
+            self.entities.uses[first..].iter().position(|used| self.entities.devices[used.device] == device);
         match known {
-            Some(place) => self.units.uses[first + place].busy |= busy,
+            Some(index) => self.entities.uses[first + index].busy |= busy,
             None => {
-                let device = self.units.device(device);
-                self.units.uses.push(DeviceUse { device, busy });
+                let device = self.entities.device(device);
+                self.entities.uses.push(DeviceUse { device, busy });
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Small scenes in virtual time that hold for the engine, whatever the policy.
+//! Small scenarios in virtual time that hold for the engine, whatever the policy.
 
 mod common;
 
-use common::play::{Actor, MS, Stage, Work, play};
+use common::play::{Actor, MS, Setup, Work, play};
 use policies::{Choice, Engine, registry};
 use protocol::ids::DeviceId;
 use protocol::policy::PolicyKind;
@@ -13,42 +13,42 @@ fn hpf() -> Engine {
 }
 
 #[test]
-fn the_urgent_one_interrupts_and_nothing_is_lost() {
+fn urgent_work_interrupts_and_nothing_is_lost() {
     let actors = [
         Actor::new(0, Work::Jobs(vec![(0, 10 * MS)])),
         Actor::new(5, Work::Jobs(vec![(2 * MS, MS), (6 * MS, MS)])),
     ];
     for local in [false, true] {
-        let stage = Stage { local, ..Stage::until(20 * MS) };
-        let play = play(&mut hpf(), &actors, stage);
+        let setup = Setup { local, ..Setup::until(20 * MS) };
+        let play = play(&mut hpf(), &actors, setup);
         assert_eq!(play.spans[1], [(2 * MS, 3 * MS), (6 * MS, 7 * MS)]);
         assert_eq!(play.done, [vec![(0, 12 * MS)], vec![(2 * MS, 3 * MS), (6 * MS, 7 * MS)]]);
     }
 }
 
 #[test]
-fn equals_share_and_what_drains_keeps_the_device() {
+fn equals_share_and_draining_work_keeps_the_device() {
     let mut low = Actor::new(0, Work::Always);
     low.drains = MS / 2;
     let actors = [low, Actor::new(5, Work::Jobs(vec![(MS, MS)])), Actor::new(5, Work::Jobs(vec![(MS, MS)]))];
-    let play = play(&mut hpf(), &actors, Stage::until(10 * MS));
+    let play = play(&mut hpf(), &actors, Setup::until(10 * MS));
     assert_eq!(play.spans[1], [(3 * MS / 2, 7 * MS / 2)]);
     assert_eq!(play.spans[2], play.spans[1]);
     assert_eq!(play.used[0], (10 * MS - 2 * MS) as f64);
 }
 
 #[test]
-fn who_waits_for_the_limit_runs_for_a_tenth_of_it() {
+fn starving_entity_runs_for_a_tenth_of_the_limit() {
     let mut engine = hpf();
     engine.set_starvation(Some(Duration::from_millis(100)));
     let actors = [Actor::new(5, Work::Always), Actor::new(0, Work::Always), Actor::new(-256, Work::Always)];
-    let play = play(&mut engine, &actors, Stage::until(331 * MS));
+    let play = play(&mut engine, &actors, Setup::until(331 * MS));
     assert_eq!(play.spans[1], [(100, 110), (210, 220), (320, 330)].map(|(from, to)| (from * MS, to * MS)));
     assert!(play.spans[2].is_empty(), "what is never to run does not");
 }
 
 #[test]
-fn whoever_can_be_interrupted_by_the_hungry_is_limited() {
+fn entity_that_the_guard_can_interrupt_is_limited() {
     let status = common::global(vec![
         common::gang(1, vec![common::queue(1, 1, 5, true)]),
         common::gang(2, vec![common::queue(1, 1, 0, false)]),
@@ -65,7 +65,7 @@ fn whoever_can_be_interrupted_by_the_hungry_is_limited() {
 }
 
 #[test]
-fn a_device_has_its_own_policy_until_it_has_none() {
+fn device_policy_holds_until_it_is_removed() {
     let mut engine = hpf();
     let choice = Choice::new(registry::DEFAULT);
     engine.set_device_policy(DeviceId(2), Some(choice.clone()));
@@ -73,18 +73,19 @@ fn a_device_has_its_own_policy_until_it_has_none() {
     let devices =
         |engine: &Engine| engine.choices().map(|(device, _)| device.map(|id| id.0)).collect::<Vec<_>>();
     assert_eq!(devices(&engine), [None, Some(1), Some(2)]);
-    // One on both devices, outranked on the second: it runs on none, and keeps nobody waiting on the first.
+    // An entity on both devices, outranked on the second: it runs on none, and keeps nobody waiting on the
+    // first.
     let mut both = Actor::new(3, Work::Always);
     both.queues.push(common::queue(2, 2, 3, false));
     let mut second = Actor::new(9, Work::Always);
     second.queues[0].device = DeviceId(2);
     let actors = [both, second, Actor::new(0, Work::Always)];
-    let result = play(&mut engine, &actors, Stage::until(10 * MS));
+    let result = play(&mut engine, &actors, Setup::until(10 * MS));
     assert_eq!(result.used[1], (10 * MS) as f64);
     assert!(result.used[2] + result.used[0] >= (10 * MS) as f64);
     engine.set_device_policy(DeviceId(1), None);
     engine.set_device_policy(DeviceId(2), None);
     assert_eq!(devices(&engine), [None]);
-    let alone = play(&mut engine, &actors, Stage::until(10 * MS));
+    let alone = play(&mut engine, &actors, Setup::until(10 * MS));
     assert_eq!(alone.used, [0.0, (10 * MS) as f64, (10 * MS) as f64]);
 }

@@ -1,39 +1,42 @@
-//! What is remembered of units from one decision to the next.
+//! Memory that a policy keeps for each entity between decisions.
 
-use crate::unit::Unit;
+use crate::sched_entity::SchedEntity;
 use protocol::operation::UnitId;
 
-/// One entry for each unit, in the order of the units; one that is gone is forgotten, one that comes begins anew.
+/// One value for each entity, in the order of the entities. The value of an entity that has gone is dropped;
+/// a new entity begins with the default.
 #[derive(Debug)]
-pub struct Ledger<T> {
+pub struct PerEntity<T> {
     ids: Vec<UnitId>,
     entries: Vec<T>,
-    /// Whether the names ascend, as those of a status do.
+    /// True if the names ascend, as those of a status do.
     sorted: bool,
-    /// Room for the next order.
+    /// Space for the next order, so that a change allocates nothing.
     spare: (Vec<UnitId>, Vec<T>),
 }
 
-impl<T> Default for Ledger<T> {
+impl<T> Default for PerEntity<T> {
     fn default() -> Self {
         Self { ids: Vec::new(), entries: Vec::new(), sorted: true, spare: Default::default() }
     }
 }
 
-impl<T: Default> Ledger<T> {
-    /// The entries of these units. Costs next to nothing if they are those of the last call, and a search for each if some
-    /// have come or gone.
-    pub fn align(&mut self, units: &[Unit]) -> &mut [T] {
-        if self.ids.len() == units.len() && self.ids.iter().zip(units).all(|(id, unit)| *id == unit.id) {
+impl<T: Default> PerEntity<T> {
+    /// Returns the values of these entities. If they are those of the last call this only compares names;
+    /// otherwise each is searched for.
+    pub fn align(&mut self, entities: &[SchedEntity]) -> &mut [T] {
+        if self.ids.len() == entities.len()
+            && self.ids.iter().zip(entities).all(|(id, entity)| *id == entity.id)
+        {
             return &mut self.entries;
         }
         let (ids, entries) = &mut self.spare;
         ids.clear();
         entries.clear();
-        for unit in units {
-            let found = find(&self.ids, self.sorted, unit.id);
-            ids.push(unit.id);
-            entries.push(found.map_or_else(T::default, |place| std::mem::take(&mut self.entries[place])));
+        for entity in entities {
+            let found = find(&self.ids, self.sorted, entity.id);
+            ids.push(entity.id);
+            entries.push(found.map_or_else(T::default, |index| std::mem::take(&mut self.entries[index])));
         }
         self.sorted = ids.is_sorted();
         std::mem::swap(&mut self.ids, &mut self.spare.0);
@@ -41,31 +44,30 @@ impl<T: Default> Ledger<T> {
         &mut self.entries
     }
 
-    /// The entry of a unit, if it was among the last; it is looked for at this place first.
-    pub fn get(&self, place: usize, unit: UnitId) -> Option<&T> {
-        let found = match self.ids.get(place) {
-            Some(id) if *id == unit => Some(place),
-            _ => find(&self.ids, self.sorted, unit),
+    /// Returns the value of an entity, if it was among the last. The index is tried first.
+    pub fn get(&self, index: usize, entity: UnitId) -> Option<&T> {
+        let found = match self.ids.get(index) {
+            Some(id) if *id == entity => Some(index),
+            _ => find(&self.ids, self.sorted, entity),
         };
-        found.map(|place| &self.entries[place])
+        found.map(|index| &self.entries[index])
     }
 
-    /// Forgets all.
+    /// Drops all values.
     pub fn clear(&mut self) {
         self.ids.clear();
         self.entries.clear();
     }
 }
 
-fn find(ids: &[UnitId], sorted: bool, unit: UnitId) -> Option<usize> {
-    if sorted { ids.binary_search(&unit).ok() } else { ids.iter().position(|id| *id == unit) }
+fn find(ids: &[UnitId], sorted: bool, entity: UnitId) -> Option<usize> {
+    if sorted { ids.binary_search(&entity).ok() } else { ids.iter().position(|id| *id == entity) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::Tallies;
-    use crate::unit::Units;
+    use crate::sched_entity::SchedEntities;
     use protocol::bounds::Priority;
     use protocol::codes::PreemptLevel;
     use protocol::hint::{ProcessHints, QueueHints};
@@ -74,7 +76,7 @@ mod tests {
     use protocol::time::Time;
     use std::time::Duration;
 
-    fn units(ids: &[u64]) -> Units {
+    fn entities(ids: &[u64]) -> SchedEntities {
         let status = |id: &u64| QueueStatus {
             queue: QueueId(*id),
             device: DeviceId(1),
@@ -86,17 +88,17 @@ mod tests {
         };
         let queues = Queues::try_from(ids.iter().map(status).collect::<Vec<_>>()).unwrap();
         let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues };
-        let mut units = Units::default();
-        units.gather(&status, Time(1), Duration::ZERO, &Tallies::default());
-        units
+        let mut entities = SchedEntities::default();
+        entities.gather(&status, Time(1), Duration::ZERO, &|_, _| Duration::ZERO);
+        entities
     }
 
     #[test]
-    fn entries_follow_their_units() {
-        let mut ledger = Ledger::<u64>::default();
+    fn values_follow_their_entities() {
+        let mut entries = PerEntity::<u64>::default();
         let mut look = |ids: &[u64]| -> Vec<u64> {
-            let units = units(ids);
-            let entries = ledger.align(units.all());
+            let entities = entities(ids);
+            let entries = entries.align(entities.all());
             let before = entries.to_vec();
             entries.iter_mut().zip(ids).for_each(|(entry, id)| *entry = *id);
             before
