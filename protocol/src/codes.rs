@@ -2,7 +2,6 @@
 //!
 //! A test compiles the headers and compares every number with these.
 
-use crate::config::SchedulerKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -194,6 +193,17 @@ impl fmt::Display for XResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.c_name())
     }
+}
+
+/// The decider of which queues run (`XSCHED_SCHEDULER`, `XSchedulerType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// The application calls suspend and resume itself.
+    App,
+    /// A policy inside the process.
+    Local,
+    /// The daemon `xserver`.
+    Global,
 }
 
 impl SchedulerKind {

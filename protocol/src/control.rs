@@ -1,10 +1,9 @@
 //! What a person asks a server for, through `xcli`: requests and replies, as JSON in frames of the kinds
 //! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may ask several times, one after the other.
 
-mod hints;
 mod policies;
 
-pub use hints::{Said, Target};
+pub use crate::hint::table::Said;
 pub use policies::{InForce, Parameter, Policies, Policy, Ruling};
 
 use crate::bounds::Priority;
@@ -17,6 +16,7 @@ use crate::status::QueueStatus;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A question or an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,35 @@ pub enum Request {
         /// The process, as the server sees it.
         pid: Pid,
     },
+}
+
+/// The target of a hint.
+///
+/// ```
+/// use protocol::control::Target;
+/// use protocol::ids::{Pid, QueueId};
+///
+/// let target = Target { pid: Some(Pid(42)), queue: Some(QueueId(7)) };
+/// assert_eq!(target.to_string(), "queue 7 of pid 42");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// A process, as the server sees it. If it is missing, the queue must belong to only one process.
+    pub pid: Option<Pid>,
+    /// A queue of the process. If it is missing, a hint for queues goes to each queue that the process has now.
+    pub queue: Option<QueueId>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.pid, self.queue) {
+            (Some(pid), Some(queue)) => write!(f, "queue {queue} of pid {pid}"),
+            (Some(pid), None) => write!(f, "pid {pid}"),
+            (None, Some(queue)) => write!(f, "queue {queue}"),
+            (None, None) => f.write_str("all programs"),
+        }
+    }
 }
 
 /// An answer.

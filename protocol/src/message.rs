@@ -14,7 +14,8 @@ use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
 use crate::cost::{CostKey, HoldCost};
 use crate::frame::Frame;
-use crate::hint::{Laxity, ProcessHints, QueueHints};
+use crate::hint::table::{HINTS, HintSpec, Scope};
+use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, QueueId};
 use crate::time::Time;
 use std::fmt;
@@ -284,7 +285,7 @@ impl ToClient {
 
 /// Which of the optional ones there are, the share, the deadline (0 for none), laxity with both priorities, arrival.
 fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
-    let QueueHints { utilization, deadline_us, laxity, arrival, preemptible } = *hints;
+    let QueueHints { utilization, deadline_us, laxity, arrival, preemptible, .. } = *hints;
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     let flags =
         flag(laxity.is_some(), LAXITY) | flag(arrival.is_some(), ARRIVAL) | flag(preemptible, PREEMPTIBLE);
@@ -297,18 +298,41 @@ fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
     to.extend_from_slice(&lax.get().to_le_bytes());
     to.extend_from_slice(&critical.get().to_le_bytes());
     to.extend_from_slice(&arrival.unwrap_or_default().0.to_le_bytes());
+    put_later_hints(to, &Hints { queue: *hints, ..Hints::default() }, of_queue);
 }
 
 /// The share, then with 0 for none: slice, k, whether it owns the window and the cap (two bytes each), job. Of a program that knows
 /// nothing of caps the bytes of the cap are 0.
 fn put_process_hints(to: &mut Vec<u8>, hints: &ProcessHints) {
-    let ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: _ } = *hints;
+    let ProcessHints { utilization, timeslice, k_deadline, window, job, cap, .. } = *hints;
     to.extend_from_slice(&u32::from(utilization.get()).to_le_bytes());
     to.extend_from_slice(&timeslice.map_or(0, Timeslice::get).to_le_bytes());
     to.extend_from_slice(&k_deadline.map_or(0, NonZeroU32::get).to_le_bytes());
     to.extend_from_slice(&u16::from(window).to_le_bytes());
     to.extend_from_slice(&cap.map_or(0, |cap| u16::from(cap.get())).to_le_bytes());
     to.extend_from_slice(&job.map_or(0, NonZeroU64::get).to_le_bytes());
+    put_later_hints(to, &Hints { process: *hints, ..Hints::default() }, of_process);
+}
+
+fn of_queue(spec: &HintSpec) -> bool {
+    matches!(spec.scope, Scope::Queue)
+}
+
+fn of_process(spec: &HintSpec) -> bool {
+    matches!(spec.scope, Scope::Process | Scope::AnyProcess)
+}
+
+/// Writes the hints that have a wire code: the code and the number of each that is given, in ascending order. A message
+/// without such a hint has the bytes of the first version.
+fn put_later_hints(to: &mut Vec<u8>, hints: &Hints, concerned: fn(&HintSpec) -> bool) {
+    for spec in HINTS.iter().filter(|spec| concerned(spec)) {
+        if let Some((code, number)) = spec.wire
+            && let Some(number) = number(hints)
+        {
+            to.extend_from_slice(&code.to_le_bytes());
+            to.extend_from_slice(&number.to_le_bytes());
+        }
+    }
 }
 
 /// Length and bytes; what is too long is cut, at a character.
@@ -352,6 +376,10 @@ impl Reader<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
+    fn i64(&mut self) -> Option<i64> {
+        self.take().map(i64::from_le_bytes)
+    }
+
     fn priority(&mut self) -> Option<Priority> {
         Priority::try_from(i64::from(self.i32()?)).ok()
     }
@@ -369,13 +397,15 @@ impl Reader<'_> {
         let deadline_us = NonZeroU64::new(self.u64()?);
         let laxity = Laxity { us: self.u64()?, lax: self.priority()?, critical: self.priority()? };
         let arrival = Time(self.u64()?);
-        Some(QueueHints {
+        let queue = QueueHints {
             utilization,
             deadline_us,
             laxity: (flags & LAXITY != 0).then_some(laxity),
             arrival: (flags & ARRIVAL != 0).then_some(arrival),
             preemptible: flags & PREEMPTIBLE != 0,
-        })
+            ..QueueHints::default()
+        };
+        Some(self.later_hints(Hints { queue, ..Hints::default() }, of_queue)?.queue)
     }
 
     fn process_hints(&mut self) -> Option<ProcessHints> {
@@ -395,7 +425,24 @@ impl Reader<'_> {
             percent => Some(Cap::try_from(i64::from(percent)).ok()?),
         };
         let job = NonZeroU64::new(self.u64()?);
-        Some(ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 })
+        let process =
+            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, ..ProcessHints::default() };
+        Some(self.later_hints(Hints { process, ..Hints::default() }, of_process)?.process)
+    }
+
+    /// Adds the hints that have a wire code, up to the end of the message.
+    fn later_hints(&mut self, mut hints: Hints, concerned: fn(&HintSpec) -> bool) -> Option<Hints> {
+        let mut last = 0;
+        while !self.0.is_empty() {
+            let (code, number) = (self.u32()?, self.i64()?);
+            let known = HINTS
+                .iter()
+                .find(|spec| concerned(spec) && spec.wire.is_some_and(|(known, _)| known == code));
+            let update = known.filter(|_| code > last)?.from_number(number)?;
+            update.apply(&mut hints, Time::default());
+            last = code;
+        }
+        Some(hints)
     }
 
     fn level(&mut self) -> Option<PreemptLevel> {

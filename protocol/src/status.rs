@@ -3,7 +3,8 @@
 use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
 use crate::event::Event;
-use crate::hint::{Hint, ProcessHints, QueueHints};
+use crate::hint::table::Said;
+use crate::hint::{Hint, Hints, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,15 @@ impl Queues {
             Event::Hint(Hint::Queue { queue, hints }) => self.queue_mut(queue)?.hints = hints,
         }
         Ok(())
+    }
+
+    /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes nothing.
+    pub fn hint(&mut self, queue: Option<QueueId>, update: Said, now: Time) {
+        for status in self.0.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
+            let mut hints = Hints { priority: status.priority, queue: status.hints, ..Hints::default() };
+            update.apply(&mut hints, now);
+            (status.priority, status.hints) = (hints.priority, hints.queue);
+        }
     }
 
     /// The counts of a queue, to be filled in by whoever counts.

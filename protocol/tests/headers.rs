@@ -7,6 +7,7 @@ use protocol::codes::{
     resume_flag, suspend_flag,
 };
 use protocol::config::SchedulerKind;
+use protocol::hint::table::HINTS;
 use protocol::policy::PolicyKind;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ const HEADERS: [&str; 7] = [
     "xsched/kfd.h",
 ];
 
-/// The functions that are built, as pointers: name, result, arguments.
+/// The functions of the interface except the hints: name, arguments.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("XQueueCreate", "XQueueHandle *, HwQueueHandle, int64_t, int64_t"),
     ("XQueueDestroy", "XQueueHandle"),
@@ -39,16 +40,6 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("HwQueueDestroy", "HwQueueHandle"),
     ("HwQueueSynchronize", "HwQueueHandle"),
     ("XHintSetScheduler", "XSchedulerType, XPolicyType"),
-    ("XHintPriority", "XQueueHandle, Priority"),
-    ("XHintUtilization", "XQueueHandle, Utilization"),
-    ("XHintTimeslice", "Timeslice"),
-    ("XHintLaxity", "XQueueHandle, Laxity, Priority, Priority"),
-    ("XHintDeadline", "XQueueHandle, Deadline"),
-    ("XHintKDeadline", "size_t"),
-    ("XHintArrival", "XQueueHandle, int64_t"),
-    ("XHintPreemptible", "XQueueHandle, int"),
-    ("XHintJob", "uint64_t"),
-    ("XHintCap", "int"),
     ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
     ("XKfdOpen", "XKfdSession *, int32_t"),
     ("XKfdClose", "XKfdSession"),
@@ -57,6 +48,11 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XKfdResume", "XKfdSession, const uint32_t *, uint32_t"),
     ("XKfdStatus", "XKfdSession, uint32_t, XKfdQueueState *"),
 ];
+
+/// All functions: those above and those of the hints.
+fn functions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FUNCTIONS.iter().copied().chain(HINTS.iter().filter_map(|spec| spec.function))
+}
 
 /// What a function returns.
 fn result(name: &str) -> &'static str {
@@ -204,7 +200,7 @@ fn each_header_stands_alone_and_twice() {
 fn exactly_the_built_functions_are_declared_with_their_types() {
     let mut program =
         String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n#include <xsched/hip/hal.h>\n");
-    for (name, arguments) in FUNCTIONS {
+    for (name, arguments) in functions() {
         let result = result(name);
         writeln!(program, "extern {result} (*const type_of_{name})({arguments});")
             .expect("a String takes all");
@@ -219,7 +215,7 @@ fn exactly_the_built_functions_are_declared_with_their_types() {
         .filter_map(|word| word.split_once('(').map(|(name, _)| name.to_owned()))
         .filter(|name| ["X", "Hw", "Hip"].iter().any(|prefix| name.starts_with(prefix)))
         .collect();
-    assert_eq!(declared, FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).collect());
+    assert_eq!(declared, functions().map(|(name, _)| name.to_owned()).collect());
 }
 
 #[test]
