@@ -4,7 +4,10 @@
 //! state: the new one replaces the old one, so that sending it twice changes nothing and the order of single hints does not
 //! matter.
 
+mod spec;
 pub mod table;
+
+pub use spec::markdown;
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::ids::QueueId;

@@ -1,17 +1,19 @@
 //! What client and server say to each other arrives; what does not fit is refused, whatever the bytes.
 
+mod common;
+
+use common::hints;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority};
 use protocol::codes::PreemptLevel;
 use protocol::cost::{CostKey, HoldCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
-use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::{MessageError, TEXT, ToClient, ToServer};
 use protocol::time::Time;
-use std::num::{NonZeroU32, NonZeroU64};
 
 fn one_frame(bytes: &[u8]) -> Frame {
     let mut decoder = Decoder::new(REQUEST_LIMIT);
@@ -23,35 +25,6 @@ fn one_frame(bytes: &[u8]) -> Frame {
 
 fn priority() -> impl Strategy<Value = Priority> {
     Priority::RANGE.prop_map(|number| Priority::try_from(number).unwrap())
-}
-
-fn utilization() -> impl Strategy<Value = Utilization> {
-    Utilization::RANGE.prop_map(|number| Utilization::try_from(number).unwrap())
-}
-
-fn queue_hints() -> impl Strategy<Value = QueueHints> {
-    let laxity =
-        (any::<u64>(), priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
-    let arrival = any::<u64>().prop_map(Time);
-    (utilization(), any::<u64>(), option::of(laxity), option::of(arrival), any::<bool>()).prop_map(
-        |(utilization, deadline, laxity, arrival, preemptible)| {
-            let deadline_us = NonZeroU64::new(deadline);
-            QueueHints { utilization, deadline_us, laxity, arrival, preemptible }
-        },
-    )
-}
-
-/// Without a nice value, which is not carried.
-fn process_hints() -> impl Strategy<Value = ProcessHints> {
-    let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
-    let cap = Cap::RANGE.prop_map(|number| Cap::try_from(number).unwrap());
-    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), option::of(cap));
-    (utilization(), option::of(timeslice), rest).prop_map(
-        |(utilization, timeslice, (k, window, job, cap))| {
-            let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
-            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 }
-        },
-    )
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -75,9 +48,9 @@ fn to_server() -> impl Strategy<Value = ToServer> {
         (any::<u64>(), priority())
             .prop_map(|(queue, priority)| ToServer::Priority { queue: QueueId(queue), priority }),
         (any::<u64>(), level()).prop_map(|(queue, level)| ToServer::Level { queue: QueueId(queue), level }),
-        (any::<u64>(), queue_hints())
-            .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints }),
-        process_hints().prop_map(|hints| ToServer::ProcessHints { hints }),
+        (any::<u64>(), hints())
+            .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints: hints.queue }),
+        hints().prop_map(|hints| ToServer::ProcessHints { hints: hints.process }),
         (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
         (1..=u64::MAX, option::of((1..=MOST_NS, 1..=MOST_NS))).prop_map(|(key, cost)| ToServer::HoldCost {
             key: CostKey::new(key).expect("not 0"),

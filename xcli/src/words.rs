@@ -66,7 +66,7 @@ impl<const RUNNING: bool> clap::Args for Words<RUNNING> {
 
 /// The option of a hint.
 fn option(spec: &'static HintSpec) -> Arg {
-    let back = spec.take_back.map_or(String::new(), |(number, _)| format!("; {number} takes it back"));
+    let back = spec.take_back_text();
     let first = spec.meaning[..1].to_uppercase();
     let arg = Arg::new(spec.name).long(spec.name).help(format!("{first}{}{back}", &spec.meaning[1..]));
     let arg = match spec.short {
