@@ -45,6 +45,7 @@
 //! should be about as long as the longest kernel. A lower class can starve, unless `XSCHED_STARVATION_MS` is set.
 
 mod budget;
+mod class;
 mod expectation;
 mod order;
 
@@ -54,6 +55,7 @@ use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
 use crate::policy::{Input, Policy, Standing};
 use crate::times::earlier;
 use crate::unit::{Unit, Units};
+use class::ClassRange;
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{Classes, Order, Slices, Turn};
 use protocol::operation::Merit;
@@ -123,6 +125,7 @@ pub struct Lcbe {
 #[derive(Debug, Default)]
 struct Entry {
     watch: Watch,
+    classes: ClassRange,
     turn: Turn,
     /// It has begun what is not to be interrupted.
     begun: bool,
@@ -169,15 +172,18 @@ impl Policy for Lcbe {
                 (entry.turn, entry.begun) = Default::default();
                 continue;
             }
-            let Outlook { reserves, wake: look } = self.keeper.look(&mut entry.watch, unit, units, now);
+            entry.classes = class::of_unit(unit, units, self.keeper.above());
+            let ClassRange { class, ceiling, .. } = entry.classes;
+            let Outlook { reserves, wake: look } =
+                self.keeper.look(&mut entry.watch, unit, class, units, now);
             wake = earlier(wake, look);
-            classes.insert(unit.priority.get());
-            highest = highest.max(unit.ceiling.into());
+            classes.insert(class);
+            highest = highest.max(ceiling.into());
             entry.begun = unit.working && is_firm(unit, units) && (unit.running || entry.begun);
             if entry.begun {
                 self.order.firm.push(place);
             }
-            let class = i64::from(unit.priority);
+            let class = i64::from(class);
             let merit = match reserves {
                 Some(expected) => Merit::Expected(micros(now, expected)),
                 None => Merit::Class(class),
@@ -187,18 +193,20 @@ impl Policy for Lcbe {
         }
         self.keeper.end(now);
         for (place, unit) in input.members() {
+            let Entry { turn, begun, classes: ClassRange { class, floor, ceiling }, .. } =
+                &mut entries[place];
             if takes_turns {
-                let slice = self.slices.of(classes.above(unit.priority.get()));
-                let Entry { turn, begun, .. } = &mut entries[place];
+                let slice = self.slices.of(classes.above(*class));
                 turn.note(unit.ready, *begun, unit.ran, slice, now);
             } else {
                 let may_rise = units.queues(unit).iter().any(|queue| !queue.hints.preemptible);
-                let ceiling = if may_rise { highest } else { unit.ceiling.into() };
-                standings[place].range = Some((i64::from(unit.floor) * STRIDE, ceiling * STRIDE));
+                let ceiling = if may_rise { highest } else { i64::from(*ceiling) };
+                standings[place].range = Some((i64::from(*floor) * STRIDE, ceiling * STRIDE));
             }
         }
         if takes_turns || !self.order.firm.is_empty() {
-            let turn = |place: usize| (entries[place].turn, entries[place].begun);
+            let turn =
+                |place: usize| (entries[place].classes.class, entries[place].turn, entries[place].begun);
             wake = earlier(wake, self.order.arrange(&input, turn, takes_turns, standings));
         }
         wake

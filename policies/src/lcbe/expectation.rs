@@ -1,6 +1,7 @@
 //! Devices that are kept free for work of critical units that is on its way.
 
 use super::budget::Budgets;
+use super::class;
 use crate::forecast::{Forecast, Method};
 use crate::times::nanos;
 use crate::unit::{Unit, Units};
@@ -109,6 +110,11 @@ impl Keeper {
         self.budgets.set_share(settings.waste);
     }
 
+    /// Classes greater than this are latency-critical.
+    pub fn above(&self) -> i32 {
+        self.settings.above
+    }
+
     /// What people see; see the head of the policy's file.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Counts { reserved, hit, missed, withdrawn, refused, wasted } = self.counts;
@@ -131,9 +137,9 @@ impl Keeper {
 
     /// What is expected of a unit; to be asked once for each at each decision, between [`Keeper::begin`] and
     /// [`Keeper::end`].
-    pub fn look(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) -> Outlook {
+    pub fn look(&mut self, watch: &mut Watch, unit: &Unit, class: i32, units: &Units, now: Time) -> Outlook {
         self.see(watch);
-        let critical = unit.priority.get() > self.settings.above && unit.priority != Priority::NO_EXECUTE;
+        let critical = class > self.settings.above && unit.priority != Priority::NO_EXECUTE;
         if unit.ready && critical {
             self.arrive(watch, unit, units, now);
             return Outlook::default();
@@ -195,7 +201,8 @@ impl Keeper {
     }
 
     fn arrive(&mut self, watch: &mut Watch, unit: &Unit, units: &Units, now: Time) {
-        let critical = units.queues(unit).iter().filter(|queue| queue.priority.get() > self.settings.above);
+        let above = self.settings.above;
+        let critical = units.queues(unit).iter().filter(|queue| class::of_queue(queue, above) > above);
         let ready = critical.filter_map(|queue| queue.ready_since).min();
         let at = ready.unwrap_or(unit.since).min(now);
         // If all its work has come since the last decision, it was idle in between, and nobody has told.

@@ -149,12 +149,12 @@ pub(super) struct Order {
 
 impl Order {
     /// Ranks those of a class one after the other if there are slices, and lets nobody rank above those who are not to
-    /// be interrupted; returns when the first turn ends for which somebody waits. `turn` says of a place which turn it has, and
-    /// whether it is not to be interrupted.
+    /// be interrupted; returns when the first turn ends for which somebody waits. `turn` gives the class of a place, its turn,
+    /// and true if it must not be interrupted.
     pub fn arrange(
         &mut self,
         input: &Input<'_>,
-        turn: impl Fn(usize) -> (Turn, bool),
+        turn: impl Fn(usize) -> (i32, Turn, bool),
         slices: bool,
         standings: &mut [Standing],
     ) -> Option<Time> {
@@ -162,8 +162,8 @@ impl Order {
         items.clear();
         let wants = input.members().filter(|(place, unit)| unit.ready || standings[*place].reserves);
         items.extend(wants.map(|(place, unit)| {
-            let (turn, firm) = turn(place);
-            Item::new(unit.priority.get(), !firm, !unit.ready, turn.since, place)
+            let (class, turn, firm) = turn(place);
+            Item::new(class, !firm, !unit.ready, turn.since, place)
         }));
         items.sort_unstable();
         self.cells.clear();
@@ -198,7 +198,7 @@ impl Order {
                     cell.line.1 += 1;
                 }
             }
-            let left = turn(place).0.left(unit.running);
+            let left = turn(place).1.left(unit.running);
             if takes_turns {
                 standing.merit = match (interruptible, waits) {
                     (false, _) => Merit::Uninterrupted,
