@@ -6,7 +6,7 @@ use common::hints;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Cap, Priority};
+use protocol::bounds::{Cap, Priority, Timeslice};
 use protocol::codes::PreemptLevel;
 use protocol::cost::{CostKey, HoldCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
@@ -14,6 +14,7 @@ use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::{MessageError, TEXT, ToClient, ToServer};
 use protocol::time::Time;
+use std::num::{NonZeroU32, NonZeroU64};
 
 fn one_frame(bytes: &[u8]) -> Frame {
     let mut decoder = Decoder::new(REQUEST_LIMIT);
@@ -153,4 +154,38 @@ fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
     let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));
     assert_eq!(arrived("a\u{1b}[2Jb\n"), Ok(hello("a?[2Jb?")));
     assert_eq!(arrived(&"ä".repeat(TEXT)), Ok(hello(&"ä".repeat(TEXT / 2))));
+}
+
+/// The bytes of the first version, which older programs and servers exchange.
+#[test]
+fn hints_without_wire_codes_keep_their_bytes() {
+    let bytes = |message: ToServer| one_frame(&message.encode()).payload;
+    let number = |number: u64| number.to_le_bytes();
+    let queue = QueueHints {
+        deadline_us: NonZeroU64::new(9),
+        laxity: "5,-1,2".parse().ok(),
+        arrival: Some(Time(7)),
+        ..QueueHints::default()
+    };
+    // Queue, flags of laxity, arrival and preemptible, share; deadline, laxity, arrival.
+    let mut wanted =
+        [number(1), number(7 | 100 << 32), number(9), number(5), number(0x2_ffff_ffff), number(7)].concat();
+    assert_eq!(bytes(ToServer::QueueHints { queue: QueueId(1), hints: queue }), wanted);
+    // After them come codes of later versions; an unknown one is refused.
+    wanted.extend([&99_u32.to_le_bytes()[..], &number(1)].concat());
+    let kind = one_frame(&ToServer::QueueHints { queue: QueueId(1), hints: queue }.encode()).kind;
+    assert_eq!(ToServer::decode(&Frame { kind, payload: wanted }), Err(MessageError { kind }));
+
+    let process = ProcessHints {
+        timeslice: Timeslice::try_from(500).ok(),
+        k_deadline: NonZeroU32::new(2),
+        window: true,
+        job: NonZeroU64::new(4),
+        cap: Cap::try_from(30).ok(),
+        ..ProcessHints::default()
+    };
+    // Share, slice, k, window and cap, job.
+    let (slice, rest) = (number(500), number(2 | 1 << 32 | 30 << 48));
+    let wanted = [&100_u32.to_le_bytes()[..], &slice, &rest, &number(4)].concat();
+    assert_eq!(bytes(ToServer::ProcessHints { hints: process }), wanted);
 }

@@ -101,9 +101,12 @@ impl Classes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item(u128);
 
+/// The highest class: above every priority, for a hint of the class where even those count as best effort.
+const HIGHEST: i32 = Priority::MAX.get() + 1;
+
 impl Item {
     fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, place: usize) -> Self {
-        let class = Priority::MAX.get().saturating_sub(class).max(0) as u128;
+        let class = HIGHEST.saturating_sub(class).max(0) as u128;
         let [interruptible, idle] = [interruptible, idle].map(u128::from);
         let since = u128::from(since.unwrap_or_default().0);
         // There are fewer than 2^32 units.
@@ -111,7 +114,7 @@ impl Item {
     }
 
     fn class(self) -> i64 {
-        i64::from(Priority::MAX) - (self.0 >> 98) as i64
+        i64::from(HIGHEST) - (self.0 >> 98) as i64
     }
 
     fn is_interruptible(self) -> bool {

@@ -45,6 +45,9 @@ pub struct HintVariable {
     pub default: &'static str,
 }
 
+/// A code in messages to the server, and the function that returns the number to send while the hint is given.
+pub type WireCode = (u32, fn(&Hints) -> Option<i64>);
+
 /// One row of the table.
 #[derive(Debug)]
 pub struct HintSpec {
@@ -68,9 +71,8 @@ pub struct HintSpec {
     pub function: Option<(&'static str, &'static str)>,
     /// Variable of the environment.
     pub variable: Option<HintVariable>,
-    /// Code in messages to the server, with the number to send while the hint is given. The hints of the first version
-    /// have none: they have fixed places in the messages.
-    pub wire: Option<(u32, fn(&Hints) -> Option<i64>)>,
+    /// Code in messages. The hints of the first version have none: they have fixed places in the messages.
+    pub wire: Option<WireCode>,
 }
 
 impl HintSpec {
@@ -208,7 +210,7 @@ pub fn markdown() -> String {
          |---|---|---|---|---|\n",
     );
     for spec in HINTS {
-        let option = spec.usage();
+        let (option, back) = (spec.usage(), spec.take_back_text());
         let function = spec.function.map_or(String::new(), |(name, _)| format!("`{name}`"));
         let variable =
             spec.variable.as_ref().map(|variable| variable.name.trim_start_matches("XSCHED_AUTO_XQUEUE_"));
@@ -223,7 +225,8 @@ pub fn markdown() -> String {
         // Placeholders such as `on|off` would end a cell.
         let [started, running] = [started, running].map(|cell| cell.replace('|', "\\|"));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {} | {function} | {variable} | {started} | {running} |", spec.meaning);
+        let _ =
+            writeln!(text, "| {}{back} | {function} | {variable} | {started} | {running} |", spec.meaning);
     }
     text + "| nice value of the process on the processor | | | | read from the kernel, for CHPF |\n"
 }
