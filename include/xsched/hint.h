@@ -90,6 +90,24 @@ XResult XHintArrival(XQueueHandle xq, int64_t us);
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintPreemptible(XQueueHandle xq, int preemptible);
 
+/** The class of an XQueue. giveway's own. */
+typedef enum {
+  kQueueClassNone = 0,
+  /** Its work must start at once. */
+  kQueueClassLatencyCritical = 1,
+  /** Its work may wait. */
+  kQueueClassBestEffort = 2
+} XQueueClass;
+
+/** Sets the class of an XQueue, for the policies that heed it (LCBE). A latency-critical queue counts in a class above
+ * the limit critical-above, a best-effort queue in none above it, whatever their priorities. giveway's own.
+ *
+ * cls: a value of XQueueClass; kQueueClassNone takes the hint back, so that the priority alone decides.
+ *
+ * kXSchedErrorInvalidValue: a value that is none of its enumeration.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintClass(XQueueHandle xq, XQueueClass cls);
+
 /** Says which job this process belongs to, for GANG: the processes of one job run together or not at all. giveway's own.
  *
  * job: a number that the processes of the job share; 0 for none. */

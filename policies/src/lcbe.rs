@@ -2,7 +2,9 @@
 //!
 //! # The rule
 //! The priority of a unit is its class; classes above `critical-above` are latency-critical, the others best effort. On
-//! each device the units of the highest class that has work run, and the rest is suspended.
+//! each device the units of the highest class that has work run, and the rest is suspended. The class hint of a queue
+//! (`XHintClass`) goes before its priority: a latency-critical queue has at least the class `critical-above` + 1, a
+//! best-effort queue at most `critical-above`.
 //!
 //! Within a class all run together, or one after the other if `slice-ms` is set: whoever has used up its slice, or turns
 //! ready, stands at the end of the line. With a `slice-growth` of 2 each class has a slice twice as long as the class

@@ -114,6 +114,14 @@ numbered! {
         Suspended = 2,
     }
 
+    /// The class of a queue (`XQueueClass`, without its `None`, 0).
+    QueueClass "kQueueClass" {
+        /// Its work must start at once.
+        LatencyCritical = 1,
+        /// Its work may wait.
+        BestEffort = 2,
+    }
+
     /// Whether a queue has work (`XQueueState`).
     QueueState "kQueueState" {
         /// Not known.
@@ -186,6 +194,15 @@ pub mod level_number {
 impl fmt::Display for PreemptLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number().fmt(f)
+    }
+}
+
+impl fmt::Display for QueueClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LatencyCritical => "latency-critical",
+            Self::BestEffort => "best-effort",
+        })
     }
 }
 

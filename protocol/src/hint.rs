@@ -10,6 +10,7 @@ pub mod table;
 pub use spec::markdown;
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::codes::QueueClass;
 use crate::ids::QueueId;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,9 @@ hint_state! {
         /// True if the scheduler may suspend the queue while it has work. If false, the queue stops only before it starts to
         /// work, or when a guard against starvation or standstill suspends it.
         preemptible: bool = true,
+        /// The class, for policies that tell latency-critical work from best effort.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        class: Option<QueueClass> = None,
     }
 
     /// The hints of a process. By default nothing is hinted.

@@ -3,8 +3,8 @@
 
 use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::{
-    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueState, XResult, create_flag,
-    resume_flag, suspend_flag,
+    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueClass, QueueState, XResult,
+    create_flag, resume_flag, suspend_flag,
 };
 use protocol::config::SchedulerKind;
 use protocol::hint::table::HINTS;
@@ -149,6 +149,8 @@ fn constants() -> Vec<(String, i64)> {
     all.extend(KfdQueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(XResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PreemptLevel::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.push(("kQueueClassNone", 0));
+    all.extend(QueueClass::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(QueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(SchedulerKind::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PolicyKind::ALL.iter().map(|value| (value.long_name(), value.number().into())));

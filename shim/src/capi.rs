@@ -68,6 +68,7 @@ exported! {
     XHintArrival => hints::of_queue::<{ HintKind::Arrival as usize }, i64>;
     XHintPreemptible => hints::of_queue::<{ HintKind::Preemptible as usize }, i32>;
     XHintJob => hints::of_process::<{ HintKind::Job as usize }, u64>;
+    XHintClass => hints::of_queue::<{ HintKind::Class as usize }, i32>;
     XHintCap => hints::of_process::<{ HintKind::Cap as usize }, i32>;
     XKfdOpen => kfd::open;
     XKfdClose => kfd::close;

@@ -1,6 +1,7 @@
 //! Classes of queues and units.
 
 use crate::unit::{Unit, UnitQueue, Units};
+use protocol::codes::QueueClass;
 
 /// The class of a unit, and how far it can fall and rise as other queues of the unit become ready or idle.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,9 +11,16 @@ pub(super) struct ClassRange {
     pub ceiling: i32,
 }
 
-/// Returns the class of a queue. Classes greater than `above` are latency-critical.
-pub(super) fn of_queue(queue: &UnitQueue, _above: i32) -> i32 {
-    queue.priority.get()
+/// Returns the class of a queue. Classes greater than `above` are latency-critical; a hint moves the class to the side that
+/// it names.
+pub(super) fn of_queue(queue: &UnitQueue, above: i32) -> i32 {
+    let priority = queue.priority.get();
+    match queue.hints.class {
+        None => priority,
+        // No priority is greater than the greatest.
+        Some(QueueClass::LatencyCritical) => priority.max(above + 1),
+        Some(QueueClass::BestEffort) => priority.min(above),
+    }
 }
 
 /// Returns the class of a unit: the highest of its ready queues, or of all its queues while none is ready.

@@ -41,6 +41,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
         ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+        ("XSCHED_AUTO_XQUEUE_CLASS", "Best-Effort"),
         ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
         ("XSCHED_AUTO_XQUEUE_CAP", "1"),
         ("XSCHED_STARVATION_MS", "500"),

@@ -13,6 +13,7 @@ pub use super::spec::{HintSpec, HintVariable, Scope, Values};
 
 use super::{Hints, Laxity};
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::codes::QueueClass;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -78,7 +79,6 @@ fn change(hints: &mut Hints, now: Time, apply: impl FnOnce(&mut Hints, Time)) {
     apply(hints, now);
 }
 
-const NO_WIRE_CODE: Option<(u32, fn(&Hints) -> Option<i64>)> = None;
 const POSITIVE: RangeInclusive<i128> = 1..=i64::MAX as i128;
 const SWITCH: &[(&str, i128)] = &[("on", 1), ("off", 0)];
 
@@ -104,7 +104,7 @@ hints! {
             range: None,
             default: "0",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Share of the device.
@@ -128,7 +128,7 @@ hints! {
             range: None,
             default: "100",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Slice that a process asks for.
@@ -149,7 +149,7 @@ hints! {
             range: Some(wide(Timeslice::ENVIRONMENT)),
             default: "the policy's own, 5000 in most",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Deadline of a queue's work, in microseconds from the moment when the queue becomes ready.
@@ -170,7 +170,7 @@ hints! {
             range: None,
             default: "not set",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Number of earliest deadlines that a process asks to run at once.
@@ -193,7 +193,7 @@ hints! {
             range: Some(POSITIVE),
             default: "not set",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Time at which a queue becomes critical, with its priorities before and after.
@@ -215,7 +215,7 @@ hints! {
             range: None,
             default: "not set",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// True if the scheduler may suspend a queue while it has work.
@@ -236,7 +236,28 @@ hints! {
             range: None,
             default: "ON",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
+    };
+
+    /// Class of a queue.
+    Class(value: Option<QueueClass>) => |hints, _| hints.queue.class = value,
+    HintSpec {
+        name: "class",
+        short: None,
+        placeholder: "CLASS",
+        meaning: "class of the queue, latency-critical or best-effort, which goes before its priority, for LCBE",
+        scope: Scope::Queue,
+        values: Values::Word(&[("latency-critical", 1), ("best-effort", 2), ("none", 0)]),
+        take_back: Some((0, Said::Class(None))),
+        update: |number| Some(Said::Class(Some(QueueClass::from_number(i64::try_from(number).ok()?)?))),
+        function: Some(("XHintClass", "XQueueHandle, XQueueClass")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_CLASS",
+            values: "LATENCY-CRITICAL, BEST-EFFORT, NONE, 1, 2, 0",
+            range: None,
+            default: "NONE",
+        }),
+        wire: Some((1, |hints| hints.queue.class.map(|class| class.number().into()))),
     };
 
     /// Job that a process belongs to.
@@ -257,7 +278,7 @@ hints! {
             range: Some(0..=i64::MAX as i128),
             default: "0, none",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Most of its devices that a process gets.
@@ -279,7 +300,7 @@ hints! {
             range: None,
             default: "not set",
         }),
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// Microseconds until work arrives on a queue.
@@ -297,7 +318,7 @@ hints! {
         update: |number| Some(Said::Arrival(Some(u64::try_from(number).ok()?))),
         function: Some(("XHintArrival", "XQueueHandle, int64_t")),
         variable: None,
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 
     /// The process owns the window that the user works in, and no other process does.
@@ -313,7 +334,7 @@ hints! {
         update: |_| Some(Said::Window),
         function: None,
         variable: None,
-        wire: NO_WIRE_CODE,
+        wire: None,
     };
 }
 
@@ -382,6 +403,7 @@ mod tests {
             (HintKind::KDeadline, "2"),
             (HintKind::Laxity, "5000,-10,10"),
             (HintKind::Preemptible, "off"),
+            (HintKind::Class, "best-effort"),
             (HintKind::Job, "3"),
             (HintKind::Cap, "40"),
         ];
