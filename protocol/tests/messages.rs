@@ -1,4 +1,5 @@
-//! What client and server say to each other arrives; what does not fit is refused, whatever the bytes.
+//! Messages between client and server survive encoding and decoding. Invalid ones are refused, whatever the
+//! bytes.
 
 mod common;
 
@@ -61,7 +62,7 @@ fn to_server() -> impl Strategy<Value = ToServer> {
 }
 
 #[test]
-fn a_cost_out_of_range_is_no_message() {
+fn cost_out_of_range_is_refused() {
     let cost = HoldCost::new(5, 6);
     let told = ToServer::HoldCost { key: CostKey::MIN, cost };
     let Frame { kind, payload } = one_frame(&told.encode());
@@ -89,17 +90,17 @@ fn to_client() -> impl Strategy<Value = ToClient> {
 
 proptest! {
     #[test]
-    fn what_a_client_says_arrives(message in to_server()) {
+    fn message_to_server_encoded_and_decoded_is_the_same(message in to_server()) {
         prop_assert_eq!(ToServer::decode(&one_frame(&message.encode())), Ok(message));
     }
 
     #[test]
-    fn what_a_server_says_arrives(message in to_client()) {
+    fn message_to_client_encoded_and_decoded_is_the_same(message in to_client()) {
         prop_assert_eq!(ToClient::decode(&one_frame(&message.encode())), Ok(message));
     }
 
     #[test]
-    fn a_message_cut_short_or_drawn_out_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
+    fn message_too_short_or_too_long_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
         let Frame { kind, payload } = one_frame(&message.encode());
         for length in 0..payload.len() {
             let cut = Frame { kind, payload: payload[..length].to_vec() };
@@ -110,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(kind in any::<u16>(), payload in vec(any::<u8>(), 0..64), raw in vec(any::<u8>(), 0..64)) {
+    fn decoder_with_random_bytes_does_not_panic(kind in any::<u16>(), payload in vec(any::<u8>(), 0..64), raw in vec(any::<u8>(), 0..64)) {
         let frame = Frame { kind: kind % 0x120, payload };
         let _ = (ToServer::decode(&frame), ToClient::decode(&frame));
         let mut decoder = Decoder::new(16);
@@ -120,7 +121,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
+fn message_with_a_number_out_of_range_is_refused_and_its_text_made_harmless() {
     let priority = ToServer::Priority { queue: QueueId(1), priority: Priority::default() }.encode();
     let mut frame = one_frame(&priority);
     frame.payload[8..].copy_from_slice(&256_i32.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Everything that crosses a process border survives the way there and back; what does not fit is refused.
+//! Everything that crosses a process border as JSON survives the way there and back. Invalid values are
+//! refused.
 
 mod common;
 
@@ -146,29 +147,29 @@ fn status() -> impl Strategy<Value = Status> {
 
 proptest! {
     #[test]
-    fn events(event in event()) {
+    fn event_there_and_back_is_the_same(event in event()) {
         prop_assert_eq!(there_and_back(&event), event);
     }
 
     #[test]
-    fn operations(operation in operation()) {
+    fn operation_there_and_back_is_the_same(operation in operation()) {
         prop_assert_eq!(there_and_back(&operation), operation);
     }
 
     #[test]
-    fn statuses(status in status()) {
+    fn status_there_and_back_is_the_same(status in status()) {
         prop_assert_eq!(there_and_back(&status), status);
     }
 
     #[test]
-    fn a_priority_out_of_range_does_not_arrive(number in any::<i32>()) {
+    fn priority_out_of_range_is_refused(number in any::<i32>()) {
         let json = format!(r#"{{"Hint":{{"Priority":{{"queue":1,"priority":{number}}}}}}}"#);
         let fits = Priority::RANGE.contains(&i64::from(number));
         prop_assert_eq!(serde_json::from_str::<Event>(&json).is_ok(), fits);
     }
 
     #[test]
-    fn any_events_leave_a_list_that_arrives(events in vec((0u64..6, event()), 0..40)) {
+    fn queues_after_any_events_are_sorted_and_there_and_back_the_same(events in vec((0u64..6, event()), 0..40)) {
         let mut queues = Queues::default();
         for (name, event) in events {
             // Few names, so that the events meet.

@@ -17,7 +17,7 @@ fn read(pairs: &[(&str, &str)], built: &[PolicyKind]) -> (Config, Vec<ConfigErro
 }
 
 #[test]
-fn nothing_set_is_the_default() {
+fn empty_environment_yields_the_default() {
     let (config, errors) = read(&[], &[]);
     assert_eq!(config, Config::default());
     assert!(errors.is_empty());
@@ -25,7 +25,7 @@ fn nothing_set_is_the_default() {
 }
 
 #[test]
-fn every_variable_has_a_good_value_that_changes_the_configuration() {
+fn variable_with_a_good_value_changes_the_configuration() {
     let good = [
         ("XSCHED_DISABLE", "1"),
         ("XSCHED_SCHEDULER", "glb"),
@@ -66,7 +66,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
 }
 
 #[test]
-fn the_table_names_the_ranges_that_are_in_force() {
+fn table_names_the_ranges_in_force() {
     let ranges = [
         ("XSCHED_AUTO_XQUEUE_LEVEL", crate::codes::PreemptLevel::RANGE, "1".to_owned()),
         ("XSCHED_AUTO_XQUEUE_PRIORITY", Priority::RANGE, Priority::DEFAULT.to_string()),
@@ -85,7 +85,7 @@ fn the_table_names_the_ranges_that_are_in_force() {
 }
 
 #[test]
-fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
+fn bad_value_keeps_the_default_and_is_named_with_its_range() {
     let bad = [
         ("XSCHED_DISABLE", "maybe", "ON, OFF, 1, 0"),
         ("XSCHED_SCHEDULER", "LOCAL", "APP, LCL, GLB"),
@@ -126,7 +126,7 @@ fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
 }
 
 #[test]
-fn a_switch_can_be_asked_without_a_configuration() {
+fn switch_is_read_without_a_configuration() {
     for (value, on) in [("ON", true), ("1", true), ("off", false), ("0", false), ("yes", false), ("", false)]
     {
         assert_eq!(is_on(OsStr::new(value)), on, "{value}");
@@ -134,7 +134,7 @@ fn a_switch_can_be_asked_without_a_configuration() {
 }
 
 #[test]
-fn a_laxity_without_priorities_has_those_of_the_queue() {
+fn laxity_without_priorities_has_that_of_the_queue() {
     let read = |value| {
         let pairs = [("XSCHED_AUTO_XQUEUE_LAXITY", value), ("XSCHED_AUTO_XQUEUE_PRIORITY", "7")];
         read(&pairs, &[]).0.auto.hints.queue.laxity.map(|laxity| laxity.to_string())
@@ -177,14 +177,14 @@ fn variables_of_hints_set_the_hints_of_queue_and_process() {
 }
 
 #[test]
-fn an_empty_value_counts_as_not_set() {
+fn empty_value_counts_as_not_set() {
     for variable in VARIABLES {
         assert_eq!(read(&[(variable.name, "")], &[]), (Config::default(), Vec::new()));
     }
 }
 
 #[test]
-fn only_built_policies_are_accepted() {
+fn policy_that_is_not_built_is_refused() {
     let (config, errors) = read(&[("XSCHED_POLICY", "cfs")], &[PolicyKind::Hpf, PolicyKind::Up]);
     assert_eq!(config.policy, None);
     assert_eq!(config.scheduler_in_force(), SchedulerKind::App);
@@ -216,7 +216,7 @@ fn threshold_and_batch_size_complete_each_other() {
 }
 
 #[test]
-fn paths_may_hold_any_bytes_and_a_socket_has_a_limit() {
+fn path_may_hold_any_bytes_and_a_socket_path_has_a_limit() {
     let bytes = OsString::from_vec(vec![b'/', 0xff, b'\n']);
     let get = |name: &str| (name == "XSCHED_HIP_LIB").then(|| bytes.clone());
     let (config, errors) = Config::read(get, &[]);
@@ -228,7 +228,7 @@ fn paths_may_hold_any_bytes_and_a_socket_has_a_limit() {
 }
 
 #[test]
-fn a_warning_is_one_short_line_whatever_the_value() {
+fn warning_about_any_value_is_one_short_line() {
     let (_, errors) = read(&[("XSCHED_SCHEDULER", &"a\nb\u{1b}".repeat(100))], &[]);
     let line = errors[0].to_string();
     assert!(!line.chars().any(char::is_control), "{line:?}");
@@ -238,7 +238,7 @@ fn a_warning_is_one_short_line_whatever_the_value() {
 
 proptest! {
     #[test]
-    fn no_environment_panics(values in proptest::collection::vec(
+    fn random_environment_does_not_panic(values in proptest::collection::vec(
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..40),
             "-?[0-9]{0,25}".prop_map(String::into_bytes),
