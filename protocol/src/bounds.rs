@@ -78,7 +78,8 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// How urgent a queue is: bigger is more urgent. [`Priority::NO_EXECUTE`] is a priority of its own kind.
+    /// The priority of a queue: a bigger number is more urgent. A queue of [`Priority::NO_EXECUTE`] never
+    /// runs.
     Priority(i32) "priority" = -256..=255, 0;
     /// A share of the device in percent, for the policies that partition it.
     Utilization(u8) "utilization" = 0..=100, 100;

@@ -1,9 +1,10 @@
-//! The environment `XSCHED_*` as one table: the meaning of each variable, the values that it accepts, and its parser.
+//! The environment `XSCHED_*` as one table: the meaning of each variable, the values that it accepts, and its
+//! parser.
 //!
-//! [`VARIABLES`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about a bad value
-//! quotes it. The variables that hint come from [`crate::hint::table`]. This module does not read the environment itself:
-//! the caller passes a getter, so that the parser is pure. A value that cannot be used leaves the default in force and
-//! yields one [`ConfigError`]. An empty value counts as not set.
+//! [`VARIABLES`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about
+//! a bad value quotes it. The variables that hint come from [`crate::hint::table`]. This module does not read
+//! the environment itself: the caller passes a getter, so that the parser is pure. A value that cannot be
+//! used leaves the default in force and yields one [`ConfigError`]. An empty value counts as not set.
 
 mod settings;
 mod values;
@@ -19,7 +20,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write as _};
 use variables::Expected;
 
-/// Returns true if a switch such as `XSCHED_DISABLE` is on. Allocates nothing, so that it can be called at any time.
+/// Returns true if a switch such as `XSCHED_DISABLE` is on. Allocates nothing, so that it can be called at
+/// any time.
 ///
 /// ```
 /// use std::ffi::OsStr;
@@ -32,9 +34,11 @@ pub fn is_on(value: &OsStr) -> bool {
 }
 
 impl Config {
-    /// Reads every variable of [`VARIABLES`] through `get`. `built` are the policies that this build contains.
+    /// Reads every variable of [`VARIABLES`] through `get`. `built` are the policies that this build
+    /// contains.
     ///
-    /// Never fails: a value that cannot be used keeps its default and yields one entry of the second result, in table order.
+    /// Never fails: a value that cannot be used keeps its default and yields one entry of the second result,
+    /// in table order.
     ///
     /// ```
     /// use protocol::config::Config;
@@ -93,7 +97,8 @@ pub fn markdown() -> String {
     text
 }
 
-/// A value that cannot be used. Its text is one line that names the variable, the value and the accepted values.
+/// A value that cannot be used. Its text is one line that names the variable, the value and the accepted
+/// values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// Name of the variable.

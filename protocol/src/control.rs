@@ -89,7 +89,8 @@ pub enum Request {
 pub struct Target {
     /// A process, as the server sees it. If it is missing, the queue must belong to only one process.
     pub pid: Option<Pid>,
-    /// A queue of the process. If it is missing, a hint for queues goes to each queue that the process has now.
+    /// A queue of the process. If it is missing, a hint for queues goes to each queue that the process has
+    /// now.
     pub queue: Option<QueueId>,
 }
 

@@ -1,8 +1,8 @@
 //! Hints: attributes of a queue or of a process by which users guide the policies.
 //!
-//! [`table`] lists every hint, one row each. This file holds the state that hints set. A client always sends its complete
-//! state: the new one replaces the old one, so that sending it twice changes nothing and the order of single hints does not
-//! matter.
+//! [`table`] lists every hint, one row each. This file holds the state that hints set. A client always sends
+//! its complete state: the new one replaces the old one, so that sending it twice changes nothing and the
+//! order of single hints does not matter.
 
 mod spec;
 pub mod table;
@@ -54,8 +54,8 @@ macro_rules! hint_state {
         }
 
         impl $name {
-            /// Takes over the fields in which `after` differs from `before`, the program's own hints, and keeps the others,
-            /// which somebody else may have hinted.
+            /// Takes over the fields in which `after` differs from `before`, the program's own hints, and
+            /// keeps the others, which somebody else may have hinted.
             pub fn follow(&mut self, before: &Self, after: &Self) {
                 $(if before.$field != after.$field {
                     self.$field = after.$field;
@@ -76,8 +76,8 @@ hint_state! {
         laxity: Option<Laxity> = None,
         /// The expected arrival of the next work. A time in the past has no effect.
         arrival: Option<Time> = None,
-        /// True if the scheduler may suspend the queue while it has work. If false, the queue stops only before it starts to
-        /// work, or when a guard against starvation or standstill suspends it.
+        /// True if the scheduler may suspend the queue while it has work. If false, the queue stops only
+        /// before it starts to work, or when a guard against starvation or standstill suspends it.
         preemptible: bool = true,
         /// The class, for policies that tell latency-critical work from best effort.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,8 @@ hint_state! {
         job: Option<NonZeroU64> = None,
         /// Most of a device that the process gets, also while no other process wants it.
         cap: Option<Cap> = None,
-        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; nobody can hint it.
+        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; nobody
+        /// can hint it.
         nice: i8 = 0,
     }
 }

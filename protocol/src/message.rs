@@ -325,8 +325,8 @@ fn of_process(spec: &HintSpec) -> bool {
     matches!(spec.scope, Scope::Process | Scope::AnyProcess)
 }
 
-/// Writes the hints that have a wire code: the code and the number of each that is given, in ascending order. A message
-/// without such a hint has the bytes of the first version.
+/// Writes the hints that have a wire code: the code and the number of each that is given, in ascending order.
+/// A message without such a hint has the bytes of the first version.
 fn put_later_hints(to: &mut Vec<u8>, hints: &Hints, concerned: fn(&HintSpec) -> bool) {
     for spec in HINTS.iter().filter(|spec| concerned(spec)) {
         if let Some((code, number)) = spec.wire

@@ -7,8 +7,8 @@ use std::fmt;
 
 macro_rules! policy_kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal $long:literal;)*) => {
-        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`. Those up to 100 are
-        /// XSched's, the others are this project's own.
+        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`. Those up to
+        /// 100 are XSched's, the others are this project's own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum PolicyKind {

@@ -159,7 +159,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes nothing.
+    /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes
+    /// nothing.
     pub fn hint(&mut self, queue: Option<QueueId>, update: Said, now: Time) {
         for status in self.0.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
             let mut hints = Hints { priority: status.priority, queue: status.hints, ..Hints::default() };

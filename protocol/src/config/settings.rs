@@ -28,8 +28,8 @@ impl AutoXQueue {
     /// The batch size in force if only a threshold is set, unless the threshold is smaller.
     pub const BATCH_SIZE: u64 = 8;
 
-    /// Returns `(threshold, batch size)`, or `None` for the adaptive window. Either variable alone gives the other one its
-    /// default.
+    /// Returns `(threshold, batch size)`, or `None` for the adaptive window. Either variable alone gives the
+    /// other one its default.
     pub fn launch_config(&self) -> Option<(u64, u64)> {
         match (self.threshold, self.batch_size) {
             (None, None) => None,
@@ -63,7 +63,8 @@ pub struct Config {
     pub policy: Option<PolicyKind>,
     /// The queues that the library creates by itself.
     pub auto: AutoXQueue,
-    /// Milliseconds of waiting after which a queue runs for a moment under policies that go by priority; 0 for never.
+    /// Milliseconds of waiting after which a queue runs for a moment under policies that go by priority; 0
+    /// for never.
     pub starvation_ms: u64,
     /// Flags of each suspension.
     pub suspend: SuspendFlags,

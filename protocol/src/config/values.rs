@@ -1,5 +1,5 @@
-//! The types of single values, and their parsers: pure functions from the text of a variable to its value. They know no
-//! variable.
+//! The types of single values, and their parsers: pure functions from the text of a variable to its value.
+//! They know no variable.
 
 use crate::codes::SchedulerKind;
 use std::ffi::OsStr;

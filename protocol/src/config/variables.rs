@@ -1,5 +1,5 @@
-//! The table of variables, one row each. A new variable is one row and one field of [`Config`]; a new hint is a row of
-//! [`crate::hint::table`] instead.
+//! The table of variables, one row each. A new variable is one row and one field of [`Config`]; a new hint is
+//! a row of [`crate::hint::table`] instead.
 
 use super::settings::{AutoXQueue, Config};
 use super::values::{count, kfd_mechanism, kfd_probe, log_level, number, path, scheduler, switch, test_mode};

@@ -45,7 +45,8 @@ pub struct HintVariable {
     pub default: &'static str,
 }
 
-/// A code in messages to the server, and the function that returns the number to send while the hint is given.
+/// A code in messages to the server, and the function that returns the number to send while the hint is
+/// given.
 pub type WireCode = (u32, fn(&Hints) -> Option<i64>);
 
 /// One row of the table.
@@ -76,7 +77,8 @@ pub struct HintSpec {
 }
 
 impl HintSpec {
-    /// Returns the update for a number, as the C interface passes it, or `None` if the number is out of range.
+    /// Returns the update for a number, as the C interface passes it, or `None` if the number is out of
+    /// range.
     ///
     /// ```
     /// use protocol::hint::table::{HintKind, Said};
@@ -133,7 +135,8 @@ impl HintSpec {
         }
     }
 
-    /// Parses the value of the variable, after the hints of earlier rows. Words may be in upper or lower case.
+    /// Parses the value of the variable, after the hints of earlier rows. Words may be in upper or lower
+    /// case.
     pub(crate) fn read(&self, value: &str, hints: &Hints) -> Option<Said> {
         let number = value.parse::<i128>().ok();
         match &self.values {
@@ -167,7 +170,8 @@ impl HintSpec {
         words.iter().find(|(known, _)| *known == word).and_then(|(_, number)| self.from_number(*number))
     }
 
-    /// Returns the end of a sentence that names the value with which the option takes the hint back; empty if there is none.
+    /// Returns the end of a sentence that names the value with which the option takes the hint back; empty if
+    /// there is none.
     pub fn take_back_text(&self) -> String {
         let Some((none, _)) = self.take_back else { return String::new() };
         let word = match self.values {

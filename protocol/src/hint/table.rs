@@ -1,8 +1,8 @@
 //! The table of hints, one row each.
 //!
-//! Everything that accepts or shows a hint goes by this table: the environment (`XSCHED_AUTO_XQUEUE_*`), the options of
-//! `xcli hint` and `xcli run`, the functions `XHint*` of the C interface, the server, and the tables in `docs/env.md` and
-//! `docs/hints.md`. To add a hint:
+//! Everything that accepts or shows a hint goes by this table: the environment (`XSCHED_AUTO_XQUEUE_*`), the
+//! options of `xcli hint` and `xcli run`, the functions `XHint*` of the C interface, the server, and the
+//! tables in `docs/env.md` and `docs/hints.md`. To add a hint:
 //!
 //! 1. add its field to [`QueueHints`](super::QueueHints) or [`ProcessHints`](super::ProcessHints),
 //! 2. add its row to the macro call `hints!` below, with a wire code,
@@ -20,8 +20,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Creates [`Said`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it makes, the
-/// specification.
+/// Creates [`Said`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it
+/// makes, the specification.
 macro_rules! hints {
     ($($(#[$doc:meta])* $variant:ident $(($value:ident: $type:ty))? => $apply:expr, $spec:expr;)*) => {
         /// An update of one hint. It holds until somebody updates the same hint again.
@@ -83,9 +83,9 @@ const POSITIVE: RangeInclusive<i128> = 1..=i64::MAX as i128;
 const SWITCH: &[(&str, i128)] = &[("on", 1), ("off", 0)];
 
 hints! {
-    /// Priority of a queue. The process itself does not learn of a hint from outside: with [`Priority::NO_EXECUTE`] it
-    /// still launches from one of several queues, which only counts for nothing. A queue that the process itself holds by
-    /// that priority cannot get another one.
+    /// Priority of a queue. The process itself does not learn of a hint from outside: with
+    /// [`Priority::NO_EXECUTE`] it still launches from one of several queues, which only counts for nothing.
+    /// A queue that the process itself holds by that priority cannot get another one.
     Priority(value: Priority) => |hints, _| hints.priority = value,
     HintSpec {
         name: "priority",
