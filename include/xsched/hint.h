@@ -100,8 +100,8 @@ typedef enum {
   kQueueClassBestEffort = 2
 } XQueueClass;
 
-/** Sets the class of an XQueue, for the policies that support it (LCBE). A latency-critical queue counts in a class above
- * the limit critical-above, a best-effort queue in none above it, whatever their priorities. giveway's own.
+/** Sets the class of an XQueue, for the policies that support it (LCBE). A latency-critical queue counts in a class
+ * above the limit critical-above, a best-effort queue in none above it, whatever their priorities. giveway's own.
  *
  * cls: a value of XQueueClass; kQueueClassNone takes the hint back, so that the priority alone decides.
  *
