@@ -1,9 +1,9 @@
 //! The KFD's ioctl interface: argument structures, numbers and constants of `/dev/kfd`.
 //!
-//! Layouts follow Linux's `include/uapi/linux/kfd_ioctl.h` (ABI 1.17); fields marked *in* are read by the driver,
-//! *out* written by it. Number, direction and structure are tied together by [`Ioctl`], and sizes are asserted at
-//! compile time. The driver dispatches on the number alone and zero-fills shorter structures of older callers, so
-//! a size in a request may differ from the one here (`kfd_chardev.c`, `kfd_ioctl`).
+//! Layouts follow Linux's `include/uapi/linux/kfd_ioctl.h` (ABI 1.17); fields marked *in* are read by the
+//! driver, *out* written by it. Number, direction and structure are tied together by [`Ioctl`], and sizes are
+//! asserted at compile time. The driver dispatches on the number alone and zero-fills shorter structures of
+//! older callers, so a size in a request may differ from the one here (`kfd_chardev.c`, `kfd_ioctl`).
 
 pub mod debug;
 
@@ -11,13 +11,15 @@ use core::mem::size_of;
 
 use debug::{DbgTrap, RuntimeEnable};
 
-/// The ioctl type byte of every KFD request. The console uses the same byte, so it never identifies a KFD alone.
+/// The ioctl type byte of every KFD request. The console uses the same byte, so it never identifies a KFD
+/// alone.
 pub const TYPE: u8 = b'K';
 
 /// A structure that crosses the KFD boundary: plain integers, no padding that matters, any bit pattern valid.
 ///
 /// # Safety
-/// The type must be `repr(C)`, contain only integers (and arrays or structures of such), and have no padding bytes.
+/// The type must be `repr(C)`, contain only integers (and arrays or structures of such), and have no padding
+/// bytes.
 pub unsafe trait Plain: Copy + Default {
     /// Reads the structure from the front of `bytes`; missing bytes are zero, as the driver treats them.
     fn from_bytes(bytes: &[u8]) -> Self {
@@ -39,9 +41,9 @@ pub unsafe trait Plain: Copy + Default {
 pub trait Ioctl: Plain {
     /// The request number (the low byte of the ioctl command).
     const NR: u8;
-    /// Whether the driver reads the structure.
+    /// True if the driver reads the structure.
     const READS: bool;
-    /// Whether the driver writes the structure back.
+    /// True if the driver writes the structure back.
     const WRITES: bool;
     /// The kernel's name without `AMDKFD_IOC_`, in lower case.
     const NAME: &'static str;
@@ -240,7 +242,8 @@ plain! {
     }
     /// `EXPORT_DMABUF`.
     ExportDmabuf = 16 { #[doc = "In."] handle: u64, #[doc = "In."] flags: u32, #[doc = "Out."] dmabuf_fd: u32 }
-    /// `IPC_IMPORT_HANDLE` of AMD's packaged driver (amdgpu-dkms); Linux has it not. Layout: the thunk's `kfd_ioctl.h`.
+    /// `IPC_IMPORT_HANDLE` of AMD's packaged driver (amdgpu-dkms); Linux has it not. Layout: the thunk's
+    /// `kfd_ioctl.h`.
     IpcImportHandle = 48 {
         #[doc = "Out."] handle: u64, #[doc = "In: GPU virtual address."] va_addr: u64, #[doc = "Out: offset to mmap."] mmap_offset: u64,
         #[doc = "In: what the exporter got."] share_handle: [u32; 4], #[doc = "In."] gpu_id: u32,

@@ -1,21 +1,21 @@
 //! Function-pointer types of HIP functions, and their prototypes as data and as macros.
 //!
-//! There is one type for every function that the shim does not leave alone, and for those that our own programs call.
-//! It has the function's name. A mangled twin, and a `_spt` twin, has a type of its own that equals the plain one's.
+//! Every function that the shim intercepts, and every function that our own programs call, has one type of
+//! the same name. A mangled twin and a `_spt` twin have types of their own, equal to the plain function's.
 //!
-//! The prototypes stand in five macros: [`direct_prototypes!`](crate::direct_prototypes),
+//! Five macros contain the prototypes: [`direct_prototypes!`](crate::direct_prototypes),
 //! [`drain_prototypes!`](crate::drain_prototypes), [`embedded_prototypes!`](crate::embedded_prototypes),
-//! [`translate_prototypes!`](crate::translate_prototypes) and [`forward_prototypes!`](crate::forward_prototypes). Each
-//! takes the name of a macro that is in scope and calls it with all rows, so that a crate can make one function of each
-//! row. A row is
+//! [`translate_prototypes!`](crate::translate_prototypes) and
+//! [`forward_prototypes!`](crate::forward_prototypes). Each takes the name of a macro in scope and calls it
+//! with all rows, so that a crate can create one function for each row. A row is
 //!
 //! ```text
 //! [scope stream...] fn name(argument: type, ...) -> type;
 //! ```
 //!
-//! where `scope` says which queues the call concerns ([`Scope`]) and `stream...` names every argument that is a stream
-//! handle: in each of them the per-thread stream has to be translated. The types are those of [`crate::types`] and
-//! `core::ffi`, found by their names where the macro is used.
+//! where `scope` names the queues that the call concerns ([`Scope`]) and `stream...` names every argument
+//! that is a stream handle, in which the per-thread stream must be translated. The types are those of
+//! [`crate::types`] and `core::ffi`. The place that uses the macro must import them.
 
 #![allow(non_camel_case_types)]
 
@@ -30,28 +30,28 @@ mod drain;
 #[macro_use]
 mod forward;
 
-/// Which queues a call concerns.
+/// The queues that a call concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// None.
     None,
-    /// Those of the stream arguments.
+    /// The queues of the stream arguments.
     Own,
-    /// The default stream: the calling thread's own one for a `_spt` twin, else the one of its current device with all
-    /// the streams that this waits for.
+    /// The queue of the default stream: for a `_spt` twin the calling thread's own stream, else the default
+    /// stream of the current device with all streams that it waits for.
     Default,
-    /// All of the process.
+    /// All queues of the process.
     All,
-    /// Those named inside the structures that the arguments point to.
+    /// The queues of streams inside the structures that the arguments point to.
     Embedded,
 }
 
 /// A prototype as data.
 #[derive(Clone, Copy, Debug)]
 pub struct Prototype {
-    /// The function's symbol.
+    /// Symbol of the function.
     pub name: &'static str,
-    /// Which queues a call concerns.
+    /// The queues that a call concerns.
     pub scope: Scope,
     /// Names of the stream arguments.
     pub streams: &'static [&'static str],

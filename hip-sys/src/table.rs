@@ -1,8 +1,8 @@
-//! The table of HIP functions: what the shim does with each, and why it may leave the others alone.
+//! The table of HIP functions: what the shim does with each function, and why it may leave some alone.
 //!
-//! Every function that one of the supported releases exports has one row, in the file of its class, on one line. The
-//! rows are put in order at compile time, so that [`find`] needs nothing but read-only data: no allocation, no lock, no
-//! constructor.
+//! Every function that one of the supported releases exports has one row, on one line, in the file of its
+//! class. The rows are sorted at compile time, so that [`find`] needs only read-only data: no allocation, no
+//! lock, no constructor.
 
 mod copy;
 mod graph;
@@ -14,7 +14,7 @@ mod stream;
 
 pub mod reason;
 
-/// What a function is about.
+/// The class of a function: its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Launches a kernel or a host function.
@@ -23,15 +23,16 @@ pub enum Class {
     Copy,
     /// Fills memory.
     Memset,
-    /// Frees, unmaps or maps memory, or what kernels see as memory (textures, resources).
+    /// Frees, unmaps or maps memory, or changes memory objects that kernels see (textures, resources).
     Memory,
     /// Creates, records, waits for, queries or destroys an event.
     Event,
     /// Waits or signals: on the host, by values in memory, by external semaphores.
     Sync,
-    /// Asks a stream.
+    /// Queries a stream.
     Query,
-    /// Captures a stream into a graph. From the first capture on, launches must ask whether their stream captures.
+    /// Captures a stream into a graph. From the first capture on, each launch must check whether its stream
+    /// is being captured.
     Capture,
     /// Launches, makes, changes or destroys an executable graph, or destroys what one can hold.
     Graph,
@@ -41,18 +42,20 @@ pub enum Class {
     Resolve,
     /// Reads the last error.
     Error,
-    /// None of the shim's business; the row says why.
+    /// Of no concern to the shim. The row gives the reason.
     Passthrough,
 }
 
-/// What the shim does with a function.
+/// The rule by which the shim intercepts a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Its own handler.
+    /// A handler of its own.
     Direct,
-    /// The conservative handler: drain the queues concerned, translate stream arguments, forward.
+    /// The conservative handler: it drains the queues concerned, translates stream arguments, and forwards
+    /// the call.
     Drain,
-    /// Only translate the per-thread stream, then forward: nothing is enqueued, changed or freed.
+    /// Only the per-thread stream is translated; then the call is forwarded. The function enqueues, changes
+    /// and frees nothing.
     Translate,
     /// Not exported: calls reach the runtime without the shim.
     Forward,
@@ -72,10 +75,10 @@ pub enum Release {
 }
 
 impl Release {
-    /// All, oldest first.
+    /// All releases, oldest first.
     pub const ALL: [Self; 4] = [Self::V5_2_3, Self::V5_7_1, Self::V6_4_3, Self::V7_2_4];
 
-    /// The version number.
+    /// Returns the version number.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V5_2_3 => "5.2.3",
@@ -94,18 +97,18 @@ impl Releases {
     /// No release.
     pub const NONE: Self = Self(0);
 
-    /// This set and one more release.
+    /// Returns this set with one more release.
     #[must_use]
     pub const fn with(self, release: Release) -> Self {
         Self(self.0 | 1 << release as u8)
     }
 
-    /// Whether the release is in the set.
+    /// Returns true if the release is in the set.
     pub const fn contains(self, release: Release) -> bool {
         self.0 & 1 << release as u8 != 0
     }
 
-    /// The releases of the set, oldest first.
+    /// Returns the releases of the set, oldest first.
     pub fn iter(self) -> impl Iterator<Item = Release> {
         Release::ALL.into_iter().filter(move |&release| self.contains(release))
     }
@@ -126,35 +129,35 @@ const TO_5_2: Releases = Releases::NONE.with(Release::V5_2_3);
 const TO_6_4: Releases = IN_5_7_AND_6_4.with(Release::V5_2_3);
 const IN_5_7_AND_6_4: Releases = Releases::NONE.with(Release::V5_7_1).with(Release::V6_4_3);
 
-/// One row.
+/// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// The symbol.
+    /// Symbol.
     pub name: &'static str,
-    /// What it is about.
+    /// Class.
     pub class: Class,
-    /// What the shim does with it.
+    /// Rule.
     pub rule: Rule,
-    /// Which releases export it.
+    /// Releases that export the function.
     pub releases: Releases,
-    /// Why it may pass without the shim, one of [`reason::ALL`], or why the conservative handler is the right one, one of
-    /// [`reason::CONSERVATIVE`]; empty for all others.
+    /// The reason why the function may pass without the shim (one of [`reason::ALL`]) or why the conservative
+    /// handler is right (one of [`reason::CONSERVATIVE`]); empty for all others.
     pub reason: &'static str,
 }
 
 impl Function {
-    /// Whether the shim exports this name.
+    /// Returns true if the shim exports this name.
     pub const fn is_exported(&self) -> bool {
         !matches!(self.rule, Rule::Forward)
     }
 
-    /// Whether handle 0 means the calling thread's own stream here (the `_spt` twins).
+    /// Returns true if handle 0 means the calling thread's own stream (the `_spt` twins).
     pub fn is_per_thread(&self) -> bool {
         self.name.ends_with("_spt")
     }
 }
 
-/// `rows![Class; Rule RELEASES "name" REASON, ...]`; the reason is that of a conservative handler.
+/// `rows![Class; Rule RELEASES "name" REASON, ...]`. The reason is that of a conservative handler.
 macro_rules! rows {
     ($class:ident; $($rule:ident $releases:ident $name:literal $($reason:ident)?,)*) => {
         &[$(Function {
@@ -193,7 +196,7 @@ macro_rules! passes {
 }
 use passes;
 
-/// Each group is in order of the names' bytes; putting them together fails to compile otherwise.
+/// Each group is sorted by the bytes of the names; otherwise merging them fails to compile.
 const GROUPS: &[&[Function]] = &[
     launch::LAUNCH,
     copy::COPY,
@@ -229,7 +232,7 @@ const COUNT: usize = {
     count
 };
 
-/// Whether `a` comes before `b` in order of bytes (`Ord` is not available at compile time).
+/// Returns true if `a` sorts before `b` by bytes (`Ord` is not available at compile time).
 const fn before(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
@@ -242,7 +245,7 @@ const fn before(a: &str, b: &str) -> bool {
     a.len() < b.len()
 }
 
-/// Merges the groups.
+/// Merges the groups into one sorted array.
 const fn merge() -> [Function; COUNT] {
     let mut all = [GROUPS[0][0]; COUNT];
     let mut next = [0; GROUPS.len()];
@@ -276,15 +279,23 @@ const fn merge() -> [Function; COUNT] {
 
 static SORTED: [Function; COUNT] = merge();
 
-/// All rows, in order of the names' bytes.
+/// All rows, sorted by the bytes of the names.
 pub static FUNCTIONS: &[Function] = &SORTED;
 
-/// The row of a name.
+/// Returns the row of a name.
+///
+/// ```
+/// use hip_sys::table::{Class, Rule, find};
+///
+/// let function = find("hipLaunchKernel").unwrap();
+/// assert_eq!((function.class, function.rule), (Class::Launch, Rule::Direct));
+/// assert!(find("hipNoSuchFunction").is_none());
+/// ```
 pub fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.binary_search_by(|function| function.name.cmp(name)).ok().map(|index| &FUNCTIONS[index])
 }
 
-/// The row of a name that comes from C, without its final zero byte.
+/// Returns the row of a name that comes from C, without its final zero byte.
 pub fn find_bytes(name: &[u8]) -> Option<&'static Function> {
     FUNCTIONS
         .binary_search_by(|function| function.name.as_bytes().cmp(name))

@@ -1,7 +1,7 @@
 //! Types of the HIP interface, as all supported releases lay them out on x86-64.
 //!
-//! A value that comes from the program or from the runtime can hold anything, so a C enum is a newtype over `u32`
-//! with constants under C's own names, never a Rust enum; a handle is a pointer that is never followed.
+//! A value that comes from the program or from the runtime can hold anything, so a C enum is a newtype over
+//! `u32` with constants under C's own names, never a Rust enum; a handle is a pointer that is never followed.
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
@@ -35,9 +35,10 @@ macro_rules! handles {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name(pub *mut c_void);
 
-        // SAFETY: the value is only an identifier: nothing here follows the pointer, and HIP lets any thread use it.
+        // SAFETY: the value is only an identifier: nothing here follows the pointer, and HIP lets any thread
+        // use it.
         unsafe impl Send for $name {}
-        // SAFETY: as above; a shared reference gives the identifier only.
+        // SAFETY: a shared reference gives only the identifier, which no code here follows.
         unsafe impl Sync for $name {}
 
         impl $name {
@@ -54,7 +55,7 @@ macro_rules! handles {
                 self.0.addr()
             }
 
-            /// Whether this is the null handle.
+            /// Returns true for the null handle.
             pub const fn is_null(self) -> bool {
                 self.0.is_null()
             }
@@ -119,7 +120,7 @@ impl hipStream_t {
     /// The calling thread's own default stream (`hipStreamPerThread`).
     pub const PER_THREAD: Self = Self::from_raw(2);
 
-    /// Whether this names the default stream that all threads share.
+    /// Returns true for the default stream that all threads share.
     pub fn is_legacy_default(self) -> bool {
         self == Self::NULL || self == Self::LEGACY
     }
@@ -154,7 +155,7 @@ foreign_enums! {
         hipMemcpyDefault = 4,
         hipMemcpyDeviceToDeviceNoCU = 1024,
     }
-    /// What other threads may do while a thread captures.
+    /// The permitted calls of other threads while a thread captures.
     hipStreamCaptureMode {
         hipStreamCaptureModeGlobal = 0,
         hipStreamCaptureModeThreadLocal = 1,
@@ -174,7 +175,7 @@ foreign_enums! {
         hipLimitPrintfFifoSize = 1,
         hipLimitMallocHeapSize = 2,
     }
-    /// Which launch or stream attribute a value is.
+    /// The key of a launch or stream attribute.
     hipLaunchAttributeID {
         hipLaunchAttributeCooperative = 2,
         hipLaunchAttributePriority = 8,
@@ -199,9 +200,9 @@ foreign_enums! {
     hipLibraryOption {}
     /// Kind of a graph's node. Its values changed with 6.0.
     hipGraphNodeType {}
-    /// Why a graph could not be updated.
+    /// The reason why a graph could not be updated.
     hipGraphExecUpdateResult {}
-    /// Why a graph could not be instantiated.
+    /// The reason why a graph could not be instantiated.
     hipGraphInstantiateResult {}
     /// Result of `hipGetDriverEntryPoint`.
     hipDriverEntryPointQueryResult {
@@ -221,7 +222,7 @@ foreign_enums! {
     }
 }
 
-/// What a [`hipMemoryType`] means, the same for every release.
+/// The meaning of a [`hipMemoryType`], the same for every release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Not known to the runtime (6.0 and later; earlier runtimes refuse such a pointer).
@@ -239,7 +240,8 @@ pub enum MemoryKind {
 }
 
 impl hipMemoryType {
-    /// What the value means to a runtime of this major version; `None` for a value that it does not have.
+    /// Returns the meaning of the value for a runtime of this major version, or `None` for a value that the
+    /// version does not have.
     pub fn kind(self, runtime_major: u32) -> Option<MemoryKind> {
         use MemoryKind::*;
         let modern = runtime_major >= 6;

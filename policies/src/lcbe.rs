@@ -3,6 +3,8 @@
 //! # The rule
 //! The priority of an entity is its class. Classes above `critical-above` are latency-critical, the others
 //! best effort. On each device the entities of the highest class that has work run; the others are suspended.
+//! The class hint of a queue (`XHintClass`) overrides its priority: a latency-critical queue has at least the
+//! class `critical-above` + 1, a best-effort queue at most `critical-above`.
 //!
 //! Within a class all run together, or round robin if `slice-ms` is set: an entity that has used up its
 //! slice, or turns ready, goes to the end of the line. With a `slice-growth` of 2 each class has a slice
@@ -48,6 +50,7 @@
 //! `XSCHED_STARVATION_MS` is set.
 
 mod budget;
+mod class;
 mod expectation;
 mod order;
 
@@ -57,6 +60,7 @@ use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
+use class::ClassRange;
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{ClassSlice, Classes, Order, Slices};
 use protocol::rank_reason::RankReason;
@@ -171,6 +175,7 @@ pub struct Lcbe {
 #[derive(Debug, Default)]
 struct Entry {
     watch: Watch,
+    classes: ClassRange,
     slice: ClassSlice,
     /// True once it has begun work that must not be interrupted.
     begun: bool,
@@ -212,16 +217,19 @@ impl Policy for Lcbe {
                 (entry.slice, entry.begun) = Default::default();
                 continue;
             }
-            let Outlook { reserves, wake: look } = self.keeper.look(&mut entry.watch, entity, entities, now);
+            entry.classes = class::of_entity(entity, entities, self.keeper.above());
+            let ClassRange { class, ceiling, .. } = entry.classes;
+            let Outlook { reserves, wake: look } =
+                self.keeper.look(&mut entry.watch, entity, class, entities, now);
             wake = earlier(wake, look);
-            classes.insert(entity.priority.get());
-            highest = highest.max(entity.ceiling.into());
+            classes.insert(class);
+            highest = highest.max(ceiling.into());
             entry.begun =
                 entity.working && is_uninterrupted(entity, entities) && (entity.running || entry.begun);
             if entry.begun {
                 self.order.uninterrupted.push(index);
             }
-            let class = i64::from(entity.priority);
+            let class = i64::from(class);
             let reason = match reserves {
                 Some(expected) => EXPECTED.number(micros(now, expected)),
                 None => CLASS.number(class),
@@ -231,18 +239,20 @@ impl Policy for Lcbe {
         }
         self.keeper.end(now);
         for (index, entity) in input.members() {
+            let Entry { slice: own, begun, classes: ClassRange { class, floor, ceiling }, .. } =
+                &mut entries[index];
             if has_slices {
-                let slice = self.slices.of(classes.above(entity.priority.get()));
-                let Entry { slice: own, begun, .. } = &mut entries[index];
+                let slice = self.slices.of(classes.above(*class));
                 own.note(entity.ready, *begun, entity.ran, slice, now);
             } else {
                 let may_rise = entities.queues(entity).iter().any(|queue| !queue.hints.preemptible);
-                let ceiling = if may_rise { highest } else { entity.ceiling.into() };
-                rankings[index].range = Some((i64::from(entity.floor) * STRIDE, ceiling * STRIDE));
+                let ceiling = if may_rise { highest } else { i64::from(*ceiling) };
+                rankings[index].range = Some((i64::from(*floor) * STRIDE, ceiling * STRIDE));
             }
         }
         if has_slices || !self.order.uninterrupted.is_empty() {
-            let slice_of = |index: usize| (entries[index].slice, entries[index].begun);
+            let slice_of =
+                |index: usize| (entries[index].classes.class, entries[index].slice, entries[index].begun);
             wake = earlier(wake, self.order.arrange(&input, slice_of, has_slices, rankings));
         }
         wake

@@ -13,14 +13,15 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use protocol::bounds::{Cap, Priority, Utilization};
-use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::bounds::{Priority, Utilization};
+use protocol::hint::table::{HINTS, Values};
+use protocol::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid};
 use protocol::operation::{Operation, Reason, Rival, Throttle, UnitId};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 fn engine(row: &'static Row) -> Engine {
@@ -46,32 +47,24 @@ fn priority() -> impl Strategy<Value = Priority> {
         .prop_map(|number| number.try_into().unwrap())
 }
 
-fn queue_hints() -> impl Strategy<Value = QueueHints> {
-    let laxity =
-        (0u64..2_000, priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
-    (0i64..=100, option::of(0u64..5_000), option::of(laxity), option::of(0u64..5_000_000), any::<bool>())
-        .prop_map(|(share, deadline, laxity, arrival, preemptible)| QueueHints {
-            utilization: Utilization::try_from(share).unwrap(),
-            deadline_us: deadline.and_then(NonZeroU64::new),
-            laxity,
-            arrival: arrival.map(|at| Time(BEGIN + at)),
-            preemptible,
-        })
-}
-
-fn process_hints() -> impl Strategy<Value = ProcessHints> {
-    let cap = option::of(Cap::RANGE);
-    (0i64..=100, option::of(100i64..2_000), 0u32..3, any::<bool>(), 0u64..3, cap, -20i8..20).prop_map(
-        |(share, slice, k, window, job, cap, nice)| ProcessHints {
-            utilization: Utilization::try_from(share).unwrap(),
-            timeslice: slice.map(|us| us.try_into().unwrap()),
-            k_deadline: NonZeroU32::new(k),
-            window,
-            job: NonZeroU64::new(job),
-            cap: cap.map(|percent| percent.try_into().unwrap()),
-            nice,
-        },
-    )
+/// Hints of a queue and of its process, by the table of hints.
+fn hints() -> impl Strategy<Value = Hints> {
+    let number = prop_oneof![-1i64..3, 0i64..101, 0i64..5_000];
+    let update = (0..HINTS.len(), number, priority(), priority());
+    (vec(update, 0..12), -20i8..20).prop_map(|(updates, nice)| {
+        let mut hints = Hints::default();
+        for (row, number, lax, critical) in updates {
+            let update = match HINTS[row].values {
+                Values::Laxity => HINTS[row].parse(&format!("{number},{lax},{critical}")).ok(),
+                _ => HINTS[row].from_number(number),
+            };
+            if let Some(update) = update {
+                update.apply(&mut hints, Time(BEGIN));
+            }
+        }
+        hints.process.nice = nice;
+        hints
+    })
 }
 
 /// The time of the first decision.
@@ -84,8 +77,9 @@ const DEVICES: u32 = 3;
 type Made = (Vec<(u32, Priority, QueueHints)>, ProcessHints);
 
 fn made(devices: u32) -> impl Strategy<Value = Made> {
-    let one = (1..=devices, priority(), queue_hints());
-    (vec(one, 0..4), process_hints())
+    let one = (1..=devices, priority(), hints())
+        .prop_map(|(device, priority, hints)| (device, priority, hints.queue));
+    (vec(one, 0..4), hints().prop_map(|hints| hints.process))
 }
 
 /// An entity with all its queues on one of the devices.

@@ -9,6 +9,7 @@ use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use protocol::codes::QueueClass;
 use protocol::ids::DeviceId;
 use protocol::operation::Reason;
 use protocol::policy::PolicyKind;
@@ -53,6 +54,56 @@ fn higher_classes_come_first() {
         assert_eq!(play.spans[1], ms(&[(0, 1), (3, 6), (20, 21), (22, 23)]));
         assert_eq!(play.spans[0], ms(&[(6, 20), (23, 30)]));
     }
+}
+
+#[test]
+fn class_hint_goes_before_the_priority() {
+    let class = |class, priority, work| {
+        let mut actor = Actor::new(priority, work);
+        actor.queues[0].hints.class = class;
+        actor
+    };
+    let work = || Work::Jobs(vec![(MS, 2 * MS)]);
+    let critical = |hint| class(hint, -5, work());
+    let batch = |hint| class(hint, 9, Work::Always);
+    let (lc, be) = (Some(QueueClass::LatencyCritical), Some(QueueClass::BestEffort));
+    for local in [false, true] {
+        let spans = |parameters: &[(&str, f64)], actors: [Actor; 2]| {
+            let setup = Setup { local, ..Setup::until(10 * MS) };
+            play(&mut engine(parameters), &actors, setup).spans[0].clone()
+        };
+        // By their priorities the first one waits for ever.
+        assert_eq!(spans(&[], [critical(None), batch(None)]), []);
+        assert_eq!(spans(&[], [critical(lc), batch(be)]), ms(&[(1, 3)]));
+        // One hint alone is enough only if it changes the order.
+        assert_eq!(spans(&[], [critical(lc), batch(None)]), []);
+        assert_eq!(spans(&[], [critical(None), batch(be)]), []);
+        // The limit of critical classes is the parameter, up to the greatest priority.
+        for above in [-3.0, 255.0] {
+            assert_eq!(
+                spans(&[("critical-above", above)], [critical(lc), batch(be)]),
+                ms(&[(1, 3)]),
+                "{above}"
+            );
+        }
+        // In turns as well, also beside the greatest priority.
+        for above in [0.0, 255.0] {
+            let turns = [("slice-ms", 1.0), ("critical-above", above)];
+            assert_eq!(spans(&turns, [critical(lc), class(be, 255, Work::Always)]), ms(&[(1, 3)]), "{above}");
+        }
+    }
+}
+
+#[test]
+fn class_hint_decides_for_whom_a_device_is_cleared() {
+    let critical = |class| {
+        let mut entity = TracedClient::new(-5, vec![(10 * MS, 11 * MS)]).hinted(vec![(0, Some(10 * MS))]);
+        entity.queues[0].hints.class = class;
+        entity
+    };
+    let kept = |class| kept(&trace(&mut engine(&[]), &[TracedClient::saturating(-7), critical(class)], 20 * MS), 0);
+    assert_eq!(kept(None), []);
+    assert_eq!(kept(Some(QueueClass::LatencyCritical)), [(9_500 * US, 10 * MS)]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Numbers with a range. Each range and each default stands here and nowhere else: the environment, the hints and
-//! the C interface's constants take them from these types.
+//! Numbers with a range. Only these types define the ranges and defaults: the environment, the hints and the
+//! constants of the C interface use them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 /// A number outside the range of its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// What the number was meant to be.
+    /// The quantity.
     pub what: &'static str,
     /// The number.
     pub value: i64,
-    /// What it may be.
+    /// The accepted range.
     pub range: RangeInclusive<i64>,
 }
 
@@ -32,9 +32,9 @@ macro_rules! bounded {
         pub struct $name($int);
 
         impl $name {
-            /// Every value that the type can hold.
+            /// Every value of the type.
             pub const RANGE: RangeInclusive<i64> = $low..=$high;
-            /// What holds if nothing is said.
+            /// The value if nothing is set.
             pub const DEFAULT: Self = Self($default);
             /// The largest value.
             pub const MAX: Self = Self($high);
@@ -78,32 +78,33 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// How urgent a queue is: bigger is more urgent. [`Priority::NO_EXECUTE`] is a priority of its own kind.
+    /// The priority of a queue: a bigger number is more urgent. A queue of [`Priority::NO_EXECUTE`] never
+    /// runs.
     Priority(i32) "priority" = -256..=255, 0;
     /// A share of the device in percent, for the policies that partition it.
     Utilization(u8) "utilization" = 0..=100, 100;
-    /// The most of a device in percent, for the policies that heed it.
+    /// The most of a device in percent, for the policies that support it.
     Cap(u8) "cap" = 1..=100, 100;
     /// A slice in microseconds, for the policies that take turns.
     Timeslice(u64) "timeslice" = 100..=10_000_000, 5000;
 }
 
 impl Priority {
-    /// A queue of this priority never runs.
+    /// The priority of a queue that never runs.
     pub const NO_EXECUTE: Self = Self(-256);
-    /// The smallest priority with which a queue runs.
+    /// The lowest priority of a queue that runs.
     pub const MIN: Self = Self(-255);
 }
 
 impl Utilization {
-    /// Nothing.
+    /// The lowest share.
     pub const MIN: Self = Self(0);
 }
 
 impl Timeslice {
     /// The shortest slice.
     pub const MIN: Self = Self(100);
-    /// The environment takes slices only up to this many microseconds; hints take all of [`Timeslice::RANGE`].
+    /// The range that the environment accepts, in microseconds. Hints accept all of [`Timeslice::RANGE`].
     pub const ENVIRONMENT: RangeInclusive<i64> = 100..=100_000;
 }
 
@@ -113,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_named_values_are_the_ends_of_the_ranges() {
+    fn named_values_are_the_ends_of_the_ranges() {
         assert_eq!(i64::from(Priority::NO_EXECUTE), *Priority::RANGE.start());
         assert_eq!(i64::from(Priority::MIN), Priority::RANGE.start() + 1);
         assert_eq!(i64::from(Priority::MAX), *Priority::RANGE.end());
@@ -124,20 +125,20 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_value_and_range() {
+    fn out_of_range_names_value_and_range() {
         let error = Priority::try_from(300).unwrap_err();
         assert_eq!(error.to_string(), "priority 300 is not in -256..255");
     }
 
     proptest! {
         #[test]
-        fn exactly_the_range_is_accepted(near in -300i64..400, far in any::<i64>()) {
+        fn number_outside_the_range_is_refused_and_inside_accepted(near in -300i64..400, far in any::<i64>()) {
             for value in [near, far, far / 1_000_000_000_000] {
                 prop_assert_eq!(Priority::try_from(value).ok().map(i64::from), Priority::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Utilization::try_from(value).ok().map(i64::from), Utilization::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Cap::try_from(value).ok().map(i64::from), Cap::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Timeslice::try_from(value).ok().map(i64::from), Timeslice::RANGE.contains(&value).then_some(value));
-                // What comes over a wire is checked in the same way.
+                // Values that come over a wire are checked in the same way.
                 prop_assert_eq!(serde_json::from_str::<Priority>(&value.to_string()).is_ok(), Priority::RANGE.contains(&value));
             }
         }

@@ -1,8 +1,7 @@
-//! The numbers of the C interface (`include/xsched/*.h`), with the names that they bear there.
+//! The numbers of the C interface (`include/xsched/*.h`), with their names there.
 //!
 //! A test compiles the headers and compares every number with these.
 
-use crate::config::SchedulerKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -20,17 +19,17 @@ macro_rules! numbered {
             /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The number in the C interface.
+            /// Returns the number in the C interface.
             pub const fn number(self) -> i32 {
                 self as i32
             }
 
-            /// The value with this number in the C interface.
+            /// Returns the value with this number in the C interface.
             pub fn from_number(number: i64) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| i64::from(value.number()) == number)
             }
 
-            /// The name in the C interface.
+            /// Returns the name in the C interface.
             pub const fn c_name(self) -> &'static str {
                 match self {
                     $(Self::$variant => concat!($prefix, stringify!($variant)),)*
@@ -41,9 +40,9 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What a function of the C interface returns (`XResult`).
+    /// The result of a function of the C interface (`XResult`).
     XResult "kXSched" {
-        /// Done.
+        /// Success.
         Success = 0,
         /// The runtime or the device reported an error.
         ErrorHardware = 1,
@@ -51,19 +50,19 @@ numbered! {
         ErrorInvalidValue = 2,
         /// No such queue.
         ErrorNotFound = 3,
-        /// Not in the present state.
+        /// The object is in a state that does not permit the operation.
         ErrorNotAllowed = 4,
-        /// Not in this build or not on this device.
+        /// Not supported by this build or by this device.
         ErrorNotSupported = 5,
-        /// The scheduler's answer makes no sense.
+        /// The scheduler's answer is invalid.
         ErrorBadResponse = 6,
-        /// Anything else.
+        /// Any other error.
         ErrorUnknown = 999,
     }
 
-    /// How deep a suspension reaches (`XPreemptLevel`, without its `Unknown`, 0).
+    /// The depth of a suspension (`XPreemptLevel`, without its `Unknown`, 0).
     PreemptLevel "kPreemptLevel" {
-        /// Level 1: no further command is launched; what is in flight completes.
+        /// Level 1: no further command is launched; commands in flight complete.
         Block = 1,
         /// Level 2: commands in flight that have not started do not start.
         Deactivate = 2,
@@ -71,57 +70,65 @@ numbered! {
         Interrupt = 3,
     }
 
-    /// What a function of `xsched/kfd.h` returns (`XKfdResult`).
+    /// The result of a function of `xsched/kfd.h` (`XKfdResult`).
     KfdResult "kXKfd" {
-        /// Done.
+        /// Success.
         Success = 0,
         /// An argument is out of its range, or a pointer is null.
         ErrorInvalidValue = 1,
         /// No such session, process or queue.
         ErrorNotFound = 2,
-        /// The process may not be debugged.
+        /// The caller may not debug the process.
         ErrorNoPermission = 3,
-        /// The driver or the device cannot, or must not.
+        /// The driver or the device does not support it, or it is not permitted there.
         ErrorNotSupported = 4,
         /// The queue is new, or being destroyed.
         ErrorInvalidState = 5,
-        /// The queue did not come off in time.
+        /// The queue was not evicted in time.
         ErrorTimeout = 6,
-        /// The device did not save or restore.
+        /// The device failed to save or restore.
         ErrorSaveFailed = 7,
         /// The GPU is or was reset.
         ErrorGpuHung = 8,
-        /// Anything else.
+        /// Any other error.
         ErrorUnknown = 999,
     }
 
-    /// What a hardware queue takes commands for (`XKfdQueueType`).
+    /// The kind of commands of a hardware queue (`XKfdQueueType`).
     KfdQueueType "kXKfdQueue" {
         /// Kernels.
         Compute = 0,
         /// Copies.
         Sdma = 1,
-        /// Anything else.
+        /// Any other commands.
         Other = 2,
     }
 
-    /// Where a hardware queue is (`XKfdQueueState`).
+    /// The state of a hardware queue (`XKfdQueueState`).
     KfdQueueState "kXKfdQueueState" {
-        /// Not known.
+        /// Unknown.
         Unknown = 0,
-        /// It may be on the hardware.
+        /// The queue may be on the hardware.
         Mapped = 1,
-        /// It is off.
+        /// The queue is evicted.
         Suspended = 2,
     }
 
-    /// Whether a queue has work (`XQueueState`).
+    /// The class of a queue (`XQueueClass`, without its `None`, 0).
+    QueueClass "kQueueClass" {
+        /// Its work must start at once.
+        LatencyCritical = 1,
+        /// Its work may wait.
+        BestEffort = 2,
+    }
+
+    /// The state of an XQueue (`XQueueState`).
     QueueState "kQueueState" {
-        /// Not known.
+        /// Unknown.
         Unknown = 0,
         /// Everything submitted has completed.
         Idle = 1,
-        /// There is something submitted that has not completed.
+        /// A submitted command has not completed.
         Ready = 2,
     }
 }
@@ -130,21 +137,21 @@ numbered! {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KfdQueue {
-    /// Its number within its process.
+    /// Number within its process.
     pub queue_id: u32,
-    /// The device's number in the driver.
+    /// Number of the device in the driver.
     pub gpu_id: u32,
     /// A [`KfdQueueType`].
     pub kind: i32,
     /// A [`KfdQueueState`].
     pub state: i32,
-    /// Address of its ring.
+    /// Address of the ring.
     pub ring_address: u64,
-    /// Bytes of it.
+    /// Bytes of the ring.
     pub ring_size: u64,
-    /// Address of its write index in its process.
+    /// Address of the write index in its process.
     pub write_pointer_address: u64,
-    /// Address of its read index there.
+    /// Address of the read index in its process.
     pub read_pointer_address: u64,
 }
 
@@ -168,7 +175,7 @@ pub mod level_number {
     /// Writes the number.
     ///
     /// # Errors
-    /// The format's.
+    /// The serializer fails.
     pub fn serialize<S: Serializer>(level: &PreemptLevel, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_i32(level.number())
     }
@@ -176,7 +183,7 @@ pub mod level_number {
     /// Reads a number.
     ///
     /// # Errors
-    /// The format's, or there is no such level.
+    /// The deserializer fails, or no level has the number.
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<PreemptLevel, D::Error> {
         let number = i64::deserialize(from)?;
         PreemptLevel::from_number(number)
@@ -190,17 +197,37 @@ impl fmt::Display for PreemptLevel {
     }
 }
 
+impl fmt::Display for QueueClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LatencyCritical => "latency-critical",
+            Self::BestEffort => "best-effort",
+        })
+    }
+}
+
 impl fmt::Display for XResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.c_name())
     }
 }
 
+/// The decider of which queues run (`XSCHED_SCHEDULER`, `XSchedulerType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// The application calls suspend and resume itself.
+    App,
+    /// A policy inside the process.
+    Local,
+    /// The daemon `xserver`.
+    Global,
+}
+
 impl SchedulerKind {
     /// Every kind.
     pub const ALL: &'static [Self] = &[Self::App, Self::Local, Self::Global];
 
-    /// The number in the C interface (`XSchedulerType`).
+    /// Returns the number in the C interface (`XSchedulerType`).
     pub const fn number(self) -> i32 {
         match self {
             Self::App => 1,
@@ -209,12 +236,12 @@ impl SchedulerKind {
         }
     }
 
-    /// The kind with this number in the C interface.
+    /// Returns the kind with this number in the C interface.
     pub fn from_number(number: i64) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| i64::from(kind.number()) == number)
     }
 
-    /// The name in the C interface.
+    /// Returns the name in the C interface.
     pub const fn c_name(self) -> &'static str {
         match self {
             Self::App => "kSchedulerAppManaged",
@@ -242,7 +269,7 @@ pub mod suspend_flag {
 
 /// Bits of `XQueueResumeFlag`.
 pub mod resume_flag {
-    /// What is pending is discarded instead of launched.
+    /// Pending commands are discarded instead of launched.
     pub const DROP_COMMANDS: i64 = 1;
 }
 

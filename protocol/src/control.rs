@@ -1,10 +1,10 @@
-//! What a person asks a server for, through `xcli`: requests and replies, as JSON in frames of the kinds
-//! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may ask several times, one after the other.
+//! The control protocol of `xcli`: requests to a server and its replies, as JSON in frames of the kinds
+//! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may make several requests, one
+//! after the other.
 
-mod hints;
 mod policies;
 
-pub use hints::{Said, Target};
+pub use crate::hint::table::Said;
 pub use policies::{InForce, Parameter, Policies, Policy, Ruling};
 
 use crate::bounds::Priority;
@@ -17,62 +17,95 @@ use crate::status::QueueStatus;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
-/// A question or an order.
+/// A request of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Who is connected, and what everybody does. Answered by [`Reply::List`].
+    /// Asks for the clients and their state. Answered by [`Reply::List`].
     List,
     /// Lets every client run until [`Request::On`]. Answered by [`Reply::Done`].
     Off,
     /// Lets the policy decide again. Answered by [`Reply::Done`].
     On,
-    /// Which policies there are, and which decide. Answered by [`Reply::Policies`].
+    /// Asks for the available policies and those in force. Answered by [`Reply::Policies`].
     Policies,
-    /// Lets a policy decide from now on. Answered by [`Reply::Done`].
+    /// Sets a policy. Answered by [`Reply::Done`].
     SetPolicy(Ruling),
-    /// Takes a device's own policy away, so that the one of all devices decides there. Answered by [`Reply::Done`], also if
-    /// it had none.
+    /// Removes the policy of a device, so that the policy of all devices decides there. Answered by
+    /// [`Reply::Done`], also if the device had none.
     ResetPolicy {
         /// The device.
         device: DeviceId,
     },
-    /// Tells the policy something about programs that run; all of it, or nothing if anything cannot be. Answered by
+    /// Updates hints of running programs, either all of them or, if one is impossible, none. Answered by
     /// [`Reply::Done`].
     Hint {
-        /// About whom.
+        /// The target.
         of: Target,
-        /// What.
+        /// The updates.
         said: Vec<Said>,
     },
-    /// The asking process is, or becomes, a program that will connect as a client sooner or later: until it ends, the
-    /// server counts as used, also when this connection is closed. Answered by [`Reply::Done`].
+    /// Announces a client: the requesting process is, or becomes, a program that will connect. Until it ends,
+    /// the server counts as used, even after this connection is closed. Answered by [`Reply::Done`].
     Expect,
-    /// Takes queues of a process off the hardware, client or not, until [`Request::Release`] or the server's end. Answered by
-    /// [`Reply::Fates`], which can take as long as the driver waits for a queue (seconds).
+    /// Evicts queues of a process, client or not, until [`Request::Release`] or the end of the server.
+    /// Answered by [`Reply::Fates`], which can take as long as the driver waits for a queue (seconds).
     Hold {
         /// The process, as the server sees it.
         pid: Pid,
-        /// The driver's numbers of at most [`crate::outside::QUEUES`] queues; if there are none, all compute queues that the
-        /// process has.
+        /// Numbers of at most [`crate::outside::QUEUES`] queues, as the driver counts; if empty, all compute
+        /// queues of the process.
         queues: Vec<u32>,
     },
-    /// Puts back what was held. Answered by [`Reply::Fates`].
+    /// Restores queues. Answered by [`Reply::Fates`].
     Release {
         /// The process, as the server sees it.
         pid: Pid,
-        /// As in [`Request::Hold`]; if there are none, all that are held, and the process is not debugged any more.
+        /// Numbers of queues, as for [`Request::Hold`]; if empty, all evicted queues, and the server detaches
+        /// from the process.
         queues: Vec<u32>,
     },
-    /// What a server that holds queues of a process sees of all its queues. Answered by [`Reply::Snapshot`].
+    /// Asks for all queues of a process of which the server has evicted some. Answered by
+    /// [`Reply::Snapshot`].
     Snapshot {
         /// The process, as the server sees it.
         pid: Pid,
     },
 }
 
-/// An answer.
+/// The target of a hint.
+///
+/// ```
+/// use protocol::control::Target;
+/// use protocol::ids::{Pid, QueueId};
+///
+/// let target = Target { pid: Some(Pid(42)), queue: Some(QueueId(7)) };
+/// assert_eq!(target.to_string(), "queue 7 of pid 42");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// A process, as the server sees it. If it is missing, the queue must belong to only one process.
+    pub pid: Option<Pid>,
+    /// A queue of the process. If it is missing, a hint for queues goes to each queue that the process has
+    /// now.
+    pub queue: Option<QueueId>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.pid, self.queue) {
+            (Some(pid), Some(queue)) => write!(f, "queue {queue} of pid {pid}"),
+            (Some(pid), None) => write!(f, "pid {pid}"),
+            (None, Some(queue)) => write!(f, "queue {queue}"),
+            (None, None) => f.write_str("all programs"),
+        }
+    }
+}
+
+/// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
@@ -84,20 +117,21 @@ pub enum Reply {
     Fates(Fates),
     /// To [`Request::Snapshot`].
     Snapshot(Snapshot),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It cannot be done; why, one line.
+    /// The request cannot be carried out. One line says why.
     Error(String),
 }
 
-/// Everything that a server knows.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct List {
     /// The server.
     pub server: Server,
-    /// Its clients, in the order of their coming.
+    /// The clients, in the order in which they connected.
     pub clients: Vec<Client>,
-    /// The processes of which it holds queues, clients or not, by their numbers. An older server says nothing of them.
+    /// The processes with queues that the server has evicted, clients or not, in ascending order. Missing
+    /// from an older server.
     #[serde(default)]
     pub held: Vec<Held>,
 }
@@ -105,23 +139,23 @@ pub struct List {
 /// A server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Server {
-    /// Its process.
+    /// Process id.
     pub pid: Pid,
-    /// When this was so, on the server's `CLOCK_MONOTONIC`, as all times here.
+    /// Time of the reply, on the server's `CLOCK_MONOTONIC`, like all times here.
     #[serde(default)]
     pub now: Time,
-    /// The name of the policy of all devices.
+    /// Name of the policy of all devices.
     pub policy: String,
-    /// What decides where: that policy with its parameters, then those of single devices.
+    /// The policies in force: that of all devices, then those of single devices.
     #[serde(default)]
     pub policies: Vec<InForce>,
-    /// Whether the policy decides; if not, everybody runs ([`Request::Off`]).
+    /// True if the policy decides; if false, every client runs ([`Request::Off`]).
     pub on: bool,
     /// Milliseconds since it started.
     pub uptime_ms: u64,
-    /// How often it let all run for a moment, because those that ran completed nothing.
+    /// Number of times that the progress guard let all clients run.
     pub guard_runs: u64,
-    /// How often it has decided. An older server does not say.
+    /// Number of decisions. Missing from an older server.
     #[serde(default)]
     pub decisions: u64,
 }
@@ -129,115 +163,117 @@ pub struct Server {
 /// A connected process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Its name at the server.
+    /// Name at the server.
     pub client: ClientId,
-    /// Its process, as the server sees it.
+    /// Process id, as the server sees it.
     pub pid: Pid,
     /// The program's name.
     pub name: String,
-    /// What is said of it.
+    /// Hints of the process.
     #[serde(default)]
     pub hints: ProcessHints,
-    /// What it may do, and why.
+    /// Permission and its reason.
     pub permit: Permit,
-    /// Since when it may run, or may not.
+    /// Time at which the permission to run last changed.
     #[serde(default)]
     pub since: Time,
-    /// Why, in words: "nobody stands higher on its devices".
+    /// The reason in words, such as "nobody stands higher on its devices".
     pub reason: String,
-    /// Whether it has yielded: it is stopped, traced or held from outside, and counts as idle.
+    /// True if the client has yielded: it is stopped, traced, or evicted by `xcli suspend`, and counts as
+    /// idle.
     pub yielded: bool,
-    /// Whether its numbers are up to date; a stopped process does not answer.
+    /// True if the numbers are up to date. A stopped process does not answer.
     pub fresh: bool,
-    /// How deep a suspension reaches.
+    /// Level and statistics of preemption.
     pub preemption: Preemption,
-    /// Launches that could not go at once and were made in their turn on the calling thread, by reason
-    /// ([`crate::slow::SlowPath::name`]); those without any are left out. An older server does not say.
+    /// In-order launches of the calling thread, by reason ([`crate::slow::SlowPath::name`]), without zeros.
+    /// Missing from an older server.
     #[serde(default)]
     pub slow_path: BTreeMap<String, u64>,
-    /// Its queues.
+    /// Queues.
     pub queues: Vec<Queue>,
 }
 
-/// How deep a suspension of a process reaches, and what became of those so far. Times are in nanoseconds.
+/// The preemption level of a process, and statistics of its suspensions. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Preemption {
-    /// The level in force: 1 launches no more, 3 takes its queues off the hardware, running kernels included.
+    /// The level in force: 1 launches no further command, 3 evicts the queues, running kernels included.
     #[serde(with = "crate::codes::level_number")]
     pub in_force: PreemptLevel,
-    /// By what, or why it is only 1 although more is asked for; empty if nobody asks for more.
+    /// The mechanism, or the reason why the level is only 1 although more is requested; empty if no more is
+    /// requested.
     pub how: String,
-    /// Suspensions in which its queues were taken off the hardware.
+    /// Suspensions in which the queues were evicted.
     pub holds: u64,
     /// Suspensions in which waiting was expected to cost less.
     pub waits: u64,
-    /// Holds that failed and were taken back.
+    /// Evictions that failed and were taken back.
     pub failures: u64,
-    /// For how long what was in flight at the last suspension was expected to run; nothing if that is unknown, or there was
-    /// none.
+    /// Expected remaining duration of the commands in flight at the last suspension; `None` if unknown, or if
+    /// there was no suspension.
     pub expected_ns: Option<u64>,
-    /// What a hold costs, as measured lately; nothing if none was made.
+    /// Recently measured cost of an eviction; `None` before the first one.
     pub hold_ns: Option<u64>,
-    /// What a release costs.
+    /// Recently measured cost of a restore.
     pub release_ns: Option<u64>,
-    /// Where these two are from ([`crate::cost::CostOrigin::name`]). An older server or client does not say.
+    /// Origin of these two costs ([`crate::cost::CostOrigin::name`]). Missing from an older server or client.
     #[serde(default)]
     pub cost_origin: Option<String>,
-    /// When the last request of the last hold was made, on the server's `CLOCK_MONOTONIC`.
+    /// Time of the last request of the last eviction, on the server's `CLOCK_MONOTONIC`.
     pub asked_at: Option<u64>,
-    /// When its queues stood.
+    /// Time at which all queues were evicted.
     pub stood_at: Option<u64>,
 }
 
 /// A queue of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// What the server knows of it.
+    /// The server's state of the queue.
     #[serde(flatten)]
     pub status: QueueStatus,
-    /// The preemption level in force on it; `level` is the one asked for.
+    /// Preemption level in force; `level` is the requested one.
     #[serde(with = "crate::codes::level_number")]
     pub in_force: PreemptLevel,
-    /// What it does at the moment.
+    /// Current state.
     pub state: QueueState,
-    /// The priority that its program has given it; the one that counts may have been hinted from outside. An older server does
-    /// not say.
+    /// Priority that the program itself has set; a hint may have set another one in force. Missing from an
+    /// older server.
     #[serde(default)]
     pub own_priority: Option<Priority>,
 }
 
 impl Queue {
-    /// Its name in its process.
+    /// Returns the name of the queue in its process.
     pub fn id(&self) -> QueueId {
         self.status.queue
     }
 
-    /// Where its commands run.
+    /// Returns the device that runs its commands.
     pub fn device(&self) -> DeviceId {
         self.status.device
     }
 
-    /// Whether its program holds it by itself, whatever the process may do: it goes by the priority that it has given the queue
-    /// itself, and hears of no other.
+    /// Returns true if the program itself holds the queue, whatever the permission of the process: the
+    /// program goes by the priority that it has set itself, and does not learn of hints.
     pub fn is_held(&self) -> bool {
         self.own_priority.unwrap_or(self.status.priority) == Priority::NO_EXECUTE
     }
 
-    /// Whether a hint from outside says that it never runs, although its program does not hold it: it counts for nothing, and
-    /// launches whenever the process may run.
+    /// Returns true if a hint says that the queue never runs, but its program does not hold it: the queue
+    /// counts for nothing, and launches whenever the process may run.
     pub fn is_disregarded(&self) -> bool {
         self.status.priority == Priority::NO_EXECUTE && !self.is_held()
     }
 }
 
-/// What a queue does at the moment.
+/// The state of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueState {
-    /// It has no work.
+    /// The queue has no work.
     Idle,
-    /// It has work and may run.
+    /// The queue has work and may run.
     Running,
-    /// It has work and may not.
+    /// The queue has work and may not run.
     Suspended,
 }

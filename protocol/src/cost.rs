@@ -1,45 +1,46 @@
-//! What taking a program's queues off a device costs, and how a server and its clients tell each other.
+//! The cost of evicting a program's queues from a device, and its exchange between a server and its clients.
 //!
-//! Measuring that disturbs others: on devices with hardware scheduling each hold stops the queues of all processes for a
-//! moment. The first program measures, the server keeps the figures and shows them on its page, and later programs take
-//! them and see at their first holds whether they are right.
+//! A measurement disturbs others: on devices with hardware scheduling each eviction stops the queues of all
+//! processes for a moment. Therefore the first program measures, the server keeps the results and shows them
+//! on its page, and later programs take them from there. Their first evictions check the results.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// [`crate::page::ServerPage::takes`]: the server keeps what holds cost, and its page shows it.
+/// [`crate::page::ServerPage::takes`]: the server keeps costs and shows them on its page.
 pub const TAKES_COSTS: u32 = 1;
-/// How many a server keeps: one for each device and mechanism. Its page has room for no more.
+/// Costs that a server keeps: one for each device and mechanism. Its page has no room for more.
 pub const COSTS: usize = 64;
-/// The longest hold or release that somebody can tell of, in nanoseconds: whoever measures more does not hold at all.
+/// The longest eviction or restore that a client reports, in nanoseconds. A client that measures more does
+/// not evict at all.
 pub const MOST_NS: u64 = 100_000_000;
 
-/// What a hold costs is known under this key: a number made of all that it depends on (boot, kernel, driver, device,
-/// mechanism). Only clients make keys, and the server compares them.
+/// The key of a cost: a number made of everything that the cost depends on (boot, kernel, driver, device,
+/// mechanism). Only clients make keys; the server compares them.
 pub type CostKey = NonZeroU64;
 
-/// What a hold and a release take.
+/// The durations of an eviction and of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldCost {
-    /// Nanoseconds of a hold, from 1 to [`MOST_NS`].
+    /// Nanoseconds of an eviction, from 1 to [`MOST_NS`].
     hold_ns: NonZeroU64,
-    /// Nanoseconds of a release, likewise.
+    /// Nanoseconds of a restore, from 1 to [`MOST_NS`].
     release_ns: NonZeroU64,
 }
 
 impl HoldCost {
-    /// These times, if they are in range.
+    /// Creates a cost, or returns `None` if a time is out of range.
     pub fn new(hold_ns: u64, release_ns: u64) -> Option<Self> {
         let time = |ns: u64| NonZeroU64::new(ns).filter(|ns| ns.get() <= MOST_NS);
         Some(Self { hold_ns: time(hold_ns)?, release_ns: time(release_ns)? })
     }
 
-    /// Nanoseconds of a hold.
+    /// Returns the nanoseconds of an eviction.
     pub fn hold_ns(self) -> u64 {
         self.hold_ns.get()
     }
 
-    /// Nanoseconds of a release.
+    /// Returns the nanoseconds of a restore.
     pub fn release_ns(self) -> u64 {
         self.release_ns.get()
     }
@@ -55,7 +56,7 @@ pub struct CostWords {
 }
 
 impl CostWords {
-    /// Shows a cost, or none. Whoever reads meanwhile finds nothing, or this one. (One writer.)
+    /// Shows a cost, or none. A concurrent reader finds nothing or this cost. Only one thread may write.
     pub fn store(&self, cost: Option<(CostKey, HoldCost)>) {
         self.key.store(0, Ordering::SeqCst);
         let (key, times) =
@@ -65,7 +66,7 @@ impl CostWords {
         self.key.store(key, Ordering::SeqCst);
     }
 
-    /// The cost of this key, if it is the one that is shown.
+    /// Returns the cost of this key, if these words show it.
     pub fn load(&self, key: CostKey) -> Option<HoldCost> {
         let is_shown = || self.key.load(Ordering::SeqCst) == key.get();
         if !is_shown() {
@@ -76,23 +77,24 @@ impl CostWords {
     }
 }
 
-/// Where a program has what it knows of its holds' cost from.
+/// The origin of a program's knowledge about the cost of evictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CostOrigin {
-    /// Nothing is known: level 1 is in force, or the client is older than this.
+    /// Unknown: level 1 is in force, or the client is older than this enumeration.
     #[default]
     None,
-    /// The program measured it when it made its first queue.
+    /// The program measured the cost when it created its first queue.
     Measured,
-    /// Another program measured it, and no hold of this one has shown yet whether it is right.
+    /// Another program measured the cost. No eviction of this program has checked it yet.
     Taken,
-    /// Another program measured it, and holds of this one took about as long.
+    /// Another program measured the cost, and evictions of this program took about as long.
     Confirmed,
-    /// Holds of this program took so much more or less than it was told that their times count instead.
+    /// Evictions of this program took so much more or less time than the measured cost that their times count
+    /// instead.
     Corrected,
-    /// Nobody has measured it: holds of this program show it.
+    /// No program has measured the cost. Evictions of this program will show it.
     Unmeasured,
-    /// Nobody had measured it, and holds of this program have shown it.
+    /// No program had measured the cost. Evictions of this program have shown it.
     Learnt,
 }
 
@@ -107,17 +109,17 @@ impl CostOrigin {
         Self::Learnt,
     ];
 
-    /// Its number on a client's page.
+    /// Returns the number for a client's page.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// What such a number says. A newer client's may say nothing here.
+    /// Returns the origin with this number. An unknown number, as of a newer client, yields `None`.
     pub fn of_number(number: u32) -> Self {
         Self::ALL.into_iter().find(|origin| origin.number() == number).unwrap_or_default()
     }
 
-    /// Its name in JSON; nothing where nothing is known.
+    /// Returns the name for JSON, or `None` if the cost is unknown.
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::None => return None,
@@ -130,7 +132,8 @@ impl CostOrigin {
         })
     }
 
-    /// What such a name means for people, behind the times. A newer server's name may mean nothing here.
+    /// Returns the explanation of a name for users, to be shown behind the times, or `None` for an unknown
+    /// name.
     pub fn meaning(name: &str) -> Option<&'static str> {
         Some(match Self::ALL.into_iter().find(|origin| origin.name() == Some(name))? {
             Self::None => return None,
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_has_two_times_in_range() {
+    fn hold_cost_with_a_time_out_of_range_is_refused() {
         let cost = HoldCost::new(1, MOST_NS).expect("both ends of the range");
         assert_eq!((cost.hold_ns(), cost.release_ns()), (1, MOST_NS));
         for (hold, release) in [(0, 1), (1, 0), (MOST_NS + 1, 1), (1, u64::MAX)] {
@@ -158,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn words_show_one_cost_under_its_key() {
+    fn cost_words_are_read_only_under_their_key() {
         let (key, other) = (CostKey::MIN, CostKey::MAX);
         let words = CostWords::default();
         assert_eq!(words.load(key), None);
         let cost = HoldCost::new(70, 50);
         words.store(cost.map(|cost| (key, cost)));
         assert_eq!((words.load(key), words.load(other)), (cost, None));
-        // What another version of the server wrote there does not count.
+        // Words of another version of the server do not count.
         words.release_ns.store(0, Ordering::SeqCst);
         assert_eq!(words.load(key), None);
         words.store(None);
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_origin_has_a_number_and_each_that_says_something_a_meaning() {
+    fn cost_origin_has_a_number_and_every_known_one_a_meaning() {
         for (number, origin) in CostOrigin::ALL.into_iter().enumerate() {
             assert_eq!(usize::try_from(origin.number()), Ok(number));
             assert_eq!(CostOrigin::of_number(origin.number()), origin);

@@ -1,4 +1,4 @@
-//! What a client tells the scheduler.
+//! Events: what happens to the queues of a client, as the scheduler receives it.
 //!
 //! Under the global scheduler readiness travels on a shared page and reaches the server as the same events.
 
@@ -9,39 +9,53 @@ use crate::ids::{DeviceId, QueueId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// Something has happened to a queue of the client. [`crate::status::Queues::apply`] says what it changes.
+/// An event of a queue. [`crate::status::Queues::apply`] defines its effect.
+///
+/// ```
+/// use protocol::bounds::Priority;
+/// use protocol::codes::PreemptLevel;
+/// use protocol::event::Event;
+/// use protocol::ids::{DeviceId, QueueId};
+/// use protocol::status::Queues;
+///
+/// let (queue, device, priority) = (QueueId(1), DeviceId(51234), Priority::DEFAULT);
+/// let mut queues = Queues::default();
+/// queues.apply(&Event::QueueCreated { queue, device, priority, level: PreemptLevel::Block }).unwrap();
+/// assert_eq!(queues.len(), 1);
+/// assert!(queues.apply(&Event::QueueDestroyed { queue: QueueId(2) }).is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// There is a new queue, idle and never used.
+    /// A queue was created. It is idle and was never used.
     QueueCreated {
-        /// Its name.
+        /// Name of the queue.
         queue: QueueId,
-        /// Where its commands run.
+        /// Device that runs its commands.
         device: DeviceId,
-        /// How urgent it is at first.
+        /// Initial priority.
         priority: Priority,
-        /// The preemption level in force on it.
+        /// Preemption level in force.
         level: PreemptLevel,
     },
-    /// A queue is gone, with everything that was said of it.
+    /// A queue was destroyed, and its hints with it.
     QueueDestroyed {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
     },
-    /// A queue has its first unfinished command.
+    /// A queue became ready: it has an unfinished command.
     QueueReady {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
-        /// Since when.
+        /// Time of the change.
         at: Time,
     },
-    /// A queue has finished everything.
+    /// A queue became idle: it has completed all its commands.
     QueueIdle {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
-        /// Since when.
+        /// Time of the change.
         at: Time,
     },
-    /// The user has said something about a queue.
+    /// The priority or the hints of a queue changed.
     Hint(Hint),
 }

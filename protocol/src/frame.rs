@@ -1,46 +1,46 @@
-//! Frames: how messages are told apart on a stream socket.
+//! Frames, which delimit messages on a stream socket.
 //!
 //! A frame is a header of [`HEADER`] bytes, all little-endian, and its payload:
 //!
-//! | offset | size | what |
+//! | offset | size | content |
 //! |---|---|---|
 //! | 0 | 4 | [`MAGIC`] |
 //! | 4 | 2 | [`VERSION`] |
-//! | 6 | 2 | kind: which message the payload is |
+//! | 6 | 2 | kind of the message in the payload |
 //! | 8 | 4 | bytes of payload, at most the receiver's limit |
 //!
-//! A frame that breaks a rule ends its connection and nothing else. What the kinds mean is in `message.rs`.
+//! A frame that breaks a rule ends its connection and nothing else. `message.rs` defines the kinds.
 
 use std::fmt;
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GIVW";
-/// The version of frames, messages and shared pages together: both sides must have the same one.
+/// The common version of frames, messages and shared pages. Both sides must have the same one.
 pub const VERSION: u16 = 3;
 /// Bytes of a header.
 pub const HEADER: usize = 12;
-/// The most payload that a server takes from anybody, in bytes.
+/// Most bytes of payload that a server accepts.
 pub const REQUEST_LIMIT: usize = 4 * 1024;
-/// The most payload that a server sends, in bytes: a list of all its clients' queues.
+/// Most bytes of payload that a server sends: a list of the queues of all its clients.
 pub const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 
-/// One message, not yet understood.
+/// One message before decoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Which message.
+    /// Kind of the message.
     pub kind: u16,
-    /// Its content.
+    /// Content of the message.
     pub payload: Vec<u8>,
 }
 
-/// Why what has come is no frame.
+/// The reason why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first bytes are not ours: somebody else's protocol.
+    /// The first bytes belong to another protocol.
     Magic,
-    /// The other side speaks this version.
+    /// The peer uses this version.
     Version(u16),
-    /// So many bytes of payload are announced.
+    /// The header announces this many bytes of payload, more than the limit.
     Length(u32),
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl Frame {
-    /// The bytes to send. A payload longer than 32 bits can say is a mistake of the caller's; nothing is that long.
+    /// Returns the bytes to send. The payload must be shorter than 4 GiB.
     pub fn encode(kind: u16, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut bytes = Vec::with_capacity(HEADER + payload.len());
@@ -72,7 +72,18 @@ impl Frame {
     }
 }
 
-/// Puts frames together from what a socket brings, piece by piece.
+/// Assembles frames from the pieces that a socket delivers.
+///
+/// ```
+/// use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
+///
+/// let bytes = Frame::encode(7, b"abc");
+/// let mut decoder = Decoder::new(REQUEST_LIMIT);
+/// decoder.push(&bytes[..5]);
+/// assert_eq!(decoder.next_frame(), Ok(None));
+/// decoder.push(&bytes[5..]);
+/// assert_eq!(decoder.next_frame(), Ok(Some(Frame { kind: 7, payload: b"abc".to_vec() })));
+/// ```
 #[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -80,20 +91,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// One that takes at most so many bytes of payload in one frame.
+    /// Creates a decoder that accepts at most `limit` bytes of payload in one frame.
     pub fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), limit }
     }
 
-    /// More has come.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, if it is there whole.
+    /// Returns the next frame, or `None` if it is not complete yet.
     ///
     /// # Errors
-    /// What has come breaks the rules. There is nothing more to be had from this connection.
+    /// The received bytes break a rule. The connection cannot deliver any further frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let known = self.bytes.len().min(MAGIC.len());
         if self.bytes[..known] != MAGIC[..known] {
@@ -120,7 +131,7 @@ impl Decoder {
         Ok(Some(Frame { kind: u16::from_le_bytes([k0, k1]), payload }))
     }
 
-    /// Whether everything that has come was taken.
+    /// Returns true if no received bytes are left.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -131,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_arrive_whatever_the_pieces() {
+    fn frames_in_pieces_of_any_size_are_assembled() {
         let sent =
             [Frame::encode(1, b""), Frame::encode(7, b"abc"), Frame::encode(u16::MAX, &[0; 300])].concat();
         for piece in [1, 2, 11, 13, sent.len()] {
@@ -149,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_as_soon_as_it_shows() {
+    fn invalid_frame_is_refused_at_its_first_wrong_byte() {
         let refused = |bytes: &[u8]| {
             let mut decoder = Decoder::new(16);
             decoder.push(bytes);

@@ -1,10 +1,16 @@
-//! What a user tells a policy.
+//! Hints: attributes of a queue or of a process by which users guide the policies.
 //!
-//! A hint is an attribute of a queue or of a process, and goes with it. It is told whole: what stands in
-//! [`QueueHints`] replaces what stood there, so that telling it twice is telling it once, and no order of single hints
-//! matters.
+//! [`table`] lists every hint, one row each. This file holds the state that hints set. A client always sends
+//! its complete state: the new one replaces the old one, so that sending it twice changes nothing and the
+//! order of single hints does not matter.
+
+mod spec;
+pub mod table;
+
+pub use spec::markdown;
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::codes::QueueClass;
 use crate::ids::QueueId;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -12,70 +18,121 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 
-/// Something that is said of a queue from now on.
+/// A change of a queue's attributes, as an event of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hint {
-    /// How urgent the queue is.
+    /// The queue gets another priority.
     Priority {
         /// The queue.
         queue: QueueId,
         /// Its new priority.
         priority: Priority,
     },
-    /// Everything else of the queue.
+    /// The queue gets other hints.
     Queue {
         /// The queue.
         queue: QueueId,
-        /// What holds from now on.
+        /// Its hints from now on.
         hints: QueueHints,
     },
 }
 
-/// What is said of a queue, besides its priority. The default is that nothing is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct QueueHints {
-    /// Its share of the device, relative to those of the others.
-    pub utilization: Utilization,
-    /// Microseconds from the moment it turns ready to the time by which its work should be done.
-    pub deadline_us: Option<NonZeroU64>,
-    /// When it turns critical.
-    pub laxity: Option<Laxity>,
-    /// When work arrives that has not arrived yet; a time that has passed says nothing.
-    pub arrival: Option<Time>,
-    /// Whether it may be suspended while it has work; if not, it is once it has begun only by what guards all.
-    pub preemptible: bool,
+/// Defines a structure of hints, its default and its `follow`.
+macro_rules! hint_state {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// Takes over the fields in which `after` differs from `before`, the program's own hints, and
+            /// keeps the others, which somebody else may have hinted.
+            pub fn follow(&mut self, before: &Self, after: &Self) {
+                $(if before.$field != after.$field {
+                    self.$field = after.$field;
+                })*
+            }
+        }
+    )*};
 }
 
-/// Which priority a queue has before and after it turns critical.
+hint_state! {
+    /// The hints of a queue, except its priority. By default nothing is hinted.
+    QueueHints {
+        /// Share of the device, relative to the shares of other queues.
+        utilization: Utilization = Utilization::DEFAULT,
+        /// Microseconds from the moment when the queue becomes ready to the deadline of its work.
+        deadline_us: Option<NonZeroU64> = None,
+        /// The time at which the queue becomes critical, and its priorities before and after.
+        laxity: Option<Laxity> = None,
+        /// The expected arrival of the next work. A time in the past has no effect.
+        arrival: Option<Time> = None,
+        /// True if the scheduler may suspend the queue while it has work. If false, the queue stops only
+        /// before it starts to work, or when a guard against starvation or standstill suspends it.
+        preemptible: bool = true,
+        /// The class, for policies that tell latency-critical work from best effort.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        class: Option<QueueClass> = None,
+    }
+
+    /// The hints of a process. By default nothing is hinted.
+    ProcessHints {
+        /// Share of the devices, relative to the shares of other processes.
+        utilization: Utilization = Utilization::DEFAULT,
+        /// Requested slice, for the policies that take turns. The shortest request counts.
+        timeslice: Option<Timeslice> = None,
+        /// Requested number of earliest deadlines that may run at once. The highest request counts.
+        k_deadline: Option<NonZeroU32> = None,
+        /// True if the process owns the window that the user works in.
+        window: bool = false,
+        /// Number of the job, which the processes of a job share.
+        job: Option<NonZeroU64> = None,
+        /// Most of a device that the process gets, also while no other process wants it.
+        cap: Option<Cap> = None,
+        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; nobody
+        /// can hint it.
+        nice: i8 = 0,
+    }
+}
+
+/// The hints that concern one queue: its own and those of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hints {
+    /// Priority of the queue.
+    pub priority: Priority,
+    /// Hints of the queue.
+    pub queue: QueueHints,
+    /// Hints of its process.
+    pub process: ProcessHints,
+}
+
+/// The time at which a queue becomes critical, and its priorities before and after.
+///
+/// ```
+/// use protocol::hint::Laxity;
+///
+/// let laxity: Laxity = "5000,-10,10".parse().unwrap();
+/// assert_eq!((laxity.us, laxity.lax.get(), laxity.critical.get()), (5000, -10, 10));
+/// assert_eq!(laxity.to_string(), "5000,-10,10");
+/// assert!("5000,-10".parse::<Laxity>().is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Laxity {
-    /// Microseconds from the moment it turns ready until it is critical.
+    /// Microseconds from the moment when the queue becomes ready until it is critical.
     pub us: u64,
-    /// Until then.
+    /// Priority until then.
     pub lax: Priority,
-    /// From then on, until it is idle.
+    /// Priority from then on, until the queue is idle.
     pub critical: Priority,
-}
-
-/// What is said of a process. The default is that nothing is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ProcessHints {
-    /// Its share of the devices, relative to those of other processes.
-    pub utilization: Utilization,
-    /// The slice that it asks a policy for that takes turns; the shortest that anybody asks for counts.
-    pub timeslice: Option<Timeslice>,
-    /// How many of the earliest deadlines may run at once; the highest that anybody asks for counts.
-    pub k_deadline: Option<NonZeroU32>,
-    /// Whether it owns the window that the user works in.
-    pub window: bool,
-    /// Which job it belongs to; processes of one job have one number.
-    pub job: Option<NonZeroU64>,
-    /// The most that it gets of its devices, whether others want them or not.
-    pub cap: Option<Cap>,
-    /// Its nice value on the processor, -20 (most urgent) to 19. Found out, not hinted.
-    pub nice: i8,
 }
 
 impl fmt::Display for Laxity {
@@ -84,7 +141,7 @@ impl fmt::Display for Laxity {
     }
 }
 
-/// As it is written on a command line and in the environment: microseconds and both priorities.
+/// Parses the form of command lines and of the environment: microseconds and both priorities.
 impl FromStr for Laxity {
     type Err = String;
 
@@ -107,67 +164,12 @@ impl FromStr for Laxity {
     }
 }
 
-impl QueueHints {
-    /// Takes over what has changed in what a program says, and leaves alone what others have said of the rest.
-    pub fn follow(&mut self, before: &Self, after: &Self) {
-        follow(&mut self.utilization, &before.utilization, &after.utilization);
-        follow(&mut self.deadline_us, &before.deadline_us, &after.deadline_us);
-        follow(&mut self.laxity, &before.laxity, &after.laxity);
-        follow(&mut self.arrival, &before.arrival, &after.arrival);
-        follow(&mut self.preemptible, &before.preemptible, &after.preemptible);
-    }
-}
-
-impl ProcessHints {
-    /// As [`QueueHints::follow`]; the nice value is nobody's to say.
-    pub fn follow(&mut self, before: &Self, after: &Self) {
-        follow(&mut self.utilization, &before.utilization, &after.utilization);
-        follow(&mut self.timeslice, &before.timeslice, &after.timeslice);
-        follow(&mut self.k_deadline, &before.k_deadline, &after.k_deadline);
-        follow(&mut self.window, &before.window, &after.window);
-        follow(&mut self.job, &before.job, &after.job);
-        follow(&mut self.cap, &before.cap, &after.cap);
-    }
-}
-
-fn follow<T: Copy + PartialEq>(value: &mut T, before: &T, after: &T) {
-    if before != after {
-        *value = *after;
-    }
-}
-
-impl Default for QueueHints {
-    fn default() -> Self {
-        Self {
-            utilization: Utilization::DEFAULT,
-            deadline_us: None,
-            laxity: None,
-            arrival: None,
-            preemptible: true,
-        }
-    }
-}
-
-impl Default for ProcessHints {
-    fn default() -> Self {
-        Self {
-            utilization: Utilization::DEFAULT,
-            timeslice: None,
-            k_deadline: None,
-            window: false,
-            job: None,
-            cap: None,
-            nice: 0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn laxities_are_written_and_read() {
+    fn laxity_with_three_numbers_is_parsed_and_any_other_is_refused() {
         let priority = |number| Priority::try_from(number).unwrap();
         let laxity = Laxity { us: 5000, lax: priority(-10), critical: priority(10) };
         assert_eq!(laxity.to_string(), "5000,-10,10");
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_anew_counts_and_what_others_said_of_the_rest_stays() {
+    fn follow_takes_what_the_program_changed_and_keeps_what_others_hinted() {
         let share = |percent| Utilization::try_from(percent).unwrap();
         let before = QueueHints { utilization: share(30), ..QueueHints::default() };
         let after = QueueHints { deadline_us: NonZeroU64::new(500), ..before };
@@ -198,7 +200,7 @@ mod tests {
         let mut hints = after;
         hints.follow(&after, &ProcessHints { cap, ..after });
         assert_eq!(hints, ProcessHints { cap, ..after });
-        // The program takes something else back; the cap that somebody told stays.
+        // The program takes its job back; the cap that somebody else hinted stays.
         hints.follow(&after, &before);
         assert_eq!(hints, ProcessHints { cap, ..before });
     }

@@ -1,4 +1,4 @@
-//! Names of processes, queues and devices.
+//! Identifiers of processes, clients, queues and devices.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,30 +24,30 @@ macro_rules! numbers {
 }
 
 ids! {
-    /// A process id as whoever reports it sees it: a server in another pid namespace sees another number, or 0 for a
-    /// process that has none there. For people; [`ClientId`] is what tells processes apart.
+    /// A process id as the process that reports it sees it. A server in another pid namespace sees another
+    /// number, or 0 for a process that has none there. Shown to users; [`ClientId`] identifies a process.
     Pid(u32);
-    /// A connection of the server, counted from 1 and never used again: it names a gang (a process on all its devices)
-    /// although process ids are used again and differ between pid namespaces.
+    /// A connection of the server, counted from 1 and never reused. It identifies a gang (a process on all
+    /// its devices), whereas process ids are reused and differ between pid namespaces.
     ClientId(u64);
-    /// An XQueue in its process, counted from 1 and never used again. The C interface's `XQueueHandle` is this number;
-    /// its 0 is no queue.
+    /// An XQueue in its process, counted from 1 and never reused. The C interface's `XQueueHandle` is this
+    /// number; 0 is no queue.
     QueueId(u64);
-    /// A device: its KFD `gpu_id`, which is the same in every process whatever the HIP index there is. Where the driver's topology
-    /// does not tell that, the library makes one up of the device's PCI address ([`MADE_UP`](DeviceId::MADE_UP)). Displayed and
-    /// parsed as the number, or as that address.
+    /// A device: its KFD `gpu_id`, which is the same in every process, unlike the HIP index. Where the
+    /// driver's topology does not provide one, the library derives an id from the device's PCI address
+    /// ([`MADE_UP`](DeviceId::MADE_UP)). Displayed and parsed as the number, or as that address.
     DeviceId(u32);
 }
 
 numbers! { Pid ClientId QueueId }
 
 impl DeviceId {
-    /// Set in an id that was made up: below it are 15 bits of the PCI domain, 8 of the bus, 5 of the device, and 3 that are 0. The
-    /// KFD's own ids are shorter.
+    /// The bit that marks a derived id. Below it are 15 bits of the PCI domain, 8 of the bus, 5 of the
+    /// device, and 3 zero bits. The KFD's own ids are shorter.
     pub const MADE_UP: u32 = 1 << 31;
 
-    /// The PCI address that it was made up of: domain, bus and device. Bus 0 of the first domain stands for a device without a
-    /// known address.
+    /// Returns the PCI address of a derived id: domain, bus and device. Bus 0 of the first domain stands for
+    /// a device of unknown address.
     pub fn address(self) -> Option<(u32, u32, u32)> {
         let (domain, bus) = (self.0 >> 16 & 0x7fff, self.0 >> 8 & 0xff);
         let known = self.0 & Self::MADE_UP != 0 && (domain, bus) != (0, 0) && self.0 & 7 == 0;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_a_number_is_its_address() {
+    fn device_id_is_shown_and_parsed_as_number_or_address() {
         let cases = [
             (51_234, "51234"),
             (0, "0"),
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(DeviceId(number).to_string(), text);
             assert_eq!(text.parse(), Ok(DeviceId(number)));
         }
-        // As the library made it up before: it is still taken.
+        // The form of earlier versions of the library is still accepted.
         assert_eq!("2147508480".parse(), Ok(DeviceId(2_147_508_480)));
         assert_eq!(DeviceId(2_147_508_480).to_string(), "0000:61:00.0");
         for wrong in

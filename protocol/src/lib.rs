@@ -1,6 +1,7 @@
-//! What crosses a process border or an environment variable, as data with its parsing.
+//! The data that crosses process borders and environment variables, with its encoding and parsing.
 //!
-//! Nothing here opens a socket, reads a clock, touches the environment or knows HIP: bytes come in, values go out.
+//! This crate opens no socket, reads no clock, does not access the environment and does not depend on HIP: it
+//! converts between bytes and values.
 
 pub mod bounds;
 pub mod codes;

@@ -1,20 +1,21 @@
 //! The messages between a client (a preloaded program) and the server.
 //!
-//! Written by hand, little-endian and without padding, because the client's side lives in every user's process and
-//! shall bring no encoder with it. What a person asks the server for is JSON (`control.rs`), in frames of the kinds
-//! [`REQUEST`] and [`REPLY`].
+//! The encoding is written by hand, little-endian and without padding, because the client's side lives in
+//! every user's process and must not bring a serialization library with it. Requests of users are JSON
+//! (`control.rs`), in frames of the kinds [`REQUEST`] and [`REPLY`].
 //!
 //! # A connection
-//! The client says [`ToServer::Hello`]. The server answers [`ToClient::Welcome`], with three descriptors beside the
-//! frame's first byte (`SCM_RIGHTS`): the server's page to read, the client's page to write, and an eventfd that wakes
-//! the server; or [`ToClient::Refused`], and closes. From then on only the client speaks, of its queues, until one of
-//! them closes.
+//! The client sends [`ToServer::Hello`]. The server answers with [`ToClient::Welcome`] and three descriptors
+//! beside the frame's first byte (`SCM_RIGHTS`): the server's page to read, the client's page to write, and
+//! an eventfd that wakes the server. Or it answers with [`ToClient::Refused`], and closes. From then on only
+//! the client sends, until one of them closes.
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
 use crate::cost::{CostKey, HoldCost};
 use crate::frame::Frame;
-use crate::hint::{Laxity, ProcessHints, QueueHints};
+use crate::hint::table::{HINTS, HintSpec, Scope};
+use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, QueueId};
 use crate::time::Time;
 use std::fmt;
@@ -26,7 +27,7 @@ pub const REQUEST: u16 = 0x201;
 pub const REPLY: u16 = 0x202;
 /// Descriptors that come with a welcome.
 pub const WELCOME_DESCRIPTORS: usize = 3;
-/// The longest name of a program, in bytes, and the longest reason of a refusal.
+/// Most bytes of a program's name, and of the reason of a refusal.
 pub const TEXT: usize = 200;
 
 const HELLO: u16 = 1;
@@ -41,106 +42,109 @@ const HOLD_COST: u16 = 9;
 const WELCOME: u16 = 0x101;
 const REFUSED: u16 = 0x102;
 
-/// Of a queue's hints: there is a laxity, an arrival; it may be suspended while it has work.
+/// Flags of a queue's hints: a laxity is given, an arrival is given, the queue is preemptible.
 const LAXITY: u32 = 1;
 const ARRIVAL: u32 = 2;
 const PREEMPTIBLE: u32 = 4;
 
-/// What a client says.
+/// A message from a client to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToServer {
-    /// Who it is. First, and only once.
+    /// Introduction; the first message, sent only once.
     Hello {
-        /// Its process id as it sees it itself; the server takes the one that the kernel says, and shows both.
+        /// Process id as the client sees it. The server uses the one that the kernel reports, and shows both.
         pid: u32,
-        /// The program's name, for people.
+        /// Name of the program, for users.
         name: String,
     },
-    /// It has a new queue, whose state it writes into a slot of its page.
+    /// A queue was created. The client writes its state into a slot of its page.
     QueueCreated {
-        /// The queue's name.
+        /// Name of the queue.
         queue: QueueId,
-        /// The slot, free until now.
+        /// The slot, which was free.
         slot: u32,
-        /// Where its commands run.
+        /// Device that runs its commands.
         device: DeviceId,
-        /// How urgent it is at first.
+        /// Initial priority.
         priority: Priority,
-        /// The preemption level that is asked for on it.
+        /// Requested preemption level.
         level: PreemptLevel,
     },
-    /// A queue is gone, and its slot is free.
+    /// A queue was destroyed. Its slot is free.
     QueueDestroyed {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
     },
-    /// How urgent a queue is from now on.
+    /// A queue has another priority.
     Priority {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
         /// Its new priority.
         priority: Priority,
     },
-    /// The preemption level that is asked for on a queue from now on.
+    /// A queue has another requested preemption level.
     Level {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
         /// Its new level.
         level: PreemptLevel,
     },
-    /// What else is said of a queue from now on, in the place of what was said before. Until it is said: nothing, which is
-    /// the default of [`QueueHints`].
+    /// A queue has other hints, which replace the previous ones. A new queue has the default of
+    /// [`QueueHints`].
     QueueHints {
-        /// Which one.
+        /// Name of the queue.
         queue: QueueId,
-        /// What holds from now on; the arrival by the server's clock.
+        /// The complete hints; the arrival by the server's clock.
         hints: QueueHints,
     },
-    /// What is said of the process from now on, likewise. Its nice value is not carried: the server finds it out.
+    /// The process has other hints, which replace the previous ones. The message does not contain the nice
+    /// value: the server reads it from the kernel.
     ProcessHints {
-        /// What holds from now on.
+        /// The complete hints.
         hints: ProcessHints,
     },
-    /// How deep a suspension of the whole process reaches from now on. Until it is said: [`PreemptLevel::Block`].
+    /// The process has another preemption level in force. At first it is [`PreemptLevel::Block`].
     Preemption {
         /// The level in force.
         in_force: PreemptLevel,
-        /// By what, if that is more than [`PreemptLevel::Block`], or why it is not, for people; empty if nobody asks for more.
+        /// The mechanism, or the reason why the level is [`PreemptLevel::Block`] although more is requested;
+        /// empty if no more is requested. For users.
         how: String,
     },
-    /// What a hold costs, or that what was known of it is wrong. Only for a server that takes it
-    /// ([`crate::cost::TAKES_COSTS`]): an older one knows no such message.
+    /// The cost of an eviction, or the news that a known cost is wrong. Only for a server that accepts it
+    /// ([`crate::cost::TAKES_COSTS`]): an older one does not know this message.
     HoldCost {
-        /// All that it depends on.
+        /// The key of the cost.
         key: CostKey,
-        /// The times; nothing if whoever relied on them met a failure.
+        /// The cost; `None` if a client that relied on a known cost met a failure.
         cost: Option<HoldCost>,
     },
 }
 
-/// What the server says.
+/// A message from the server to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToClient {
-    /// The client takes part from now on.
+    /// The server has accepted the client.
     Welcome {
-        /// Its name at the server.
+        /// Name of the client at the server.
         client: ClientId,
-        /// The server's `CLOCK_MONOTONIC` now: a client in another time namespace knows the difference by it.
+        /// The server's `CLOCK_MONOTONIC` now. A client in another time namespace computes the difference
+        /// from it.
         now: Time,
-        /// The server's process id as it sees it itself.
+        /// Process id of the server, as it sees itself.
         server: u32,
     },
-    /// The client cannot take part.
+    /// The server has refused the client.
     Refused {
-        /// Why, one line.
+        /// The reason, one line.
         reason: String,
     },
 }
 
-/// A frame is not the message that its kind says.
+/// The error that a frame is not a valid message of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageError {
-    /// The frame's kind.
+    /// Kind of the frame.
     pub kind: u16,
 }
 
@@ -153,7 +157,7 @@ impl fmt::Display for MessageError {
 impl std::error::Error for MessageError {}
 
 impl ToServer {
-    /// The frame to send.
+    /// Encodes the message as a frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         let kind = match self {
@@ -208,10 +212,10 @@ impl ToServer {
         Frame::encode(kind, &to)
     }
 
-    /// What a frame says.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// It is none of these messages, or a number in it is out of its range.
+    /// The frame is not a message of this direction, or a number in it is out of range.
     pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
         Reader::whole(frame, Self::read)
     }
@@ -245,7 +249,7 @@ impl ToServer {
 }
 
 impl ToClient {
-    /// The frame to send.
+    /// Encodes the message as a frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         let kind = match self {
@@ -263,10 +267,10 @@ impl ToClient {
         Frame::encode(kind, &to)
     }
 
-    /// What a frame says.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// It is none of these messages.
+    /// The frame is not a message of this direction, or a number in it is out of range.
     pub fn decode(frame: &Frame) -> Result<Self, MessageError> {
         Reader::whole(frame, Self::read)
     }
@@ -282,9 +286,9 @@ impl ToClient {
     }
 }
 
-/// Which of the optional ones there are, the share, the deadline (0 for none), laxity with both priorities, arrival.
+/// Writes flags, share, deadline (0 for none), laxity with both priorities, arrival.
 fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
-    let QueueHints { utilization, deadline_us, laxity, arrival, preemptible } = *hints;
+    let QueueHints { utilization, deadline_us, laxity, arrival, preemptible, .. } = *hints;
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     let flags =
         flag(laxity.is_some(), LAXITY) | flag(arrival.is_some(), ARRIVAL) | flag(preemptible, PREEMPTIBLE);
@@ -297,21 +301,44 @@ fn put_queue_hints(to: &mut Vec<u8>, hints: &QueueHints) {
     to.extend_from_slice(&lax.get().to_le_bytes());
     to.extend_from_slice(&critical.get().to_le_bytes());
     to.extend_from_slice(&arrival.unwrap_or_default().0.to_le_bytes());
+    put_later_hints(to, &Hints { queue: *hints, ..Hints::default() }, of_queue);
 }
 
-/// The share, then with 0 for none: slice, k, whether it owns the window and the cap (two bytes each), job. Of a program that knows
-/// nothing of caps the bytes of the cap are 0.
+/// Writes the share, then, with 0 for none: slice, k, window and cap (two bytes each), job. A program that
+/// does not know caps writes 0 in their place.
 fn put_process_hints(to: &mut Vec<u8>, hints: &ProcessHints) {
-    let ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: _ } = *hints;
+    let ProcessHints { utilization, timeslice, k_deadline, window, job, cap, .. } = *hints;
     to.extend_from_slice(&u32::from(utilization.get()).to_le_bytes());
     to.extend_from_slice(&timeslice.map_or(0, Timeslice::get).to_le_bytes());
     to.extend_from_slice(&k_deadline.map_or(0, NonZeroU32::get).to_le_bytes());
     to.extend_from_slice(&u16::from(window).to_le_bytes());
     to.extend_from_slice(&cap.map_or(0, |cap| u16::from(cap.get())).to_le_bytes());
     to.extend_from_slice(&job.map_or(0, NonZeroU64::get).to_le_bytes());
+    put_later_hints(to, &Hints { process: *hints, ..Hints::default() }, of_process);
 }
 
-/// Length and bytes; what is too long is cut, at a character.
+fn of_queue(spec: &HintSpec) -> bool {
+    matches!(spec.scope, Scope::Queue)
+}
+
+fn of_process(spec: &HintSpec) -> bool {
+    matches!(spec.scope, Scope::Process | Scope::AnyProcess)
+}
+
+/// Writes the hints that have a wire code: the code and the number of each that is given, in ascending order.
+/// A message without such a hint has the bytes of the first version.
+fn put_later_hints(to: &mut Vec<u8>, hints: &Hints, concerned: fn(&HintSpec) -> bool) {
+    for spec in HINTS.iter().filter(|spec| concerned(spec)) {
+        if let Some((code, number)) = spec.wire
+            && let Some(number) = number(hints)
+        {
+            to.extend_from_slice(&code.to_le_bytes());
+            to.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// Writes length and bytes. A text that is too long is cut at a character.
 fn put_text(to: &mut Vec<u8>, text: &str) {
     let text = &text[..text.floor_char_boundary(TEXT)];
     // At most `TEXT`, which fits.
@@ -319,11 +346,11 @@ fn put_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(text.as_bytes());
 }
 
-/// Takes numbers off the front; nothing if the bytes end too early.
+/// A reader that takes numbers off the front; its functions return `None` if the bytes end too early.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    /// The message of a frame, which has to end with it.
+    /// Reads the message of a frame, which must end with the frame.
     fn whole<T>(frame: &Frame, read: impl Fn(u16, &mut Reader<'_>) -> Option<T>) -> Result<T, MessageError> {
         let mut from = Reader(&frame.payload);
         let message = read(frame.kind, &mut from);
@@ -352,6 +379,10 @@ impl Reader<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
+    fn i64(&mut self) -> Option<i64> {
+        self.take().map(i64::from_le_bytes)
+    }
+
     fn priority(&mut self) -> Option<Priority> {
         Priority::try_from(i64::from(self.i32()?)).ok()
     }
@@ -369,13 +400,15 @@ impl Reader<'_> {
         let deadline_us = NonZeroU64::new(self.u64()?);
         let laxity = Laxity { us: self.u64()?, lax: self.priority()?, critical: self.priority()? };
         let arrival = Time(self.u64()?);
-        Some(QueueHints {
+        let queue = QueueHints {
             utilization,
             deadline_us,
             laxity: (flags & LAXITY != 0).then_some(laxity),
             arrival: (flags & ARRIVAL != 0).then_some(arrival),
             preemptible: flags & PREEMPTIBLE != 0,
-        })
+            ..QueueHints::default()
+        };
+        Some(self.later_hints(Hints { queue, ..Hints::default() }, of_queue)?.queue)
     }
 
     fn process_hints(&mut self) -> Option<ProcessHints> {
@@ -395,7 +428,24 @@ impl Reader<'_> {
             percent => Some(Cap::try_from(i64::from(percent)).ok()?),
         };
         let job = NonZeroU64::new(self.u64()?);
-        Some(ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 })
+        let process =
+            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, ..ProcessHints::default() };
+        Some(self.later_hints(Hints { process, ..Hints::default() }, of_process)?.process)
+    }
+
+    /// Adds the hints that have a wire code, up to the end of the message.
+    fn later_hints(&mut self, mut hints: Hints, concerned: fn(&HintSpec) -> bool) -> Option<Hints> {
+        let mut last = 0;
+        while !self.0.is_empty() {
+            let (code, number) = (self.u32()?, self.i64()?);
+            let known = HINTS
+                .iter()
+                .find(|spec| concerned(spec) && spec.wire.is_some_and(|(known, _)| known == code));
+            let update = known.filter(|_| code > last)?.from_number(number)?;
+            update.apply(&mut hints, Time::default());
+            last = code;
+        }
+        Some(hints)
     }
 
     fn level(&mut self) -> Option<PreemptLevel> {
@@ -406,7 +456,7 @@ impl Reader<'_> {
         let [length] = self.take()?;
         let (text, rest) = self.0.split_at_checked(usize::from(length))?;
         self.0 = rest;
-        // For people only: whatever else it holds may not do anything to their terminal.
+        // Shown to users: control characters must not reach their terminal.
         let text = std::str::from_utf8(text).ok()?;
         Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
     }

@@ -1,90 +1,91 @@
-//! Control of processes that are not clients: what is asked and told of queues that the server's process holds through the
-//! driver's debugger.
+//! Control of processes that are not clients: requests and answers about queues that the server evicts
+//! through the driver's debugger interface.
 
 use crate::ids::Pid;
 use serde::{Deserialize, Serialize};
 
-/// Queues that one request names at most, so that it fits a frame.
+/// Most queues that one request names, so that it fits a frame.
 pub const QUEUES: usize = 256;
 
-/// What became of a queue.
+/// The result of a request for one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It is as asked.
+    /// The queue is in the requested state.
     Done,
-    /// There is no such queue, it is being destroyed, or (in a release) it is not held; nothing was done.
+    /// The queue does not exist, is being destroyed, or (in a release) is not evicted. Nothing was done.
     Invalid,
-    /// The hardware failed; its state is unknown.
+    /// The hardware failed. The state of the queue is unknown.
     Failed,
 }
 
-/// A queue and what became of it.
+/// A queue and the result for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueFate {
-    /// The driver's number of it, within its process.
+    /// Number of the queue within its process, as the driver counts.
     pub queue: u32,
-    /// What became of it.
+    /// The result.
     pub fate: Fate,
 }
 
-/// What became of a request to hold or release.
+/// The results of a request to evict or restore queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fates {
     /// The process.
     pub pid: Pid,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// The queues that the request was about.
+    /// The queues of the request.
     pub queues: Vec<QueueFate>,
-    /// All queues of the process that are held now.
+    /// All queues of the process that are evicted now.
     pub held: Vec<u32>,
 }
 
-/// A queue that is held.
+/// An evicted queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldQueue {
-    /// The driver's number of it, within its process.
+    /// Number of the queue within its process, as the driver counts.
     pub queue: u32,
-    /// For so many milliseconds.
+    /// Milliseconds since the eviction.
     pub held_ms: u64,
 }
 
-/// A process of which queues are held.
+/// A process with evicted queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The process.
     pub pid: Pid,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// Its queues that are held, by their numbers.
+    /// The evicted queues, in ascending order.
     pub queues: Vec<HeldQueue>,
 }
 
-/// What a debugger sees of a process's queues.
+/// The queues of a process, as a debugger sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The process.
     pub pid: Pid,
-    /// Its queues; nothing if the server is not attached to the process, and so sees none.
+    /// The queues; `None` if the server is not attached to the process.
     pub queues: Option<Vec<SeenQueue>>,
 }
 
-/// A queue as a debugger sees it. Addresses are the process's.
+/// A queue as a debugger sees it. Addresses are those of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenQueue {
-    /// The driver's number of it, within its process.
+    /// Number of the queue within its process, as the driver counts.
     pub queue: u32,
-    /// Where its ring is.
+    /// Address of the ring.
     pub ring_address: u64,
-    /// Where its write pointer is.
+    /// Address of the write pointer.
     pub write_pointer_address: u64,
-    /// Where its read pointer is.
+    /// Address of the read pointer.
     pub read_pointer_address: u64,
-    /// What the write pointer says: packets of a compute queue, else bytes. Nothing if it cannot be read.
+    /// Value of the write pointer: packets for a compute queue, bytes for any other. `None` if it cannot be
+    /// read.
     pub write_pointer: Option<u64>,
-    /// What the read pointer says, likewise.
+    /// Value of the read pointer, in the same unit.
     pub read_pointer: Option<u64>,
-    /// Whether this server holds it.
+    /// True if this server has evicted the queue.
     pub held: bool,
 }

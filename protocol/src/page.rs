@@ -1,16 +1,18 @@
-//! The two shared pages of a client: how what lies in them is laid out, and what may be concluded from it.
+//! The two shared pages of a client: their layout, and the meaning of their contents.
 //!
-//! Only words that a processor reads and writes whole lie there; both sides use them as atomics. The server makes both
-//! as memory files whose sizes are sealed, and keeps the only writable mapping of its own page.
+//! The pages contain only words that a processor reads and writes as a whole. Both sides use them as atomics.
+//! The server creates both pages as memory files of sealed sizes, and keeps the only writable mapping of its
+//! own page.
 //!
-//! # Who wakes whom
-//! The client writes its queues' readiness ([`Slot::activity`]) and then looks at [`ServerPage::wants`]; the server
-//! writes what it wants to hear of and then looks at the readiness. Both store and load sequentially consistent, so
-//! that at least one of them sees the other's: either the client writes the eventfd or the server finds it ready. A
-//! program that launches and synchronizes in turn, and disturbs nobody, therefore makes no system call for the server.
+//! # Wake-ups
+//! The client writes the readiness of its queues ([`Slot::activity`]) and then reads [`ServerPage::wants`].
+//! The server writes its event mask there and then reads the readiness. Both use sequentially consistent
+//! stores and loads, so that at least one of them sees the other's store: either the client writes the
+//! eventfd, or the server finds the queue ready. Therefore a program that launches and synchronizes in turn,
+//! and disturbs no other, makes no system call for the server.
 //!
-//! The server writes the permission and then adds one to [`ServerPage::changes`], a futex on which the client's agent
-//! sleeps.
+//! The server writes the permission and then increments [`ServerPage::changes`], a futex on which the
+//! client's agent sleeps.
 
 use crate::cost::{COSTS, CostWords};
 use crate::slow::SlowPath;
@@ -21,96 +23,97 @@ use std::time::Duration;
 
 /// Bytes of the server's page.
 pub const SERVER_BYTES: usize = 4096;
-/// Bytes of the client's page. Memory that nobody touches costs nothing.
+/// Bytes of the client's page. Untouched memory costs nothing.
 pub const CLIENT_BYTES: usize = 256 * 1024;
-/// The head of the client's page is as long as so many slots.
+/// Length of the header of the client's page, in slots.
 pub const HEAD_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
-/// Queues that a client can tell the server of at a time.
+/// Most queues of a client at a time.
 pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEAD_SLOTS;
-/// For how long a permission holds after the server's last word.
+/// Duration of a permission after the server's last renewal.
 pub const LEASE: Duration = Duration::from_millis(500);
-/// How often the server renews every lease.
+/// Interval at which the server renews every lease.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// [`ServerPage::wants`]: write the eventfd when a queue turns ready.
+/// [`ServerPage::wants`]: write the eventfd when a queue becomes ready.
 pub const WANTS_READY: u32 = 1;
-/// [`ServerPage::wants`]: write the eventfd when a queue turns idle, because somebody waits for it.
+/// [`ServerPage::wants`]: write the eventfd when a queue becomes idle, because another client waits for it.
 pub const WANTS_IDLE: u32 = 2;
-/// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because somebody waits.
+/// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because another client waits.
 pub const WANTS_PROGRESS: u32 = 4;
 
-/// What the server writes and the client reads.
+/// The page that the server writes and the client reads.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ServerPage {
-    /// The permission: generation in bits 32 to 63, in 24 to 31 the window ([`crate::operation::Window`]), in 16 to 23 how
-    /// many others than the first run on the client's devices
-    /// (written with a change of another part only), level in 8 to 15, limit in bit 1, run in bit 0.
+    /// The permission: bits 32 to 63 are the generation, 24 to 31 the window ([`crate::operation::Window`]),
+    /// 16 to 23 the number of other clients that run on the client's devices beside the first one (written
+    /// only together with another change), 8 to 15 the level, 1 the limit, and 0 the permission to run.
     pub word: AtomicU64,
-    /// Until then it holds, in nanoseconds of the server's `CLOCK_MONOTONIC`.
+    /// End of the permission, in nanoseconds of the server's `CLOCK_MONOTONIC`.
     pub deadline: AtomicU64,
-    /// Counts what the client's agent should look at; a futex.
+    /// Counter of changes that concern the client's agent; a futex.
     pub changes: AtomicU32,
-    /// `WANTS_*`: what the server wants to hear of.
+    /// Event mask of the server: `WANTS_*`.
     pub wants: AtomicU32,
-    /// Counts requests to bring every number of the client's page up to date.
+    /// Counter of requests to update every number of the client's page.
     pub report: AtomicU32,
-    /// `TAKES_*`: what the server wants to be told besides ([`crate::cost`]). Zero from one that is older.
+    /// Messages that the server accepts besides: `TAKES_*` ([`crate::cost`]). An older server leaves it zero.
     pub takes: AtomicU32,
-    /// What holds cost, as clients told; in any order.
+    /// Costs of evictions, as clients reported them, in any order.
     pub costs: [CostWords; COSTS],
 }
 
-/// The head of what the client writes and the server reads, as untrusted input. Slots follow.
+/// The header of the page that the client writes. The server reads it as untrusted input. Slots follow.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ClientHeader {
-    /// Commands of all its queues that are known to have completed.
+    /// Commands of all queues that are known to have completed.
     pub completed: AtomicU64,
-    /// Until then (the server's clock) what runs is a command whose length is known: no progress is no stall.
+    /// Time (of the server's clock) until which a command of known duration runs. A lack of progress until
+    /// then is no stall.
     pub busy_until: AtomicU64,
-    /// The last [`ServerPage::report`] that was answered.
+    /// The last [`ServerPage::report`] that the client answered.
     pub reported: AtomicU32,
-    /// Launches of the process that were made in their turn on the calling thread, by reason ([`SlowPath::number`]); a count
-    /// at its end stays there. Clients that do not count them leave them zero.
+    /// In-order launches that the calling thread made, by reason ([`SlowPath::number`]). A counter stays at
+    /// its greatest value. Clients that do not count them leave them zero.
     pub slow: [AtomicU32; SlowPath::ALL.len()],
-    /// Where the times in `holds` are from ([`crate::cost::CostOrigin::number`]).
+    /// Origin of the times in `holds` ([`crate::cost::CostOrigin::number`]).
     pub cost_origin: AtomicU32,
-    /// What taking its queues off the hardware came to.
+    /// Statistics of evictions.
     pub holds: HoldWords,
 }
 
-/// What came of taking a client's queues off the hardware so far, for people and measurements.
+/// Statistics of the evictions of a client so far, for users and measurements.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HoldWords {
-    /// Suspensions in which its queues were taken off the hardware. Written after the others.
+    /// Suspensions in which the client's queues were evicted. Written after the other fields.
     pub holds: AtomicU64,
-    /// Suspensions in which waiting for what was in flight was expected to cost less.
+    /// Suspensions in which waiting for the commands in flight was expected to cost less.
     pub waits: AtomicU64,
-    /// Until when what was in flight at the last suspension was expected to run, in nanoseconds from then; [`UNKNOWN`] if
-    /// nothing was known of it.
+    /// Expected remaining duration of the commands in flight at the last suspension, in nanoseconds;
+    /// [`UNKNOWN`] if there was no estimate.
     pub expected_ns: AtomicU64,
-    /// What taking its queues off the hardware costs, in nanoseconds, as measured lately.
+    /// Cost of an eviction in nanoseconds, by recent measurements.
     pub hold_ns: AtomicU64,
-    /// What putting them back costs, likewise.
+    /// Cost of a restore in nanoseconds, by recent measurements.
     pub release_ns: AtomicU64,
-    /// When the last request of the last hold was made, by the server's clock.
+    /// Time of the last request of the last eviction, by the server's clock.
     pub asked_at: AtomicU64,
-    /// When that had been answered, so that all its queues stood.
+    /// Time at which the driver had answered it and all queues were evicted.
     pub stood_at: AtomicU64,
-    /// Holds that failed and were taken back.
+    /// Evictions that failed and were taken back.
     pub failures: AtomicU64,
 }
 
-/// [`HoldWords::expected_ns`]: nothing is known.
+/// [`HoldWords::expected_ns`]: there is no estimate.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// One queue on the client's page.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Whether it has work and since when, as [`activity_word`].
+    /// State of the queue, as [`activity_word`].
     pub activity: AtomicU64,
     /// Commands submitted and not launched.
     pub pending: AtomicU64,
@@ -118,17 +121,17 @@ pub struct Slot {
     pub in_flight: AtomicU64,
     /// Launches by the submitting thread itself.
     pub direct: AtomicU64,
-    /// Launches that had been pending.
+    /// Launches of deferred commands.
     pub deferred: AtomicU64,
-    /// How often it was suspended.
+    /// Number of suspensions.
     pub suspensions: AtomicU64,
-    /// For how many nanoseconds in all.
+    /// Total duration of suspensions in nanoseconds.
     pub suspended_ns: AtomicU64,
 }
 
 const _: () = {
     assert!(size_of::<ServerPage>() <= SERVER_BYTES);
-    // Older clients and servers of the same version have them there.
+    // Older clients and servers of the same version expect the fields there.
     assert!(std::mem::offset_of!(ClientHeader, holds) == 64);
     assert!(std::mem::offset_of!(ClientHeader, cost_origin) == 48);
     assert!(std::mem::offset_of!(ServerPage, takes) == 28);
@@ -138,18 +141,28 @@ const _: () = {
     assert!((SLOTS + HEAD_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);
 };
 
-/// The word for an activity: 0 for a queue that was never used, else the time, in its place above bit 0, which says
-/// ready. Times above 2^63 ns (292 years) are cut.
+/// Encodes an activity: 0 for a queue that was never used, else the time, shifted left by one, with bit 0 set
+/// if the queue is ready. Times above 2^63 ns (292 years) are truncated.
+///
+/// ```
+/// use protocol::page::{activity_of, activity_word};
+/// use protocol::status::Activity;
+/// use protocol::time::Time;
+///
+/// let ready = Activity::Ready { since: Time(5) };
+/// assert_eq!(activity_word(ready), 11);
+/// assert_eq!(activity_of(11), ready);
+/// ```
 pub fn activity_word(activity: Activity) -> u64 {
     match activity {
         Activity::Ready { since } => since.0 << 1 | 1,
         Activity::Idle { since: None } => 0,
-        // An idle time of 0 would be "never used"; a nanosecond does not matter.
+        // An idle time of 0 would mean "never used"; a nanosecond does not matter.
         Activity::Idle { since: Some(since) } => since.0.max(1) << 1,
     }
 }
 
-/// What such a word says. Every word says something.
+/// Decodes such a word. Every word is valid.
 pub fn activity_of(word: u64) -> Activity {
     let since = Time(word >> 1);
     match word {
@@ -159,26 +172,27 @@ pub fn activity_of(word: u64) -> Activity {
     }
 }
 
-/// The client's clock and the server's, where time namespaces make them differ.
+/// The difference between the clocks of client and server in different time namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClockOffset(i64);
 
 impl ClockOffset {
-    /// From one exchange: the client's clock when it asked and when the answer had come, and the server's between.
+    /// Computes the difference from one exchange: the client's clock at the request and at the answer, and
+    /// the server's clock in between.
     pub fn new(asked: Time, theirs: Time, answered: Time) -> Self {
         if asked <= theirs && theirs <= answered {
-            // The same clock; half of the way's time would only make it wrong.
+            // The clocks are the same. Half of the round trip would only add an error.
             return Self(0);
         }
         Self(theirs.0.wrapping_sub(answered.0).cast_signed())
     }
 
-    /// The server's time at a time of the client's.
+    /// Converts a time of the client's clock to the server's clock.
     pub fn to_server(self, mine: Time) -> Time {
         Time(mine.0.saturating_add_signed(self.0))
     }
 
-    /// The client's time at a time of the server's.
+    /// Converts a time of the server's clock to the client's clock.
     pub fn to_client(self, theirs: Time) -> Time {
         Time(theirs.0.saturating_add_signed(self.0.saturating_neg()))
     }
@@ -189,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_activity_survives_its_word() {
+    fn activity_encoded_and_decoded_is_the_same() {
         let times = [1, 2, 1_000_000_000, u64::MAX >> 1];
         for since in times.map(Time) {
             for activity in [Activity::Ready { since }, Activity::Idle { since: Some(since) }] {
@@ -205,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_one_namespace_do_not_differ() {
+    fn clock_offset_of_one_namespace_is_zero_and_of_two_converts_both_ways() {
         assert_eq!(ClockOffset::new(Time(10), Time(15), Time(20)), ClockOffset::default());
         for (asked, theirs, answered) in [(10, 1_000_015, 20), (1_000_010, 15, 1_000_020)] {
             let offset = ClockOffset::new(Time(asked), Time(theirs), Time(answered));

@@ -1,14 +1,14 @@
 //! The names of the scheduling policies, as users write them.
 //!
-//! Names and numbers only: what a policy decides lives in the crate of the policies, and which of them a build
-//! contains is told to the parser by whoever has built them.
+//! Names and numbers only: the crate of the policies makes the decisions, and callers tell the parser which
+//! policies a build contains.
 
 use std::fmt;
 
 macro_rules! policy_kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal $long:literal;)*) => {
-        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`. Those up to 100 are
-        /// XSched's, the others are this project's own.
+        /// A scheduling policy by name; the numbers are those of the C interface's `XPolicyType`. Those up to
+        /// 100 are XSched's, the others are this project's own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum PolicyKind {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_distinct() {
+    fn policy_names_and_numbers_lead_back_to_their_policy() {
         let (known, own) = PolicyKind::ALL.split_at(11);
         for (kinds, first) in [(known, 1), (own, 101)] {
             for (kind, number) in kinds.iter().zip(first..) {

@@ -1,14 +1,15 @@
-//! What `xbench card` measures for `xcli report`, as it goes from the one to the other and into the report's file.
+//! The results of `xbench card` for `xcli report`, as the first prints them and the second writes them into
+//! the report's file.
 //!
-//! Times say their unit in their names. Nothing here names a machine, a user, a file or a process.
+//! The names of times contain their units. The results name no machine, user, file or process.
 
 use serde::{Deserialize, Serialize};
 
-/// Some figures of a set of samples, each of which was measured.
+/// Statistics of a set of samples, each of which was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
-    /// How many samples there are, at least one.
+    /// Number of samples, at least one.
     pub n: u64,
     /// The smallest.
     pub min: f64,
@@ -20,13 +21,13 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// What HIP says of itself and of the devices.
+/// HIP's description of itself and of the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
     /// `hipRuntimeGetVersion`.
     pub runtime_version: i64,
-    /// In HIP's order.
+    /// Devices in HIP's order.
     pub devices: Vec<Device>,
 }
 
@@ -34,21 +35,21 @@ pub struct Devices {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// The product's name; empty where the runtime has none.
+    /// Name of the product; empty where the runtime has none.
     pub name: String,
     /// The target with its features, such as `gfx90a:sramecc+:xnack-`.
     pub arch: String,
     /// Compute units.
     pub compute_units: u64,
-    /// Bytes.
+    /// Bytes of memory.
     pub memory: u64,
 }
 
-/// How much may be in flight, what that costs, and how long a suspension at level 1 takes with it.
+/// The launch window: its settings, their cost, and the duration of a suspension at level 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// One for each length of kernels and threshold.
+    /// One row for each combination of kernel duration and threshold.
     pub rows: Vec<WindowRow>,
 }
 
@@ -56,115 +57,116 @@ pub struct Window {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowRow {
-    /// How long each kernel takes, as it is told.
+    /// Requested duration of each kernel.
     pub kernel_us: u64,
-    /// Most commands in flight; nothing for the window that adapts itself.
+    /// Most commands in flight; `None` for the adaptive window.
     pub threshold: Option<u64>,
-    /// Commands between two marks; nothing likewise.
+    /// Commands between two markers; `None` for the adaptive window.
     pub batch: Option<u64>,
     /// Kernels a second, back to back.
     pub kernels_per_s: f64,
-    /// The same without the library.
+    /// Kernels a second without the library.
     pub native_kernels_per_s: f64,
-    /// From the suspension to the end of the last kernel that was in flight; 0 if none ended after it.
+    /// Time from the suspension to the end of the last kernel in flight; 0 if none ended after it.
     pub idle_us: Spread,
     /// Kernels that ended after the suspension.
     pub in_flight: Spread,
 }
 
-/// What taking queues off the hardware takes, for each mechanism.
+/// The duration of evictions, for each mechanism.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holds {
-    /// In the order in which they were tried.
+    /// Mechanisms in the order of the trials.
     pub mechanisms: Vec<HoldRow>,
 }
 
-/// One mechanism.
+/// The results of one mechanism.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldRow {
-    /// Its name, as `XSCHED_KFD_MECHANISM` has it.
+    /// Name, as in `XSCHED_KFD_MECHANISM`.
     pub mechanism: String,
-    /// Why it was not tried, was refused, or what went wrong.
+    /// The reason why the mechanism was not tried or was refused, or the failure.
     pub error: Option<String>,
-    /// Compute queues that were held together.
+    /// Compute queues that were evicted together.
     pub queues: u64,
-    /// What the library's own probe has measured on the first queue of a device, medians.
+    /// Medians of the library's own probe on the first queue of a device.
     pub probe: Option<Probe>,
-    /// Of queues without work.
+    /// Times for queues without work.
     pub idle: Option<HoldTimes>,
-    /// Of queues of which one runs a kernel that fills the device.
+    /// Times for queues of which one runs a kernel that fills the device.
     pub busy: Option<HoldTimes>,
-    /// How long that kernel takes.
+    /// Duration of that kernel.
     pub busy_kernel_us: u64,
-    /// Holds that came while the kernel ran, after which it did not end until it was released.
+    /// Evictions while the kernel ran, after which it did not end before the restore.
     pub stood: u64,
-    /// Holds that came while the kernel ran.
+    /// Evictions while the kernel ran.
     pub interrupted: u64,
-    /// Holds of all queues that were made, whether they count above or not.
+    /// All evictions, including those that do not count above.
     pub holds: u64,
 }
 
-/// What the library's probe says, microseconds.
+/// The results of the library's probe, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Median of a hold.
+    /// Median of an eviction.
     pub hold_us: u64,
-    /// Median of a release.
+    /// Median of a restore.
     pub release_us: u64,
 }
 
-/// How long the calls took.
+/// The duration of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldTimes {
-    /// Holds.
+    /// Evictions.
     pub hold_us: Spread,
-    /// Releases.
+    /// Restores.
     pub release_us: Spread,
 }
 
-/// Whether programs leave the same in memory whatever the library does.
+/// The check that programs leave the same results in memory in every mode of the library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// One for each mode.
+    /// One row for each mode.
     pub modes: Vec<Mode>,
 }
 
-/// All programs in one mode.
+/// The results of all programs in one mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mode {
     /// `native`, `forward`, `queues`, `defer`, `chaos:1`, `hold`.
     pub name: String,
-    /// Whether every program passed and the mode did what it is there for.
+    /// True if every program passed and the mode did what it is meant to do.
     pub passed: bool,
-    /// Why it did not, if that is not a program's fault: it could not be run, or nothing was deferred, suspended or held.
+    /// The reason of a failure that is not a program's: a program did not start, or nothing was deferred,
+    /// suspended or evicted.
     pub error: Option<String>,
-    /// Each program.
+    /// The programs.
     pub programs: Vec<Program>,
-    /// How often the programs were run, one after the other.
+    /// Number of rounds of all programs.
     pub rounds: u64,
-    /// Launches that went at once; nothing without queues, like the next two.
+    /// Direct launches; `None` without queues, like the next two.
     pub direct: Option<u64>,
-    /// Commands that were deferred.
+    /// Deferred commands.
     pub deferred: Option<u64>,
     /// Suspensions at level 1.
     pub suspensions: Option<u64>,
-    /// How often the process was taken off the hardware.
+    /// Number of evictions of the process.
     pub holds: u64,
 }
 
-/// One program.
+/// The result of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// What it is about.
+    /// Subject of the program.
     pub name: String,
-    /// What memory held that it should not, or which call failed.
+    /// The wrong contents of memory, or the call that failed.
     pub error: Option<String>,
 }
 
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_and_nothing_else() {
+    fn report_read_back_is_the_same_and_unknown_fields_are_refused() {
         let program = Program { name: "copies".to_owned(), error: None };
         let text = serde_json::to_string(&program).unwrap();
         assert_eq!(serde_json::from_str::<Program>(&text).unwrap(), program);

@@ -1,27 +1,27 @@
-//! Why a launch that could not go at once was not deferred either: it was made in its turn on the calling thread, which
-//! waited for that as long as the queue was held.
+//! Reasons for in-order launches: launches that the library could neither make at once nor defer. The calling
+//! thread makes them in their order, and waits while the queue is suspended.
 
-/// One reason.
+/// The reason for an in-order launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlowPath {
-    /// What arguments the kernel has is not known.
+    /// The kernel's arguments are unknown.
     Code,
-    /// It has attributes of which it is not known what they mean later.
+    /// The launch has attributes of unknown meaning.
     Attributes,
-    /// It is cooperative, and larger than any that the runtime has taken before.
+    /// The launch is cooperative, and larger than any that the runtime has accepted before.
     Cooperative,
-    /// The thread's current device is another than the stream's.
+    /// The thread's current device differs from the stream's.
     Device,
-    /// It is larger than the device's limits.
+    /// The launch exceeds the device's limits.
     Limits,
-    /// Its arguments could not be copied.
+    /// The arguments could not be copied.
     Arguments,
-    /// It records an event of another device, or one that is gone.
+    /// The launch records an event of another device, or a destroyed event.
     Events,
 }
 
 impl SlowPath {
-    /// All of them; the place of each is its number.
+    /// All reasons. The index of each is its number.
     pub const ALL: [Self; 7] = [
         Self::Code,
         Self::Attributes,
@@ -32,12 +32,12 @@ impl SlowPath {
         Self::Events,
     ];
 
-    /// Its place in [`SlowPath::ALL`].
+    /// Returns the index in [`SlowPath::ALL`].
     pub fn number(self) -> usize {
         self as usize
     }
 
-    /// Its name in JSON, metrics and logs.
+    /// Returns the name for JSON, metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Code => "code",
@@ -50,12 +50,12 @@ impl SlowPath {
         }
     }
 
-    /// The one of this name.
+    /// Returns the reason with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
-    /// For people, behind "because".
+    /// Returns the explanation for users, to follow "because".
     pub fn why(self) -> &'static str {
         match self {
             Self::Code => "the sizes of the kernel's arguments are not known",
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_its_place_and_its_name() {
+    fn slow_path_has_a_unique_index_and_name() {
         for (number, reason) in SlowPath::ALL.into_iter().enumerate() {
             assert_eq!(reason.number(), number, "{reason:?}");
             assert_eq!(SlowPath::of_name(reason.name()), Some(reason));

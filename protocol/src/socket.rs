@@ -1,18 +1,18 @@
-//! Where a server listens if nobody says otherwise.
+//! The default address of a server, and the checks of its directory.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The name of the server that is meant if none is named: the port that users of XSched know.
+/// The default instance: the port that users of XSched know.
 pub const INSTANCE: &str = "50000";
 
-/// The socket of an instance: `RUN/xsched/INSTANCE.sock`, where RUN is `/run` for root, else `/run/user/UID` if that
-/// directory exists, else `/tmp/xsched-UID`, which only its owner may enter.
+/// Returns the socket of an instance: `RUN/xsched/INSTANCE.sock`, where RUN is `/run` for root, else
+/// `/run/user/UID` if that directory exists, else `/tmp/xsched-UID`, which only its owner may enter.
 ///
-/// Server, client and user find it by the same rule, which asks nothing of the environment: a program that cleans its
-/// environment before it starts another one does not lose the server.
+/// Server, client and user follow the same rule. It does not depend on the environment, so that a program
+/// which cleans its environment before it starts another one does not lose the server.
 pub fn default_path(uid: u32, instance: &str, is_directory: impl Fn(&Path) -> bool) -> PathBuf {
     let run = match uid {
         0 => PathBuf::from("/run"),
@@ -24,19 +24,20 @@ pub fn default_path(uid: u32, instance: &str, is_directory: impl Fn(&Path) -> bo
     run.join("xsched").join(format!("{instance}.sock"))
 }
 
-/// How many directories above a server's socket are its user's alone, so that nobody else may own or enter them: those that the rule
-/// of [`default_path`] makes, also if somebody has named the path. Of another place its user decides.
+/// Returns the number of directories above a server's socket that must belong to its user alone: those of
+/// [`default_path`], also if the user has named that path. The rule does not restrict other paths.
 pub fn private_directories(uid: u32, socket: &Path) -> usize {
     let folder = |exists| default_path(uid, INSTANCE, |_| exists).parent().map(Path::to_owned);
     match socket.parent().map(Path::to_owned) {
-        // `/tmp/xsched-UID` as well, which anybody could have made.
+        // Includes `/tmp/xsched-UID`, which any user could have created.
         own if own == folder(false) && uid != 0 => 2,
         own if own == folder(true) => 1,
         _ => 0,
     }
 }
 
-/// Why this cannot be a directory that only this user enters; behind its path it is a sentence. Nothing if it can.
+/// Returns the reason why a directory is not one that only this user can enter, as the rest of a sentence
+/// that begins with its path, or `None` if it is.
 pub fn fault_of_directory(metadata: &Metadata, uid: u32) -> Option<String> {
     let why = if !metadata.is_dir() {
         "is not a directory".to_owned()
@@ -50,7 +51,7 @@ pub fn fault_of_directory(metadata: &Metadata, uid: u32) -> Option<String> {
     Some(why + "; a server's directory is its user's alone")
 }
 
-/// Whether a word can name an instance: letters, digits, `-` and `_`, at most 32.
+/// Returns true if a word can name an instance: letters, digits, `-` and `_`, at most 32.
 pub fn is_instance(word: &OsStr) -> bool {
     let word = word.as_encoded_bytes();
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_lies_in_the_run_directory() {
+    fn default_path_lies_in_the_run_directory_of_the_user() {
         let path = |uid, exists| default_path(uid, INSTANCE, |_| exists);
         assert_eq!(path(0, false), Path::new("/run/xsched/50000.sock"));
         assert_eq!(path(1000, true), Path::new("/run/user/1000/xsched/50000.sock"));
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_the_default_path_are_private_whoever_names_it() {
+    fn private_directories_are_those_of_the_default_path() {
         let private = |uid, path: &str| private_directories(uid, Path::new(path));
         assert_eq!(private(0, "/run/xsched/50000.sock"), 1);
         assert_eq!(private(1000, "/run/user/1000/xsched/night.sock"), 1);
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_a_word() {
+    fn instance_name_with_other_characters_is_refused() {
         for good in ["50000", "night-batch", "a_1"] {
             assert!(is_instance(good.as_ref()));
         }

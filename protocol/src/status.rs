@@ -1,26 +1,27 @@
-//! What there is to decide about, as a snapshot: the queues of this process, or the gangs of a server.
+//! The scheduler's snapshot: the queues of this process, or the gangs of a server.
 
 use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
 use crate::event::Event;
-use crate::hint::{Hint, ProcessHints, QueueHints};
+use crate::hint::table::Said;
+use crate::hint::{Hint, Hints, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Deref;
 
-/// Everything that a scheduler knows.
+/// The complete state that a scheduler decides about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     /// Under the local scheduler: this process.
     Local {
-        /// Its process id.
+        /// Process id.
         pid: Pid,
-        /// What is said of it.
+        /// Hints of the process.
         #[serde(default)]
         hints: ProcessHints,
-        /// Its queues.
+        /// Queues of the process.
         queues: Queues,
     },
     /// Under the global scheduler: every connected client, idle ones and those without a queue included.
@@ -37,50 +38,50 @@ pub struct Gang {
     pub client: ClientId,
     /// The process, as the server sees it.
     pub pid: Pid,
-    /// What is said of it.
+    /// Hints of the process.
     #[serde(default)]
     pub hints: ProcessHints,
-    /// Its queues.
+    /// Queues of the process.
     pub queues: Queues,
 }
 
-/// One XQueue.
+/// The state of an XQueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStatus {
-    /// Its name in its process.
+    /// Name of the queue in its process.
     pub queue: QueueId,
-    /// Where its commands run.
+    /// Device that runs its commands.
     pub device: DeviceId,
-    /// How urgent it is.
+    /// Priority.
     pub priority: Priority,
-    /// What else is said of it.
+    /// Hints of the queue.
     #[serde(default)]
     pub hints: QueueHints,
-    /// The preemption level that is asked for.
+    /// Requested preemption level.
     #[serde(with = "crate::codes::level_number")]
     pub level: PreemptLevel,
-    /// Whether it has work.
+    /// Ready or idle.
     pub activity: Activity,
-    /// What it has done, for people; no policy looks at it.
+    /// Counters for users. Policies do not read them.
     pub counts: Counts,
 }
 
-/// Whether a queue has work, and since when.
+/// The readiness of a queue, with the time of the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
-    /// There is something submitted that has not completed.
+    /// A submitted command has not completed.
     Ready {
-        /// Since then without a break.
+        /// Time at which the queue became ready.
         since: Time,
     },
     /// Everything submitted has completed.
     Idle {
-        /// Since then; nothing if the queue was never used.
+        /// Time at which the queue became idle; `None` if it was never used.
         since: Option<Time>,
     },
 }
 
-/// What a queue has done so far, and holds now.
+/// The counters of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Commands submitted and not launched.
@@ -89,25 +90,26 @@ pub struct Counts {
     pub in_flight: u64,
     /// Launches by the submitting thread itself.
     pub direct: u64,
-    /// Launches that had been pending.
+    /// Launches of deferred commands.
     pub deferred: u64,
-    /// How often it was suspended.
+    /// Number of suspensions.
     pub suspensions: u64,
-    /// For how many nanoseconds in all, an open suspension included.
+    /// Total duration of suspensions in nanoseconds, including a current one.
     pub suspended_ns: u64,
 }
 
-/// The queues of one process, each once, in the order of their names, which is that of their creation.
+/// The queues of one process, each once, in ascending order of their names, which is the order of their
+/// creation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<QueueStatus>", into = "Vec<QueueStatus>")]
 pub struct Queues(Vec<QueueStatus>);
 
-/// Why an event or a list of queues cannot be.
+/// The reason why an event or a list of queues is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusError {
     /// It names a queue that does not exist.
     UnknownQueue(QueueId),
-    /// It creates a queue that exists already, or one name stands twice.
+    /// It creates a queue that exists already, or contains a name twice.
     QueueExists(QueueId),
 }
 
@@ -123,21 +125,21 @@ impl fmt::Display for StatusError {
 impl std::error::Error for StatusError {}
 
 impl Queues {
-    /// Brings the list up to date. Readiness that is reported twice keeps its first time.
+    /// Applies an event. If readiness is reported twice, the first time counts.
     ///
     /// # Errors
-    /// An event that names a queue that is not there, or creates one that is, changes nothing.
+    /// The event names a queue that does not exist, or creates one that exists. Nothing has changed.
     pub fn apply(&mut self, event: &Event) -> Result<(), StatusError> {
         match *event {
             Event::QueueCreated { queue, device, priority, level } => {
-                let Err(place) = self.find(queue) else { return Err(StatusError::QueueExists(queue)) };
+                let Err(index) = self.find(queue) else { return Err(StatusError::QueueExists(queue)) };
                 let activity = Activity::Idle { since: None };
                 let (hints, counts) = (QueueHints::default(), Counts::default());
-                self.0.insert(place, QueueStatus { queue, device, priority, hints, level, activity, counts });
+                self.0.insert(index, QueueStatus { queue, device, priority, hints, level, activity, counts });
             }
             Event::QueueDestroyed { queue } => {
-                let place = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
-                self.0.remove(place);
+                let index = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
+                self.0.remove(index);
             }
             Event::QueueReady { queue, at } => {
                 let activity = &mut self.queue_mut(queue)?.activity;
@@ -157,38 +159,48 @@ impl Queues {
         Ok(())
     }
 
-    /// The counts of a queue, to be filled in by whoever counts.
+    /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes
+    /// nothing.
+    pub fn hint(&mut self, queue: Option<QueueId>, update: Said, now: Time) {
+        for status in self.0.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
+            let mut hints = Hints { priority: status.priority, queue: status.hints, ..Hints::default() };
+            update.apply(&mut hints, now);
+            (status.priority, status.hints) = (hints.priority, hints.queue);
+        }
+    }
+
+    /// Returns the counters of a queue, for the caller to fill in.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn counts_mut(&mut self, queue: QueueId) -> Result<&mut Counts, StatusError> {
         Ok(&mut self.queue_mut(queue)?.counts)
     }
 
-    /// Says what a queue does, where whoever asks has looked for themselves instead of being told by events.
+    /// Sets the readiness of a queue, for callers that observe it themselves instead of receiving events.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn set_activity(&mut self, queue: QueueId, activity: Activity) -> Result<(), StatusError> {
         self.queue_mut(queue)?.activity = activity;
         Ok(())
     }
 
-    /// Says which level is asked for on a queue.
+    /// Sets the requested level of a queue.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) -> Result<(), StatusError> {
         self.queue_mut(queue)?.level = level;
         Ok(())
     }
 
     fn queue_mut(&mut self, queue: QueueId) -> Result<&mut QueueStatus, StatusError> {
-        let place = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
-        Ok(&mut self.0[place])
+        let index = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
+        Ok(&mut self.0[index])
     }
 
-    /// Where the queue is, or where it belongs.
+    /// Returns the index of the queue, or the index at which it belongs.
     fn find(&self, queue: QueueId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&queue, |status| status.queue)
     }
@@ -232,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_the_life_of_a_queue() {
+    fn queues_follow_the_events_of_a_queue() {
         let mut queues = Queues::default();
         let hint = Event::Hint(Hint::Priority { queue: SEVEN, priority: Priority::MAX });
         assert_eq!(queues.apply(&hint), Err(StatusError::UnknownQueue(SEVEN)));
@@ -263,13 +275,13 @@ mod tests {
         assert_eq!(queues.iter().map(|status| status.queue.0).collect::<Vec<_>>(), [8, 9]);
         assert_eq!(queues.counts_mut(SEVEN).unwrap_err().to_string(), "queue 7 does not exist");
 
-        // Nothing that was said of a destroyed queue is remembered.
+        // The hints of a destroyed queue do not reach a new one of the same name.
         queues.apply(&created(SEVEN)).unwrap();
         assert_eq!((queues[0].priority, queues[0].counts.pending), (Priority::DEFAULT, 0));
     }
 
     #[test]
-    fn a_list_from_outside_is_sorted_and_checked() {
+    fn queues_from_a_list_are_sorted_and_a_name_twice_is_refused() {
         let mut queues = Queues::default();
         queues.apply(&created(QueueId(1))).unwrap();
         queues.apply(&created(QueueId(2))).unwrap();

@@ -1,12 +1,13 @@
-//! The C headers: clean C and C++, each by itself; the functions that are built, with their types; every number equal to
-//! the one that the library uses.
+//! The C headers: each compiles alone as C and C++, together they declare exactly the built functions with
+//! their types, and every number equals the library's.
 
 use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::{
-    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueState, XResult, create_flag,
-    resume_flag, suspend_flag,
+    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueClass, QueueState, XResult,
+    create_flag, resume_flag, suspend_flag,
 };
 use protocol::config::SchedulerKind;
+use protocol::hint::table::HINTS;
 use protocol::policy::PolicyKind;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ const HEADERS: [&str; 7] = [
     "xsched/kfd.h",
 ];
 
-/// The functions that are built, as pointers: name, result, arguments.
+/// The functions of the interface except the hints: name, arguments.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("XQueueCreate", "XQueueHandle *, HwQueueHandle, int64_t, int64_t"),
     ("XQueueDestroy", "XQueueHandle"),
@@ -39,16 +40,6 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("HwQueueDestroy", "HwQueueHandle"),
     ("HwQueueSynchronize", "HwQueueHandle"),
     ("XHintSetScheduler", "XSchedulerType, XPolicyType"),
-    ("XHintPriority", "XQueueHandle, Priority"),
-    ("XHintUtilization", "XQueueHandle, Utilization"),
-    ("XHintTimeslice", "Timeslice"),
-    ("XHintLaxity", "XQueueHandle, Laxity, Priority, Priority"),
-    ("XHintDeadline", "XQueueHandle, Deadline"),
-    ("XHintKDeadline", "size_t"),
-    ("XHintArrival", "XQueueHandle, int64_t"),
-    ("XHintPreemptible", "XQueueHandle, int"),
-    ("XHintJob", "uint64_t"),
-    ("XHintCap", "int"),
     ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
     ("XKfdOpen", "XKfdSession *, int32_t"),
     ("XKfdClose", "XKfdSession"),
@@ -58,7 +49,12 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XKfdStatus", "XKfdSession, uint32_t, XKfdQueueState *"),
 ];
 
-/// What a function returns.
+/// All functions: those above and those of the hints.
+fn functions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FUNCTIONS.iter().copied().chain(HINTS.iter().filter_map(|spec| spec.function))
+}
+
+/// Returns the result type of a function.
 fn result(name: &str) -> &'static str {
     if name.starts_with("XKfd") { "XKfdResult" } else { "XResult" }
 }
@@ -67,7 +63,7 @@ fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../include")
 }
 
-/// What a compiler says to a program, or nothing if it is content.
+/// Runs a compiler on a program; returns its messages if it fails.
 fn compile(compiler: &str, arguments: &[&str], program: &str) -> Result<(), String> {
     let mut child = Command::new(compiler)
         .args(arguments)
@@ -95,7 +91,8 @@ fn in_both(what: &str, program: &str) {
     }
 }
 
-/// A program whose translation fails unless each of these constants has its number. Nothing newer than C99.
+/// Returns a program that compiles only if each of these constants has its number. It needs nothing newer
+/// than C99.
 fn comparison(constants: &[(String, i64)]) -> String {
     let mut program = String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n");
     for (name, number) in constants {
@@ -153,13 +150,15 @@ fn constants() -> Vec<(String, i64)> {
     all.extend(KfdQueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(XResult::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PreemptLevel::ALL.iter().map(|value| (value.c_name(), value.number().into())));
+    all.push(("kQueueClassNone", 0));
+    all.extend(QueueClass::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(QueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(SchedulerKind::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PolicyKind::ALL.iter().map(|value| (value.long_name(), value.number().into())));
     all.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
 }
 
-/// The words of a header outside its comments.
+/// Returns the words of a header outside its comments.
 fn words(header: &str) -> Vec<String> {
     let text = std::fs::read_to_string(include().join(header)).expect(header);
     let mut code = String::new();
@@ -172,7 +171,7 @@ fn words(header: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_hardware_queue_is_laid_out_as_in_the_header() {
+fn hardware_queue_has_the_layout_of_the_header() {
     let mut program = String::from("#include <stddef.h>\n#include <xsched/kfd.h>\n");
     let places = [
         ("queue_id", offset_of!(KfdQueue, queue_id)),
@@ -194,17 +193,17 @@ fn a_hardware_queue_is_laid_out_as_in_the_header() {
 }
 
 #[test]
-fn each_header_stands_alone_and_twice() {
+fn header_included_alone_and_twice_compiles() {
     for header in HEADERS {
         in_both(header, &format!("#include <{header}>\n#include <{header}>\n"));
     }
 }
 
 #[test]
-fn exactly_the_built_functions_are_declared_with_their_types() {
+fn headers_declare_exactly_the_built_functions() {
     let mut program =
         String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n#include <xsched/hip/hal.h>\n");
-    for (name, arguments) in FUNCTIONS {
+    for (name, arguments) in functions() {
         let result = result(name);
         writeln!(program, "extern {result} (*const type_of_{name})({arguments});")
             .expect("a String takes all");
@@ -219,15 +218,15 @@ fn exactly_the_built_functions_are_declared_with_their_types() {
         .filter_map(|word| word.split_once('(').map(|(name, _)| name.to_owned()))
         .filter(|name| ["X", "Hw", "Hip"].iter().any(|prefix| name.starts_with(prefix)))
         .collect();
-    assert_eq!(declared, FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).collect());
+    assert_eq!(declared, functions().map(|(name, _)| name.to_owned()).collect());
 }
 
 #[test]
-fn every_constant_has_the_number_that_the_library_uses() {
+fn constants_have_the_numbers_of_the_library() {
     let constants = constants();
     in_both("the constants", &comparison(&constants));
 
-    // All of them are compared: what the headers define and what stands in the list.
+    // The list contains every constant that the headers define.
     let defined: BTreeSet<String> = HEADERS
         .iter()
         .flat_map(|header| words(header))
@@ -242,7 +241,7 @@ fn every_constant_has_the_number_that_the_library_uses() {
 }
 
 #[test]
-fn a_wrong_number_is_noticed() {
+fn comparison_with_a_wrong_number_fails() {
     for (compiler, arguments) in [C, CXX] {
         let said =
             compile(compiler, arguments, &comparison(&[("PRIORITY_MAX".to_owned(), 256)])).unwrap_err();
@@ -251,8 +250,8 @@ fn a_wrong_number_is_noticed() {
 }
 
 #[test]
-fn a_program_passes_its_stream_in_whatever_order_it_includes() {
-    // HIP's own header where there is one; its declaration of the stream, as every release has it, elsewhere.
+fn program_compiles_with_headers_in_either_order() {
+    // HIP's own header if it is installed, else the declaration of the stream that all releases share.
     let hip = "#define __HIP_PLATFORM_AMD__ 1\n\
         #if defined(__has_include)\n#if __has_include(<hip/hip_runtime_api.h>)\n\
         #include <hip/hip_runtime_api.h>\n#define FOUND\n#endif\n#endif\n\

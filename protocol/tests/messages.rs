@@ -1,13 +1,17 @@
-//! What client and server say to each other arrives; what does not fit is refused, whatever the bytes.
+//! Messages between client and server survive encoding and decoding. Invalid ones are refused, whatever the
+//! bytes.
 
+mod common;
+
+use common::hints;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
+use protocol::bounds::{Cap, Priority, Timeslice};
 use protocol::codes::PreemptLevel;
 use protocol::cost::{CostKey, HoldCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
-use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::{MessageError, TEXT, ToClient, ToServer};
 use protocol::time::Time;
@@ -23,35 +27,6 @@ fn one_frame(bytes: &[u8]) -> Frame {
 
 fn priority() -> impl Strategy<Value = Priority> {
     Priority::RANGE.prop_map(|number| Priority::try_from(number).unwrap())
-}
-
-fn utilization() -> impl Strategy<Value = Utilization> {
-    Utilization::RANGE.prop_map(|number| Utilization::try_from(number).unwrap())
-}
-
-fn queue_hints() -> impl Strategy<Value = QueueHints> {
-    let laxity =
-        (any::<u64>(), priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
-    let arrival = any::<u64>().prop_map(Time);
-    (utilization(), any::<u64>(), option::of(laxity), option::of(arrival), any::<bool>()).prop_map(
-        |(utilization, deadline, laxity, arrival, preemptible)| {
-            let deadline_us = NonZeroU64::new(deadline);
-            QueueHints { utilization, deadline_us, laxity, arrival, preemptible }
-        },
-    )
-}
-
-/// Without a nice value, which is not carried.
-fn process_hints() -> impl Strategy<Value = ProcessHints> {
-    let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
-    let cap = Cap::RANGE.prop_map(|number| Cap::try_from(number).unwrap());
-    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), option::of(cap));
-    (utilization(), option::of(timeslice), rest).prop_map(
-        |(utilization, timeslice, (k, window, job, cap))| {
-            let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
-            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice: 0 }
-        },
-    )
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -75,9 +50,9 @@ fn to_server() -> impl Strategy<Value = ToServer> {
         (any::<u64>(), priority())
             .prop_map(|(queue, priority)| ToServer::Priority { queue: QueueId(queue), priority }),
         (any::<u64>(), level()).prop_map(|(queue, level)| ToServer::Level { queue: QueueId(queue), level }),
-        (any::<u64>(), queue_hints())
-            .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints }),
-        process_hints().prop_map(|hints| ToServer::ProcessHints { hints }),
+        (any::<u64>(), hints())
+            .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints: hints.queue }),
+        hints().prop_map(|hints| ToServer::ProcessHints { hints: hints.process }),
         (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
         (1..=u64::MAX, option::of((1..=MOST_NS, 1..=MOST_NS))).prop_map(|(key, cost)| ToServer::HoldCost {
             key: CostKey::new(key).expect("not 0"),
@@ -87,7 +62,7 @@ fn to_server() -> impl Strategy<Value = ToServer> {
 }
 
 #[test]
-fn a_cost_out_of_range_is_no_message() {
+fn cost_out_of_range_is_refused() {
     let cost = HoldCost::new(5, 6);
     let told = ToServer::HoldCost { key: CostKey::MIN, cost };
     let Frame { kind, payload } = one_frame(&told.encode());
@@ -115,17 +90,17 @@ fn to_client() -> impl Strategy<Value = ToClient> {
 
 proptest! {
     #[test]
-    fn what_a_client_says_arrives(message in to_server()) {
+    fn message_to_server_encoded_and_decoded_is_the_same(message in to_server()) {
         prop_assert_eq!(ToServer::decode(&one_frame(&message.encode())), Ok(message));
     }
 
     #[test]
-    fn what_a_server_says_arrives(message in to_client()) {
+    fn message_to_client_encoded_and_decoded_is_the_same(message in to_client()) {
         prop_assert_eq!(ToClient::decode(&one_frame(&message.encode())), Ok(message));
     }
 
     #[test]
-    fn a_message_cut_short_or_drawn_out_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
+    fn message_too_short_or_too_long_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
         let Frame { kind, payload } = one_frame(&message.encode());
         for length in 0..payload.len() {
             let cut = Frame { kind, payload: payload[..length].to_vec() };
@@ -136,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(kind in any::<u16>(), payload in vec(any::<u8>(), 0..64), raw in vec(any::<u8>(), 0..64)) {
+    fn decoder_with_random_bytes_does_not_panic(kind in any::<u16>(), payload in vec(any::<u8>(), 0..64), raw in vec(any::<u8>(), 0..64)) {
         let frame = Frame { kind: kind % 0x120, payload };
         let _ = (ToServer::decode(&frame), ToClient::decode(&frame));
         let mut decoder = Decoder::new(16);
@@ -146,7 +121,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
+fn message_with_a_number_out_of_range_is_refused_and_its_text_made_harmless() {
     let priority = ToServer::Priority { queue: QueueId(1), priority: Priority::default() }.encode();
     let mut frame = one_frame(&priority);
     frame.payload[8..].copy_from_slice(&256_i32.to_le_bytes());
@@ -180,4 +155,38 @@ fn numbers_out_of_range_and_texts_that_could_harm_do_not_arrive() {
     let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));
     assert_eq!(arrived("a\u{1b}[2Jb\n"), Ok(hello("a?[2Jb?")));
     assert_eq!(arrived(&"ä".repeat(TEXT)), Ok(hello(&"ä".repeat(TEXT / 2))));
+}
+
+/// The bytes of the first version, which older programs and servers exchange.
+#[test]
+fn hints_without_wire_codes_keep_their_bytes() {
+    let bytes = |message: ToServer| one_frame(&message.encode()).payload;
+    let number = |number: u64| number.to_le_bytes();
+    let queue = QueueHints {
+        deadline_us: NonZeroU64::new(9),
+        laxity: "5,-1,2".parse().ok(),
+        arrival: Some(Time(7)),
+        ..QueueHints::default()
+    };
+    // Queue, flags of laxity, arrival and preemptible, share; deadline, laxity, arrival.
+    let mut wanted =
+        [number(1), number(7 | 100 << 32), number(9), number(5), number(0x2_ffff_ffff), number(7)].concat();
+    assert_eq!(bytes(ToServer::QueueHints { queue: QueueId(1), hints: queue }), wanted);
+    // After them come codes of later versions; an unknown one is refused.
+    wanted.extend([&99_u32.to_le_bytes()[..], &number(1)].concat());
+    let kind = one_frame(&ToServer::QueueHints { queue: QueueId(1), hints: queue }.encode()).kind;
+    assert_eq!(ToServer::decode(&Frame { kind, payload: wanted }), Err(MessageError { kind }));
+
+    let process = ProcessHints {
+        timeslice: Timeslice::try_from(500).ok(),
+        k_deadline: NonZeroU32::new(2),
+        window: true,
+        job: NonZeroU64::new(4),
+        cap: Cap::try_from(30).ok(),
+        ..ProcessHints::default()
+    };
+    // Share, slice, k, window and cap, job.
+    let (slice, rest) = (number(500), number(2 | 1 << 32 | 30 << 48));
+    let wanted = [&100_u32.to_le_bytes()[..], &slice, &rest, &number(4)].concat();
+    assert_eq!(bytes(ToServer::ProcessHints { hints: process }), wanted);
 }

@@ -1,12 +1,16 @@
-//! Everything that crosses a process border survives the way there and back; what does not fit is refused.
+//! Everything that crosses a process border as JSON survives the way there and back. Invalid values are
+//! refused.
 
+mod common;
+
+use common::hints;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
+use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::event::Event;
-use protocol::hint::{Hint, Laxity, ProcessHints, QueueHints};
+use protocol::hint::Hint;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::{Operation, Permit, Reason, Rival, Throttle, UnitId, Window};
 use protocol::rank_reason::{Label, RankReason, RankValue};
@@ -14,7 +18,6 @@ use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 fn there_and_back<T: Serialize + DeserializeOwned>(value: &T) -> T {
@@ -46,35 +49,8 @@ fn event() -> impl Strategy<Value = Event> {
         (queue(), time()).prop_map(|(queue, at)| Event::QueueReady { queue, at }),
         (queue(), time()).prop_map(|(queue, at)| Event::QueueIdle { queue, at }),
         (queue(), priority()).prop_map(|(queue, priority)| Event::Hint(Hint::Priority { queue, priority })),
-        (queue(), queue_hints()).prop_map(|(queue, hints)| Event::Hint(Hint::Queue { queue, hints })),
+        (queue(), hints()).prop_map(|(queue, hints)| Event::Hint(Hint::Queue { queue, hints: hints.queue })),
     ]
-}
-
-fn utilization() -> impl Strategy<Value = Utilization> {
-    Utilization::RANGE.prop_map(|number| Utilization::try_from(number).unwrap())
-}
-
-fn queue_hints() -> impl Strategy<Value = QueueHints> {
-    let laxity =
-        (any::<u64>(), priority(), priority()).prop_map(|(us, lax, critical)| Laxity { us, lax, critical });
-    (utilization(), any::<u64>(), option::of(laxity), option::of(time()), any::<bool>()).prop_map(
-        |(utilization, deadline, laxity, arrival, preemptible)| {
-            let deadline_us = NonZeroU64::new(deadline);
-            QueueHints { utilization, deadline_us, laxity, arrival, preemptible }
-        },
-    )
-}
-
-fn process_hints() -> impl Strategy<Value = ProcessHints> {
-    let timeslice = Timeslice::RANGE.prop_map(|number| Timeslice::try_from(number).unwrap());
-    let cap = Cap::RANGE.prop_map(|number| Cap::try_from(number).unwrap());
-    let rest = (any::<u32>(), any::<bool>(), any::<u64>(), option::of(cap), any::<i8>());
-    (utilization(), option::of(timeslice), rest).prop_map(
-        |(utilization, timeslice, (k, window, job, cap, nice))| {
-            let (k_deadline, job) = (NonZeroU32::new(k), NonZeroU64::new(job));
-            ProcessHints { utilization, timeslice, k_deadline, window, job, cap, nice }
-        },
-    )
 }
 
 fn rank_reason() -> impl Strategy<Value = RankReason> {
@@ -134,7 +110,8 @@ fn queues() -> impl Strategy<Value = Queues> {
         any::<[u64; 6]>().prop_map(|[pending, in_flight, direct, deferred, suspensions, suspended_ns]| {
             Counts { pending, in_flight, direct, deferred, suspensions, suspended_ns }
         });
-    let rest = (any::<u32>(), priority(), queue_hints(), level(), activity, counts);
+    let hints = hints().prop_map(|hints| hints.queue);
+    let rest = (any::<u32>(), priority(), hints, level(), activity, counts);
     prop::collection::btree_map(queue(), rest, 0..4).prop_map(|queues| {
         let status = |(queue, (device, priority, hints, level, activity, counts))| QueueStatus {
             queue,
@@ -150,14 +127,13 @@ fn queues() -> impl Strategy<Value = Queues> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    let gang =
-        (any::<u64>(), any::<u32>(), process_hints(), queues()).prop_map(|(client, pid, hints, queues)| {
-            Gang { client: ClientId(client), pid: Pid(pid), hints, queues }
-        });
+    let gang = (any::<u64>(), any::<u32>(), hints(), queues()).prop_map(|(client, pid, hints, queues)| {
+        Gang { client: ClientId(client), pid: Pid(pid), hints: hints.process, queues }
+    });
     prop_oneof![
-        (any::<u32>(), process_hints(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
+        (any::<u32>(), hints(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
             pid: Pid(pid),
-            hints,
+            hints: hints.process,
             queues
         }),
         vec(gang, 0..4).prop_map(|gangs| Status::Global { gangs }),
@@ -166,29 +142,29 @@ fn status() -> impl Strategy<Value = Status> {
 
 proptest! {
     #[test]
-    fn events(event in event()) {
+    fn event_there_and_back_is_the_same(event in event()) {
         prop_assert_eq!(there_and_back(&event), event);
     }
 
     #[test]
-    fn operations(operation in operation()) {
+    fn operation_there_and_back_is_the_same(operation in operation()) {
         prop_assert_eq!(there_and_back(&operation), operation);
     }
 
     #[test]
-    fn statuses(status in status()) {
+    fn status_there_and_back_is_the_same(status in status()) {
         prop_assert_eq!(there_and_back(&status), status);
     }
 
     #[test]
-    fn a_priority_out_of_range_does_not_arrive(number in any::<i32>()) {
+    fn priority_out_of_range_is_refused(number in any::<i32>()) {
         let json = format!(r#"{{"Hint":{{"Priority":{{"queue":1,"priority":{number}}}}}}}"#);
         let fits = Priority::RANGE.contains(&i64::from(number));
         prop_assert_eq!(serde_json::from_str::<Event>(&json).is_ok(), fits);
     }
 
     #[test]
-    fn any_events_leave_a_list_that_arrives(events in vec((0u64..6, event()), 0..40)) {
+    fn queues_after_any_events_are_sorted_and_there_and_back_the_same(events in vec((0u64..6, event()), 0..40)) {
         let mut queues = Queues::default();
         for (name, event) in events {
             // Few names, so that the events meet.

@@ -14,6 +14,7 @@ use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuc
 use policies::registry;
 use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
 use protocol::config::SchedulerKind;
+use protocol::hint::table::HintKind;
 use protocol::policy::PolicyKind;
 #[cfg(not(test))]
 use std::arch::global_asm;
@@ -58,16 +59,17 @@ exported! {
     XQueueWaitAll => queue_wait_all;
     XQueueQuery => queue_query;
     XHintSetScheduler => hint_set_scheduler;
-    XHintPriority => hints::priority;
-    XHintUtilization => hints::utilization;
-    XHintTimeslice => hints::timeslice;
+    XHintPriority => hints::of_queue::<{ HintKind::Priority as usize }, i32>;
+    XHintUtilization => hints::of_queue::<{ HintKind::Utilization as usize }, i32>;
+    XHintTimeslice => hints::of_process::<{ HintKind::Timeslice as usize }, i64>;
     XHintLaxity => hints::laxity;
     XHintDeadline => hints::deadline;
-    XHintKDeadline => hints::k_deadline;
-    XHintArrival => hints::arrival;
-    XHintPreemptible => hints::preemptible;
-    XHintJob => hints::job;
-    XHintCap => hints::cap;
+    XHintKDeadline => hints::of_process::<{ HintKind::KDeadline as usize }, u64>;
+    XHintArrival => hints::of_queue::<{ HintKind::Arrival as usize }, i64>;
+    XHintPreemptible => hints::of_queue::<{ HintKind::Preemptible as usize }, i32>;
+    XHintJob => hints::of_process::<{ HintKind::Job as usize }, u64>;
+    XHintClass => hints::of_queue::<{ HintKind::Class as usize }, i32>;
+    XHintCap => hints::of_process::<{ HintKind::Cap as usize }, i32>;
     XKfdOpen => kfd::open;
     XKfdClose => kfd::close;
     XKfdListQueues => kfd::list_queues;

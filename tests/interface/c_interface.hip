@@ -88,6 +88,8 @@ static void hints(XQueueHandle xq) {
   for (int64_t us : {(int64_t)0, INT64_MAX, (int64_t)-1}) FINE(XHintArrival(xq, us));
   GIVES(XHintArrival(xq, -2), kXSchedErrorInvalidValue);
   for (int preemptible : {0, 1, -1}) FINE(XHintPreemptible(xq, preemptible));
+  for (XQueueClass cls : {kQueueClassLatencyCritical, kQueueClassBestEffort, kQueueClassNone}) FINE(XHintClass(xq, cls));
+  for (int cls : {-1, 3}) GIVES(XHintClass(xq, (XQueueClass)cls), kXSchedErrorInvalidValue);
   FINE(XHintJob(7));
   FINE(XHintJob(0));
   for (int percent : {1, 100, -1}) FINE(XHintCap(percent));

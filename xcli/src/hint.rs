@@ -4,14 +4,15 @@ use crate::ask;
 use crate::place::{self, Place};
 use crate::say;
 use crate::usage::usage;
-use crate::words::{OrNone, Words, or_none};
+use crate::words::Running;
 use anyhow::anyhow;
 use protocol::control::{Request, Said, Target};
+use protocol::hint::table::Scope;
 use protocol::ids::{Pid, QueueId};
 
 /// `xcli hint`.
 #[derive(Debug, clap::Args)]
-#[command(mut_group("said", |said| said.required(true)), mut_arg("priority", |priority| priority.short('p')))]
+#[command(mut_arg("priority", |priority| priority.short('p')))]
 pub struct HintArgs {
     /// A queue by its number in `xcli list`; needs --pid where several programs have one of that number
     #[arg(short = 'x', long = "queue", value_name = "QUEUE", value_parser = queue)]
@@ -21,13 +22,7 @@ pub struct HintArgs {
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
-    words: Words,
-    /// In how many microseconds work arrives on the queue; -1 takes it back
-    #[arg(long, group = "said", value_name = "US", value_parser = or_none::<u64>, allow_hyphen_values = true)]
-    arrival: Option<OrNone<u64>>,
-    /// The process owns the window that the user works in, and no other does
-    #[arg(long, group = "said")]
-    window: bool,
+    words: Running,
     /// The server by the name of its instance (here -p is the priority)
     // Of the same name as the option of all commands, in the place of which it stands.
     #[arg(long, value_name = "INSTANCE", value_parser = place::instance)]
@@ -49,12 +44,10 @@ impl HintArgs {
     }
 
     fn said(&self) -> anyhow::Result<Vec<Said>> {
-        let mut said = self.words.said();
-        said.extend(self.arrival.map(|OrNone(us)| Said::Arrival(us)));
-        said.extend(self.window.then_some(Said::Window));
-        let Target { pid, queue } = self.target();
-        if pid.is_none() && queue.is_none() && said.iter().any(|said| !matches!(said, Said::Timeslice(_))) {
-            return usage("of whom this is said is missing: --pid PID, or -x QUEUE");
+        let said = self.words.said.clone();
+        let of_all = |said: &Said| said.spec().scope == Scope::AnyProcess;
+        if self.target() == Target::default() && !said.iter().all(of_all) {
+            return usage("the target is missing: specify --pid PID, or -x QUEUE");
         }
         Ok(said)
     }

@@ -4,7 +4,7 @@ use crate::place::Place;
 use crate::server::{self, beside};
 use crate::tell::tell;
 use crate::trial;
-use crate::words::{self, Words};
+use crate::words::Started;
 use anyhow::{Context as _, bail};
 use protocol::codes::PreemptLevel;
 use protocol::config::Config;
@@ -59,12 +59,12 @@ pub struct RunArgs {
     command: Vec<OsString>,
     // Behind all others, which would stand below its heading.
     #[command(flatten, next_help_heading = "What the policy is told of the program")]
-    words: Words,
+    words: Started,
 }
 
 fn level(word: &str) -> Result<PreemptLevel, String> {
     let range = PreemptLevel::RANGE;
-    let known = words::number(word).ok().and_then(PreemptLevel::from_number);
+    let known = word.trim().parse().ok().and_then(PreemptLevel::from_number);
     known.ok_or_else(|| format!("a level is a whole number from {} to {}", range.start(), range.end()))
 }
 
@@ -175,14 +175,15 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<(PathBuf, Variable
         ("--batch", "XSCHED_AUTO_XQUEUE_BATCH_SIZE", args.batch.map(|commands| commands.to_string())),
     ];
     // What is not said here may stand in the environment already.
-    options.extend(numbers.into_iter().filter(|(_, _, value)| value.is_some()));
+    let numbers = numbers.into_iter().filter(|(_, _, value)| value.is_some());
+    options.extend(numbers.map(|(option, name, value)| (option.to_owned(), name, value)));
     set.extend(options.iter().map(|(_, name, value)| (name.into(), value.as_ref().map(Into::into))));
     check(&options, &set)?;
     Ok((library, set))
 }
 
 /// Whether the library will take them. Some ranges are narrower than those of hints, and one depends on another variable.
-fn check(options: &[(&str, &str, Option<String>)], set: &Variables) -> anyhow::Result<()> {
+fn check(options: &[(String, &str, Option<String>)], set: &Variables) -> anyhow::Result<()> {
     let get = |name: &str| match set.iter().find(|(set, _)| set == name) {
         Some((_, value)) => value.clone(),
         None => std::env::var_os(name),

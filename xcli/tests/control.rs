@@ -289,16 +289,16 @@ fn hints_say_something_of_somebody() {
     assert!(err.contains(&format!("`xcli -a {socket} list` shows")), "{err}");
     requests.lock().unwrap().clear();
     for (line, sentence) in [
-        ("-p 3", "of whom this is said is missing"),
+        ("-p 3", "the target is missing"),
         ("-x 7", "required"),
         ("-x 7 -p 256", "priority 256 is not in -256..255"),
         ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
         ("--pid 4 --cap 0", "cap 0 is not in 1..100; -1 takes it back"),
         ("--pid 4 --cap 101", "cap 101 is not in 1..100"),
         ("--pid 4 --cap half", "\"half\" is not a whole number"),
-        ("--cap 30", "of whom this is said is missing"),
+        ("--cap 30", "the target is missing"),
         ("-t 99", "timeslice 99 is not in 100..10000000"),
-        ("-x 7 --deadline 0", "0 is too small; -1 takes it back"),
+        ("-x 7 --deadline 0", "deadline 0 is not a whole number >= 1; -1 takes it back"),
         ("-x 7 --laxity 5", "microseconds and two priorities"),
         ("-x seven -p 1", "a queue is a number"),
     ] {

@@ -203,7 +203,7 @@ fn who_is_not_meant_is_named() {
     let said = [Said::Priority(Priority::DEFAULT)];
     let why = |of| refused(&server, &hint(of, &said));
     assert!(why(of(9)).starts_with("no connected program has a queue 9"));
-    assert_eq!(why(Target::default()), "of whom this is said is missing: a process, or a queue");
+    assert_eq!(why(Target::default()), "the target is missing: specify a process, or a queue");
     let gone = Target { pid: Some(Pid(1)), queue: None };
     assert_eq!(why(gone), "process 1 is not connected; `xcli doctor 1` says why");
     let other = Target { pid: Some(me), queue: Some(QueueId(9)) };

@@ -1,7 +1,8 @@
-//! The debugger's half of the KFD's interface: RUNTIME_ENABLE and DBG_TRAP (`kfd_ioctl.h`, ABI 1.13 and newer).
+//! The debugger's half of the KFD's interface: RUNTIME_ENABLE and DBG_TRAP (`kfd_ioctl.h`, ABI 1.13 and
+//! newer).
 //!
-//! DBG_TRAP carries one of several structures behind the process id and the operation. [`Operation`] ties each to its
-//! number, as [`Ioctl`](super::Ioctl) ties arguments to requests.
+//! DBG_TRAP carries one of several structures behind the process id and the operation. [`Operation`] ties
+//! each to its number, as [`Ioctl`](super::Ioctl) ties arguments to requests.
 
 use super::{Plain, plain};
 
@@ -38,8 +39,8 @@ impl DbgTrap {
 }
 
 plain! {
-    /// `RUNTIME_ENABLE`: tells the driver that a runtime that works with a debugger is there. Fails with EEXIST once the
-    /// process has queues, with EBUSY if it was done already.
+    /// `RUNTIME_ENABLE`: tells the driver that a runtime that works with a debugger is there. Fails with
+    /// EEXIST once the process has queues, with EBUSY if it was done already.
     RuntimeEnable = 16 {
         #[doc = "In: address that a debugger is told."] r_debug: u64, #[doc = "In: `RUNTIME_` bits."] mode_mask: u32,
         #[doc = "Out."] capabilities_mask: u32,
@@ -62,8 +63,8 @@ plain! {
     SendRuntimeEvent = 16 { #[doc = "In."] exception_mask: u64, #[doc = "In."] gpu_id: u32, #[doc = "In."] queue_id: u32 }
     /// Operation 3.
     SetExceptionsEnabled = 8 { #[doc = "In."] exception_mask: u64 }
-    /// Operation 6: takes queues off the hardware. The result is how many there are off now; the others' ids carry
-    /// [`QUEUE_ERROR`] or [`QUEUE_INVALID`] then.
+    /// Operation 6: takes queues off the hardware. The result is how many there are off now; the others' ids
+    /// carry [`QUEUE_ERROR`] or [`QUEUE_INVALID`] then.
     SuspendQueues = 24 {
         #[doc = "In: exceptions to be cleared."] exception_mask: u64, #[doc = "In: address of a `u32` array, in and out."] queue_array_ptr: u64,
         #[doc = "In."] num_queues: u32, #[doc = "In: units of 1,000 device clocks, or [`GRACE_DEFAULT`]."] grace_period: u32,
@@ -91,7 +92,7 @@ plain! {
         #[doc = "In: exceptions to be cleared."] exception_mask: u64, #[doc = "In: address of [`DeviceEntry`]s."] snapshot_buf_ptr: u64,
         #[doc = "In: entries there; out: devices that there are."] num_devices: u32, #[doc = "In: bytes an entry; out: bytes filled."] entry_size: u32,
     }
-    /// What ENABLE tells of the runtime.
+    /// Information about the runtime for ENABLE.
     RuntimeInfo = 16 { #[doc = "As given."] r_debug: u64, #[doc = "A `STATE_` constant."] runtime_state: u32, #[doc = "Whether trap temporaries are set up."] ttmp_setup: u32 }
     /// A queue as a debugger sees it.
     QueueEntry = 64 {
@@ -137,7 +138,8 @@ operations! {
     DeviceSnapshot = 14;
 }
 
-/// Number of the operation that changes what waves do at launch; like the next ones it needs an enabled runtime.
+/// Number of the operation that changes what waves do at launch; like the next ones it needs an enabled
+/// runtime.
 pub const OP_SET_WAVE_LAUNCH_OVERRIDE: u32 = 4;
 /// See [`OP_SET_WAVE_LAUNCH_OVERRIDE`].
 pub const OP_SET_WAVE_LAUNCH_MODE: u32 = 5;

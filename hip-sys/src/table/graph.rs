@@ -1,4 +1,4 @@
-//! Graphs once they are executable, and what can destroy something that a graph holds.
+//! Executable graphs, and functions that can destroy what a graph holds.
 
 use super::{Function, reason_of, rows};
 

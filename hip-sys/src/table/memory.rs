@@ -1,4 +1,4 @@
-//! What frees, unmaps or maps memory, or runs on memory that a stream may still use.
+//! Functions that free, unmap or map memory, or run on memory that a stream may still use.
 
 use super::{Function, reason_of, rows};
 

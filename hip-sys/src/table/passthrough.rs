@@ -1,4 +1,4 @@
-//! Functions that the shim does not export: each under the reason why it need not.
+//! Functions that the shim does not export, grouped by the reason.
 
 use super::{Function, passes, reason};
 

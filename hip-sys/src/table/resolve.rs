@@ -1,4 +1,4 @@
-//! Where kernels and function addresses come from, and the last error.
+//! Functions that load code or look up functions, and the last error.
 
 use super::{Function, reason_of, rows};
 

@@ -56,7 +56,7 @@ fn rows_equal_the_exports_of_each_release() {
 }
 
 #[test]
-fn lists_hold_nothing_but_functions_and_version_nodes() {
+fn symbol_lists_contain_only_functions_and_version_nodes() {
     for (release, list) in LISTS {
         for line in list.lines() {
             let mut fields = line.split_whitespace();
@@ -71,19 +71,19 @@ fn lists_hold_nothing_but_functions_and_version_nodes() {
 }
 
 #[test]
-fn every_row_is_in_some_release() {
+fn row_without_a_release_does_not_exist() {
     for function in FUNCTIONS {
         assert_ne!(function.releases, Releases::NONE, "{}", function.name);
     }
 }
 
 #[test]
-fn sorted_and_unique() {
+fn rows_are_sorted_and_unique() {
     assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
 }
 
 #[test]
-fn find_finds_every_name_and_nothing_else() {
+fn find_returns_the_row_of_a_name_and_nothing_for_others() {
     for function in FUNCTIONS {
         assert_eq!(find(function.name).map(|found| found.name), Some(function.name));
         assert_eq!(find_bytes(function.name.as_bytes()).map(|found| found.name), Some(function.name));
@@ -108,7 +108,7 @@ fn rows_have_a_reason_exactly_if_they_pass_or_are_conservative() {
 }
 
 #[test]
-fn reasons_are_different_and_all_of_them_are_used() {
+fn reasons_are_different_and_used() {
     for (index, reason) in reason::ALL.iter().chain(reason::CONSERVATIVE).enumerate() {
         let all = reason::ALL.iter().chain(reason::CONSERVATIVE);
         assert_eq!(all.take(index).filter(|other| *other == reason).count(), 0, "twice: {reason}");
@@ -142,7 +142,7 @@ fn prototypes_agree_with_rules() {
 }
 
 #[test]
-fn stream_functions_never_pass_unreviewed() {
+fn stream_functions_pass_only_if_reviewed() {
     let names: BTreeSet<&str> = include_str!("../../data/stream_functions.txt").lines().collect();
     for name in &names {
         let function = find(name).unwrap_or_else(|| panic!("{name} has no row"));
@@ -233,7 +233,7 @@ fn twins_follow_the_plain_function() {
 }
 
 #[test]
-fn what_the_shim_handles_itself() {
+fn functions_with_their_own_handler_are_those_listed() {
     for name in [
         "hipLaunchKernel",
         "hipModuleLaunchKernel",

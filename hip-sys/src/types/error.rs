@@ -1,4 +1,5 @@
-//! Error codes: the union of what the supported releases define. Codes keep their number from release to release.
+//! Error codes: the union of what the supported releases define. Codes keep their number from release to
+//! release.
 
 use core::fmt;
 
@@ -9,7 +10,7 @@ use core::fmt;
 pub struct hipError_t(pub u32);
 
 impl hipError_t {
-    /// Whether this is `hipSuccess`.
+    /// Returns true for `hipSuccess`.
     pub const fn is_success(self) -> bool {
         self.0 == 0
     }

@@ -147,7 +147,7 @@ structs! {
     }
     /// A launch attribute.
     hipLaunchAttribute: 72 {
-        /// Which attribute.
+        /// Key of the attribute.
         id: hipLaunchAttributeID => 0,
         /// Padding.
         pad: u32 => 4,
@@ -216,7 +216,7 @@ structs! {
         src_x_in_bytes: usize => 0,
         /// First source row.
         src_y: usize => 8,
-        /// Which of the source fields counts.
+        /// Selector of the source field in use.
         src_memory_type: hipMemoryType => 16,
         /// Source in host memory.
         src_host: *const c_void => 24,
@@ -230,7 +230,7 @@ structs! {
         dst_x_in_bytes: usize => 56,
         /// First destination row.
         dst_y: usize => 64,
-        /// Which of the destination fields counts.
+        /// Selector of the destination field in use.
         dst_memory_type: hipMemoryType => 72,
         /// Destination in host memory.
         dst_host: *mut c_void => 80,
@@ -266,8 +266,8 @@ structs! {
     }
     /// A three-dimensional copy by `hipDrvMemcpy3D`, from 6.0 on.
     ///
-    /// Up to 5.7 the coordinates are 32 bits wide and the structure has 128 bytes ([`HIP_MEMCPY3D_R5`]): whoever reads
-    /// or copies it has to know the runtime's release.
+    /// Up to 5.7 the coordinates are 32 bits wide and the structure has 128 bytes ([`HIP_MEMCPY3D_R5`]):
+    /// whoever reads or copies it has to know the runtime's release.
     HIP_MEMCPY3D: 184 {
         /// Source offset in a row, in bytes.
         src_x_in_bytes: usize => 0,
@@ -277,7 +277,7 @@ structs! {
         src_z: usize => 16,
         /// Source level of detail.
         src_lod: usize => 24,
-        /// Which of the source fields counts.
+        /// Selector of the source field in use.
         src_memory_type: hipMemoryType => 32,
         /// Source in host memory.
         src_host: *const c_void => 40,
@@ -297,7 +297,7 @@ structs! {
         dst_z: usize => 96,
         /// Destination level of detail.
         dst_lod: usize => 104,
-        /// Which of the destination fields counts.
+        /// Selector of the destination field in use.
         dst_memory_type: hipMemoryType => 112,
         /// Destination in host memory.
         dst_host: *mut c_void => 120,
@@ -326,7 +326,7 @@ structs! {
         device_pointer: *mut c_void => 8,
         /// Address on the host.
         host_pointer: *mut c_void => 16,
-        /// Whether it is managed memory.
+        /// True for managed memory.
         is_managed: c_int => 24,
         /// Flags of the allocation.
         allocation_flags: c_uint => 28,
@@ -345,11 +345,11 @@ structs! {
     hipMemLocation: 8 {
         /// Kind of location.
         location_type: c_int => 0,
-        /// Which one.
+        /// Selector.
         id: c_int => 4,
     }
-    /// Device properties as `hipGetDeviceProperties` gives them in the 5.x releases, and `hipGetDevicePropertiesR0000`
-    /// later.
+    /// Device properties as `hipGetDeviceProperties` gives them in the 5.x releases, and
+    /// `hipGetDevicePropertiesR0000` later.
     hipDeviceProp_tR0000: 792 {
         /// Name, ended by a zero byte.
         name: [c_char; 256] => 0,
@@ -446,9 +446,9 @@ blobs! {
     hipMemcpy3DBatchOp: [u64; 14];
     /// Attributes of `hipMemcpyBatchAsync`.
     hipMemcpyAttributes: [u32; 6];
-    /// How an external semaphore is signalled.
+    /// Parameters to signal an external semaphore.
     hipExternalSemaphoreSignalParams: [u64; 18];
-    /// How an external semaphore is waited for.
+    /// Parameters to wait for an external semaphore.
     hipExternalSemaphoreWaitParams: [u64; 18];
 }
 

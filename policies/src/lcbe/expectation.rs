@@ -1,6 +1,7 @@
 //! Devices that are kept free for expected work of critical entities.
 
 use super::budget::Budgets;
+use super::class;
 use crate::forecast::Forecast;
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::nanos;
@@ -110,6 +111,11 @@ impl Keeper {
         self.budgets.set_share(settings.waste);
     }
 
+    /// Returns the limit of classes: greater ones are latency-critical.
+    pub fn above(&self) -> i32 {
+        self.settings.above
+    }
+
     /// Returns the counters; see the head of the policy's file.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Counts { reserved, hit, missed, withdrawn, refused, wasted } = self.counts;
@@ -130,17 +136,18 @@ impl Keeper {
         self.settings.learn
     }
 
-    /// Returns the expectation for an entity. Call it once for each entity in each decision, between
-    /// [`Keeper::begin`] and [`Keeper::end`].
+    /// Returns the expectation for an entity of this class. Call it once for each entity in each decision,
+    /// between [`Keeper::begin`] and [`Keeper::end`].
     pub fn look(
         &mut self,
         watch: &mut Watch,
         entity: &SchedEntity,
+        class: i32,
         entities: &SchedEntities,
         now: Time,
     ) -> Outlook {
         self.see(watch);
-        let critical = entity.priority.get() > self.settings.above && entity.priority != Priority::NO_EXECUTE;
+        let critical = class > self.settings.above && entity.priority != Priority::NO_EXECUTE;
         if entity.ready && critical {
             self.arrive(watch, entity, entities, now);
             return Outlook::default();
@@ -202,8 +209,8 @@ impl Keeper {
     }
 
     fn arrive(&mut self, watch: &mut Watch, entity: &SchedEntity, entities: &SchedEntities, now: Time) {
-        let critical =
-            entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.settings.above);
+        let above = self.settings.above;
+        let critical = entities.queues(entity).iter().filter(|queue| class::of_queue(queue, above) > above);
         let ready = critical.filter_map(|queue| queue.ready_since).min();
         let at = ready.unwrap_or(entity.since).min(now);
         // If all its work has come since the last decision, it was idle in between without an event.

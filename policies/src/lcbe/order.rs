@@ -106,9 +106,12 @@ impl Classes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item(u128);
 
+/// The highest class: above every priority, for a hint of the class where even those count as best effort.
+const HIGHEST: i32 = Priority::MAX.get() + 1;
+
 impl Item {
     fn new(class: i32, interruptible: bool, idle: bool, since: Option<Time>, index: usize) -> Self {
-        let class = Priority::MAX.get().saturating_sub(class).max(0) as u128;
+        let class = HIGHEST.saturating_sub(class).max(0) as u128;
         let [interruptible, idle] = [interruptible, idle].map(u128::from);
         let since = u128::from(since.unwrap_or_default().0);
         // There are fewer than 2^32 entities.
@@ -116,7 +119,7 @@ impl Item {
     }
 
     fn class(self) -> i64 {
-        i64::from(Priority::MAX) - (self.0 >> 98) as i64
+        i64::from(HIGHEST) - (self.0 >> 98) as i64
     }
 
     fn is_interruptible(self) -> bool {
@@ -154,12 +157,13 @@ pub(super) struct Order {
 
 impl Order {
     /// Ranks the entities of a class one after the other if there are slices, and lets nobody rank above
-    /// those that must not be interrupted. `slice_of` gives the slice of an entity, and whether it must not be
-    /// interrupted. Returns the time at which the first slice ends for which another entity waits.
+    /// those that must not be interrupted. `slice_of` gives the class and the slice of an entity, and true if
+    /// it must not be interrupted. Returns the time at which the first slice ends for which another entity
+    /// waits.
     pub fn arrange(
         &mut self,
         input: &Input<'_>,
-        slice_of: impl Fn(usize) -> (ClassSlice, bool),
+        slice_of: impl Fn(usize) -> (i32, ClassSlice, bool),
         slices: bool,
         rankings: &mut [Ranking],
     ) -> Option<Time> {
@@ -167,8 +171,8 @@ impl Order {
         items.clear();
         let wants = input.members().filter(|(index, entity)| entity.ready || rankings[*index].reserves);
         items.extend(wants.map(|(index, entity)| {
-            let (slice, uninterrupted) = slice_of(index);
-            Item::new(entity.priority.get(), !uninterrupted, !entity.ready, slice.since, index)
+            let (class, slice, uninterrupted) = slice_of(index);
+            Item::new(class, !uninterrupted, !entity.ready, slice.since, index)
         }));
         items.sort_unstable();
         self.cells.clear();
@@ -203,7 +207,7 @@ impl Order {
                     cell.line.1 += 1;
                 }
             }
-            let left = slice_of(index).0.left(entity.running);
+            let left = slice_of(index).1.left(entity.running);
             if has_slice {
                 ranking.reason = match (interruptible, waits) {
                     (false, _) => UNINTERRUPTED.plain(),

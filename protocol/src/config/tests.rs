@@ -1,8 +1,11 @@
 //! The parser on single cases, and on anything at all.
 
 use super::*;
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use proptest::prelude::*;
 use std::ffi::OsStr;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Reads an environment that consists of these pairs.
@@ -14,7 +17,7 @@ fn read(pairs: &[(&str, &str)], built: &[PolicyKind]) -> (Config, Vec<ConfigErro
 }
 
 #[test]
-fn nothing_set_is_the_default() {
+fn empty_environment_yields_the_default() {
     let (config, errors) = read(&[], &[]);
     assert_eq!(config, Config::default());
     assert!(errors.is_empty());
@@ -22,7 +25,7 @@ fn nothing_set_is_the_default() {
 }
 
 #[test]
-fn every_variable_has_a_good_value_that_changes_the_configuration() {
+fn variable_with_a_good_value_changes_the_configuration() {
     let good = [
         ("XSCHED_DISABLE", "1"),
         ("XSCHED_SCHEDULER", "glb"),
@@ -38,6 +41,7 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
         ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+        ("XSCHED_AUTO_XQUEUE_CLASS", "Best-Effort"),
         ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
         ("XSCHED_AUTO_XQUEUE_CAP", "1"),
         ("XSCHED_STARVATION_MS", "500"),
@@ -62,28 +66,26 @@ fn every_variable_has_a_good_value_that_changes_the_configuration() {
 }
 
 #[test]
-fn the_table_names_the_ranges_that_are_in_force() {
-    use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+fn table_names_the_ranges_in_force() {
     let ranges = [
-        ("XSCHED_AUTO_XQUEUE_LEVEL", crate::codes::PreemptLevel::RANGE, 1),
-        ("XSCHED_AUTO_XQUEUE_PRIORITY", Priority::RANGE, Priority::DEFAULT.into()),
-        ("XSCHED_AUTO_XQUEUE_UTILIZATION", Utilization::RANGE, Utilization::DEFAULT.into()),
-        ("XSCHED_AUTO_XQUEUE_TIMESLICE", Timeslice::ENVIRONMENT, Timeslice::DEFAULT.into()),
+        ("XSCHED_AUTO_XQUEUE_LEVEL", crate::codes::PreemptLevel::RANGE, "1".to_owned()),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", Priority::RANGE, Priority::DEFAULT.to_string()),
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", Utilization::RANGE, Utilization::DEFAULT.to_string()),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", Timeslice::ENVIRONMENT, "the policy's own, 5000 in most".to_owned()),
+        ("XSCHED_AUTO_XQUEUE_CAP", Cap::RANGE, "not set".to_owned()),
     ];
     for (name, range, default) in ranges {
         let row = VARIABLES.iter().find(|variable| variable.name == name).unwrap();
         assert_eq!(row.values, format!("{}..{}", range.start(), range.end()), "{name}");
-        assert_eq!(row.default, i64::to_string(&default), "{name}");
+        assert_eq!(row.default, default, "{name}");
     }
-    let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_AUTO_XQUEUE_CAP").unwrap();
-    assert_eq!(row.values, format!("{}..{}", Cap::RANGE.start(), Cap::RANGE.end()));
     let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_POLICY").unwrap();
     let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
     assert_eq!(row.values, names.join(", "));
 }
 
 #[test]
-fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
+fn bad_value_keeps_the_default_and_is_named_with_its_range() {
     let bad = [
         ("XSCHED_DISABLE", "maybe", "ON, OFF, 1, 0"),
         ("XSCHED_SCHEDULER", "LOCAL", "APP, LCL, GLB"),
@@ -124,7 +126,7 @@ fn a_bad_value_keeps_the_default_and_is_named_with_its_range() {
 }
 
 #[test]
-fn a_switch_can_be_asked_without_a_configuration() {
+fn switch_is_read_without_a_configuration() {
     for (value, on) in [("ON", true), ("1", true), ("off", false), ("0", false), ("yes", false), ("", false)]
     {
         assert_eq!(is_on(OsStr::new(value)), on, "{value}");
@@ -132,24 +134,57 @@ fn a_switch_can_be_asked_without_a_configuration() {
 }
 
 #[test]
-fn a_laxity_without_priorities_has_those_of_the_queue() {
+fn laxity_without_priorities_has_that_of_the_queue() {
     let read = |value| {
         let pairs = [("XSCHED_AUTO_XQUEUE_LAXITY", value), ("XSCHED_AUTO_XQUEUE_PRIORITY", "7")];
-        read(&pairs, &[]).0.auto.laxity.map(|laxity| laxity.to_string())
+        read(&pairs, &[]).0.auto.hints.queue.laxity.map(|laxity| laxity.to_string())
     };
     assert_eq!(read("5000").as_deref(), Some("5000,-255,7"));
     assert_eq!(read("5000,-10,10").as_deref(), Some("5000,-10,10"));
 }
 
 #[test]
-fn an_empty_value_counts_as_not_set() {
+fn variables_of_hints_set_the_hints_of_queue_and_process() {
+    assert_eq!(Config::default().auto.hints, Hints::default());
+    let pairs = [
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "7"),
+        ("XSCHED_AUTO_XQUEUE_UTILIZATION", "30"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "700"),
+        ("XSCHED_AUTO_XQUEUE_DEADLINE", "900"),
+        ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
+        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
+        ("XSCHED_AUTO_XQUEUE_JOB", "3"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "40"),
+    ];
+    let (share, seven) = (Utilization::try_from(30).unwrap(), Priority::try_from(7).unwrap());
+    let queue = QueueHints {
+        utilization: share,
+        deadline_us: NonZeroU64::new(900),
+        laxity: Some(Laxity { us: 0, lax: Priority::MIN, critical: seven }),
+        preemptible: false,
+        ..QueueHints::default()
+    };
+    let process = ProcessHints {
+        utilization: share,
+        timeslice: Some(Timeslice::try_from(700).unwrap()),
+        k_deadline: NonZeroU32::new(u32::MAX),
+        job: NonZeroU64::new(3),
+        cap: Cap::try_from(40).ok(),
+        ..ProcessHints::default()
+    };
+    assert_eq!(read(&pairs, &[]).0.auto.hints, Hints { priority: seven, queue, process });
+}
+
+#[test]
+fn empty_value_counts_as_not_set() {
     for variable in VARIABLES {
         assert_eq!(read(&[(variable.name, "")], &[]), (Config::default(), Vec::new()));
     }
 }
 
 #[test]
-fn only_built_policies_are_accepted() {
+fn policy_that_is_not_built_is_refused() {
     let (config, errors) = read(&[("XSCHED_POLICY", "cfs")], &[PolicyKind::Hpf, PolicyKind::Up]);
     assert_eq!(config.policy, None);
     assert_eq!(config.scheduler_in_force(), SchedulerKind::App);
@@ -181,7 +216,7 @@ fn threshold_and_batch_size_complete_each_other() {
 }
 
 #[test]
-fn paths_may_hold_any_bytes_and_a_socket_has_a_limit() {
+fn path_may_hold_any_bytes_and_a_socket_path_has_a_limit() {
     let bytes = OsString::from_vec(vec![b'/', 0xff, b'\n']);
     let get = |name: &str| (name == "XSCHED_HIP_LIB").then(|| bytes.clone());
     let (config, errors) = Config::read(get, &[]);
@@ -193,7 +228,7 @@ fn paths_may_hold_any_bytes_and_a_socket_has_a_limit() {
 }
 
 #[test]
-fn a_warning_is_one_short_line_whatever_the_value() {
+fn warning_about_any_value_is_one_short_line() {
     let (_, errors) = read(&[("XSCHED_SCHEDULER", &"a\nb\u{1b}".repeat(100))], &[]);
     let line = errors[0].to_string();
     assert!(!line.chars().any(char::is_control), "{line:?}");
@@ -203,7 +238,7 @@ fn a_warning_is_one_short_line_whatever_the_value() {
 
 proptest! {
     #[test]
-    fn no_environment_panics(values in proptest::collection::vec(
+    fn random_environment_does_not_panic(values in proptest::collection::vec(
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..40),
             "-?[0-9]{0,25}".prop_map(String::into_bytes),
@@ -217,9 +252,8 @@ proptest! {
         };
         let (config, errors) = Config::read(get, PolicyKind::ALL);
         prop_assert!((1..=3).contains(&config.auto.level));
-        prop_assert!(config.auto.utilization <= 100);
-        prop_assert!((-256..=255).contains(&config.auto.priority));
-        prop_assert!(config.auto.timeslice_us.is_none_or(|us| (100..=100_000).contains(&us)));
+        let slice = config.auto.hints.process.timeslice;
+        prop_assert!(slice.is_none_or(|slice| Timeslice::ENVIRONMENT.contains(&slice.into())));
         if let Some((threshold, batch)) = config.auto.launch_config() {
             prop_assert!((1..=threshold).contains(&batch));
         }

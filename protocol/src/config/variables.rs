@@ -1,39 +1,45 @@
-//! The table of variables, one row each. A new variable is one row and one field of [`Config`].
+//! The table of variables, one row each. A new variable is one row and one field of [`Config`]; a new hint is
+//! a row of [`crate::hint::table`] instead.
 
-use super::parse::{count, kfd_mechanism, kfd_probe, log_level, number, path, scheduler, switch, test_mode};
-use super::{AutoXQueue, Config};
-use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use super::settings::{AutoXQueue, Config};
+use super::values::{count, kfd_mechanism, kfd_probe, log_level, number, path, scheduler, switch, test_mode};
 use crate::codes::PreemptLevel;
-use crate::hint::Laxity;
+use crate::hint::table::{HINTS, HintSpec};
 use crate::policy::PolicyKind;
+use crate::time::Time;
 use std::ffi::OsStr;
 use std::fmt;
-use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a value should have been.
+/// The accepted values, for the error about another one.
 pub(super) enum Expected {
-    /// What the row's `values` column says.
+    /// The `values` column of the row.
     AsListed,
     /// A range that depends on the build or on another variable.
     Exactly(String),
 }
 
-/// Reads a value into the configuration; the policies are those that this build contains.
-pub(super) type Read = fn(&mut Config, &OsStr, &[PolicyKind]) -> Result<(), Expected>;
+/// The parser of a variable.
+#[derive(Clone, Copy)]
+enum Read {
+    /// Stores the value in the configuration. The policies are those that this build contains.
+    Setting(fn(&mut Config, &OsStr, &[PolicyKind]) -> Result<(), Expected>),
+    /// Applies a hint to the queues that the library creates by itself.
+    Hint(&'static HintSpec),
+}
 
 /// One environment variable.
 #[derive(Clone, Copy)]
 pub struct Variable {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// The values it takes.
+    /// The accepted values.
     pub values: &'static str,
-    /// What holds if it is not set.
+    /// The value in force if it is not set.
     pub default: &'static str,
-    /// What it is for.
+    /// Its effect.
     pub meaning: &'static str,
-    pub(super) read: Read,
+    read: Read,
 }
 
 impl fmt::Debug for Variable {
@@ -50,21 +56,77 @@ const SWITCH: &str = "ON, OFF, 1, 0";
 /// The longest path that fits a Unix socket address.
 const SOCKET_PATH: usize = 107;
 
+impl Variable {
+    /// Parses a value into the configuration.
+    pub(super) fn read(
+        &self,
+        config: &mut Config,
+        value: &OsStr,
+        built: &[PolicyKind],
+    ) -> Result<(), Expected> {
+        match self.read {
+            Read::Setting(read) => read(config, value, built),
+            Read::Hint(spec) => {
+                let update = value.to_str().and_then(|value| spec.read(value, &config.auto.hints));
+                set(update, |update| update.apply(&mut config.auto.hints, Time::default()))
+            }
+        }
+    }
+}
+
 /// Every variable that the project reads, in the order of the documentation.
-pub const VARIABLES: &[Variable] = &[
+pub const VARIABLES: &[Variable] = &ALL;
+
+const COUNT: usize = {
+    let mut count = BEFORE_HINTS.len() + AFTER_HINTS.len();
+    let mut row = 0;
+    while row < HINTS.len() {
+        count += HINTS[row].variable.is_some() as usize;
+        row += 1;
+    }
+    count
+};
+
+const ALL: [Variable; COUNT] = {
+    let mut all = [BEFORE_HINTS[0]; COUNT];
+    let (mut done, mut row) = (0, 0);
+    while row < BEFORE_HINTS.len() {
+        all[done] = BEFORE_HINTS[row];
+        (done, row) = (done + 1, row + 1);
+    }
+    row = 0;
+    while row < HINTS.len() {
+        let spec = &HINTS[row];
+        if let Some(variable) = &spec.variable {
+            let (name, values, default) = (variable.name, variable.values, variable.default);
+            all[done] = Variable { name, values, default, meaning: spec.meaning, read: Read::Hint(spec) };
+            done += 1;
+        }
+        row += 1;
+    }
+    row = 0;
+    while row < AFTER_HINTS.len() {
+        all[done] = AFTER_HINTS[row];
+        (done, row) = (done + 1, row + 1);
+    }
+    all
+};
+
+/// The variables before the hints.
+const BEFORE_HINTS: &[Variable] = &[
     Variable {
         name: "XSCHED_DISABLE",
         values: SWITCH,
         default: "OFF",
         meaning: "Makes the preloaded library inert: every call goes to the runtime untouched.",
-        read: |config, value, _| set(switch(value), |on| config.disable = on),
+        read: Read::Setting(|config, value, _| set(switch(value), |on| config.disable = on)),
     },
     Variable {
         name: "XSCHED_SCHEDULER",
         values: "APP, LCL, GLB",
         default: "APP",
         meaning: "Who decides which queues run: the application itself, a policy inside the process, or `xserver`.",
-        read: |config, value, _| set(scheduler(value), |kind| config.scheduler = kind),
+        read: Read::Setting(|config, value, _| set(scheduler(value), |kind| config.scheduler = kind)),
     },
     Variable {
         name: "XSCHED_POLICY",
@@ -72,14 +134,14 @@ pub const VARIABLES: &[Variable] = &[
         default: "not set",
         meaning: "If set, a scheduler inside the process runs this policy and `XSCHED_SCHEDULER` is ignored. \
                   A policy that the build does not contain is refused with a warning.",
-        read: policy,
+        read: Read::Setting(policy),
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE",
         values: SWITCH,
         default: "OFF",
         meaning: "Creates an XQueue for every stream.",
-        read: |config, value, _| set(switch(value), |on| config.auto.enabled = on),
+        read: Read::Setting(|config, value, _| set(switch(value), |on| config.auto.enabled = on)),
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_LEVEL",
@@ -87,14 +149,18 @@ pub const VARIABLES: &[Variable] = &[
         default: "1",
         meaning: "Preemption level of these queues under `xserver`: 1 launches no more, 2 and 3 take the process's \
                   queues off the hardware, which needs a driver that saves running waves (docs/levels.md).",
-        read: |config, value, _| set(number(value, PreemptLevel::RANGE), |level| config.auto.level = level),
+        read: Read::Setting(|config, value, _| {
+            set(number(value, PreemptLevel::RANGE), |level| config.auto.level = level)
+        }),
     },
     Variable {
         name: "XSCHED_AUTO_XQUEUE_THRESHOLD",
         values: "a whole number >= 1",
         default: "adaptive; 16 if only the batch size is set",
         meaning: "Most commands in flight.",
-        read: |config, value, _| set(count(value, 1), |threshold| config.auto.threshold = Some(threshold)),
+        read: Read::Setting(|config, value, _| {
+            set(count(value, 1), |threshold| config.auto.threshold = Some(threshold))
+        }),
     },
     // After the threshold, which bounds it.
     Variable {
@@ -102,116 +168,47 @@ pub const VARIABLES: &[Variable] = &[
         values: "1..threshold",
         default: "adaptive; 8, or a smaller threshold, if only the threshold is set",
         meaning: "Commands between two synchronization points.",
-        read: batch_size,
+        read: Read::Setting(batch_size),
     },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_PRIORITY",
-        values: "-256..255",
-        default: "0",
-        meaning: "Bigger is more urgent; -256 never runs.",
-        read: |config, value, _| {
-            set(number(value, Priority::RANGE), |priority| config.auto.priority = priority)
-        },
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
-        values: "0..100",
-        default: "100",
-        meaning: "Share of the process and of each of its queues in percent, for the policies that divide the device \
-                  by shares.",
-        read: |config, value, _| {
-            set(number(value, Utilization::RANGE), |share| config.auto.utilization = share)
-        },
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
-        values: "100..100000",
-        default: "5000",
-        meaning: "Slice in microseconds, for the policies that take turns; the shortest that anybody asks for counts. \
-                  If it is not set, the slice is the policy's own, 5000 in most.",
-        read: |config, value, _| {
-            set(number(value, Timeslice::ENVIRONMENT), |us| config.auto.timeslice_us = Some(us))
-        },
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_DEADLINE",
-        values: "a whole number >= 1",
-        default: "not set",
-        meaning: "Microseconds from ready to the deadline, for KEDF and EDF.",
-        read: |config, value, _| set(count(value, 1), |us| config.auto.deadline_us = Some(us)),
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_KDEADLINE",
-        values: "a whole number >= 1",
-        default: "not set",
-        meaning: "How many queues with the earliest deadlines run, for KEDF.",
-        read: |config, value, _| set(count(value, 1), |k| config.auto.k_deadline = Some(k)),
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_LAXITY",
-        values: "a whole number >= 0, or with two priorities as 5000,-10,10",
-        default: "not set",
-        meaning: "Microseconds from ready until a queue turns critical, for LAX, and its priorities until then and from \
-                  then on: -255 and its own if they are not named.",
-        read: laxity,
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_PREEMPTIBLE",
-        values: SWITCH,
-        default: "ON",
-        meaning: "Whether these queues may be suspended while they have work, for LCBE.",
-        read: |config, value, _| set(switch(value), |on| config.auto.preemptible = on),
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_JOB",
-        values: "a whole number >= 0",
-        default: "0, none",
-        meaning: "Which job the process belongs to, for GANG: the processes of one job have one number.",
-        read: |config, value, _| set(count(value, 0), |job| config.auto.job = NonZeroU64::new(job)),
-    },
-    Variable {
-        name: "XSCHED_AUTO_XQUEUE_CAP",
-        values: "1..100",
-        default: "not set",
-        meaning: "The most in percent that the process gets of a device, whether others want it or not, for CREDIT. Where the \
-                  library decides itself: that each of its queues gets.",
-        read: |config, value, _| set(number(value, Cap::RANGE), |percent| config.auto.cap = Some(percent)),
-    },
+];
+
+/// The variables after the hints.
+const AFTER_HINTS: &[Variable] = &[
     Variable {
         name: "XSCHED_STARVATION_MS",
         values: "a whole number >= 0",
         default: "0, off",
         meaning: "After so many milliseconds of waiting whoever waits runs for a moment, under policies that go by \
                   priority. Read by who decides: `xserver`, or the library where it decides itself.",
-        read: |config, value, _| set(count(value, 0), |ms| config.starvation_ms = ms),
+        read: Read::Setting(|config, value, _| set(count(value, 0), |ms| config.starvation_ms = ms)),
     },
     Variable {
         name: "XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ",
         values: SWITCH,
         default: "OFF",
         meaning: "Each suspension synchronizes the hardware queue. Not in this build, which says so.",
-        read: |config, value, _| set(switch(value), |on| config.suspend.sync_hw_queue = on),
+        read: Read::Setting(|config, value, _| set(switch(value), |on| config.suspend.sync_hw_queue = on)),
     },
     Variable {
         name: "XSCHED_SCHEDULER_SUSPEND_WAIT_ALL",
         values: SWITCH,
         default: "OFF",
         meaning: "Each suspension waits for everything submitted. Not in this build, which says so.",
-        read: |config, value, _| set(switch(value), |on| config.suspend.wait_all = on),
+        read: Read::Setting(|config, value, _| set(switch(value), |on| config.suspend.wait_all = on)),
     },
     Variable {
         name: "XSCHED_SCHEDULER_SUSPEND_WAIT_IDLE",
         values: SWITCH,
         default: "OFF",
         meaning: "Each suspension waits until the queue is idle. Not in this build, which says so.",
-        read: |config, value, _| set(switch(value), |on| config.suspend.wait_idle = on),
+        read: Read::Setting(|config, value, _| set(switch(value), |on| config.suspend.wait_idle = on)),
     },
     Variable {
         name: "XSCHED_HIP_LIB",
         values: "a path",
         default: "the loaded libamdhip64, else the library search path",
         meaning: "The real HIP runtime.",
-        read: |config, value, _| set(path(value), |path| config.hip_lib = Some(path)),
+        read: Read::Setting(|config, value, _| set(path(value), |path| config.hip_lib = Some(path))),
     },
     Variable {
         name: "XSCHED_KFD_MECHANISM",
@@ -219,7 +216,9 @@ pub const VARIABLES: &[Variable] = &[
         default: "auto",
         meaning: "How levels 2 and 3 take queues off the hardware; with `off` level 1 is in force whatever is \
                   asked for.",
-        read: |config, value, _| set(kfd_mechanism(value), |mechanism| config.kfd_mechanism = mechanism),
+        read: Read::Setting(|config, value, _| {
+            set(kfd_mechanism(value), |mechanism| config.kfd_mechanism = mechanism)
+        }),
     },
     Variable {
         name: "XSCHED_KFD_PROBE",
@@ -228,7 +227,7 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "Whether a program measures at its start what taking a queue off the hardware costs, by 8 holds of an idle \
                   queue. With `cached` it does so unless `xserver` knows that from an earlier program on this device since \
                   the machine was started; with `never` its first real holds show it.",
-        read: |config, value, _| set(kfd_probe(value), |probe| config.kfd_probe = probe),
+        read: Read::Setting(|config, value, _| set(kfd_probe(value), |probe| config.kfd_probe = probe)),
     },
     Variable {
         name: "XSCHED_SOCKET",
@@ -236,24 +235,24 @@ pub const VARIABLES: &[Variable] = &[
         default: "`xsched/50000.sock` in `/run` (root), `/run/user/UID` or `/tmp/xsched-UID`",
         meaning: "The socket of `xserver`. `xserver` and `xcli` refuse the directory of the default path, whoever names the path, unless it \
                   belongs to the user and has the mode 700; they do not check other directories.",
-        read: |config, value, _| {
+        read: Read::Setting(|config, value, _| {
             let fits = value.as_bytes().len() <= SOCKET_PATH;
             set(path(value).filter(|_| fits), |path| config.socket = Some(path))
-        },
+        }),
     },
     Variable {
         name: "XSCHED_LOG_LEVEL",
         values: "error, warn, info, debug, trace",
         default: "warn",
         meaning: "How much the library says. At `debug`, a process that used HIP ends with one line of call counts.",
-        read: |config, value, _| set(log_level(value), |level| config.log_level = level),
+        read: Read::Setting(|config, value, _| set(log_level(value), |level| config.log_level = level)),
     },
     Variable {
         name: "XSCHED_LOG_FILE",
         values: "a path",
         default: "standard error",
         meaning: "Where the library says it; lines are appended.",
-        read: |config, value, _| set(path(value), |path| config.log_file = Some(path)),
+        read: Read::Setting(|config, value, _| set(path(value), |path| config.log_file = Some(path))),
     },
     Variable {
         name: "XSCHED_TEST",
@@ -262,7 +261,7 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
                   resumed at random, or a queue that others wait for gets no permission by that, or (read by \
                   `xserver`) programs that complete nothing keep the others suspended.",
-        read: |config, value, _| set(test_mode(value), |mode| config.test = Some(mode)),
+        read: Read::Setting(|config, value, _| set(test_mode(value), |mode| config.test = Some(mode))),
     },
 ];
 
@@ -285,14 +284,6 @@ fn policy(config: &mut Config, value: &OsStr, built: &[PolicyKind]) -> Result<()
             Err(Expected::Exactly(format!("a policy of this build: {}", names.join(", "))))
         }
     }
-}
-
-/// Read after the priority, which the queue has once it is critical. Until then it ranks behind whoever has one.
-fn laxity(config: &mut Config, value: &OsStr, _: &[PolicyKind]) -> Result<(), Expected> {
-    let critical = Priority::try_from(i64::from(config.auto.priority)).unwrap_or_default();
-    let alone = count(value, 0).map(|us| Laxity { us, lax: Priority::MIN, critical });
-    let whole = || value.to_str()?.parse().ok();
-    set(alone.or_else(whole), |laxity| config.auto.laxity = Some(laxity))
 }
 
 fn batch_size(config: &mut Config, value: &OsStr, _: &[PolicyKind]) -> Result<(), Expected> {

@@ -1,76 +1,77 @@
-//! Which policies a server has, and which of them decides where.
+//! The policies of a server, and the devices that they control.
 
 use crate::ids::DeviceId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A policy with its parameters, and what it rules.
+/// A policy with its parameters and its device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ruling {
-    /// Its short name, upper or lower case.
+    /// Short name, in upper or lower case.
     pub policy: String,
-    /// Its parameters by name. In an order, those that are missing have their defaults; in an answer none is missing.
+    /// Parameters by name. In a request, missing parameters have their defaults. An answer contains all
+    /// parameters.
     #[serde(default)]
     pub values: BTreeMap<String, f64>,
-    /// The device that it decides on, which has a policy of its own by that; without one, all devices that have none.
+    /// The device that gets its own policy; without one, all devices that have no policy of their own.
     #[serde(default)]
     pub device: Option<DeviceId>,
 }
 
-/// A policy that decides.
+/// A policy in force.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InForce {
-    /// Which one, where.
+    /// The policy and its device.
     #[serde(flatten)]
     pub ruling: Ruling,
-    /// What it has counted since it began to decide; names by policy, see docs/policies.md.
+    /// Counters since the policy is in force. Their names depend on the policy; see docs/policies.md.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
 }
 
-/// What there is to choose from, and what is chosen.
+/// The available policies, and those in force.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policies {
-    /// Every policy of the server's build, in the order of their numbers.
+    /// Every policy of the server's build, in ascending order of their numbers.
     pub policies: Vec<Policy>,
-    /// That of all devices, then those of single ones by their numbers.
+    /// The policy of all devices, then those of single devices in ascending order.
     pub in_force: Vec<InForce>,
-    /// The devices on which connected programs have queues, by their numbers.
+    /// The devices on which connected programs have queues, in ascending order.
     pub devices: Vec<DeviceId>,
 }
 
 /// A policy of the server's build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Its short name.
+    /// Short name.
     pub name: String,
-    /// Its name in the C interface.
+    /// Name in the C interface.
     pub long_name: String,
-    /// Its number there.
+    /// Number in the C interface.
     pub number: u32,
-    /// What it does, one sentence.
+    /// Description, one sentence.
     pub description: String,
-    /// When to use it, and when not.
+    /// Advice when to use the policy, and when not.
     pub advice: String,
-    /// What can be set of it.
+    /// Parameters.
     pub parameters: Vec<Parameter>,
-    /// Whether somebody may wait for ever under it, unless the guard against starvation is on.
+    /// True if a program may wait forever under the policy, unless the guard against starvation is on.
     pub goes_by_priority: bool,
-    /// Whether a device with work is always used, with the default of each parameter.
+    /// True if the policy, with its default parameters, always uses a device that has work.
     pub conserves_work: bool,
 }
 
-/// Something that can be set of a policy.
+/// A parameter of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// Its name, the unit last.
+    /// Name, ending with the unit.
     pub name: String,
-    /// What it is, one sentence.
+    /// Meaning, one sentence.
     pub meaning: String,
-    /// The least that it can be.
+    /// Least value.
     pub min: f64,
-    /// The most.
+    /// Greatest value.
     pub max: f64,
-    /// What it is if nobody sets it.
+    /// Default value.
     pub default: f64,
 }

@@ -1,109 +1,71 @@
-//! Hints of the C interface: what the program says of its queues and of itself.
+//! Hints of the C interface. The table of hints ([`protocol::hint::table`]) defines the accepted numbers and the effect.
 
 use super::{Outcome, process, queue, run};
 use crate::process::scheduler::now;
-use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
+use protocol::bounds::Priority;
 use protocol::codes::XResult;
-use protocol::hint::{Laxity, ProcessHints, QueueHints};
+use protocol::hint::table::{HINTS, HintKind, Said, Scope};
+use protocol::hint::{Hints, Laxity};
 use std::ffi::c_int;
-use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
 
-/// What takes a number back (`NO_LAXITY`, `NO_DEADLINE`).
-const NONE: i64 = -1;
-
-fn checked<T: TryFrom<i64>>(number: impl Into<i64>) -> Result<T, XResult> {
-    T::try_from(number.into()).map_err(|_| XResult::ErrorInvalidValue)
+/// A hint for a queue: `KIND` is its [`HintKind`], `T` the type of the number in the C interface.
+pub(super) unsafe extern "C" fn of_queue<const KIND: usize, T: Into<i128>>(xq: u64, number: T) -> c_int {
+    run(|| apply(Some(xq), update::<KIND>(number)?))
 }
 
-/// Microseconds, or nothing.
-fn micros(us: i64) -> Result<Option<u64>, XResult> {
-    if us == NONE { Ok(None) } else { checked(us).map(Some) }
+/// A hint for the process, in the same way.
+pub(super) unsafe extern "C" fn of_process<const KIND: usize, T: Into<i128>>(number: T) -> c_int {
+    run(|| apply(None, update::<KIND>(number)?))
 }
 
-/// Changes what is said of a queue.
-fn of_queue(xq: u64, change: impl FnOnce(&mut QueueHints)) -> Outcome {
-    let (process, stream, _) = queue(xq)?;
-    stream.hint(change);
-    process.scheduler.changed();
-    Ok(())
-}
-
-/// Changes what is said of the process.
-fn of_process(change: impl FnOnce(&mut ProcessHints)) -> Outcome {
-    let process = process()?;
-    process.scheduler.hint(change);
-    Ok(())
-}
-
-pub(super) unsafe extern "C" fn priority(xq: u64, priority: i32) -> c_int {
-    run(|| {
-        let priority: Priority = checked(priority)?;
-        let (process, _, queue) = queue(xq)?;
-        queue.set_priority(priority.get());
-        process.scheduler.changed();
-        Ok(())
-    })
-}
-
-pub(super) unsafe extern "C" fn utilization(xq: u64, share: i32) -> c_int {
-    run(|| {
-        let utilization: Utilization = checked(share)?;
-        of_queue(xq, |hints| hints.utilization = utilization)?;
-        of_process(|hints| hints.utilization = utilization)
-    })
-}
-
-pub(super) unsafe extern "C" fn timeslice(us: i64) -> c_int {
-    run(|| {
-        let timeslice: Timeslice = checked(us)?;
-        of_process(|hints| hints.timeslice = Some(timeslice))
-    })
+/// The deadline 0 counts as 1.
+pub(super) unsafe extern "C" fn deadline(xq: u64, us: i64) -> c_int {
+    let us = if us == 0 { 1 } else { us };
+    run(|| apply(Some(xq), update::<{ HintKind::Deadline as usize }>(us)?))
 }
 
 pub(super) unsafe extern "C" fn laxity(xq: u64, us: i64, lax: i32, critical: i32) -> c_int {
-    run(|| {
-        let laxity = match micros(us)? {
-            None => None,
-            Some(us) => Some(Laxity { us, lax: checked(lax)?, critical: checked(critical)? }),
-        };
-        of_queue(xq, |hints| hints.laxity = laxity)
+    let priority =
+        |number: i32| Priority::try_from(i64::from(number)).map_err(|_| XResult::ErrorInvalidValue);
+    run(|| match u64::try_from(us) {
+        Ok(us) => {
+            let laxity = Laxity { us, lax: priority(lax)?, critical: priority(critical)? };
+            apply(Some(xq), Said::Laxity(Some(laxity)))
+        }
+        Err(_) => apply(Some(xq), update::<{ HintKind::Laxity as usize }>(us)?),
     })
 }
 
-pub(super) unsafe extern "C" fn deadline(xq: u64, us: i64) -> c_int {
-    run(|| {
-        let deadline = micros(us)?.map(|us| NonZeroU64::new(us).unwrap_or(NonZeroU64::MIN));
-        of_queue(xq, |hints| hints.deadline_us = deadline)
-    })
+fn update<const KIND: usize>(number: impl Into<i128>) -> Result<Said, XResult> {
+    HINTS[KIND].from_number(number).ok_or(XResult::ErrorInvalidValue)
 }
 
-pub(super) unsafe extern "C" fn k_deadline(k: usize) -> c_int {
-    run(|| {
-        // More than there are queues is all of them.
-        let k = NonZeroU32::new(u32::try_from(k).unwrap_or(u32::MAX)).ok_or(XResult::ErrorInvalidValue)?;
-        of_process(|hints| hints.k_deadline = Some(k))
-    })
-}
-
-pub(super) unsafe extern "C" fn arrival(xq: u64, us: i64) -> c_int {
-    run(|| {
-        let arrival = micros(us)?.map(|us| now().after(Duration::from_micros(us)));
-        of_queue(xq, |hints| hints.arrival = arrival)
-    })
-}
-
-pub(super) unsafe extern "C" fn preemptible(xq: u64, preemptible: c_int) -> c_int {
-    run(|| of_queue(xq, |hints| hints.preemptible = preemptible != 0))
-}
-
-pub(super) unsafe extern "C" fn job(job: u64) -> c_int {
-    run(|| of_process(|hints| hints.job = NonZeroU64::new(job)))
-}
-
-pub(super) unsafe extern "C" fn cap(percent: c_int) -> c_int {
-    run(|| {
-        let cap = if i64::from(percent) == NONE { None } else { Some(checked::<Cap>(percent)?) };
-        of_process(|hints| hints.cap = cap)
-    })
+/// Applies an update to a queue, to the process, or to both, as its scope says.
+fn apply(xq: Option<u64>, update: Said) -> Outcome {
+    let process = match xq {
+        None => process()?,
+        Some(xq) => {
+            let (process, stream, queue) = queue(xq)?;
+            let priority = Priority::try_from(i64::from(queue.priority())).unwrap_or_default();
+            let mut changed = priority;
+            stream.hint(|queue| {
+                let mut hints = Hints { priority, queue: *queue, ..Hints::default() };
+                update.apply(&mut hints, now());
+                (*queue, changed) = (hints.queue, hints.priority);
+            });
+            if changed != priority {
+                queue.set_priority(changed.get());
+            }
+            process.scheduler.changed();
+            process
+        }
+    };
+    if update.spec().scope != Scope::Queue {
+        process.scheduler.hint(|process| {
+            let mut hints = Hints { process: *process, ..Hints::default() };
+            update.apply(&mut hints, now());
+            *process = hints.process;
+        });
+    }
+    Ok(())
 }

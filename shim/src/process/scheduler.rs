@@ -152,7 +152,7 @@ impl Scheduler {
         let config = process.base.config();
         if config.auto.enabled {
             warn_of_settings(config);
-            *self.board.hints.lock() = config.auto.process_hints();
+            *self.board.hints.lock() = config.auto.hints.process;
         }
         match config.scheduler_in_force() {
             SchedulerKind::App => {

@@ -81,7 +81,7 @@ impl Stream {
         let auto = &process.base.config().auto;
         // Without an XQueue it is never held.
         let covered = auto.enabled;
-        let (priority, launch) = (auto.priority, process.launch_config());
+        let (priority, launch) = (auto.hints.priority.get(), process.launch_config());
         QueueConfig { class: self.class, launch, priority, covered, tag: self.desk.tag() }
     }
 
@@ -91,7 +91,7 @@ impl Stream {
         process.queued.lock().push(self);
         let auto = &process.base.config().auto;
         self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
-        self.hint(|hints| *hints = if auto.enabled { auto.queue_hints() } else { QueueHints::default() });
+        self.hint(|hints| *hints = if auto.enabled { auto.hints.queue } else { QueueHints::default() });
         if auto.enabled {
             self.give_handle(process);
         }
@@ -182,7 +182,7 @@ impl Stream {
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(None);
         // The next XQueue on this stream begins as every other does.
-        queue.set_priority(process.base.config().auto.priority);
+        queue.set_priority(process.base.config().auto.hints.priority.get());
         queue.set_launch_config(process.launch_config());
     }
 

@@ -1,12 +1,16 @@
 //! What a library exports, read by readelf, against what it is to export. Used by the tests and by the example that
 //! `scripts/check-exports` runs.
 
+use protocol::hint::table::HINTS;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 /// The version of the C interface.
 pub(crate) const VERSION: &str = "XSCHED_1.0";
+
+/// The pattern in the version script for the hints, which the table in `protocol` names.
+const HINTS_PATTERN: &str = "XHint*";
 
 /// The names of libc that the library interposes.
 pub(crate) const LIBC: [&str; 4] = ["dlsym", "dlvsym", "dlopen", "ioctl"];
@@ -73,6 +77,11 @@ pub(crate) fn names_of(script: &str) -> Result<Vec<String>, String> {
             .strip_prefix("global:")
             .ok_or_else(|| format!("{VERSION} does not begin with global:"))?;
         names.extend(body.split(';').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+    if let Some(at) = names.iter().position(|name| name == HINTS_PATTERN) {
+        names.swap_remove(at);
+        names.push("XHintSetScheduler".to_owned());
+        names.extend(HINTS.iter().filter_map(|spec| spec.function).map(|(name, _)| name.to_owned()));
     }
     match names.iter().find(|name| !is_of_the_interface(name)) {
         Some(name) => Err(format!("{name} is no name of the C interface")),

@@ -3,12 +3,11 @@
 use super::{Core, Peer, gangs};
 use protocol::bounds::Priority;
 use protocol::control::{Said, Target};
-use protocol::event::Event;
-use protocol::hint::Hint;
-use protocol::ids::{Pid, QueueId};
+use protocol::hint::Hints;
+use protocol::hint::table::Scope;
+use protocol::ids::Pid;
 use protocol::status::Gang;
 use protocol::time::Time;
-use std::time::Duration;
 
 impl<P: Peer> Core<P> {
     /// Notes what a person says, for the next step.
@@ -22,8 +21,8 @@ impl<P: Peer> Core<P> {
             return Err("nothing is said".to_owned());
         }
         let of_nobody = of.pid.is_none() && of.queue.is_none();
-        if of_nobody && said.iter().any(|said| !matches!(said, Said::Timeslice(_))) {
-            return Err("of whom this is said is missing: a process, or a queue".to_owned());
+        if of_nobody && said.iter().any(|said| said.spec().scope != Scope::AnyProcess) {
+            return Err("the target is missing: specify a process, or a queue".to_owned());
         }
         let queues = |place: &usize| self.gangs()[*place].queues.len();
         if said.iter().any(|said| concerns_queues(*said, of)) && places.iter().map(queues).sum::<usize>() == 0
@@ -39,7 +38,14 @@ impl<P: Peer> Core<P> {
                 gangs(&mut self.status).iter_mut().for_each(|gang| gang.hints.window = false);
             }
             for &place in &places {
-                say(&mut gangs(&mut self.status)[place], of.queue, *said, now);
+                let gang = &mut gangs(&mut self.status)[place];
+                if concerns_queues(*said, of) {
+                    gang.queues.hint(of.queue, *said, now);
+                } else {
+                    let mut hints = Hints { process: gang.hints, ..Hints::default() };
+                    said.apply(&mut hints, now);
+                    gang.hints = hints.process;
+                }
             }
         }
         Ok(())
@@ -114,44 +120,9 @@ fn names(gangs: &[Gang], pid: Pid) -> String {
 }
 
 fn concerns_queues(said: Said, of: Target) -> bool {
-    match said {
-        Said::Utilization(_) => of.queue.is_some(),
-        Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) | Said::Cap(_) => false,
-        Said::Priority(_) | Said::Deadline(_) | Said::Laxity(_) | Said::Arrival(_) | Said::Preemptible(_) => {
-            true
-        }
-    }
-}
-
-/// Notes one thing of a process and of one of its queues, or of all.
-fn say(gang: &mut Gang, queue: Option<QueueId>, said: Said, now: Time) {
-    let hints = &mut gang.hints;
-    match said {
-        Said::Utilization(utilization) if queue.is_none() => hints.utilization = utilization,
-        Said::Timeslice(slice) => hints.timeslice = Some(slice),
-        Said::KDeadline(k) => hints.k_deadline = k,
-        Said::Window => hints.window = true,
-        Said::Job(job) => hints.job = job,
-        Said::Cap(cap) => hints.cap = cap,
-        _ => {
-            let meant = |id: &QueueId| queue.is_none_or(|queue| queue == *id);
-            let queues: Vec<_> = gang.queues.iter().map(|status| (status.queue, status.hints)).collect();
-            for (queue, mut hints) in queues.into_iter().filter(|(id, _)| meant(id)) {
-                match said {
-                    Said::Priority(priority) => {
-                        // It is one of the gang's.
-                        let _ = gang.queues.apply(&Event::Hint(Hint::Priority { queue, priority }));
-                        continue;
-                    }
-                    Said::Utilization(utilization) => hints.utilization = utilization,
-                    Said::Deadline(us) => hints.deadline_us = us,
-                    Said::Laxity(laxity) => hints.laxity = laxity,
-                    Said::Arrival(us) => hints.arrival = us.map(|us| now.after(Duration::from_micros(us))),
-                    Said::Preemptible(preemptible) => hints.preemptible = preemptible,
-                    Said::Timeslice(_) | Said::KDeadline(_) | Said::Window | Said::Job(_) | Said::Cap(_) => {}
-                }
-                let _ = gang.queues.apply(&Event::Hint(Hint::Queue { queue, hints }));
-            }
-        }
+    match said.spec().scope {
+        Scope::Queue => true,
+        Scope::QueueOrProcess => of.queue.is_some(),
+        Scope::Process | Scope::AnyProcess => false,
     }
 }

@@ -238,8 +238,8 @@ fn of_queue(hints: &Hints) -> QueueHints {
             lax: laxity.lax,
             critical: laxity.critical,
         }),
-        arrival: None,
         preemptible: preemptible.unwrap_or(true),
+        ..QueueHints::default()
     }
 }
 
@@ -309,8 +309,8 @@ mod tests {
             utilization: 75.try_into().unwrap(),
             deadline_us: 5.try_into().ok(),
             laxity: Some(laxity),
-            arrival: None,
             preemptible: false,
+            ..QueueHints::default()
         };
         assert_eq!((one.device, one.priority.get(), one.hints), (DeviceId(1), 7, hints));
         let announced = QueueHints { arrival: Some(Time(70)), ..hints };

@@ -160,7 +160,8 @@ mod tests {
                 assert!(known, "{}: {check:?}", scene.name);
             }
             for part in &scene.parts {
-                let path = format!("{}/../../examples/traces/{}.json", env!("CARGO_MANIFEST_DIR"), part.trace);
+                let path =
+                    format!("{}/../../examples/traces/{}.json", env!("CARGO_MANIFEST_DIR"), part.trace);
                 assert!(std::path::Path::new(&path).is_file(), "{path}");
             }
         }

@@ -1,11 +1,66 @@
-//! How single values are read: pure functions from what is written to what is meant. They know no variable.
+//! The types of single values, and their parsers: pure functions from the text of a variable to its value.
+//! They know no variable.
 
-use super::{KfdMechanism, KfdProbe, LogLevel, SchedulerKind, TestMode};
+use crate::codes::SchedulerKind;
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// The meaning of a word out of a list, upper or lower case.
+/// The amount of logging (`XSCHED_LOG_LEVEL`), least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Faults that keep the library from working.
+    Error,
+    /// Also conditions that the user should change.
+    Warn,
+    /// Also decisions of the library.
+    Info,
+    /// Also counts and addresses.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// Switches for tests (`XSCHED_TEST`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TestMode {
+    /// Every command takes the deferred path.
+    Defer,
+    /// Suspensions and resumptions at random, from this seed.
+    Chaos(u64),
+    /// In a client: a queue gets no permission from the fact that a running queue waits for it.
+    NoInheritance,
+    /// In a server: running programs that complete nothing keep the others suspended.
+    NoGuard,
+}
+
+/// The mechanism that evicts hardware queues, at preemption levels above 1 (`XSCHED_KFD_MECHANISM`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KfdMechanism {
+    /// The first one that works.
+    #[default]
+    Auto,
+    /// `AMDKFD_IOC_UPDATE_QUEUE`, or none.
+    UpdateQueue,
+    /// `KFD_IOC_DBG_TRAP_SUSPEND_QUEUES`, or none.
+    DebugTrap,
+    /// None.
+    Off,
+}
+
+/// The time at which a program measures the cost of evictions (`XSCHED_KFD_PROBE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KfdProbe {
+    /// Always at its start.
+    Always,
+    /// At its start, unless a server knows the cost from an earlier program.
+    #[default]
+    Cached,
+    /// Never at its start.
+    Never,
+}
+
+/// Returns the value of a word out of a list, in upper or lower case.
 fn word<T: Copy>(value: &OsStr, words: &[(&str, T)]) -> Option<T> {
     let value = value.to_str()?;
     words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value)).map(|&(_, meaning)| meaning)
@@ -59,7 +114,7 @@ pub(super) fn count(value: &OsStr, min: i64) -> Option<u64> {
     number(value, min..=i64::MAX)
 }
 
-/// A path may hold any bytes; whether it exists is found out by whoever opens it.
+/// A path may hold any bytes. The caller that opens it finds out whether it exists.
 pub(super) fn path(value: &OsStr) -> Option<PathBuf> {
     (!value.is_empty()).then(|| PathBuf::from(value))
 }

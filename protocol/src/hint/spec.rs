@@ -1,0 +1,236 @@
+//! The specification of a hint, and the parsers that follow from it.
+
+use super::table::{HINTS, Said};
+use super::{Hints, Laxity};
+use crate::bounds::Priority;
+use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
+
+/// The target of a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// A queue; if only a process is named, each queue that it has now.
+    Queue,
+    /// A queue if one is named, else the process.
+    QueueOrProcess,
+    /// A process.
+    Process,
+    /// A process; if none is named, all processes that are connected or will connect.
+    AnyProcess,
+}
+
+/// The values that a hint accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Values {
+    /// A whole number.
+    Number(RangeInclusive<i128>),
+    /// A word, which stands for a number.
+    Word(&'static [(&'static str, i128)]),
+    /// Microseconds and two priorities, such as `5000,-10,10`.
+    Laxity,
+    /// No value: the option itself is the hint.
+    Flag,
+}
+
+/// The variable that gives a hint to a program at its start.
+#[derive(Debug)]
+pub struct HintVariable {
+    /// Name.
+    pub name: &'static str,
+    /// The accepted values, for documents and error messages.
+    pub values: &'static str,
+    /// The range of numbers, where it is narrower than that of the hint.
+    pub range: Option<RangeInclusive<i128>>,
+    /// The value in force if the variable is not set.
+    pub default: &'static str,
+}
+
+/// A code in messages to the server, and the function that returns the number to send while the hint is
+/// given.
+pub type WireCode = (u32, fn(&Hints) -> Option<i64>);
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct HintSpec {
+    /// Name of the hint and of its option: `deadline` for `--deadline`.
+    pub name: &'static str,
+    /// Letter of the option.
+    pub short: Option<char>,
+    /// Placeholder for the value in the option's help.
+    pub placeholder: &'static str,
+    /// Meaning of the hint, a phrase without a final period. Help texts and documents quote it.
+    pub meaning: &'static str,
+    /// The target.
+    pub scope: Scope,
+    /// The accepted values, except the one that takes the hint back.
+    pub values: Values,
+    /// The number that takes the hint back, and the update that it stands for.
+    pub take_back: Option<(i128, Said)>,
+    /// The update for an accepted number.
+    pub update: fn(i128) -> Option<Said>,
+    /// Function of the C interface and the types of its arguments.
+    pub function: Option<(&'static str, &'static str)>,
+    /// Variable of the environment.
+    pub variable: Option<HintVariable>,
+    /// Code in messages. The hints of the first version have none: they have fixed places in the messages.
+    pub wire: Option<WireCode>,
+}
+
+impl HintSpec {
+    /// Returns the update for a number, as the C interface passes it, or `None` if the number is out of
+    /// range.
+    ///
+    /// ```
+    /// use protocol::hint::table::{HintKind, Said};
+    ///
+    /// let cap = HintKind::Cap.spec();
+    /// assert!(matches!(cap.from_number(30), Some(Said::Cap(Some(_)))));
+    /// assert_eq!(cap.from_number(-1), Some(Said::Cap(None)));
+    /// assert_eq!(cap.from_number(101), None);
+    /// ```
+    pub fn from_number(&self, number: impl Into<i128>) -> Option<Said> {
+        let number = number.into();
+        match (self.take_back, &self.values) {
+            (Some((none, update)), _) if number == none => Some(update),
+            (_, Values::Number(range)) if !range.contains(&number) => None,
+            _ => (self.update)(number),
+        }
+    }
+
+    /// Parses the value of the option.
+    ///
+    /// # Errors
+    /// One line that names the value and the accepted ones.
+    ///
+    /// ```
+    /// use protocol::hint::table::{HintKind, Said};
+    ///
+    /// let preemptible = HintKind::Preemptible.spec();
+    /// assert_eq!(preemptible.parse("off"), Ok(Said::Preemptible(false)));
+    /// assert_eq!(preemptible.parse("maybe").unwrap_err(), "\"maybe\" is not one of on, off");
+    /// ```
+    pub fn parse(&self, word: &str) -> Result<Said, String> {
+        let number = word.trim().parse::<i128>();
+        match (self.take_back, &number) {
+            (Some((none, update)), Ok(number)) if *number == none => return Ok(update),
+            _ => {}
+        }
+        let back = self.take_back_text();
+        match &self.values {
+            Values::Number(range) => {
+                let number = number.map_err(|_| format!("{word:?} is not a whole number"))?;
+                let wanted = Wanted(range);
+                self.from_number(number)
+                    .ok_or_else(|| format!("{} {number} is not {wanted}{back}", self.name))
+            }
+            Values::Word(words) => self.word(words, word).ok_or_else(|| {
+                let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                format!("{word:?} is not one of {}{back}", words.join(", "))
+            }),
+            Values::Laxity => match word.parse() {
+                Ok(laxity) => Ok(Said::Laxity(Some(laxity))),
+                Err(error) => Err(format!("{error}{back}")),
+            },
+            Values::Flag => (self.update)(1).ok_or_else(|| format!("{} takes no value", self.name)),
+        }
+    }
+
+    /// Parses the value of the variable, after the hints of earlier rows. Words may be in upper or lower
+    /// case.
+    pub(crate) fn read(&self, value: &str, hints: &Hints) -> Option<Said> {
+        let number = value.parse::<i128>().ok();
+        match &self.values {
+            Values::Number(range) => {
+                let variable = self.variable.as_ref()?;
+                let range = variable.range.as_ref().unwrap_or(range);
+                number.filter(|number| range.contains(number)).and_then(self.update)
+            }
+            Values::Word(words) => {
+                let number = number.filter(|number| words.iter().any(|(_, known)| known == number));
+                number
+                    .and_then(|number| self.from_number(number))
+                    .or_else(|| self.word(words, &value.to_lowercase()))
+            }
+            Values::Laxity => {
+                let laxity = match number {
+                    // Before it is critical, the queue ranks behind every queue that has a priority.
+                    Some(us) => {
+                        let us = u64::try_from(us).ok().filter(|us| i64::try_from(*us).is_ok())?;
+                        Laxity { us, lax: Priority::MIN, critical: hints.priority }
+                    }
+                    None => value.parse().ok()?,
+                };
+                Some(Said::Laxity(Some(laxity)))
+            }
+            Values::Flag => None,
+        }
+    }
+
+    fn word(&self, words: &[(&str, i128)], word: &str) -> Option<Said> {
+        words.iter().find(|(known, _)| *known == word).and_then(|(_, number)| self.from_number(*number))
+    }
+
+    /// Returns the end of a sentence that names the value with which the option takes the hint back; empty if
+    /// there is none.
+    pub fn take_back_text(&self) -> String {
+        let Some((none, _)) = self.take_back else { return String::new() };
+        let word = match self.values {
+            Values::Word(words) => {
+                words.iter().find(|(_, number)| *number == none).map(|(word, _)| (*word).to_owned())
+            }
+            _ => None,
+        };
+        format!("; {} takes it back", word.unwrap_or_else(|| none.to_string()))
+    }
+
+    /// The option as a user writes it, such as `-u PERCENT`.
+    fn usage(&self) -> String {
+        let name = match self.short {
+            Some(letter) => format!("-{letter}"),
+            None => format!("--{}", self.name),
+        };
+        if self.placeholder.is_empty() { name } else { format!("{name} {}", self.placeholder) }
+    }
+}
+
+/// A range in an error message.
+struct Wanted<'a>(&'a RangeInclusive<i128>);
+
+impl fmt::Display for Wanted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = (self.0.start(), self.0.end());
+        if *high >= i64::MAX.into() {
+            write!(f, "a whole number >= {low}")
+        } else {
+            write!(f, "in {low}..{high}")
+        }
+    }
+}
+
+/// The table of hints in `docs/hints.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "| meaning | function of `xsched/hint.h` | at the start: `XSCHED_AUTO_XQUEUE_...` | `xcli run` | while it runs: `xcli hint` |\n\
+         |---|---|---|---|---|\n",
+    );
+    for spec in HINTS {
+        let (option, back) = (spec.usage(), spec.take_back_text());
+        let function = spec.function.map_or(String::new(), |(name, _)| format!("`{name}`"));
+        let variable =
+            spec.variable.as_ref().map(|variable| variable.name.trim_start_matches("XSCHED_AUTO_XQUEUE_"));
+        let started = variable.map_or(String::new(), |_| format!("`{option}`"));
+        let variable = variable.map_or(String::new(), |name| format!("`{name}`"));
+        let running = match spec.scope {
+            Scope::Queue => format!("`-x QUEUE {option}`"),
+            Scope::QueueOrProcess => format!("`-x QUEUE {option}` (queue), `--pid PID {option}` (process)"),
+            Scope::Process => format!("`--pid PID {option}`"),
+            Scope::AnyProcess => format!("`--pid PID {option}`, or `{option}` for every process"),
+        };
+        // Placeholders such as `on|off` would end a cell.
+        let [started, running] = [started, running].map(|cell| cell.replace('|', "\\|"));
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(text, "| {}{back} | {function} | {variable} | {started} | {running} |", spec.meaning);
+    }
+    text + "| nice value of the process on the processor | | | | read from the kernel, for CHPF |\n"
+}

@@ -1,0 +1,431 @@
+//! The table of hints, one row each.
+//!
+//! Everything that accepts or shows a hint goes by this table: the environment (`XSCHED_AUTO_XQUEUE_*`), the
+//! options of `xcli hint` and `xcli run`, the functions `XHint*` of the C interface, the server, and the
+//! tables in `docs/env.md` and `docs/hints.md`. To add a hint:
+//!
+//! 1. add its field to [`QueueHints`](super::QueueHints) or [`ProcessHints`](super::ProcessHints),
+//! 2. add its row to the macro call `hints!` below, with a wire code,
+//! 3. declare its function in `include/xsched/hint.h` and name it in `shim/src/capi.rs`,
+//! 4. write the two documents anew: `GIVEWAY_REGENERATE=1 cargo test -p protocol --test env_doc`.
+
+pub use super::spec::{HintSpec, HintVariable, Scope, Values};
+
+use super::{Hints, Laxity};
+use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::codes::QueueClass;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Creates [`Said`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it
+/// makes, the specification.
+macro_rules! hints {
+    ($($(#[$doc:meta])* $variant:ident $(($value:ident: $type:ty))? => $apply:expr, $spec:expr;)*) => {
+        /// An update of one hint. It holds until somebody updates the same hint again.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Said {
+            $($(#[$doc])* $variant $(($type))?,)*
+        }
+
+        /// The names of the rows.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum HintKind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// All hints, in the order of help texts and documents.
+        pub const HINTS: &[HintSpec] = &[$($spec),*];
+
+        impl Said {
+            /// Returns the row of the hint.
+            pub const fn spec(&self) -> &'static HintSpec {
+                match self {
+                    $(Self::$variant { .. } => HintKind::$variant.spec(),)*
+                }
+            }
+
+            /// Changes the hints of a queue and of its process. A hint with a scope of both changes both.
+            pub fn apply(self, hints: &mut Hints, now: Time) {
+                match self {
+                    $(Self::$variant $(($value))? => change(hints, now, $apply),)*
+                }
+            }
+
+            /// Returns the value for the hint's variable, or `None` if the hint is taken back.
+            pub fn text(self) -> Option<String> {
+                match self {
+                    $(Self::$variant $(($value))? => {
+                        let values: &[Option<String>] = &[$($value.text())?];
+                        values.first().cloned().flatten()
+                    })*
+                }
+            }
+        }
+    };
+}
+
+impl HintKind {
+    /// Returns the row.
+    pub const fn spec(self) -> &'static HintSpec {
+        &HINTS[self as usize]
+    }
+}
+
+fn change(hints: &mut Hints, now: Time, apply: impl FnOnce(&mut Hints, Time)) {
+    apply(hints, now);
+}
+
+const POSITIVE: RangeInclusive<i128> = 1..=i64::MAX as i128;
+const SWITCH: &[(&str, i128)] = &[("on", 1), ("off", 0)];
+
+hints! {
+    /// Priority of a queue. The process itself does not learn of a hint from outside: with
+    /// [`Priority::NO_EXECUTE`] it still launches from one of several queues, which only counts for nothing.
+    /// A queue that the process itself holds by that priority cannot get another one.
+    Priority(value: Priority) => |hints, _| hints.priority = value,
+    HintSpec {
+        name: "priority",
+        short: None,
+        placeholder: "N",
+        meaning: "priority of the queue, from -255 to 255: a bigger number is more urgent; a process of which all queues \
+                  have -256 never runs",
+        scope: Scope::Queue,
+        values: number(Priority::RANGE),
+        take_back: None,
+        update: |number| bounded(number).map(Said::Priority),
+        function: Some(("XHintPriority", "XQueueHandle, Priority")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_PRIORITY",
+            values: "-256..255",
+            range: None,
+            default: "0",
+        }),
+        wire: None,
+    };
+
+    /// Share of the device.
+    Utilization(value: Utilization) => |hints, _| {
+        hints.queue.utilization = value;
+        hints.process.utilization = value;
+    },
+    HintSpec {
+        name: "utilization",
+        short: Some('u'),
+        placeholder: "PERCENT",
+        meaning: "share in percent, for the policies that divide the device by shares",
+        scope: Scope::QueueOrProcess,
+        values: number(Utilization::RANGE),
+        take_back: None,
+        update: |number| bounded(number).map(Said::Utilization),
+        function: Some(("XHintUtilization", "XQueueHandle, Utilization")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
+            values: "0..100",
+            range: None,
+            default: "100",
+        }),
+        wire: None,
+    };
+
+    /// Slice that a process asks for.
+    Timeslice(value: Timeslice) => |hints, _| hints.process.timeslice = Some(value),
+    HintSpec {
+        name: "timeslice",
+        short: Some('t'),
+        placeholder: "US",
+        meaning: "slice in microseconds, for the policies that take turns; the shortest that any process asks for counts",
+        scope: Scope::AnyProcess,
+        values: number(Timeslice::RANGE),
+        take_back: None,
+        update: |number| bounded(number).map(Said::Timeslice),
+        function: Some(("XHintTimeslice", "Timeslice")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
+            values: "100..100000",
+            range: Some(wide(Timeslice::ENVIRONMENT)),
+            default: "the policy's own, 5000 in most",
+        }),
+        wire: None,
+    };
+
+    /// Deadline of a queue's work, in microseconds from the moment when the queue becomes ready.
+    Deadline(value: Option<NonZeroU64>) => |hints, _| hints.queue.deadline_us = value,
+    HintSpec {
+        name: "deadline",
+        short: None,
+        placeholder: "US",
+        meaning: "deadline in microseconds from the moment when the queue becomes ready, for KEDF, EDF and SLO",
+        scope: Scope::Queue,
+        values: Values::Number(POSITIVE),
+        take_back: Some((-1, Said::Deadline(None))),
+        update: |number| Some(Said::Deadline(NonZeroU64::new(u64::try_from(number).ok()?))),
+        function: Some(("XHintDeadline", "XQueueHandle, Deadline")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_DEADLINE",
+            values: "a whole number >= 1",
+            range: None,
+            default: "not set",
+        }),
+        wire: None,
+    };
+
+    /// Number of earliest deadlines that a process asks to run at once.
+    KDeadline(value: Option<NonZeroU32>) => |hints, _| hints.process.k_deadline = value,
+    HintSpec {
+        name: "kdeadline",
+        short: None,
+        placeholder: "K",
+        meaning: "number of queues with the earliest deadlines that may run at once, for KEDF; the highest that any process \
+                  asks for counts",
+        scope: Scope::Process,
+        values: Values::Number(1..=u64::MAX as i128),
+        take_back: Some((-1, Said::KDeadline(None))),
+        // More than there can be queues means all of them.
+        update: |number| Some(Said::KDeadline(NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)))),
+        function: Some(("XHintKDeadline", "size_t")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_KDEADLINE",
+            values: "a whole number >= 1",
+            range: Some(POSITIVE),
+            default: "not set",
+        }),
+        wire: None,
+    };
+
+    /// Time at which a queue becomes critical, with its priorities before and after.
+    Laxity(value: Option<Laxity>) => |hints, _| hints.queue.laxity = value,
+    HintSpec {
+        name: "laxity",
+        short: None,
+        placeholder: "US,LAX,CRIT",
+        meaning: "microseconds from the moment when the queue becomes ready until it is critical, and its priorities before \
+                  and after (in the environment they may be left out: -255, and the queue's own), for LAX",
+        scope: Scope::Queue,
+        values: Values::Laxity,
+        take_back: Some((-1, Said::Laxity(None))),
+        update: |_| None,
+        function: Some(("XHintLaxity", "XQueueHandle, Laxity, Priority, Priority")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_LAXITY",
+            values: "a whole number >= 0, or with two priorities as 5000,-10,10",
+            range: None,
+            default: "not set",
+        }),
+        wire: None,
+    };
+
+    /// True if the scheduler may suspend a queue while it has work.
+    Preemptible(value: bool) => |hints, _| hints.queue.preemptible = value,
+    HintSpec {
+        name: "preemptible",
+        short: None,
+        placeholder: "on|off",
+        meaning: "off: the queue is not suspended while it has work, and others run beside it, for LCBE",
+        scope: Scope::Queue,
+        values: Values::Word(SWITCH),
+        take_back: None,
+        update: |number| Some(Said::Preemptible(number != 0)),
+        function: Some(("XHintPreemptible", "XQueueHandle, int")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_PREEMPTIBLE",
+            values: "ON, OFF, 1, 0",
+            range: None,
+            default: "ON",
+        }),
+        wire: None,
+    };
+
+    /// Class of a queue.
+    Class(value: Option<QueueClass>) => |hints, _| hints.queue.class = value,
+    HintSpec {
+        name: "class",
+        short: None,
+        placeholder: "CLASS",
+        meaning: "class of the queue, latency-critical or best-effort, which goes before its priority, for LCBE",
+        scope: Scope::Queue,
+        values: Values::Word(&[("latency-critical", 1), ("best-effort", 2), ("none", 0)]),
+        take_back: Some((0, Said::Class(None))),
+        update: |number| Some(Said::Class(Some(QueueClass::from_number(i64::try_from(number).ok()?)?))),
+        function: Some(("XHintClass", "XQueueHandle, XQueueClass")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_CLASS",
+            values: "LATENCY-CRITICAL, BEST-EFFORT, NONE, 1, 2, 0",
+            range: None,
+            default: "NONE",
+        }),
+        wire: Some((1, |hints| hints.queue.class.map(|class| class.number().into()))),
+    };
+
+    /// Job that a process belongs to.
+    Job(value: Option<NonZeroU64>) => |hints, _| hints.process.job = value,
+    HintSpec {
+        name: "job",
+        short: None,
+        placeholder: "N",
+        meaning: "number of the job that the process belongs to, which the processes of the job share, for GANG; 0 is no job",
+        scope: Scope::Process,
+        values: Values::Number(0..=u64::MAX as i128),
+        take_back: None,
+        update: |number| Some(Said::Job(NonZeroU64::new(u64::try_from(number).ok()?))),
+        function: Some(("XHintJob", "uint64_t")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_JOB",
+            values: "a whole number >= 0",
+            range: Some(0..=i64::MAX as i128),
+            default: "0, none",
+        }),
+        wire: None,
+    };
+
+    /// Most of its devices that a process gets.
+    Cap(value: Option<Cap>) => |hints, _| hints.process.cap = value,
+    HintSpec {
+        name: "cap",
+        short: None,
+        placeholder: "PERCENT",
+        meaning: "most in percent that the process gets of a device, also while no other wants it, for CREDIT (under the local \
+                  scheduler: that each of its queues gets)",
+        scope: Scope::Process,
+        values: number(Cap::RANGE),
+        take_back: Some((-1, Said::Cap(None))),
+        update: |number| Some(Said::Cap(Some(bounded(number)?))),
+        function: Some(("XHintCap", "int")),
+        variable: Some(HintVariable {
+            name: "XSCHED_AUTO_XQUEUE_CAP",
+            values: "1..100",
+            range: None,
+            default: "not set",
+        }),
+        wire: None,
+    };
+
+    /// Microseconds until work arrives on a queue.
+    Arrival(value: Option<u64>) => |hints, now| {
+        hints.queue.arrival = value.map(|us| now.after(Duration::from_micros(us)));
+    },
+    HintSpec {
+        name: "arrival",
+        short: None,
+        placeholder: "US",
+        meaning: "microseconds until work arrives on the queue, for LCBE",
+        scope: Scope::Queue,
+        values: Values::Number(0..=i64::MAX as i128),
+        take_back: Some((-1, Said::Arrival(None))),
+        update: |number| Some(Said::Arrival(Some(u64::try_from(number).ok()?))),
+        function: Some(("XHintArrival", "XQueueHandle, int64_t")),
+        variable: None,
+        wire: None,
+    };
+
+    /// The process owns the window that the user works in, and no other process does.
+    Window => |hints, _| hints.process.window = true,
+    HintSpec {
+        name: "window",
+        short: None,
+        placeholder: "",
+        meaning: "the process owns the window that the user works in, and no other process does, for AWF",
+        scope: Scope::Process,
+        values: Values::Flag,
+        take_back: None,
+        update: |_| Some(Said::Window),
+        function: None,
+        variable: None,
+        wire: None,
+    };
+}
+
+const fn wide(range: RangeInclusive<i64>) -> RangeInclusive<i128> {
+    *range.start() as i128..=*range.end() as i128
+}
+
+const fn number(range: RangeInclusive<i64>) -> Values {
+    Values::Number(wide(range))
+}
+
+fn bounded<T: TryFrom<i64>>(number: i128) -> Option<T> {
+    T::try_from(i64::try_from(number).ok()?).ok()
+}
+
+/// The value of a hint as text for its variable; `None` if the hint is taken back.
+trait Text {
+    fn text(self) -> Option<String>;
+}
+
+impl Text for bool {
+    fn text(self) -> Option<String> {
+        Some(if self { "ON" } else { "OFF" }.to_owned())
+    }
+}
+
+impl<T: ToString> Text for Option<T> {
+    fn text(self) -> Option<String> {
+        self.map(|value| value.to_string())
+    }
+}
+
+macro_rules! text {
+    ($($type:ty),*) => {$(
+        impl Text for $type {
+            fn text(self) -> Option<String> {
+                Some(self.to_string())
+            }
+        }
+    )*};
+}
+
+text!(Priority, Utilization, Timeslice);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_unique_names_and_ascending_wire_codes() {
+        let mut names: Vec<_> = HINTS.iter().map(|spec| spec.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), HINTS.len());
+        let codes: Vec<_> = HINTS.iter().filter_map(|spec| spec.wire).map(|(code, _)| code).collect();
+        assert!(codes.is_sorted_by(|a, b| a < b) && !codes.contains(&0), "{codes:?}");
+    }
+
+    #[test]
+    fn text_of_an_update_is_read_from_the_variable_as_the_same_update() {
+        let examples = [
+            (HintKind::Priority, "-7"),
+            (HintKind::Utilization, "30"),
+            (HintKind::Timeslice, "700"),
+            (HintKind::Deadline, "900"),
+            (HintKind::KDeadline, "2"),
+            (HintKind::Laxity, "5000,-10,10"),
+            (HintKind::Preemptible, "off"),
+            (HintKind::Class, "best-effort"),
+            (HintKind::Job, "3"),
+            (HintKind::Cap, "40"),
+        ];
+        for (kind, word) in examples {
+            let update = kind.spec().parse(word).unwrap();
+            assert_eq!(update.spec().name, kind.spec().name);
+            let text = update.text().unwrap();
+            assert_eq!(kind.spec().read(&text, &Hints::default()), Some(update), "{text}");
+        }
+        let with_variable = HINTS.iter().filter(|spec| spec.variable.is_some()).count();
+        assert_eq!(examples.len(), with_variable, "one example for each variable");
+    }
+
+    #[test]
+    fn take_back_restores_the_default() {
+        let backs = HINTS.iter().filter_map(|spec| spec.take_back);
+        for (number, update) in backs {
+            assert_eq!(update.spec().parse(&number.to_string()), Ok(update));
+            assert_eq!(update.text(), None);
+            let mut hints = Hints::default();
+            update.apply(&mut hints, Time(5));
+            assert_eq!(hints, Hints::default(), "{}", update.spec().name);
+        }
+    }
+}

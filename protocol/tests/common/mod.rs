@@ -1,0 +1,26 @@
+//! Random hints, by the table of hints.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::hint::Hints;
+use protocol::hint::table::{HINTS, Values};
+use protocol::time::Time;
+
+/// Hints after a series of random updates.
+pub fn hints() -> impl Strategy<Value = Hints> {
+    let number = prop_oneof![-1i64..300, any::<i64>()];
+    let update = (0..HINTS.len(), number, -256..256, -256..256);
+    (vec(update, 0..30), any::<u64>()).prop_map(|(updates, now)| {
+        let mut hints = Hints::default();
+        for (row, number, lax, critical) in updates {
+            let update = match HINTS[row].values {
+                Values::Laxity => HINTS[row].parse(&format!("{number},{lax},{critical}")).ok(),
+                _ => HINTS[row].from_number(number),
+            };
+            if let Some(update) = update {
+                update.apply(&mut hints, Time(now));
+            }
+        }
+        hints
+    })
+}
