@@ -1,35 +1,36 @@
-//! The report's file, as data. Whoever reads one back gets the same values, and nothing that is not described here.
+//! The format of a report's file.
 
+use crate::doctor::{Findings, finding};
 use protocol::report::{Conformance, Devices, Holds, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Raised with every change after which an older reader does not understand the file.
+/// The version of the format, which increases with each incompatible change.
 pub const FORMAT: u32 = 1;
 
-/// Everything.
+/// A report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
-    /// What this file is.
+    /// A description of the file.
     pub about: String,
-    /// What is in it, in words.
+    /// Descriptions of the parts.
     pub contains: Vec<String>,
-    /// What was left out.
+    /// Descriptions of what a report does not contain.
     pub left_out: Vec<String>,
-    /// Whether the GPU is `gpu-sim`'s: then no time in here is one of a GPU.
+    /// True if `gpu-sim` simulates the GPU. Then the times are not those of a GPU.
     pub simulated: bool,
-    /// Whether queues might be taken off the hardware.
+    /// True if evicting queues was allowed.
     pub try_level2: bool,
-    /// Whether there were few repetitions.
+    /// True if the measurements had few repetitions.
     pub short: bool,
-    /// Whether no part is missing or has an error.
+    /// True if no part is missing or has an error.
     pub complete: bool,
-    /// What all of it took.
+    /// The total time.
     pub seconds: f64,
-    /// How often the process's queues were taken off the hardware, the probe's own tries apart.
+    /// The number of evictions, without those of the probe.
     pub holds: u64,
     /// The parts.
     pub parts: Parts,
@@ -41,15 +42,15 @@ pub struct Report {
 pub struct Parts {
     /// Releases, driver and devices.
     pub versions: Part<Versions>,
-    /// What `xcli doctor` finds.
+    /// The findings of `xcli doctor`.
     pub doctor: Part<Doctor>,
-    /// What HIP says of the devices.
+    /// The devices as HIP shows them.
     pub devices: Part<Devices>,
-    /// What the library adds to a launch.
+    /// The time that the library adds to a launch.
     pub launch_path: Part<LaunchPath>,
-    /// Work and suspensions with several windows.
+    /// Throughput and suspensions with several windows.
     pub window: Part<Window>,
-    /// Queues taken off the hardware.
+    /// The time of evictions.
     pub holds: Part<Holds>,
     /// Programs whose memory was compared.
     pub conformance: Part<Conformance>,
@@ -59,13 +60,13 @@ pub struct Parts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part<T> {
-    /// What it took.
+    /// The time that it took.
     pub seconds: f64,
-    /// Why it was not made, where nobody wanted it.
+    /// The reason why the part was not requested.
     pub skipped: Option<String>,
-    /// Why it is missing, or what is wrong in it.
+    /// The reason why the part is missing or incomplete.
     pub error: Option<String>,
-    /// What came of it.
+    /// The result.
     pub result: Option<T>,
 }
 
@@ -73,7 +74,7 @@ pub struct Part<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
-    /// Of giveway.
+    /// The release of giveway.
     pub giveway: String,
     /// The kernel's release.
     pub kernel: String,
@@ -83,15 +84,15 @@ pub struct Versions {
     pub distribution: Option<String>,
     /// `VERSION_ID` of it.
     pub distribution_version: Option<String>,
-    /// Names of the files of HIP's runtime that were found.
+    /// The names of the files of HIP's runtime.
     pub runtimes: Vec<String>,
     /// The driver's interface, such as `1.14`.
     pub kfd: Option<String>,
-    /// The release of an amdgpu that is not the kernel's own.
+    /// The release of amdgpu, if it is not part of the kernel.
     pub amdgpu: Option<String>,
-    /// Parameters of amdgpu that matter here.
+    /// Listed parameters of amdgpu.
     pub parameters: BTreeMap<String, String>,
-    /// Variables of the environment that matter here.
+    /// Listed environment variables.
     pub environment: BTreeMap<String, String>,
     /// Each GPU.
     pub gpus: Vec<Gpu>,
@@ -103,27 +104,27 @@ pub struct Versions {
 pub struct Gpu {
     /// Such as `gfx90a`.
     pub target: String,
-    /// Numbers out of the topology that matter here.
+    /// Listed numbers of the topology.
     pub properties: BTreeMap<String, u64>,
-    /// Who schedules queues: HWS, MES, or nobody in hardware.
+    /// The scheduler of hardware queues.
     pub scheduler: Option<String>,
-    /// Whether running waves are saved; nothing if nothing says so.
+    /// True if running waves are saved; none if unknown.
     pub cwsr: Option<bool>,
-    /// Whether the device and its firmware can be debugged.
+    /// True if the device and its firmware support a debugger.
     pub debugger: Option<bool>,
-    /// Whether each mechanism would be tried ("yes"), or why not.
+    /// For each eviction mechanism "yes", or the reason why it cannot be used.
     pub mechanisms: BTreeMap<String, String>,
-    /// Why nothing is known.
+    /// The reason why the driver does not describe it.
     pub error: Option<String>,
 }
 
-/// What `xcli doctor` finds.
+/// The findings of `xcli doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Doctor {
-    /// Whether nothing is bad.
+    /// True if no finding is bad.
     pub ok: bool,
-    /// Each finding.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 
@@ -133,45 +134,56 @@ pub struct Doctor {
 pub struct Finding {
     /// `good`, `note` or `bad`.
     pub verdict: String,
-    /// What it is about.
+    /// The subject.
     pub about: String,
-    /// In words.
+    /// The text, reduced to listed words.
     pub text: String,
 }
 
-/// What `xbench launch-path` measures; of its JSON what is not in here is left out.
+/// The result of `xbench launch-path`. Other fields of its JSON are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaunchPath {
-    /// Calls that the library counted on a runtime that does nothing.
+    /// The calls that the library counted on a runtime that does nothing.
     pub calls_counted: u64,
-    /// The same on the machine's own HIP.
+    /// The calls that the library counted on the machine's HIP.
     pub real_calls_counted: Option<u64>,
-    /// Medians over rounds that alternate.
+    /// Medians over alternating rounds.
     pub figures: Vec<Figure>,
 }
 
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// For programs.
+    /// The name for programs.
     pub name: String,
-    /// For people.
+    /// The description.
     pub what: String,
-    /// In the unit.
+    /// The value in the unit.
     pub value: f64,
     /// Empty for a ratio.
     pub unit: String,
 }
 
+impl From<Findings> for Doctor {
+    fn from(found: Findings) -> Self {
+        let finding = |finding: finding::Finding| Finding {
+            verdict: finding.verdict.name().to_owned(),
+            about: finding.about.to_owned(),
+            text: finding.text,
+        };
+        Self { ok: found.ok, findings: found.findings.into_iter().map(finding).collect() }
+    }
+}
+
 impl<T> Part<T> {
-    /// Whether it was made without an error, or nobody wanted it.
+    /// Returns true if the part has no error, or was not requested.
     fn is_good(&self) -> bool {
         self.error.is_none() && (self.result.is_some() || self.skipped.is_some())
     }
 }
 
 impl Parts {
-    /// Each by its name in the file: whether it is good, and what is wrong with it.
+    /// For each part its name in the file, true if it is good, and its error.
     pub fn state(&self) -> [(&'static str, bool, Option<&str>); 7] {
         fn of<'a, T>(name: &'static str, part: &'a Part<T>) -> (&'static str, bool, Option<&'a str>) {
             (name, part.is_good(), part.error.as_deref())
@@ -187,7 +199,7 @@ impl Parts {
         ]
     }
 
-    /// How often queues were held.
+    /// The number of evictions.
     pub fn holds(&self) -> u64 {
         let holds = self.holds.result.iter().flat_map(|holds| &holds.mechanisms).map(|row| row.holds);
         let modes = self.conformance.result.iter().flat_map(|made| &made.modes).map(|mode| mode.holds);
@@ -288,21 +300,21 @@ pub mod tests {
     }
 
     #[test]
-    fn a_report_is_read_back_as_it_was() {
+    fn report_survives_a_round_trip() {
         let report = example();
         let text = serde_json::to_string_pretty(&report).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
         let more = text.replacen("\"format\"", "\"host\": \"x\", \"format\"", 1);
-        assert!(serde_json::from_str::<Report>(&more).is_err(), "nothing unknown is in it");
+        assert!(serde_json::from_str::<Report>(&more).is_err(), "unknown fields are refused");
     }
 
     #[test]
-    fn holds_are_summed_and_parts_judged() {
+    fn evictions_are_summed_and_parts_judged() {
         let mut report = example();
         assert_eq!(report.holds, 42);
         assert!(report.parts.state().iter().all(|(_, good, _)| *good));
         report.parts.holds = Part { seconds: 0.0, skipped: Some("x".into()), error: None, result: None };
-        assert!(report.parts.state().iter().all(|(_, good, _)| *good), "nobody wanted it");
+        assert!(report.parts.state().iter().all(|(_, good, _)| *good), "the part was not requested");
         assert_eq!(report.parts.holds(), 30);
         report.parts.window.error = Some("late".into());
         report.parts.devices.result = None;
