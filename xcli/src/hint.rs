@@ -1,4 +1,4 @@
-//! `xcli hint`: hints for the policy about running programs.
+//! What a person tells the policy about programs that run.
 
 use crate::ask::{self, Cause, Failure};
 use crate::endpoint::{self, Endpoint};
@@ -10,32 +10,32 @@ use anyhow::anyhow;
 use protocol::control::{Request, Said, Target};
 use protocol::ids::{Pid, QueueId};
 
-/// The arguments of `xcli hint`.
+/// `xcli hint`.
 #[derive(Debug, clap::Args)]
 #[command(mut_group("hints", |hints| hints.required(true)), mut_arg("priority", |priority| priority.short('p')))]
 pub struct HintArgs {
-    /// A queue by its number in `xcli list`; needs --pid if several programs have a queue of that number
+    /// A queue by its number in `xcli list`; needs --pid where several programs have one of that number
     #[arg(short = 'x', long = "queue", value_name = "QUEUE", value_parser = queue)]
     queue: Option<u64>,
-    /// A process. Without -x, hints for queues apply to all queues that it has now, and a share applies to the process. Without
-    /// -x and --pid, a slice applies to every process, also to those that connect later
+    /// A process. Without -x, what concerns queues concerns all that it has now, and a share is its own. A slice without -x and
+    /// --pid is asked for by every process, also by those that come
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
     options: HintOptions,
-    /// Work arrives on the queue in this many microseconds; -1 removes the hint
+    /// In how many microseconds work arrives on the queue; -1 takes it back
     #[arg(long, group = "hints", value_name = "US", value_parser = or_none::<u64>, allow_hyphen_values = true)]
     arrival: Option<OrNone<u64>>,
-    /// The process owns the window in which the user works. At most one process does
+    /// The process owns the window that the user works in, and no other does
     #[arg(long, group = "hints")]
     window: bool,
     /// The server by the name of its instance (here -p is the priority)
-    // Same id as the global option, which it replaces.
+    // Of the same name as the option of all commands, in the place of which it stands.
     #[arg(long, value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
 }
 
-/// Parses a queue's number, as `xcli list` shows it or as users of XSched write handles (`0x...`).
+/// As `xcli list` has it, or as XSched's users write handles.
 pub fn queue(word: &str) -> Result<u64, Error> {
     match word.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -49,15 +49,15 @@ impl HintArgs {
         Target { pid: self.pid.map(Pid), queue: self.queue.map(QueueId) }
     }
 
-    fn hints(&self) -> Result<Vec<Said>, Error> {
-        let mut hints = self.options.hints();
-        hints.extend(self.arrival.map(|OrNone(us)| Said::Arrival(us)));
-        hints.extend(self.window.then_some(Said::Window));
+    fn said(&self) -> Result<Vec<Said>, Error> {
+        let mut said = self.options.hints();
+        said.extend(self.arrival.map(|OrNone(us)| Said::Arrival(us)));
+        said.extend(self.window.then_some(Said::Window));
         let Target { pid, queue } = self.target();
-        if pid.is_none() && queue.is_none() && hints.iter().any(|hint| !matches!(hint, Said::Timeslice(_))) {
+        if pid.is_none() && queue.is_none() && said.iter().any(|said| !matches!(said, Said::Timeslice(_))) {
             return Err(Error::Usage("specify a target: --pid PID or -x QUEUE"));
         }
-        Ok(hints)
+        Ok(said)
     }
 }
 
@@ -66,7 +66,7 @@ impl HintArgs {
 /// # Errors
 /// Wrong usage; the server does not answer; or it refuses because no target or several targets match.
 pub fn run(args: &HintArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
-    let (of, said) = (args.target(), args.hints()?);
+    let (of, said) = (args.target(), args.said()?);
     ask::order(endpoint, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
         Some(Failure { cause: Cause::Refused(why), .. }) => anyhow!("{}", refused(why, of, endpoint)),
         _ => error,

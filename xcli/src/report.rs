@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::output::warn;
 use crate::table::{plain, terminal_width, wrapped};
 use file::Target;
-use format::{Doctor, FORMAT, LaunchPath, Part, Parts, Report};
+use format::{FORMAT, LaunchPath, Part, Parts, Report};
 use measure::{Budget, within, xbench};
 use protocol::report::{Conformance, Devices, Holds, Window};
 use redact::Words;
@@ -171,8 +171,7 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> Report {
             Err(error) => (None, Some(error.to_string())),
         }
     });
-    let doctor =
-        part("doctor", || either(within(look(), move || Doctor::from(doctor::look(&endpoint, None)))));
+    let doctor = part("doctor", || either(within(look(), move || doctor::look(&endpoint, None))));
     let card = |words: &[&'static str]| {
         let mut all = words.to_vec();
         if args.short {

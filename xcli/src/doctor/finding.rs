@@ -16,17 +16,6 @@ pub enum Verdict {
     Bad,
 }
 
-impl Verdict {
-    /// The name in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Note => "note",
-            Self::Bad => "bad",
-        }
-    }
-}
-
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {

@@ -4,11 +4,32 @@
 //! runtime or a loader, keep only words of a list (`words.txt`), numbers, versions, and names of giveway's files; everything else
 //! becomes `…`, and a path `<path>`. So a name of a user, host, project or file is left out without being known.
 
-use super::format::{Doctor, Part, Parts};
-use super::versions::ENVIRONMENT;
+use super::format::{Part, Parts};
+use crate::doctor::Findings;
 use protocol::config::VARIABLES;
 use protocol::report::{Conformance, Devices, Holds, Mode};
 use std::collections::HashSet;
+
+/// The variables of HIP and the layers below it, in addition to giveway's own.
+pub(super) const ENVIRONMENT: [&str; 17] = [
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "GPU_MAX_HW_QUEUES",
+    "AMD_DIRECT_DISPATCH",
+    "AMD_SERIALIZE_KERNEL",
+    "AMD_SERIALIZE_COPY",
+    "DEBUG_HIP_DYNAMIC_QUEUES",
+    "HIP_LAUNCH_BLOCKING",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HSA_XNACK",
+    "HSA_CU_MASK",
+    "HSA_ENABLE_SDMA",
+    "HSA_ENABLE_INTERRUPT",
+    "HSA_NO_SCRATCH_RECLAIM",
+    "HSA_USERPTR_FOR_PAGED_MEM",
+];
 
 /// Replaces a word that is not listed.
 const LEFT_OUT: &str = "…";
@@ -62,7 +83,7 @@ impl Words {
         for gpu in versions.result.iter_mut().flat_map(|versions| &mut versions.gpus) {
             self.reduce(&mut gpu.error);
         }
-        if let Some(Doctor { ok: _, findings }) = &mut doctor.result {
+        if let Some(Findings { ok: _, findings }) = &mut doctor.result {
             for finding in findings {
                 finding.text = self.text(&finding.text);
             }

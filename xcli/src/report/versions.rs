@@ -4,7 +4,7 @@
 //! as their values.
 
 use super::format::{Gpu, Versions};
-use super::redact::{Words, is_file};
+use super::redact::{ENVIRONMENT, Words, is_file};
 use crate::doctor::Machine;
 use hal_kfd::Kind;
 use hal_kfd::probe::{self, Choice};
@@ -60,27 +60,6 @@ const PARAMETERS: [&str; 13] = [
     "noretry",
     "gpu_recovery",
     "lockup_timeout",
-];
-
-/// The variables of HIP and the layers below it, in addition to giveway's own.
-pub(super) const ENVIRONMENT: [&str; 17] = [
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "CUDA_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "GPU_MAX_HW_QUEUES",
-    "AMD_DIRECT_DISPATCH",
-    "AMD_SERIALIZE_KERNEL",
-    "AMD_SERIALIZE_COPY",
-    "DEBUG_HIP_DYNAMIC_QUEUES",
-    "HIP_LAUNCH_BLOCKING",
-    "HSA_OVERRIDE_GFX_VERSION",
-    "HSA_XNACK",
-    "HSA_CU_MASK",
-    "HSA_ENABLE_SDMA",
-    "HSA_ENABLE_INTERRUPT",
-    "HSA_NO_SCRATCH_RECLAIM",
-    "HSA_USERPTR_FOR_PAGED_MEM",
 ];
 
 /// Settings that are kept in addition to numbers and the documented values of giveway's variables.
