@@ -1,6 +1,6 @@
 //! Manual pages and shell completions of a program, made from the definition of its command line.
 //!
-//! Packages contain them. Each program of giveway writes its own when it is called with `--write-manual DIR`.
+//! Packages contain them. Each program of giveway writes its manual when called with `--write-manual DIR`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-/// The option that makes a program write its manual, alone with a directory.
+/// The option that makes a program write its manual to a directory. No other argument is allowed with it.
 const OPTION: &str = "--write-manual";
 
-/// Does what `--write-manual DIR` asks for, if the program was called so; then the exit code. The option is hidden: it is for
-/// whoever makes a package.
+/// Writes the manual if the program was called with `--write-manual DIR`, and returns the exit code then. The option is hidden, because
+/// only package builds use it.
 pub fn asked<Cli: CommandFactory>() -> Option<ExitCode> {
     let directory = directory(std::env::args_os())?;
     let command = Cli::command();
@@ -29,7 +29,7 @@ pub fn asked<Cli: CommandFactory>() -> Option<ExitCode> {
     })
 }
 
-/// The directory, if these arguments ask for the manual and for nothing else.
+/// Returns the directory if the arguments are exactly the option and a directory.
 fn directory(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     let words: Vec<OsString> = arguments.skip(1).collect();
     match words.as_slice() {
@@ -43,16 +43,16 @@ fn directory(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
 /// `fish/vendor_completions.d` in `directory`.
 ///
 /// # Errors
-/// A directory cannot be made or a file not be written; the text names it.
+/// A directory or a file cannot be written. The text names it.
 pub fn write(mut command: Command, directory: &Path) -> io::Result<()> {
     let name = command.get_name().to_owned();
-    let place = |below: &str| {
-        let place = directory.join(below);
-        fs::create_dir_all(&place).map_err(|error| at(&place, &error))?;
-        Ok::<PathBuf, Error>(place)
+    let create = |below: &str| {
+        let path = directory.join(below);
+        fs::create_dir_all(&path).map_err(|error| at(&path, &error))?;
+        Ok::<PathBuf, Error>(path)
     };
-    // First, since completions add `help` to the command.
-    let pages = place("man/man1")?;
+    // Before the completions, which add `help` to the command.
+    let pages = create("man/man1")?;
     clap_mangen::generate_to(without_help(command.clone()), &pages).map_err(|error| at(&pages, &error))?;
     for (shell, below, file) in [
         (Shell::Bash, "bash-completion/completions", name.clone()),
@@ -61,13 +61,13 @@ pub fn write(mut command: Command, directory: &Path) -> io::Result<()> {
     ] {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut command, &name, &mut text);
-        let file = place(below)?.join(file);
+        let file = create(below)?.join(file);
         fs::write(&file, text).map_err(|error| at(&file, &error))?;
     }
     Ok(())
 }
 
-/// Nobody needs a page on `help`, which each command with subcommands has.
+/// Removes the `help` commands, which need no manual page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
@@ -82,7 +82,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn only_the_option_alone_asks() {
+    fn option_is_accepted_only_alone() {
         let directory = |line: &str| directory(line.split(' ').map(OsString::from));
         assert_eq!(directory("xcli --write-manual /tmp/x"), Some("/tmp/x".into()));
         assert_eq!(directory("xcli --write-manual"), None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_completions_say_what_the_command_line_has() {
+    fn pages_and_completions_describe_the_command_line() {
         let directory = tempfile::tempdir().unwrap();
         write(Example::command(), directory.path()).unwrap();
         let read = |file: &str| fs::read_to_string(directory.path().join(file)).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_place() {
+    fn error_names_the_path() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = write(Example::command(), file.path()).unwrap_err();
         assert!(error.to_string().contains(file.path().to_str().unwrap()), "{error}");

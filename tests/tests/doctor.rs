@@ -30,24 +30,24 @@ fn a_client_is_judged_by_what_it_does_and_by_what_is_held_of_it() {
     tests::until("the server knows it", || ask().1.contains("ok    hooks").then_some(()));
     let (code, said) = ask();
     assert_eq!(code, Some(0), "{said}");
-    assert!(line(&said, "device").contains(&format!("as process {pid} sees it: a simulated one")), "{said}");
+    assert!(line(&said, "device").contains(&format!("as process {pid} sees it: simulated by gpu-sim")), "{said}");
     assert!(line(&said, "schedule").starts_with("ok    schedule  it "), "{said}");
-    assert!(!said.contains("from outside"), "{said}");
+    assert!(!said.contains("xcli suspend"), "{said}");
 
     let held = stage.json(&["suspend", &pid, "--json"])["held"].as_array().map(Vec::len).expect("queues");
     let (code, said) = ask();
     assert_eq!(code, Some(0), "{said}");
     let note = line(&said, "held");
-    assert!(note.contains("held from outside by `xcli suspend`, for "), "{said}");
-    assert!(note.contains(&format!(" of {held} for kernels ")), "{said}");
+    assert!(note.contains("`xcli suspend` has suspended queues "), "{said}");
+    assert!(note.contains(&format!(" of {held} for ")), "{said}");
     assert!(note.ends_with(&format!("until `xcli resume {pid}`")), "{said}");
-    assert!(line(&said, "schedule").contains("it may run, but for what is held from outside: "), "{said}");
+    assert!(line(&said, "schedule").contains("it may run, except queues suspended by `xcli suspend`: "), "{said}");
     assert!(said.find(note) < said.find(line(&said, "schedule")), "{said}");
     assert_eq!(tell(&mut program), "submitted");
     assert_eq!(stage.xcli(&["resume", &pid]).status.code(), Some(0));
     complete(&mut program);
     let (code, said) = ask();
-    assert!(code == Some(0) && !said.contains("from outside"), "{said}");
+    assert!(code == Some(0) && !said.contains("xcli suspend"), "{said}");
     program.finish().expect_success();
 }
 
@@ -66,7 +66,7 @@ fn the_machine_names_programs_that_no_server_schedules() {
     let found = stage.gpu.shared_product("xcli").arg("doctor").env("XSCHED_SOCKET", &socket).finish();
     let card = line(&found.stdout, "card");
     assert!(
-        card.contains("this server does not schedule") && card.contains(&format!("{pid} (")),
+        card.contains("without being scheduled by this server") && card.contains(&format!("{pid} (")),
         "{found:?}"
     );
     assert!(!card.contains(&format!("{scheduled} (")), "{found:?}");
@@ -98,8 +98,8 @@ fn a_program_that_was_not_preloaded_is_not_scheduled_and_may_be_held() {
     let (program, pid) = stage.program(&[], &[]);
     let (code, said) = doctor(&stage, &[&pid]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(line(&said, "library").contains("start the program by `xcli run`"), "{said}");
-    assert!(line(&said, "schedule").contains("nothing of it passes the library"), "{said}");
+    assert!(line(&said, "library").contains("start the program with `xcli run`"), "{said}");
+    assert!(line(&said, "schedule").contains("its calls do not pass the library"), "{said}");
     stage.json(&["suspend", &pid, "--json"]);
     let (code, said) = doctor(&stage, &[&pid]);
     assert_eq!(code, Some(1), "{said}");
@@ -160,8 +160,8 @@ fn levels_of_the_machine_are_those_that_can_be_had() {
         line(&found.stdout, "gpu").to_owned()
     };
     let said = seen(&[]);
-    assert!(said.starts_with("ok ") && said.contains("level 3 is possible by update-queue"), "{said}");
+    assert!(said.starts_with("ok ") && said.contains("level 3 works by update-queue"), "{said}");
     let said = seen(&["--no-cwsr"]);
-    assert!(said.starts_with("note") && said.contains("level 2 is possible by update-queue"), "{said}");
-    assert!(said.contains("not level 3: the driver does not save"), "{said}");
+    assert!(said.starts_with("note") && said.contains("level 2 works by update-queue"), "{said}");
+    assert!(said.contains("level 3 does not: the driver does not save"), "{said}");
 }

@@ -1,5 +1,4 @@
-//! `xcli report` on a simulated GPU: that every part is there, that nothing of a person is in it, and that queues are taken off
-//! the hardware only where that was allowed.
+//! `xcli report` on a simulated GPU: all parts are complete, nothing identifies a user, and queues are evicted only if allowed.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use tests::{Finished, Gpu, Run};
 const MARKS: [&str; 6] =
     ["zebrahome", "zebrauser", "zebrahost", "zebrasocket", "zebratoken", "zebraargument"];
 
-/// A folder to be at home in, which has a mark in its name.
+/// A home folder with a mark in its name.
 struct Home {
     folder: tempfile::TempDir,
 }
@@ -24,7 +23,7 @@ impl Home {
         self.folder.path().join(name)
     }
 
-    /// `xcli report --short` on a machine of another name, at home in this folder.
+    /// Runs `xcli report --short` with marks in the host name, the home folder and the environment.
     fn report(&self, gpu: &Gpu, options: &[&str]) -> Run {
         let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
         let script = "echo zebrahost.example.org > /proc/sys/kernel/hostname && exec \"$@\"";
@@ -43,15 +42,15 @@ impl Home {
             .limit(Duration::from_secs(600))
     }
 
-    /// The report that a run left, in which no mark is.
+    /// Reads the report of a run, and checks that it contains no mark.
     fn read(&self, run: &Finished) -> Value {
         let text = std::fs::read_to_string(self.path("report.json"))
             .unwrap_or_else(|error| panic!("no report: {error}\n{}", run.stderr));
         for mark in MARKS {
             assert!(!text.contains(mark), "{mark} is in the report:\n{text}");
         }
-        // Something was there to be taken out.
-        assert!(text.contains("nobody listens on <socket>"), "{text}");
+        // The socket was left out.
+        assert!(text.contains("no process listens on <path>."), "{text}");
         let report: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((run.code, &report["complete"]), (0, &Value::Bool(true)), "{}\n{text}", run.stderr);
         assert_eq!(report["simulated"], true);
@@ -63,7 +62,7 @@ impl Home {
     }
 }
 
-/// Names of the modes, all of which have passed with all programs.
+/// The names of the modes. Checks that all have passed with all programs.
 fn modes(report: &Value) -> Vec<&str> {
     let modes = report["parts"]["conformance"]["result"]["modes"].as_array().expect("modes");
     for mode in modes {
@@ -79,12 +78,12 @@ fn requests(run: &Finished) -> u64 {
 }
 
 #[test]
-fn a_report_holds_nothing_unless_it_may() {
+fn report_evicts_no_queue_without_permission() {
     let home = Home::new();
     let gpu = Gpu::take();
     let run = home.report(&gpu, &[]).with_stats().finish();
     let report = home.read(&run);
-    assert_eq!((&report["holds"], requests(&run)), (&Value::from(0), 0), "nothing was held");
+    assert_eq!((&report["holds"], requests(&run)), (&Value::from(0), 0), "no queue was evicted");
     assert!(report["parts"]["holds"]["skipped"].is_string());
     assert_eq!(modes(&report), ["native", "forward", "queues", "defer", "chaos:1"]);
     let versions = &report["parts"]["versions"]["result"];
@@ -102,11 +101,10 @@ fn a_report_holds_nothing_unless_it_may() {
 }
 
 #[test]
-fn with_level_2_holds_are_measured_and_checked_beside_another_program() {
+fn report_with_level_2_measures_evictions_beside_another_program() {
     let home = Home::new();
     let gpu = Gpu::take();
-    // A HIP program whose command line is nobody's business, on a device of its own. Three requests a second leave the
-    // processors to the report.
+    // A HIP program with a mark in its command line, on its own device. Three requests a second leave the processors to the report.
     let model = tests::workspace().join("examples/traces/resnet18_bs1.json");
     let beside = ["replay", &model.display().to_string(), "--rate=3", "--seconds=600"]
         .into_iter()
@@ -114,7 +112,7 @@ fn with_level_2_holds_are_measured_and_checked_beside_another_program() {
         .arg(format!("--record={}", home.path("zebraargument").display()))
         .start();
     let run = home.report(&gpu, &["--try-level2", "--yes"]).with_stats().finish();
-    assert!(beside.program().is_some(), "it runs all the time\n{}", beside.report());
+    assert!(beside.program().is_some(), "it runs during the report\n{}", beside.report());
     drop(beside);
     let report = home.read(&run);
     assert_eq!(modes(&report), ["native", "forward", "queues", "defer", "chaos:1", "hold"]);
@@ -124,10 +122,10 @@ fn with_level_2_holds_are_measured_and_checked_beside_another_program() {
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");
         assert!(row["idle"]["hold_us"]["n"] == 8 && row["probe"]["hold_us"].is_number(), "{row}");
-        assert!(row["stood"] == row["interrupted"], "a kernel that was held went on: {row}");
+        assert!(row["stood"] == row["interrupted"], "an evicted kernel went on: {row}");
         assert!(row["interrupted"].as_u64() > Some(0), "{row}");
     }
-    // Each hold of a queue is a request of its own, or one for several.
+    // One request can evict several queues.
     let holds = report["holds"].as_u64().expect("a number");
     assert!(holds >= 24 && requests(&run) >= 24, "{holds} holds, {} requests", requests(&run));
 }

@@ -1,10 +1,10 @@
-//! The runtime's own log (`AMD_LOG_LEVEL=3` or more): which hardware queues it made, and where they are. Nobody has to be asked
-//! for it.
+//! Parser for the log of the HIP runtime (`AMD_LOG_LEVEL=3` or more), which lists its hardware queues with their addresses. Reading
+//! the log needs neither rights nor a server.
 //!
 //! Sources: `acquireQueue` and `releaseQueue` in `rocdevice.cpp`, `log_printf` in `debug.cpp` of ROCclr. Up to ROCm 6.1 a line
-//! names the `hsa_queue_t` only ("created hardware queue"), from 6.2 on that and the ring ("Created SWq= to map on HWq=").
-//! Ends are told by the one or the other, some of them twice. 5.2 writes the process as `us: 42   : [tid:`, 6.0 as
-//! `[pid:42    tid:`, 6.2 only from level 4 on.
+//! names only the `hsa_queue_t` ("created hardware queue"); since 6.2 it also names the ring ("Created SWq= to map on HWq=").
+//! The line for the end of a queue names one of the two, and may be repeated. The process is `us: 42   : [tid:` in 5.2 and
+//! `[pid:42    tid:` in 6.0; 6.2 writes it only from level 4 on.
 
 use anyhow::{Context as _, bail};
 use serde::{Serialize, Serializer};
@@ -12,43 +12,43 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// The longest line that can be one of these: a message has at most 4,096 bytes.
+/// The most bytes of a line that are kept. A message has at most 4,096.
 const LONGEST: usize = 8192;
-/// Queues that a process can have at a time (`KFD_MAX_NUM_OF_QUEUES_PER_PROCESS`).
+/// The most queues of a process at a time (`KFD_MAX_NUM_OF_QUEUES_PER_PROCESS`).
 const MOST: usize = 1024;
 /// Bytes of a packet; the runtime counts a queue's size in packets.
 const PACKET: u64 = 64;
-/// Where `write_dispatch_id` is in an `amd_queue_t`, whose front is the `hsa_queue_t` (`amd_hsa_queue.h`). The driver is told
-/// this address when the queue is made.
+/// The offset of `write_dispatch_id` in an `amd_queue_t`, which begins with the `hsa_queue_t` (`amd_hsa_queue.h`). The runtime passes
+/// this address to the driver when it creates the queue.
 pub const WRITE_POINTER: u64 = 56;
-/// Whose lines these are.
+/// The source file that writes these lines.
 const SOURCE: &str = "rocdevice.cpp";
 
-/// A queue that the runtime has made.
+/// A queue that the runtime has created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogQueue {
-    /// Address of its `hsa_queue_t`.
+    /// The address of its `hsa_queue_t`.
     #[serde(serialize_with = "hex")]
     pub hsa_queue: u64,
-    /// Address of its ring, if the log tells it.
+    /// The address of its ring, if the log has it.
     #[serde(serialize_with = "hex_or_null")]
     pub ring_address: Option<u64>,
-    /// Bytes of its ring.
+    /// The size of its ring in bytes.
     pub size: u64,
     /// `hsa_amd_queue_priority_t`: 0 low, 1 normal, 2 high.
     pub priority: u32,
-    /// For cooperative launches.
+    /// True if the queue is for cooperative launches.
     pub cooperative: bool,
-    /// The driver's number of it, if a server has seen both.
+    /// The driver's number of the queue, if the debugger's addresses match.
     pub queue: Option<u32>,
 }
 
-/// An address as people and logs write it.
+/// Serializes an address in hexadecimal.
 pub fn hex<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&format!("{address:#x}"))
 }
 
-/// The same of one that may be unknown.
+/// Serializes an address in hexadecimal, or null.
 pub fn hex_or_null<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
     match address {
         Some(address) => hex(address, to),
@@ -56,19 +56,18 @@ pub fn hex_or_null<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok,
     }
 }
 
-/// What a line says.
+/// An event in the log.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Made(LogQueue),
-    /// By one of its addresses.
-    Gone(u64),
+enum LogEvent {
+    Created(LogQueue),
+    /// A queue was destroyed, by one of its addresses.
+    Destroyed(u64),
 }
 
-/// Reads the log of a process that has these numbers (in namespaces it has several): the queues that it has not ended, in
-/// the order of their making.
+/// Reads the log of a process with these process ids (one for each pid namespace). Returns its remaining queues in order of creation.
 ///
 /// # Errors
-/// It cannot be read, or tells of no queue of the process; what to do.
+/// The log cannot be read, or contains no queue of the process.
 pub fn read(path: &Path, pids: &[u32]) -> anyhow::Result<Vec<LogQueue>> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
@@ -76,37 +75,37 @@ pub fn read(path: &Path, pids: &[u32]) -> anyhow::Result<Vec<LogQueue>> {
         scan(BufReader::new(file), pids).with_context(|| format!("cannot read {shown}"))?;
     match (made, others) {
         (true, _) if queues.len() > MOST => {
-            bail!("{shown} is no log of one process: it has more than {MOST} queues")
+            bail!("{shown} is not the log of one process: it has more than {MOST} queues")
         }
         (true, _) => Ok(queues),
         (false, Some(other)) => bail!("{shown} is the log of another process ({other})"),
         (false, None) => bail!(
-            "{shown} tells of no hardware queue: it has to be a log of HIP's with AMD_LOG_LEVEL=3 or more, from the program's \
-             start on (and AMD_LOG_MASK, if it is set, has to have the bit 0x10)"
+            "{shown} contains no hardware queue: let HIP log with AMD_LOG_LEVEL=3 or more from the start of the program (if AMD_LOG_MASK is \
+             set, it needs the bit 0x10)"
         ),
     }
 }
 
-/// The queues, whether any was made, and a process that is not meant if one was seen.
+/// Returns the remaining queues, true if any queue was created, and the id of another process if its lines were found.
 fn scan(mut from: impl BufRead, pids: &[u32]) -> io::Result<(Vec<LogQueue>, bool, Option<u32>)> {
     let (mut queues, mut made, mut others) = (Vec::<LogQueue>::new(), false, None);
     let mut line = Vec::new();
     while next_line(&mut from, &mut line)? {
-        let Some((pid, said)) = parse(&line) else { continue };
+        let Some((pid, event)) = parse(&line) else { continue };
         if let Some(pid) = pid.filter(|pid| !pids.contains(pid)) {
             others = Some(pid);
             continue;
         }
-        match said {
-            Said::Made(queue) => {
+        match event {
+            LogEvent::Created(queue) => {
                 made = true;
                 queues.retain(|other| other.hsa_queue != queue.hsa_queue);
-                // One more than there can be says that it is wrong.
+                // One queue more than a process can have shows that the log is invalid.
                 if queues.len() <= MOST {
                     queues.push(queue);
                 }
             }
-            Said::Gone(address) => {
+            LogEvent::Destroyed(address) => {
                 queues.retain(|queue| queue.hsa_queue != address && queue.ring_address != Some(address));
             }
         }
@@ -114,7 +113,7 @@ fn scan(mut from: impl BufRead, pids: &[u32]) -> io::Result<(Vec<LogQueue>, bool
     Ok((queues, made, others))
 }
 
-/// The next line, or as much of it as can be of interest; `false` at the end.
+/// Reads the next line, at most [`LONGEST`] bytes of it. Returns false at the end.
 fn next_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut any = false;
@@ -139,8 +138,8 @@ fn next_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// What a line says and which process, if it says that.
-fn parse(line: &[u8]) -> Option<(Option<u32>, Said)> {
+/// Parses a line into the process id, if the line has one, and the event.
+fn parse(line: &[u8]) -> Option<(Option<u32>, LogEvent)> {
     let line = String::from_utf8_lossy(line);
     let (_, line) = line.split_once(SOURCE)?;
     let find = |words: &str| line.split_once(words);
@@ -152,10 +151,10 @@ fn parse(line: &[u8]) -> Option<(Option<u32>, Said)> {
     }
     let (head, rest) =
         find("eleting hardware queue ").or_else(|| find("eleting CG enabled hardware queue "))?;
-    Some((process(head), Said::Gone(address(rest)?.0)))
+    Some((process(head), LogEvent::Destroyed(address(rest)?.0)))
 }
 
-/// The process in front of a message.
+/// Parses the process id in front of a message.
 fn process(head: &str) -> Option<u32> {
     if let Some((_, rest)) = head.split_once("[pid:") {
         return number(rest.trim_start()).map(|(pid, _)| pid);
@@ -165,8 +164,8 @@ fn process(head: &str) -> Option<u32> {
     rest.trim_start().starts_with(':').then_some(pid)
 }
 
-/// Behind "created hardware queue ", or behind "Created SWq=".
-fn made(rest: &str, with_ring: bool) -> Option<Said> {
+/// Parses the text after "created hardware queue " or "Created SWq=".
+fn made(rest: &str, with_ring: bool) -> Option<LogEvent> {
     let (hsa_queue, rest) = address(rest)?;
     let (ring_address, rest) = match with_ring {
         true => {
@@ -176,14 +175,14 @@ fn made(rest: &str, with_ring: bool) -> Option<Said> {
         false => (None, rest),
     };
     let (packets, rest) = number(rest.strip_prefix(" with size ")?)?;
-    // Before ROCm 4 there was nothing behind it; 1 is what the runtime asks for by itself.
+    // Before ROCm 4 a line ends here; 1 is the default priority of the runtime.
     let (priority, rest) = match rest.strip_prefix(" with priority ") {
         Some(rest) => number(rest)?,
         None => (1, rest),
     };
     let cooperative = rest.trim_start_matches(',').trim_start().starts_with("cooperative: 1");
     let size = u64::from(packets) * PACKET;
-    Some(Said::Made(LogQueue { hsa_queue, ring_address, size, priority, cooperative, queue: None }))
+    Some(LogEvent::Created(LogQueue { hsa_queue, ring_address, size, priority, cooperative, queue: None }))
 }
 
 fn address(text: &str) -> Option<(u64, &str)> {
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn each_release_says_it_in_its_own_way() {
+    fn lines_of_each_release_are_parsed() {
         let want = vec![queue(0x7fd4_cb2a_8000, None, 256 << 10, 2, true)];
         assert_eq!(scanned(HIP_5_2, &[1872]), (want, true, None));
         let want = vec![queue(0x7fff_ed28_e000, None, 1 << 20, 1, false)];
@@ -246,22 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn another_process_is_another_one() {
+    fn lines_of_another_process_are_ignored() {
         assert_eq!(scanned(HIP_5_2, &[5]), (vec![], false, Some(1872)));
         assert_eq!(scanned(HIP_6_1, &[5]), (vec![], false, Some(1872)));
-        // The line without a process is taken for this one's.
+        // A line without a process id counts for this process.
         assert!(scanned(HIP_6_2, &[5]).1);
     }
 
     #[test]
-    fn a_log_without_queues_says_what_to_do() {
+    fn log_without_queues_is_an_error_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let error = |text: &str| {
             std::fs::write(&path, text).unwrap();
             read(&path, &[5]).unwrap_err().to_string()
         };
-        assert!(error(":3:hip_stream.cpp: x\n").contains("tells of no hardware queue"));
+        assert!(error(":3:hip_stream.cpp: x\n").contains("contains no hardware queue"));
         assert!(error("").contains("AMD_LOG_LEVEL=3"));
         assert!(error(HIP_5_2).ends_with("is the log of another process (1872)"));
         let lines = |count: u32| {
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_writes_in_between_does_not_count() {
+    fn other_lines_of_the_program_are_ignored() {
         let text = "created hardware queue 0x1000 with size 64 with priority 1, cooperative: 0\n";
         assert_eq!(scanned(text, &[1]), (vec![], false, None));
         let long = format!("{}{HIP_6_1}", "x".repeat(3 * LONGEST));
@@ -286,12 +285,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = scan(&bytes[..], &[1]);
         }
 
         #[test]
-        fn no_damage_to_a_real_log_makes_it_panic(
+        fn damaged_log_does_not_panic(
             damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), any::<bool>()), 1..30),
         ) {
             let mut bytes = format!("{HIP_5_2}{HIP_6_1}{HIP_6_2}").into_bytes();

@@ -1,9 +1,9 @@
-//! One request to a server, and its reply.
+//! One request to a server and its reply.
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 use crate::table::plain;
 use hal_kfd::user::is_same;
-use protocol::control::{Reply, Request};
+use protocol::control::{List, Policies, Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST, ToClient};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -15,41 +15,38 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer; one that is well takes milliseconds.
+/// The time limit for an answer. A healthy server takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Why there is no reply. Displayed, it is one sentence.
+/// The reason why a request has no reply, as one sentence.
 #[derive(Debug)]
 pub struct Failure {
     /// The socket.
     path: PathBuf,
-    /// The server's process, if it is known.
+    /// The server's process, if known.
     pid: Option<i32>,
-    /// How long it had.
+    /// The time limit.
     limit: Duration,
-    /// What went wrong.
+    /// The kind of failure.
     pub cause: Cause,
 }
 
-/// What went wrong between us and a server.
+/// The kind of failure of a request.
 #[derive(Debug)]
 pub enum Cause {
-    /// Nobody listens.
+    /// No process listens on the socket.
     Absent,
-    /// It belongs to somebody who is not believed.
-    Foreign {
-        /// To whom.
-        uid: u32,
-    },
-    /// It takes no connection, or does not answer, in time.
+    /// The server belongs to a user that is not trusted.
+    Foreign { uid: u32 },
+    /// The server does not accept the connection or does not answer in time.
     Silent,
-    /// It closed the connection: it is just ending, or does not like us.
+    /// The server closed the connection without an answer; it may be ending.
     Closed,
-    /// It says so itself.
+    /// The server refused, for this reason.
     Refused(String),
-    /// What it says makes no sense; why.
-    Nonsense(String),
-    /// The system says so.
+    /// The answer does not follow the protocol, for this reason.
+    Protocol(String),
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -60,7 +57,7 @@ impl fmt::Display for Failure {
             Cause::Absent => {
                 return write!(
                     f,
-                    "no xserver runs here (nobody listens on {path}); `xcli run` starts one with its program"
+                    "no xserver runs: no process listens on {path}. `xcli run` starts one together with a program"
                 );
             }
             Cause::System(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -75,19 +72,18 @@ impl fmt::Display for Failure {
             Cause::Foreign { uid } => {
                 let own = rustix::process::geteuid().as_raw();
                 if *uid == own {
-                    // Without a name in this user namespace all look the same.
-                    return write!(
-                        f,
-                        " may be anybody's: this user namespace does not map its user; it is not asked"
+                    // All users that this user namespace does not map have the same number.
+                    return f.write_str(
+                        " belongs to a user that this user namespace does not map: xcli does not trust it",
                     );
                 }
-                write!(f, " belongs to uid {uid}, neither to you (uid {own}) nor to root: it is not asked")
+                write!(f, " belongs to uid {uid}, not to you (uid {own}) or root: xcli does not trust it")
             }
-            Cause::Silent => write!(f, " does not answer within {} s: is it stopped?", self.limit.as_secs()),
+            Cause::Silent => write!(f, " did not answer within {} s: is it stopped?", self.limit.as_secs()),
             Cause::Closed => f.write_str(" closed the connection without an answer"),
-            Cause::Refused(why) => write!(f, " says: {}", plain(why)),
-            Cause::Nonsense(why) => write!(f, " gives an answer that makes no sense: {why}"),
-            Cause::System(error) => write!(f, " cannot be asked: {error}"),
+            Cause::Refused(why) => write!(f, " refused: {}", plain(why)),
+            Cause::Protocol(why) => write!(f, " sent an invalid answer: {why}"),
+            Cause::System(error) => write!(f, " cannot be reached: {error}"),
             Cause::Absent => Ok(()),
         }
     }
@@ -106,34 +102,61 @@ impl From<io::Error> for Cause {
     }
 }
 
-/// Asks the server, which has 2 s to answer.
+/// Sends a request, and waits at most 2 s for the reply.
 ///
 /// # Errors
-/// There is no reply, or a [`Reply::Error`].
-pub fn ask(place: &Place, request: &Request) -> Result<Reply, Failure> {
-    ask_within(place, request, LIMIT)
+/// There is no reply, or the reply is a [`Reply::Error`].
+pub fn ask(endpoint: &Endpoint, request: &Request) -> Result<Reply, Failure> {
+    ask_within(endpoint, request, LIMIT)
 }
 
-/// Asks the server to do something, of which there is nothing to tell.
+/// Asks for the list of clients.
 ///
 /// # Errors
-/// As of [`ask`], or the reply is to something else.
-pub fn order(place: &Place, request: &Request) -> anyhow::Result<()> {
-    match ask(place, request)? {
-        Reply::Done => Ok(()),
-        other => anyhow::bail!("the server answers something that makes no sense here: {other:?}"),
+/// Those of [`ask`], or the reply answers another request.
+pub fn list(endpoint: &Endpoint) -> anyhow::Result<List> {
+    match ask(endpoint, &Request::List)? {
+        Reply::List(list) => Ok(list),
+        other => Err(unexpected(&other)),
     }
 }
 
-/// Asks the server something that it may have to wait for itself. To take the question it has 2 s all the same.
+/// Asks for the policies.
 ///
 /// # Errors
-/// As [`ask`].
-pub fn ask_within(place: &Place, request: &Request, limit: Duration) -> Result<Reply, Failure> {
+/// Those of [`ask`], or the reply answers another request.
+pub fn policies(endpoint: &Endpoint) -> anyhow::Result<Policies> {
+    match ask(endpoint, &Request::Policies)? {
+        Reply::Policies(policies) => Ok(policies),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The error for a reply that answers another request.
+pub fn unexpected(reply: &Reply) -> anyhow::Error {
+    anyhow::anyhow!("the server sent a reply to another request: {reply:?}")
+}
+
+/// Sends a request whose reply carries no data.
+///
+/// # Errors
+/// Those of [`ask`], or the reply answers another request.
+pub fn order(endpoint: &Endpoint, request: &Request) -> anyhow::Result<()> {
+    match ask(endpoint, request)? {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Sends a request that takes the server up to `limit`. The connection still has to be accepted within 2 s.
+///
+/// # Errors
+/// Those of [`ask`].
+pub fn ask_within(endpoint: &Endpoint, request: &Request, limit: Duration) -> Result<Reply, Failure> {
     let until = Instant::now() + limit;
     let mut pid = None;
     let mut work = || -> Result<Reply, Cause> {
-        let stream = connect_to(&place.socket)?;
+        let stream = connect_to(&endpoint.socket)?;
         pid = check_peer(&stream)?;
         match exchange(&stream, request, until)? {
             Reply::Error(why) => Err(Cause::Refused(why)),
@@ -141,10 +164,10 @@ pub fn ask_within(place: &Place, request: &Request, limit: Duration) -> Result<R
         }
     };
     let result = work();
-    result.map_err(|cause| Failure { path: place.socket.clone(), pid, limit, cause })
+    result.map_err(|cause| Failure { path: endpoint.socket.clone(), pid, limit, cause })
 }
 
-/// Connects; a server whose backlog is full keeps nobody waiting longer than [`LIMIT`].
+/// Connects. A server whose backlog is full delays xcli by [`LIMIT`] at most.
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(LIMIT))?;
@@ -152,8 +175,7 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Nobody is believed but root's servers and the user's own. Returns the server's process id, nothing if it has none in this pid
-/// namespace.
+/// Checks that the server belongs to root or to this user. Returns its process id, unless it has none in this pid namespace.
 fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
     let peer = credentials(stream)?;
     if peer.uid != 0 && !is_same(peer.uid, rustix::process::geteuid().as_raw()) {
@@ -162,39 +184,39 @@ fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
     Ok(Some(peer.pid).filter(|pid| *pid > 0))
 }
 
-/// Who listens there. What `rustix` makes of it has no value for a process without a number here.
+/// Reads the credentials of the listening process. `rustix` cannot represent a process that has no number in this namespace.
 fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    let (socket, place) = (stream.as_raw_fd(), (&raw mut peer).cast());
-    // SAFETY: fills the structure that it is given, of the length that it is given.
-    match unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) } {
+    let (socket, value) = (stream.as_raw_fd(), (&raw mut peer).cast());
+    // SAFETY: `value` points to a `ucred` of `length` bytes, in which every bit pattern is valid.
+    match unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut length) } {
         0 => Ok(peer),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// One frame there and one back, before `until`.
+/// Sends one frame and receives one, before `until`.
 fn exchange(mut stream: &UnixStream, request: &Request, until: Instant) -> Result<Reply, Cause> {
-    let nonsense = |why: String| Cause::Nonsense(plain(&why));
+    let invalid = |why: String| Cause::Protocol(plain(&why));
     let payload = serde_json::to_vec(request).map_err(io::Error::from)?;
     match stream.write_all(&Frame::encode(REQUEST, &payload)) {
-        // A server that takes nobody more has said so, and closed before it was asked.
+        // A server that accepts no more clients has sent its refusal and closed the connection already.
         Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
         written => written?,
     }
     let mut decoder = Decoder::new(REPLY_LIMIT);
     let mut part = [0; 64 * 1024];
     loop {
-        if let Some(frame) = decoder.next_frame().map_err(|error| nonsense(error.to_string()))? {
-            // A server that takes nobody more does not know yet who has come.
+        if let Some(frame) = decoder.next_frame().map_err(|error| invalid(error.to_string()))? {
+            // A server that accepts no more clients sends the refusal for a preloaded program.
             if let Ok(ToClient::Refused { reason }) = ToClient::decode(&frame) {
                 return Err(Cause::Refused(reason));
             }
             if frame.kind != REPLY {
-                return Err(nonsense(format!("a frame of kind {:#x}", frame.kind)));
+                return Err(invalid(format!("a frame of kind {:#x}", frame.kind)));
             }
-            return serde_json::from_slice(&frame.payload).map_err(|error| nonsense(error.to_string()));
+            return serde_json::from_slice(&frame.payload).map_err(|error| invalid(error.to_string()));
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,4 +1,4 @@
-//! What a daemon must not have of whoever starts it: a server serves other programs as well, and outlives them.
+//! Resets the process attributes that a daemon must not inherit: the server outlives the program that starts it, and serves others.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,13 +6,13 @@ use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// The first descriptor that is nobody's standard one.
+/// The first descriptor after the standard ones.
 const FIRST: u32 = 3;
-/// Descriptors are looked for up to this number where neither `close_range` (Linux 5.9) nor `/proc` tells of them.
+/// The highest descriptor to close if neither `close_range` (Linux 5.9) nor `/proc` is available.
 const MOST_DESCRIPTORS: u64 = 65_536;
 /// `MPOL_DEFAULT` of linux/mempolicy.h.
-const ANY_MEMORY: libc::c_long = 0;
-/// Limits that would end a server, or keep clients from it.
+const DEFAULT_MEMORY_POLICY: libc::c_long = 0;
+/// Limits that could end the server or refuse clients.
 const LIMITS: [Resource; 7] = [
     Resource::Cpu,
     Resource::Fsize,
@@ -23,17 +23,17 @@ const LIMITS: [Resource; 7] = [
     Resource::Sigpending,
 ];
 
-/// Gives away what this process, which has one thread and is about to start a server, has inherited: descriptors, signals, priority,
-/// class and processors, memory policy, limits, mask of file modes. What takes a right that it has not stays as it is.
-pub fn be_nobodys() {
+/// Resets what this single-threaded process has inherited: descriptors, signals, scheduling class and priority, CPU affinity, memory
+/// policy, limits, umask and OOM score. Attributes that it has no right to change stay.
+pub fn reset_process() {
     close_all();
-    heed_all_signals();
+    reset_signals();
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    be_ordinary();
+    reset_scheduling();
     LIMITS.into_iter().for_each(lift);
     let open = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(Resource::Nofile, Rlimit { current: open, maximum: open });
-    // The kernel would end it first when memory is short.
+    // With a positive score the kernel would kill the server first when memory is short.
     let score = fs::read_to_string("/proc/self/oom_score_adj").ok();
     if score.and_then(|score| score.trim().parse::<i32>().ok()).is_some_and(|score| score > 0) {
         let _ = fs::write("/proc/self/oom_score_adj", "0");
@@ -41,7 +41,7 @@ pub fn be_nobodys() {
 }
 
 fn close_all() {
-    // SAFETY: nothing here uses a descriptor but the standard ones.
+    // SAFETY: this process uses no descriptor beyond the standard ones.
     if unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, 0) } == 0 {
         return;
     }
@@ -55,43 +55,42 @@ fn close_all() {
     };
     for descriptor in listed().unwrap_or_else(|_| all()) {
         if descriptor.cast_unsigned() >= FIRST {
-            // SAFETY: as above; that of the folder itself is closed already.
+            // SAFETY: this process uses no descriptor beyond the standard ones; the folder has been closed.
             unsafe { libc::close(descriptor) };
         }
     }
 }
 
-fn heed_all_signals() {
+fn reset_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: a disposition that needs no function; of those that have only one it is refused.
+        // SAFETY: SIG_DFL runs no code of this process. The kernel refuses it for SIGKILL and SIGSTOP.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // As a Rust program has it.
-    // SAFETY: as above.
+    // The disposition that a Rust program expects.
+    // SAFETY: SIG_IGN runs no code.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: fills the set.
-    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
-    // SAFETY: filled above; this process has one thread.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: `sigemptyset` initializes the set before `sigprocmask` reads it; the old mask may be null.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
 }
 
-/// As a process that nobody has set apart.
-fn be_ordinary() {
-    // SAFETY: plain numbers, for which zeros are valid.
-    let none: libc::sched_param = unsafe { std::mem::zeroed() };
-    // SAFETY: asks for a number.
-    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
-        // SAFETY: a structure that lives through the call; this process alone.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const none) };
-    }
-    // SAFETY: takes numbers; this process alone.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+/// Resets scheduling class, nice value, CPU affinity and memory policy to the defaults.
+fn reset_scheduling() {
     let all = [u8::MAX; size_of::<libc::cpu_set_t>()];
-    // SAFETY: as many bytes as it says, alive through the call, which takes of them the processors that there are.
-    unsafe { libc::sched_setaffinity(0, all.len(), all.as_ptr().cast()) };
-    // SAFETY: no mask is read for this policy.
-    unsafe { libc::syscall(libc::SYS_set_mempolicy, ANY_MEMORY, 0, 0) };
+    // SAFETY: pid 0 is this process. `sched_param` is made of integers, and `all` has the given length; both live through the calls.
+    // `set_mempolicy` reads no mask for the default policy.
+    unsafe {
+        let none: libc::sched_param = std::mem::zeroed();
+        if libc::sched_getscheduler(0) != libc::SCHED_OTHER {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const none);
+        }
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        libc::sched_setaffinity(0, all.len(), all.as_ptr().cast());
+        libc::syscall(libc::SYS_set_mempolicy, DEFAULT_MEMORY_POLICY, 0, 0);
+    }
 }
 
 fn lift(resource: Resource) {

@@ -1,10 +1,11 @@
-//! Why a queue runs or does not, in a sentence.
+//! `xcli explain`: the reason why a queue runs or is suspended.
 
+use crate::ask;
+use crate::endpoint::Endpoint;
 use crate::hint::queue;
-use crate::list::{disregarded, span};
-use crate::place::Place;
-use crate::table::plain;
-use crate::{ask_list, say};
+use crate::list::disregarded;
+use crate::output::print;
+use crate::table::{duration, plain};
 use anyhow::bail;
 use policies::named;
 use protocol::control::{Client, List, Queue, QueueState};
@@ -17,15 +18,15 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// `xcli explain`.
+/// The arguments of `xcli explain`.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("whom").required(true).multiple(true)))]
+#[command(group(clap::ArgGroup::new("target").required(true).multiple(true)))]
 pub struct ExplainArgs {
     /// The queue, by its number in `xcli list`
-    #[arg(group = "whom", value_parser = queue)]
+    #[arg(group = "target", value_parser = queue)]
     queue: Option<u64>,
-    /// The process; without a queue, each of its queues
-    #[arg(long, group = "whom")]
+    /// The process; without a queue, all of its queues
+    #[arg(long, group = "target")]
     pid: Option<u32>,
     /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle, running, suspended),
     /// `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`, `pending`, `hints`, `process_hints` and `remarks`
@@ -33,7 +34,7 @@ pub struct ExplainArgs {
     json: bool,
 }
 
-/// What there is to say of a queue.
+/// The state of a queue and the reason for it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Explanation {
     pid: Pid,
@@ -41,38 +42,38 @@ struct Explanation {
     queue: QueueId,
     device: DeviceId,
     priority: i32,
-    /// What decides on its device, with its parameters.
+    /// The policy of its device, with its parameters.
     policy: String,
     state: QueueState,
-    /// For how long it has been so; nothing for a queue that was never used.
+    /// The time since the state changed; none for a queue that was never used.
     since_us: Option<u64>,
-    /// Why, without the state: "queue 7 of pid 4242 has priority 10 > 1".
+    /// The reason without the state: "queue 7 of pid 4242 has priority 10 > 1".
     why: String,
-    /// Both: "suspended since 3.1 ms: queue 7 of pid 4242 has priority 10 > 1".
+    /// State and reason: "suspended for 3.1 ms: queue 7 of pid 4242 has priority 10 > 1".
     sentence: String,
     /// The preemption level in force.
     level: i32,
-    /// Whether its window limits what it has in flight.
+    /// True if the window limits its work in flight.
     limited: bool,
-    /// To how much estimated work, if the policy says so.
+    /// The limit of estimated work in flight, if the policy sets one.
     window_us: Option<u128>,
     in_flight: u64,
     pending: u64,
     hints: QueueHints,
     process_hints: ProcessHints,
-    /// What else matters.
+    /// Further facts that matter for the queue.
     remarks: Vec<String>,
 }
 
-/// Prints it.
+/// Prints the explanation.
 ///
 /// # Errors
-/// The server cannot be asked, or there is no such queue or process.
-pub fn run(args: &ExplainArgs, place: &Place) -> anyhow::Result<()> {
-    let list = ask_list(place)?;
-    let command = |words: &str| plain(&place.command(words));
+/// The server does not answer, or there is no such queue or process.
+pub fn run(args: &ExplainArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
+    let list = ask::list(endpoint)?;
+    let command = |words: &str| plain(&endpoint.command(words));
     let found = explain(&list, args.pid.map(Pid), args.queue.map(QueueId), command)?;
-    Ok(say(&match args.json {
+    Ok(print(&match args.json {
         true => serde_json::to_string_pretty(&found)? + "\n",
         false => found.iter().map(text).collect(),
     })?)
@@ -88,7 +89,7 @@ fn explain(
         list.clients.iter().filter(|client| pid.is_none_or(|pid| client.pid == pid)).collect();
     if let (Some(pid), []) = (pid, &clients[..]) {
         let held = list.held.iter().any(|held| held.pid == pid);
-        let held = if held { " (only held from outside, by `xcli suspend`)" } else { "" };
+        let held = if held { " (only suspended by `xcli suspend`)" } else { "" };
         let doctor = command(&format!("doctor {pid}"));
         bail!("process {pid} is not connected to this server{held}; `{doctor}` says why");
     }
@@ -99,13 +100,13 @@ fn explain(
     }
     match (&found[..], pid, queue) {
         ([], Some(pid), Some(queue)) => {
-            bail!("process {pid} has no queue {queue}; `{}` shows which it has", command("list"))
+            bail!("process {pid} has no queue {queue}; `{}` shows its queues", command("list"))
         }
         ([], Some(pid), None) => {
-            bail!("process {pid} is connected and has no queue: it has not used a stream yet")
+            bail!("process {pid} is connected but has no queue: it has not used a stream yet")
         }
         ([], None, Some(queue)) => {
-            bail!("no connected program has a queue {queue}; `{}` shows which there are", command("list"))
+            bail!("no connected program has a queue {queue}; `{}` shows all queues", command("list"))
         }
         _ => Ok(found),
     }
@@ -117,25 +118,25 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
     let own = rulings().find(|ruling| ruling.device == Some(queue.device()));
     let policy = own.or_else(|| rulings().find(|ruling| ruling.device.is_none()));
     let policy = policy.map_or_else(|| list.server.policy.clone(), named::text);
-    // Whoever came after the permission has had it from then on.
+    // A queue that turned ready after the decision has had the permission since then.
     let since = match status.activity {
         Activity::Ready { since } => Some(since.max(client.since)),
         Activity::Idle { since } => since,
     };
     let since_us = since.map(|since| micros(list.server.now, since));
-    // What its program holds does not go by the permission of the process.
+    // The permission of the process does not apply to a queue that its program suspends.
     let held = queue.is_held();
     let why = if held { policies::explain(&Reason::NoExecute) } else { plain(&client.reason) };
     let would = match client.permit.run && !held {
-        true => format!("with work it would run: {why}"),
-        false => format!("with work it would be suspended: {why}"),
+        true => format!("it would run if it had work: {why}"),
+        false => format!("it would be suspended if it had work: {why}"),
     };
-    let spans = since_us.map_or(String::new(), |us| format!(" since {}", precise(Duration::from_micros(us))));
+    let time = since_us.map_or(String::new(), |us| format!(" for {}", precise(Duration::from_micros(us))));
     let sentence = match queue.state {
-        QueueState::Running => format!("runs{spans}: {why}"),
-        QueueState::Suspended => format!("suspended{spans}: {why}"),
+        QueueState::Running => format!("running{time}: {why}"),
+        QueueState::Suspended => format!("suspended{time}: {why}"),
         QueueState::Idle if since.is_none() => format!("idle, never used; {would}"),
-        QueueState::Idle => format!("idle{spans}; {would}"),
+        QueueState::Idle => format!("idle{time}; {would}"),
     };
     Explanation {
         pid: client.pid,
@@ -163,39 +164,38 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
     let mut remarks = Vec::new();
     remarks.extend(disregarded(client, queue).map(str::to_owned));
     if !list.server.on {
-        remarks.push(format!("scheduling is switched off, until `{}`", command("on")));
+        remarks.push(format!("scheduling is switched off until `{}`", command("on")));
     }
     if client.yielded {
-        let stopped =
-            "the process is stopped, traced or held from outside: it counts as idle and keeps nobody waiting";
+        let stopped = "the process is stopped, traced or suspended by `xcli suspend`: it counts as idle, and other programs do not wait for it";
         remarks.push(stopped.to_owned());
     }
     if list.held.iter().any(|held| held.pid == client.pid) {
         let resume = command(&format!("resume {}", client.pid));
-        remarks.push(format!("queues of it are held from outside, until `{resume}`"));
+        remarks.push(format!("`xcli suspend` has suspended queues of the process until `{resume}`"));
     }
     if !client.fresh && !client.yielded {
-        remarks.push("the process has not answered: its numbers are old".to_owned());
+        remarks.push("the process did not answer: its numbers are old".to_owned());
     }
     if queue.state == QueueState::Suspended {
         let raise = command(&format!("hint --pid {} -p PRIORITY", client.pid));
         remarks.push(format!(
-            "times that it measures contain its suspensions; if it tunes itself, raise it meanwhile: `{raise}`"
+            "times that the program measures include its suspensions; while it tunes itself, raise its priority: `{raise}`"
         ));
     }
     remarks
 }
 
-/// From then to now, in microseconds.
+/// The time between two moments, in microseconds.
 fn micros(now: Time, since: Time) -> u64 {
     u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// "3.1 ms"; longer ones as everywhere.
+/// Formats a duration with a digit more than elsewhere if it is short: "3.1 ms".
 fn precise(time: Duration) -> String {
     match time.as_millis() {
         0..1000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
-        _ => span(time),
+        _ => duration(time),
     }
 }
 
@@ -207,9 +207,9 @@ fn text(of: &Explanation) -> String {
         "queue {queue} of pid {pid} ({name}), device {device}, priority {priority}, policy {policy}\n"
     );
     let window = match (of.limited, of.window_us) {
-        (false, _) => "nothing limits what is in flight".to_owned(),
-        (true, None) => "its window limits what is in flight".to_owned(),
-        (true, Some(micros)) => format!("its window limits what is in flight to {micros} us of work"),
+        (false, _) => "no limit of work in flight".to_owned(),
+        (true, None) => "its window limits the work in flight".to_owned(),
+        (true, Some(micros)) => format!("its window limits the work in flight to {micros} us"),
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {sentence}");
@@ -252,62 +252,60 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_learns_for_whom() {
+    fn suspended_queue_names_its_rival() {
         let want = "\
 queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
-  suspended since 3.1 ms: queue 7 of pid 4242 has priority 10 > -255
-  level 1 in force; its window limits what is in flight: 0 in flight, 4096 pending
-  times that it measures contain its suspensions; if it tunes itself, raise it meanwhile: `xcli -p night hint --pid 31337 -p PRIORITY`
+  suspended for 3.1 ms: queue 7 of pid 4242 has priority 10 > -255
+  level 1 in force; its window limits the work in flight: 0 in flight, 4096 pending
+  times that the program measures include its suspensions; while it tunes itself, raise its priority: `xcli -p night hint --pid 31337 -p PRIORITY`
 ";
         assert_eq!(said(&list(), None, Some(1)).unwrap(), want);
         let mut list = list();
         list.clients[1].queues[0].status.activity = Activity::Ready { since: Time(NOW.0 - 85_000) };
         assert!(
-            said(&list, None, Some(1)).unwrap().contains("suspended since 0.1 ms: "),
-            "since it has work"
+            said(&list, None, Some(1)).unwrap().contains("suspended for 0.1 ms: "),
+            "counted from when it got work"
         );
     }
 
     #[test]
-    fn what_never_runs_is_what_its_program_holds() {
-        const HINTED: &str = "priority -256 was hinted from outside";
+    fn only_the_programs_own_priority_suspends_a_queue_for_good() {
+        const HINTED: &str = "its priority -256 is a hint";
         let mut list = list();
         let of_idle = |list: &List| said(list, None, Some(8)).unwrap();
         let queues = &mut list.clients[0].queues;
         queues[1].status.priority = Priority::NO_EXECUTE;
         queues[1].own_priority = Some(Priority::NO_EXECUTE);
         // Its process runs for another queue.
-        let want = "idle, never used; with work it would be suspended: priority -256 never runs\n";
+        let want = "idle, never used; it would be suspended if it had work: ";
         assert!(of_idle(&list).contains(want), "{}", of_idle(&list));
         assert!(!of_idle(&list).contains(HINTED));
-        // Hinted from outside it holds nothing.
+        // A hint alone does not suspend it.
         list.clients[0].queues[1].own_priority = Some(Priority::DEFAULT);
-        assert!(of_idle(&list).contains("with work it would run: nobody stands"), "{}", of_idle(&list));
+        assert!(of_idle(&list).contains("it would run if it had work: "), "{}", of_idle(&list));
         assert!(of_idle(&list).contains(HINTED));
         let queue = &mut list.clients[0].queues[0];
         queue.status.priority = Priority::NO_EXECUTE;
         let of_running = said(&list, None, Some(7)).unwrap();
-        assert!(of_running.contains("runs since 3.1 ms: nobody stands"), "{of_running}");
+        assert!(of_running.contains("running for 3.1 ms: "), "{of_running}");
         assert!(of_running.contains(HINTED));
         let waiting = &mut list.clients[1].queues[0];
         waiting.status.priority = Priority::NO_EXECUTE;
         let of_waiting = said(&list, None, Some(1)).unwrap();
-        assert!(of_waiting.contains("suspended since 3.1 ms: queue 7 of pid 4242"), "{of_waiting}");
+        assert!(of_waiting.contains("suspended for 3.1 ms: queue 7 of pid 4242"), "{of_waiting}");
         list.clients[1].queues[0].own_priority = Some(Priority::NO_EXECUTE);
-        assert!(
-            said(&list, None, Some(1)).unwrap().contains("suspended since 3.1 ms: priority -256 never runs")
-        );
+        assert!(said(&list, None, Some(1)).unwrap().contains("suspended for 3.1 ms: priority -256"));
     }
 
     #[test]
-    fn all_that_are_meant_are_shown() {
+    fn every_matching_queue_is_shown() {
         let mut list = list();
         let said_of = said(&list, Some(4242), None).unwrap();
         assert!(
-            said_of.contains("queue 7 of pid 4242") && said_of.contains("runs since 3.1 ms: nobody stands"),
+            said_of.contains("queue 7 of pid 4242") && said_of.contains("running for 3.1 ms: "),
             "{said_of}"
         );
-        assert!(said_of.contains("idle, never used; with work it would run: nobody stands"), "{said_of}");
+        assert!(said_of.contains("idle, never used; it would run if it had work: "), "{said_of}");
         let mut twin = list.clients[0].clone();
         twin.pid = Pid(9);
         twin.permit.limit = false;
@@ -315,36 +313,36 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         list.clients.push(twin);
         let said = said(&list, None, Some(7)).unwrap();
         assert!(said.contains("of pid 4242") && said.contains("of pid 9"), "{said}");
-        assert!(said.contains("policy UP") && said.contains("nothing limits what is in flight"), "{said}");
+        assert!(said.contains("policy UP") && said.contains("no limit of work in flight"), "{said}");
     }
 
     #[test]
-    fn what_else_matters_is_said() {
+    fn remarks_explain_unusual_states() {
         let mut list = list();
         list.server.on = false;
         list.clients[0].yielded = true;
         let off = said(&list, None, Some(7)).unwrap();
         assert!(
-            off.contains("switched off, until `xcli -p night on`") && off.contains("is stopped, traced"),
+            off.contains("switched off until `xcli -p night on`") && off.contains("is stopped, traced"),
             "{off}"
         );
         list.clients[1].fresh = false;
-        assert!(said(&list, None, Some(1)).unwrap().contains("has not answered"));
+        assert!(said(&list, None, Some(1)).unwrap().contains("did not answer"));
     }
 
     #[test]
-    fn what_there_is_not_is_named() {
+    fn missing_process_or_queue_is_named() {
         let error = |pid, queue| said(&list(), pid, queue).unwrap_err();
         let want = "process 17 is not connected to this server; `xcli -p night doctor 17` says why";
         assert_eq!(error(Some(17), None), want);
         assert_eq!(
             error(Some(4242), Some(1)),
-            "process 4242 has no queue 1; `xcli -p night list` shows which it has"
+            "process 4242 has no queue 1; `xcli -p night list` shows its queues"
         );
         assert_eq!(
             error(None, Some(99)),
-            "no connected program has a queue 99; `xcli -p night list` shows which there are"
+            "no connected program has a queue 99; `xcli -p night list` shows all queues"
         );
-        assert!(error(Some(5), None).contains("is connected and has no queue"));
+        assert!(error(Some(5), None).contains("is connected but has no queue"));
     }
 }

@@ -1,9 +1,8 @@
-//! Files as another process sees them, which may have put anything there: a link, a FIFO, a device, a file of somebody else's that
-//! was mounted over another one, a file system that never answers.
+//! Files as another process sees them. The process is not trusted: a path can lead to a link, a FIFO, a device, a mounted file of
+//! another user, or a file system that never answers.
 //!
-//! Nothing but regular files and folders is opened, by paths without links; of a file no more than [`LONGEST`] bytes is read. Root
-//! looks with the rights of the process's user, so that nothing is shown that the process could not read, and nobody waits for
-//! longer than [`LIMIT`].
+//! Only regular files and folders are opened, by paths without links, and at most [`LONGEST`] bytes of a file are read. Root reads with
+//! the rights of the process's user, so that xcli shows nothing that the process could not read. Every access ends within [`LIMIT`].
 
 use hal_kfd::Kfd;
 use hal_kfd::process::Status;
@@ -18,15 +17,15 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Nobody needs so long, but for a file system that does not answer.
+/// The time limit, in case a file system does not answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What the driver writes into a file of sysfs is a page at most.
+/// The most bytes of a file that are read. A file of sysfs has at most one page.
 const LONGEST: u64 = 64 * 1024;
-/// Names of a folder.
+/// The most names of a folder that are read.
 const NAMES: usize = 65_536;
-/// Where a class's link leads to in sysfs (`kfd_chardev.c`).
+/// A link of sysfs and its target (`kfd_chardev.c`).
 const LINKED: (&str, &str) = ("sys/class/kfd/kfd", "sys/devices/virtual/kfd/kfd");
-/// `FUSE_SUPER_MAGIC` of fs/fuse/inode.c: a simulated device is a file there.
+/// `FUSE_SUPER_MAGIC` of fs/fuse/inode.c, the file system of a simulated device.
 const FUSE: i64 = 0x6573_5546;
 
 /// The root directory of a process.
@@ -35,25 +34,25 @@ pub struct Root {
     folder: OwnedFd,
 }
 
-/// Does `work` with what a process sees.
+/// Runs `work` on the root directory of a process.
 ///
 /// # Errors
-/// Its root directory cannot be entered, or what it sees does not answer.
+/// The root directory cannot be entered, or its files do not answer.
 pub fn look<T: Send + 'static>(pid: u32, work: impl FnOnce(&Root) -> T + Send + 'static) -> io::Result<T> {
     let root = Root::of(pid)?;
     let status = Status::read(pid)?;
     within(move || {
         if rustix::process::geteuid().is_root() {
-            have_the_rights_of(&status)?;
+            drop_rights_to(&status)?;
         }
         Ok(work(&root))
     })
 }
 
-/// The KFD as a process sees it, and whether that is a simulated one.
+/// Opens the KFD of a process. Returns true with it if it is simulated.
 ///
 /// # Errors
-/// Its root directory cannot be entered (the outer one); there is none, it is something else, or may not be opened.
+/// Outer: the root directory cannot be entered. Inner: there is no KFD, or it cannot be opened.
 pub fn kfd(pid: u32) -> io::Result<io::Result<(Kfd, bool)>> {
     let root = Root::of(pid)?;
     let opened = within(move || {
@@ -61,46 +60,46 @@ pub fn kfd(pid: u32) -> io::Result<io::Result<(Kfd, bool)>> {
         let about = fstat(&device)?;
         let simulated = match FileType::from_raw_mode(about.st_mode) {
             FileType::CharacterDevice if is_kfd(about.st_rdev) => false,
-            // Whoever is not root cannot have made a file system with a file of root's.
+            // Only root can mount a file system with a file that belongs to root.
             FileType::RegularFile if about.st_uid == 0 && rustix::fs::fstatfs(&device)?.f_type == FUSE => {
                 true
             }
-            _ => return Err(io::Error::new(ErrorKind::InvalidData, "what is there is no KFD")),
+            _ => return Err(io::Error::new(ErrorKind::InvalidData, "the file is not a KFD")),
         };
         Ok((Kfd::open_at(&through(&device))?, simulated))
     });
     Ok(opened)
 }
 
-/// A descriptor's file, to be opened for more than a look.
+/// The path that reopens the file of an `O_PATH` descriptor.
 fn through(descriptor: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-/// Whether a device is the driver's, by what the kernel has registered.
+/// Returns true if the kernel has registered the device for the KFD driver.
 fn is_kfd(device: rustix::fs::Dev) -> bool {
     let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
     let of_kfd = |line: &str| line.trim().strip_suffix(" kfd")?.parse::<u32>().ok();
     devices.lines().find_map(of_kfd) == Some(rustix::fs::major(device))
 }
 
-/// On a thread, which is left alone if it does not come back.
+/// Runs `work` on a thread, and abandons the thread after [`LIMIT`].
 ///
 /// # Errors
-/// The work's own, or it takes longer than [`LIMIT`].
+/// `work` fails or takes too long.
 pub fn within<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    let (tell, told) = sync_channel(1);
-    Builder::new().name("foreign".to_owned()).spawn(move || drop(tell.send(work())))?;
-    told.recv_timeout(LIMIT).unwrap_or_else(|error| {
+    let (sender, receiver) = sync_channel(1);
+    Builder::new().name("foreign".to_owned()).spawn(move || drop(sender.send(work())))?;
+    receiver.recv_timeout(LIMIT).unwrap_or_else(|error| {
         Err(match error {
             RecvTimeoutError::Timeout => ErrorKind::TimedOut.into(),
-            RecvTimeoutError::Disconnected => io::Error::other("the thread that looks has ended"),
+            RecvTimeoutError::Disconnected => io::Error::other("the thread that reads the files has ended"),
         })
     })
 }
 
-/// Gives up, for the calling thread alone, what the process's user has not: capabilities, groups, and root's files.
-fn have_the_rights_of(status: &Status) -> io::Result<()> {
+/// Drops rights of the calling thread that the process's user does not have: capabilities, groups, and access to root's files.
+fn drop_rights_to(status: &Status) -> io::Result<()> {
     /// `_LINUX_CAPABILITY_VERSION_3` of linux/capability.h.
     const VERSION_3: u32 = 0x2008_0522;
     let file_system =
@@ -108,19 +107,20 @@ fn have_the_rights_of(status: &Status) -> io::Result<()> {
     let (user, group) = (file_system(&status.uids)?, file_system(&status.gids)?);
     let none = [0_u32; 6];
     let header = [VERSION_3, 0];
-    // The system calls themselves: the library's functions change all threads.
-    // SAFETY: no group is read.
+    // Raw system calls, because the functions of the C library change all threads.
+    // SAFETY: the kernel reads no group if the count is 0.
     checked(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
-    // SAFETY: takes a number. Returns the one before, also if it fails; the next one shows that.
-    unsafe { libc::syscall(libc::SYS_setfsgid, group) };
-    // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_setfsuid, user) };
-    // SAFETY: as above: -1 is nobody, and changes nothing.
-    let now = unsafe { libc::syscall(libc::SYS_setfsuid, -1) };
+    // Both calls return the old id even if they fail. Setting -1 fails, and so reads the id that is in force.
+    // SAFETY: all three calls take integers only.
+    let now = unsafe {
+        libc::syscall(libc::SYS_setfsgid, group);
+        libc::syscall(libc::SYS_setfsuid, user);
+        libc::syscall(libc::SYS_setfsuid, -1)
+    };
     if now != libc::c_long::from(user) {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    // SAFETY: a header and two sets of three words, which live through the call.
+    // SAFETY: version 3 reads a header of two words and six words of data, which both live through the call.
     checked(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) })
 }
 
@@ -134,7 +134,7 @@ impl Root {
         Ok(Self { folder: openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty())? })
     }
 
-    /// Finds what is at this path below the root, without opening it.
+    /// Finds a file below the root without opening it.
     fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut here = openat(&self.folder, ".", flags, Mode::empty())?;
@@ -148,7 +148,7 @@ impl Root {
         Ok(here)
     }
 
-    /// The same; what is a link in sysfs is looked for where that leads to.
+    /// Finds a file below the root, and follows the known link of sysfs.
     fn find_linked(&self, path: &Path) -> io::Result<OwnedFd> {
         match (self.find(path), path.strip_prefix(LINKED.0)) {
             (Err(error), Ok(rest)) if error.raw_os_error() == Some(libc::ELOOP) => {
@@ -163,7 +163,7 @@ impl Files for Root {
     fn text(&self, path: &Path) -> io::Result<String> {
         let found = self.find_linked(path)?;
         if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(ErrorKind::InvalidData, "it is no regular file"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "it is not a regular file"));
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(CWD, through(&found), flags, Mode::empty())?);

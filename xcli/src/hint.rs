@@ -1,10 +1,11 @@
 //! What a person tells the policy about programs that run.
 
-use crate::ask;
-use crate::place::{self, Place};
-use crate::say;
-use crate::usage::usage;
-use crate::words::Running;
+use crate::ask::{self, Cause, Failure};
+use crate::endpoint::{self, Endpoint};
+use crate::error::Error;
+use crate::hint_options::HintOptions;
+use crate::output::print;
+use crate::table::plain;
 use anyhow::anyhow;
 use protocol::control::{Request, Said, Target};
 use protocol::hint::table::Scope;
@@ -22,20 +23,20 @@ pub struct HintArgs {
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
-    words: Running,
+    options: HintOptions<true>,
     /// The server by the name of its instance (here -p is the priority)
     // Of the same name as the option of all commands, in the place of which it stands.
-    #[arg(long, value_name = "INSTANCE", value_parser = place::instance)]
+    #[arg(long, value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
 }
 
 /// As `xcli list` has it, or as XSched's users write handles.
-pub fn queue(word: &str) -> Result<u64, String> {
+pub fn queue(word: &str) -> Result<u64, Error> {
     match word.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => word.parse().ok(),
     }
-    .ok_or_else(|| "a queue is a number, as `xcli list` shows it".to_owned())
+    .ok_or(Error::NotAQueue)
 }
 
 impl HintArgs {
@@ -43,28 +44,34 @@ impl HintArgs {
         Target { pid: self.pid.map(Pid), queue: self.queue.map(QueueId) }
     }
 
-    fn said(&self) -> anyhow::Result<Vec<Said>> {
-        let said = self.words.said.clone();
+    fn said(&self) -> Result<Vec<Said>, Error> {
+        let said = self.options.hints.clone();
         let of_all = |said: &Said| said.spec().scope == Scope::AnyProcess;
         if self.target() == Target::default() && !said.iter().all(of_all) {
-            return usage("the target is missing: specify --pid PID, or -x QUEUE");
+            return Err(Error::Usage("specify a target: --pid PID or -x QUEUE"));
         }
         Ok(said)
     }
 }
 
-/// Tells the server.
+/// Sends the hints to the server.
 ///
 /// # Errors
-/// Wrong usage, or the server cannot be asked, or nobody or several are meant.
-pub fn run(args: &HintArgs, place: &Place) -> anyhow::Result<()> {
+/// Wrong usage; the server does not answer; or it refuses because no target or several targets match.
+pub fn run(args: &HintArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     let (of, said) = (args.target(), args.said()?);
-    ask::order(place, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
-        // It is not the server that anything is wrong with. It names commands, and does not know how it is named itself.
-        Some(ask::Failure { cause: ask::Cause::Refused(why), .. }) => {
-            anyhow!("{}", crate::table::plain(&why.replace("`xcli ", &format!("`{}", place.command("")))))
-        }
+    ask::order(endpoint, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
+        Some(Failure { cause: Cause::Refused(why), .. }) => anyhow!("{}", refused(why, of, endpoint)),
         _ => error,
     })?;
-    Ok(say(&format!("hinted: {of}\n"))?)
+    Ok(print(&format!("hinted: {of}\n"))?)
+}
+
+/// The server's reason, and the command that shows more about the target. The server does not know the options that name it.
+fn refused(why: &str, of: Target, endpoint: &Endpoint) -> String {
+    let (command, shows) = match of {
+        Target { pid: Some(pid), queue: None } => (format!("doctor {pid}"), "examines the process"),
+        _ => ("list".to_owned(), "shows all queues"),
+    };
+    format!("{}; `{}` {shows}", plain(why), plain(&endpoint.command(&command)))
 }

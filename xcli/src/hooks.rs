@@ -1,4 +1,4 @@
-//! What the library does with each function of HIP: the table of `hip-sys`, for people and programs.
+//! `xcli hooks`: the table of HIP functions in `hip-sys`, as text or JSON.
 
 use crate::table::{self, Column, Line};
 use hip_sys::table::{Class, FUNCTIONS, Function, Release, Rule};
@@ -16,13 +16,13 @@ const fn words(title: &'static str, gives_way: bool) -> Column {
     Column { title, words: true, gives_way }
 }
 
-/// All functions, or those with the conservative handler only.
+/// Formats all functions, or only those with the conservative handler.
 pub fn text(conservative: bool, terminal: Option<usize>) -> String {
     let lines: Vec<Line> = shown(conservative).map(|function| Line::Row(row(function))).collect();
     let count = |rule| FUNCTIONS.iter().filter(|function| function.rule == rule).count();
     format!(
-        "{}{} functions: {} with a handler of their own, {} conservative (what they concern is launched first), \
-         {} translated, {} untouched\n",
+        "{}{} functions: {} with their own handler, {} conservative (the work they affect is launched first), \
+         {} translated, {} without handler\n",
         table::text(COLUMNS, &lines, terminal),
         FUNCTIONS.len(),
         count(Rule::Direct),
@@ -32,7 +32,7 @@ pub fn text(conservative: bool, terminal: Option<usize>) -> String {
     )
 }
 
-/// The same as JSON: `functions`, and the names of the conservative ones.
+/// The same as JSON: `functions`, and the names of the `conservative` functions.
 pub fn json(conservative: bool) -> Value {
     let functions: Vec<Value> = shown(conservative)
         .map(|function| {
@@ -59,7 +59,7 @@ fn row(function: &Function) -> Vec<String> {
         .to_vec()
 }
 
-/// The releases, the ends of a row of them only.
+/// Formats the releases of a function; consecutive ones as a range.
 fn releases(function: &Function) -> String {
     let releases: Vec<Release> = function.releases.iter().collect();
     let all = Release::ALL.iter().copied();
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_has_a_line_and_the_conservative_ones_are_named() {
+    fn text_has_a_line_for_each_function() {
         let all = text(false, None);
         for function in FUNCTIONS {
             assert!(
@@ -120,20 +120,20 @@ mod tests {
         let named = value["conservative"].as_array().unwrap();
         assert!(named.iter().any(|name| name == "hipFree"));
         assert!(!named.iter().any(|name| name == "hipLaunchKernel"));
-        // Titles, rows, and the sum.
+        // Headings, rows, and the summary.
         assert_eq!(text(true, None).lines().count(), named.len() + 2);
     }
 
     #[test]
-    fn passthroughs_and_the_conservative_say_why_and_nobody_else() {
+    fn only_passthrough_and_conservative_functions_have_a_reason() {
         for function in json(false)["functions"].as_array().unwrap() {
-            let says = function["class"] == "passthrough" || function["handler"] == "conservative";
-            assert_eq!(says, function["reason"].is_string(), "{function}");
+            let has_reason = function["class"] == "passthrough" || function["handler"] == "conservative";
+            assert_eq!(has_reason, function["reason"].is_string(), "{function}");
         }
     }
 
     #[test]
-    fn releases_are_ranges_where_they_can_be() {
+    fn consecutive_releases_are_a_range() {
         let of = |name: &str| releases(hip_sys::table::find(name).unwrap());
         assert_eq!(of("hipFree"), "all");
         assert_eq!(of("hipDestroySurfaceObject"), "5.7.1 to 7.2.4");

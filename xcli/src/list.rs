@@ -1,7 +1,7 @@
-//! What the server knows, as a table for people.
+//! `xcli list`: the server, its clients and their queues as a table.
 
-use crate::outside;
-use crate::table::{self, Column, Line, plain};
+use crate::suspend;
+use crate::table::{self, Column, Line, duration, plain};
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
 use protocol::cost::CostOrigin;
@@ -28,10 +28,10 @@ const fn number(title: &'static str) -> Column {
     Column { title, words: false, gives_way: false }
 }
 
-/// One line about the server, then a row for each queue, and remarks on what needs an explanation.
+/// Formats one line about the server and a row for each queue, with remarks that explain unusual states.
 pub fn text(list: &List, terminal: Option<usize>) -> String {
     let head = server(&list.server);
-    let held = outside::held(&list.held, terminal);
+    let held = suspend::held_table(&list.held, terminal);
     if list.clients.is_empty() {
         return format!("{head}\nno program is connected\n{held}");
     }
@@ -42,7 +42,7 @@ pub fn text(list: &List, terminal: Option<usize>) -> String {
 
 fn server(server: &Server) -> String {
     let Server { pid, policy, policies, on, uptime_ms, guard_runs, .. } = server;
-    let decides = if *on { "on" } else { "off (everybody runs unscheduled)" };
+    let decides = if *on { "on" } else { "off (every program runs unscheduled)" };
     let runs = if *guard_runs == 1 { "run" } else { "runs" };
     let of_device = |InForce { ruling, .. }: &InForce| {
         ruling.device.map(|device| format!(", {} on device {device}", plain(&ruling.policy)))
@@ -63,7 +63,7 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         cells.resize(COLUMNS.len(), "-".to_owned());
         lines.push(Line::Row(cells));
     }
-    // Why, where it is not plain: nobody asks why a program runs.
+    // Running is the normal state and needs no reason.
     if on && !client.permit.run {
         lines.push(Line::Remark(format!("suspended: {}", plain(&client.reason))));
     }
@@ -75,24 +75,23 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     lines.extend(slow_path(client).map(Line::Remark));
     if client.yielded {
         lines.push(Line::Remark(
-            "the process is stopped, traced or held from outside, and keeps nobody waiting".to_owned(),
+            "the process is stopped, traced or suspended by `xcli suspend`; other programs do not wait for it".to_owned(),
         ));
     } else if !client.fresh {
-        lines.push(Line::Remark("the process has not answered: its numbers are old".to_owned()));
+        lines.push(Line::Remark("the process did not answer: its numbers are old".to_owned()));
     }
     lines
 }
 
-/// What to know of a queue that runs although its priority says never. Where that is so of all queues of a process, none
-/// does.
+/// Explains a queue that runs although its priority is -256. If all queues of a process have that priority, none runs.
 pub fn disregarded(client: &Client, queue: &Queue) -> Option<&'static str> {
     (queue.is_disregarded() && client.permit.reason != Reason::NoExecute).then_some(
-        "priority -256 was hinted from outside, and its program does not hear of it: \
-         the queue counts for nothing, and launches whenever the process may run",
+        "its priority -256 is a hint of `xcli hint`, which the program does not see: \
+         the scheduler ignores the queue, and it launches whenever its process may run",
     )
 }
 
-/// How deep suspensions of the process reach, where that is more than level 1 or less than what is asked for.
+/// Explains the preemption level, if it is above level 1 or below the requested level.
 fn preemption(client: &Client) -> Option<String> {
     let Preemption { how, holds, waits, failures, expected_ns, hold_ns, release_ns, cost_origin, .. } =
         &client.preemption;
@@ -103,44 +102,40 @@ fn preemption(client: &Client) -> Option<String> {
     let in_force = client.preemption.in_force;
     let how = plain(how);
     if in_force == PreemptLevel::Block {
-        return Some(format!("level {asked} is asked for and level 1 in force: {how}"));
+        return Some(format!("level {asked} was requested, but level 1 is in force: {how}"));
     }
     let time =
         |name: &str, ns: &Option<u64>| ns.map(|ns| format!(", {name} {}", micros(ns))).unwrap_or_default();
     let failed = if *failures == 0 { String::new() } else { format!(", failed {failures} times") };
     let origin = match (cost_origin.as_deref().and_then(CostOrigin::meaning), hold_ns) {
         (Some(meaning), Some(_)) => format!(" ({meaning})"),
-        (Some(meaning), None) => format!(", cost of a hold {meaning}"),
+        (Some(meaning), None) => format!(", cost of eviction {meaning}"),
         (None, _) => String::new(),
     };
     Some(format!(
-        "level {in_force} by {how}: held {holds} times, waited {waits} times because that cost less{failed}{}{}{origin}{}",
-        time("hold", hold_ns),
-        time("release", release_ns),
-        time("in flight last", expected_ns)
+        "level {in_force} by {how}: evicted {holds} times, waited {waits} times because waiting cost less{failed}{}{}{origin}{}",
+        time("eviction", hold_ns),
+        time("restore", release_ns),
+        time("work in flight at the last suspension", expected_ns)
     ))
 }
 
-/// Which launches were not deferred where they could not go at once, and why.
+/// Explains launches that had to wait on the calling thread because they could not be deferred.
 pub fn slow_path(client: &Client) -> Option<String> {
     let launches: u64 = client.slow_path.values().sum();
     let because = client.slow_path.iter().map(|(name, count)| {
-        // A newer library can have reasons that are not known here.
+        // A newer library can have more reasons.
         let why = SlowPath::of_name(name).map_or_else(|| plain(name), |reason| reason.why().to_owned());
         format!("{count} because {why}")
     });
     let because: Vec<String> = because.collect();
-    let (launches, were) =
-        if launches == 1 { ("1 launch".to_owned(), "was") } else { (format!("{launches} launches"), "were") };
+    let launches = if launches == 1 { "1 launch".to_owned() } else { format!("{launches} launches") };
     (!because.is_empty()).then(|| {
-        format!(
-            "{launches} {were} not deferred and waited for the turn on the calling thread: {}",
-            because.join("; ")
-        )
+        format!("{launches} could not be deferred and blocked the calling thread: {}", because.join("; "))
     })
 }
 
-/// "85 µs", "1.25 ms".
+/// Formats a time as "85 µs" or "1.25 ms".
 fn micros(ns: u64) -> String {
     match ns / 1000 {
         us @ 0..1000 => format!("{us} µs"),
@@ -167,22 +162,13 @@ fn row(pid: &str, name: &str, queue: &Queue) -> Vec<String> {
         counts.in_flight.to_string(),
         counts.direct.to_string(),
         counts.deferred.to_string(),
-        span(Duration::from_nanos(counts.suspended_ns)),
+        duration(Duration::from_nanos(counts.suspended_ns)),
     ]
 }
 
-/// A span with three or four digits: "0 ms", "12 ms", "3.25 s", "812 s".
-pub fn span(span: Duration) -> String {
-    match span.as_millis() {
-        ms @ 0..1000 => format!("{ms} ms"),
-        1000..100_000 => format!("{:.2} s", span.as_secs_f64()),
-        ms => format!("{} s", ms / 1000),
-    }
-}
-
-/// The two largest units of a span.
-fn uptime(span: Duration) -> String {
-    let seconds = span.as_secs();
+/// Formats a duration with its two largest units.
+fn uptime(uptime: Duration) -> String {
+    let seconds = uptime.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -203,7 +189,7 @@ pub(crate) mod tests {
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
 
-    /// A policy with nothing to set.
+    /// A policy without parameters.
     pub fn in_force(policy: &str, device: Option<u32>) -> InForce {
         let ruling = Ruling { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) };
         InForce { ruling, counted: [].into() }
@@ -241,7 +227,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Three programs: one that runs, one that is suspended, one without queues.
+    /// Three programs: a running one, a suspended one, and one without queues.
     pub(crate) fn example() -> List {
         let counts = |pending, in_flight, direct, deferred, suspended_ms: u64| Counts {
             pending,
@@ -278,7 +264,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_list_is_a_table() {
+    fn list_is_formatted_as_a_table() {
         let want = "\
 xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
   PID  NAME      QUEUE  DEVICE  PRIO  LEVEL  STATE      PENDING  IN FLIGHT  DIRECT  DEFERRED  SUSPENDED
@@ -296,36 +282,36 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
     }
 
     #[test]
-    fn what_needs_an_explanation_gets_one() {
+    fn unusual_states_have_remarks() {
         let mut list = example();
         list.clients[0].yielded = true;
         list.clients[2].fresh = false;
         let said = text(&list, None);
-        assert!(said.contains("the process is stopped, traced or held"), "{said}");
-        assert!(said.contains("has not answered"), "{said}");
+        assert!(said.contains("the process is stopped, traced or suspended by"), "{said}");
+        assert!(said.contains("did not answer"), "{said}");
         list.server.on = false;
         let said = text(&list, None);
-        assert!(said.contains("off (everybody runs unscheduled)"), "{said}");
+        assert!(said.contains("off (every program runs unscheduled)"), "{said}");
         assert!(!said.contains("suspended:"), "{said}");
         list.clients.clear();
         assert!(text(&list, None).ends_with("\nno program is connected\n"));
     }
 
     #[test]
-    fn a_queue_that_counts_for_nothing_and_runs_is_explained() {
+    fn ignored_queue_that_runs_has_a_remark() {
         let mut list = example();
-        let hinted = "\n  queue 7: priority -256 was hinted from outside";
+        let hinted = "\n  queue 7: its priority -256 is a hint";
         list.clients[0].queues[0].status.priority = Priority::NO_EXECUTE;
         assert!(text(&list, None).contains(hinted), "{}", text(&list, None));
         list.clients[0].permit.reason = Reason::NoExecute;
-        assert!(!text(&list, None).contains(hinted), "all its queues have it, and none runs");
+        assert!(!text(&list, None).contains(hinted), "all its queues have priority -256, and none runs");
         list.clients[0].permit.reason = Reason::Unrivalled;
         list.clients[0].queues[0].own_priority = Some(Priority::NO_EXECUTE);
-        assert!(!text(&list, None).contains(hinted), "its program holds it");
+        assert!(!text(&list, None).contains(hinted), "its program suspends it");
     }
 
     #[test]
-    fn levels_are_explained_where_more_than_one_is_asked_for() {
+    fn requested_level_above_1_is_explained() {
         let mut list = example();
         let train = &mut list.clients[1];
         train.queues[0].status.level = PreemptLevel::Deactivate;
@@ -333,7 +319,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         let said = text(&list, None);
         assert!(
             said.contains(
-                "level 2 is asked for and level 1 in force: the driver does not save running waves"
+                "level 2 was requested, but level 1 is in force: the driver does not save running waves"
             ),
             "{said}"
         );
@@ -351,7 +337,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         let said = text(&list, None);
         assert!(
             said.contains(
-                "level 3 by update-queue: held 12 times, waited 3 times because that cost less, hold 91 µs, release 1.25 ms"
+                "level 3 by update-queue: evicted 12 times, waited 3 times because waiting cost less, eviction 91 µs, restore 1.25 ms"
             ),
             "{said}"
         );
@@ -359,36 +345,29 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         let train = &mut list.clients[1];
         train.preemption.cost_origin = Some("taken".to_owned());
         let said = text(&list, None);
-        assert!(
-            said.contains("release 1.25 ms (measured by an earlier program, not checked by a hold yet)"),
-            "{said}"
-        );
+        assert!(said.contains("restore 1.25 ms (") && said.contains("earlier program"), "{said}");
         let train = &mut list.clients[1];
         (train.preemption.hold_ns, train.preemption.release_ns) = (None, None);
         train.preemption.cost_origin = Some("unmeasured".to_owned());
         let said = text(&list, None);
-        assert!(
-            said.contains("cost less, cost of a hold not measured yet: its first holds will tell"),
-            "{said}"
-        );
+        assert!(said.contains("waiting cost less, cost of eviction not measured yet"), "{said}");
     }
 
     #[test]
-    fn launches_that_were_not_deferred_are_explained() {
+    fn launches_that_blocked_have_a_remark() {
         let mut list = example();
         list.clients[0].slow_path = [("code".to_owned(), 12), ("newer".to_owned(), 1)].into();
         let said = text(&list, None);
-        let remark = "\n  13 launches were not deferred and waited for the turn on the calling thread: 12 because the sizes of the \
-                      kernel's arguments are not known; 1 because newer\n";
-        assert!(said.contains(remark), "{said}");
+        let remark = "\n  13 launches could not be deferred and blocked the calling thread: 12 because ";
+        assert!(said.contains(remark) && said.contains("; 1 because newer\n"), "{said}");
         list.clients[0].slow_path = [("device".to_owned(), 1)].into();
         let said = text(&list, None);
-        assert!(said.contains("\n  1 launch was not deferred"), "{said}");
+        assert!(said.contains("\n  1 launch could not be deferred"), "{said}");
     }
 
     #[test]
-    fn spans_have_few_digits() {
-        let ms = |ms| span(Duration::from_millis(ms));
+    fn durations_have_few_digits() {
+        let ms = |ms| duration(Duration::from_millis(ms));
         let spans = [0, 999, 1000, 3254, 99_999, 100_000].map(ms);
         assert_eq!(spans, ["0 ms", "999 ms", "1.00 s", "3.25 s", "100.00 s", "100 s"]);
         let up = [5, 65, 3600, 90_061].map(|s| uptime(Duration::from_secs(s)));

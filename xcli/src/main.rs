@@ -1,106 +1,104 @@
-//! The program `xcli`: starts a program so that it is scheduled, and asks the server what it does.
+//! The program `xcli`: starts programs under the scheduler, and queries and controls the server.
 //!
-//! Rooms
-//! * The server: `place` says which one is meant, `ask` makes one request and has its reply, `server` starts one where none runs, which
-//!   `daemon` keeps free of what the program has.
-//! * What it says: `list` is the reply for people, `table` lays it out, `tell` says what went wrong, `metrics` is the reply for monitors, `explain` is why a queue
-//!   runs or does not.
-//! * What it is told: `policy` says who decides, `hint` what the policy shall know, in `words` that `run` has as well.
-//! * Processes: `run` makes the environment of a scheduled one, `known` is what `/proc` says of one, `queues` what the driver shows
-//!   of it (`foreign` reads files as that process sees them), `amd_log` what the runtime's own log tells of its queues, `outside` suspends and resumes those of any process.
-//! * The machine: `hooks` is what the library does with HIP's functions, `doctor` what the machine offers and why a process is
-//!   scheduled or is not, `report` what the machine is and how giveway fares on it, in a file to be sent.
+//! Modules
+//! * Server: `endpoint` (its socket), `ask` (one request and its reply), `server` (starts one), `daemon` (its process environment).
+//! * Replies: `list`, `explain`, `policy`, `metrics`; `table` lays text out.
+//! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and `hint_options`.
+//! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues` (hardware queues), `amd_log`
+//!   (queues by the runtime's log), `suspend` (`xcli suspend` and `resume`).
+//! * Machine: `hooks` (table of HIP functions), `doctor`, `report`.
+//! * `error` and `output`: every error type with its text, and the two standard streams.
 
 mod amd_log;
 mod ask;
 mod daemon;
 mod doctor;
+mod endpoint;
+mod error;
 mod explain;
 mod foreign;
 mod hint;
+mod hint_options;
 mod hooks;
-mod known;
 mod list;
 mod metrics;
-mod outside;
-mod place;
+mod output;
 mod policy;
+mod process;
 mod queues;
 mod report;
 mod run;
 mod server;
+mod suspend;
 mod table;
-mod tell;
 mod trial;
-mod usage;
-mod words;
 
 use clap::{Parser, Subcommand};
-use protocol::control::{List, Reply, Request};
+use protocol::control::Request;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use outside::Order;
-use place::Place;
-use tell::tell;
-use usage::Usage;
+use endpoint::Endpoint;
+use error::Error;
+use output::{print, warn};
+use suspend::Order;
 
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
 
-/// Start a program so that its work on the GPU is scheduled, and see and switch what the scheduler does.
+/// Start programs whose GPU work is scheduled, and show and control the scheduler.
 ///
-/// Exit code: of `run` see there; else 0, 1 if the server cannot be asked or refuses, 2 for wrong usage.
+/// Exit code: 0; 1 if the server does not answer or refuses; 2 for wrong usage. See `run` for its own exit codes.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
-    place: PlaceArgs,
+    endpoint: EndpointArgs,
     #[command(subcommand)]
     command: Command,
 }
 
-/// Which server is meant.
+/// The options that name a server.
 #[derive(clap::Args)]
-struct PlaceArgs {
+struct EndpointArgs {
     /// The server by the name of its instance, the second word of `xserver POLICY INSTANCE` [default: 50000]
-    #[arg(short = 'p', long, global = true, value_name = "INSTANCE", value_parser = place::instance)]
+    #[arg(short = 'p', long, global = true, value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
-    /// The server by its address: the path of its socket, or this machine's name (localhost)
-    #[arg(short = 'a', long, global = true, value_name = "ADDR", value_parser = place::address)]
-    address: Option<place::Address>,
+    /// The server by its address: the path of its socket, or localhost for the default server
+    #[arg(short = 'a', long, global = true, value_name = "ADDR", value_parser = endpoint::address)]
+    address: Option<endpoint::Address>,
 }
 
-/// What is suspended or resumed.
+/// The process and queues to suspend or resume.
 #[derive(clap::Args)]
-struct OutsideArgs {
+struct SuspendArgs {
     /// The process
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: u32,
-    /// Only this queue of it, by its number in `xcli queues`; may be given several times [default: all that take kernels]
-    // The driver keeps the two bits above for what it says of a queue.
+    /// Only this queue, by its number in `xcli queues`; can be given several times [default: all queues for kernels]
+    // The driver uses the two highest bits for the status of a queue.
     #[arg(long = "queue", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1 << 30))]
     queues: Vec<u32>,
-    /// Print JSON: `pid`, `name`, of each of the `queues` its `queue` and `fate` (done, invalid, failed), and `held`, the queues
-    /// that are held now
+    /// Print JSON: `pid`, `name`; of each of the `queues` its `queue` and `fate` (done, invalid, failed); and `held`, the queues
+    /// that are suspended now
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a program so that its work on the GPU is scheduled
+    /// Run a program whose GPU work is scheduled
     ///
-    /// Preloads libshimhip.so, makes a queue for every stream, and lets xserver decide which queues run; where no
-    /// server runs, one is started, which ends some time after its last program. If there is none and none can be started, or if the
-    /// library cannot be loaded here, the program runs unscheduled, and a line says why; --strict refuses instead. With --policy the program decides for
-    /// itself, without a server. The program takes the place of xcli, so signals and the exit code are its own; 125
-    /// for errors of xcli, 126 and 127 if the program cannot be run or found. What is not said by an option may be said by the
-    /// environment (XSCHED_AUTO_XQUEUE_*), and -1 takes that away. `xcli hint` changes it later.
+    /// xcli preloads libshimhip.so, which makes a queue for every stream, and xserver decides which queues run. If no server runs,
+    /// xcli starts one; it ends some time after its last program. If no server can be started or the library cannot be loaded, the
+    /// program runs unscheduled and a line says why; with --strict it does not run. With --policy the program schedules its own
+    /// queues, without a server. The program replaces xcli, so signals and the exit code are its own. xcli itself exits with 125 if
+    /// it fails, 126 if the program cannot be run, and 127 if it cannot be found. The environment (XSCHED_AUTO_XQUEUE_*) supplies
+    /// options that are not given; -1 removes such a variable. `xcli hint` changes hints later.
     Run(run::RunArgs),
-    /// Show the server, its programs and their queues
+    /// Show the server, the connected programs and their queues
     List {
         /// Print JSON
         #[arg(long)]
@@ -108,65 +106,66 @@ enum Command {
     },
     /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
     ///
-    /// For a collector that reads files, as node_exporter does: a timer writes the output there. Times are in seconds. What is not
-    /// known, as the costs of holds before the first one, is left out. `giveway_policy_in_force` is 1 for the policy of all devices
-    /// and, with the label `device`, for each that a device has of its own; `giveway_policy_parameter` and `giveway_policy_counted`
-    /// are what is set of them and what they have counted. If the server cannot be asked nothing is printed.
+    /// For a collector that reads files, such as node_exporter: let a timer write the output there. Times are in seconds. Unknown
+    /// values, such as the cost of eviction before the first one, are left out. `giveway_policy_in_force` is 1 for the policy of all
+    /// devices and, with the label `device`, for the policy of a single device; `giveway_policy_parameter` and
+    /// `giveway_policy_counted` are their parameters and counters. If the server does not answer, nothing is printed.
     Metrics,
-    /// Let every program run unscheduled, until `xcli on`
+    /// Switch scheduling off: every program runs until `xcli on`
     Off,
-    /// Let the policy decide again
+    /// Switch scheduling on: the policy decides again
     On,
-    /// Show which policies there are and which decide, and let others decide
+    /// List the policies, and change the policy in force
     ///
-    /// Without a command as `xcli policy list`.
+    /// Without a command, the same as `xcli policy list`.
     Policy(policy::PolicyArgs),
-    /// Tell the policy something about a program or a queue, until it or the program itself says something else
+    /// Give the policy a hint about a program or a queue
     ///
-    /// Of what is told here only the server hears: the order in which a process launches its own work does not change.
+    /// A hint holds until the next hint of the same kind, from here or from the program itself. Only the server uses hints given
+    /// here: the order in which a process launches its own work does not change.
     Hint(hint::HintArgs),
-    /// Say why a queue runs or does not, in one sentence
+    /// Explain why a queue runs or is suspended
     ///
-    /// With the level that is in force for it, and what it may have in flight. Where several programs have a queue of that number,
-    /// all are shown. Exit code 1 if there is none.
+    /// Also shows the preemption level in force and the limit of work in flight. If several programs have a queue of that number, all
+    /// are shown. Exit code 1 if there is no such queue.
     Explain(explain::ExplainArgs),
     /// Show what libshimhip.so does with each function of HIP
     ///
-    /// CLASS: what the function is about. HANDLER: `own`, one for this function; `conservative`, what the function concerns is
-    /// launched before it is called; `translated`, only the calling thread's default stream is another one; `none`, calls
-    /// reach the runtime without the library. RELEASES: the supported releases of HIP that have it. REASON: why `none` or
+    /// CLASS: the subject of the function. HANDLER: `own`, a handler for this function; `conservative`, the work that the function
+    /// affects is launched before the call; `translated`, only the calling thread's default stream is replaced; `none`, the call goes
+    /// straight to the runtime. RELEASES: the supported releases of HIP that have the function. REASON: why `none` or
     /// `conservative` is right.
     Hooks {
-        /// Only those with the conservative handler
+        /// Show only functions with the conservative handler
         #[arg(long)]
         conservative: bool,
         /// Print JSON: `functions`, and the names of the `conservative` ones
         #[arg(long)]
         json: bool,
     },
-    /// Show the hardware queues of a process, preloaded or not, as the driver shows them
+    /// Show the hardware queues of any process, as the driver lists them
     ///
-    /// QUEUE: its number within the process. GPU: the driver's number of the device. PCI: where that is; partitions of one device
-    /// share a place. SIZE: of the ring that takes the commands. The process may run in a container or on a simulated GPU. Exit
-    /// code 1 if there is no such process or it does not use the driver.
+    /// QUEUE: the number within the process. GPU: the driver's number of the device. PCI: its bus address, which partitions of one
+    /// device share. SIZE: of the command ring. The process can run in a container or on a simulated GPU. Exit code 1 if there is
+    /// no such process or it does not use the driver.
     Queues {
         /// The process
         pid: u32,
-        /// A log of the program, made by HIP with AMD_LOG_LEVEL=3 or more: adds the queues that the runtime has by it, with
-        /// their addresses. This needs no rights and no server
+        /// A log that HIP wrote for the program with AMD_LOG_LEVEL=3 or more: adds the queues of the runtime with their
+        /// addresses. This needs neither rights nor a server
         #[arg(long, value_name = "FILE")]
         amd_log: Option<PathBuf>,
         /// Print JSON: `pid`, `name`, `held_from_outside`; of each of the `queues` `id`, `gpu_id`, `pci`, `type`, `size` in bytes,
         /// `ring_address`, `write_pointer_address`, `read_pointer_address`, `write_pointer`, `read_pointer` and
         /// `held_from_outside`; of each queue in the `log` `hsa_queue`, `ring_address`, `size`, `priority`, `cooperative` and
-        /// `queue`, its `id`. What is not known is null
+        /// `queue`, its `id`. Unknown values are null
         #[arg(long)]
         json: bool,
     },
-    /// Say what this machine offers, and why a process is scheduled or is not
+    /// Check this machine, or find out why a process is scheduled or not
     ///
-    /// One line for each thing that was found: `ok`, `note`, or `BAD` for what keeps something from working. With PID the device is
-    /// looked at as that process sees it. Exit code 1 if anything is bad.
+    /// Prints one line for each finding: `ok`, `note`, or `BAD` if something does not work because of it. With PID, checks the device
+    /// as that process sees it. Exit code 1 if a finding is BAD.
     Doctor {
         /// The process
         pid: Option<u32>,
@@ -174,44 +173,45 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Write a file that says what this machine is and how giveway fares on it, to be sent to its developers
+    /// Write a report about this machine and giveway's performance on it, for giveway's developers
     ///
-    /// Takes 10 minutes at most: releases, driver and devices, what a launch takes, windows, small programs whose memory is
-    /// compared; with --try-level2 what it takes to take queues off the hardware. Measured by xbench, which lies beside xcli. No
-    /// names of hosts or users, no command lines, no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o FILE.
-    /// Exit code 1 if a part is missing or has an error; 2 if nothing was done.
+    /// Takes 10 minutes at most. Contains releases, driver and devices, launch times, windows, and small programs whose memory is
+    /// compared; with --try-level2 also the cost of evicting queues. xbench, which must lie beside xcli, measures. The report contains
+    /// no names of hosts or users, no command lines and no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o
+    /// FILE. Exit code 1 if a part is missing or has an error; 2 if nothing was done.
     Report(report::ReportArgs),
-    /// Suspend a process that was not preloaded: take its queues off the GPU, until `xcli resume`
+    /// Suspend any process: evict its queues from the GPU until `xcli resume`
     ///
-    /// xserver does it through the driver's debugger (Linux 6.5, KFD 1.13), and one is started where none runs: when it ends,
-    /// however it ends, all that it holds goes on. The server needs the right to trace the process: its own user's, and where
-    /// Yama's ptrace_scope is 1 or 2 CAP_SYS_PTRACE; in containers that has to be given. The process's runtime must have enabled
-    /// debugging, as ROCm 5.5 and later do. Queues that the process makes later run; one that is held cannot be destroyed, and
-    /// the process waits if it tries. Exit code 1 if it is refused, or not done for each queue.
+    /// xserver evicts the queues through the driver's debugger (Linux 6.5, KFD 1.13); if no server runs, xcli starts one. When the
+    /// server ends, for any reason, the driver resumes the queues. The server needs the right to trace the process: the process must
+    /// belong to its user and, if Yama's ptrace_scope is 1 or 2, the server needs CAP_SYS_PTRACE, also in a container. The process's
+    /// runtime must have enabled debugging, as ROCm 5.5 and later do. Queues that the process creates later run. A process that
+    /// destroys a suspended queue waits until it is resumed. Exit code 1 if the server refuses or a queue fails.
     Suspend {
         #[command(flatten)]
-        outside: OutsideArgs,
+        args: SuspendArgs,
     },
-    /// Let a process go on that `xcli suspend` has suspended
+    /// Resume a process that `xcli suspend` has suspended
     ///
-    /// Without --queue, or when none is left, the process is not debugged any more. Exit code 1 if the server holds nothing of it.
+    /// Without --queue, or when no queue stays suspended, the server stops debugging the process. Exit code 1 if the server has not
+    /// suspended it.
     Resume {
         #[command(flatten)]
-        outside: OutsideArgs,
+        args: SuspendArgs,
     },
-    /// Start a server where none runs, and wait until it accepts; `run` starts this
+    /// Start a server if none runs, and wait until it answers; used by `run`
     #[command(hide = true)]
     StartServer {
         /// Its socket
         socket: PathBuf,
     },
-    /// Say whether this library is in this process; `run` and `doctor` start this with the library preloaded
+    /// Report if this library is loaded into this process; `run` and `doctor` start this with the library preloaded
     #[command(hide = true, name = trial::COMMAND)]
     TryLibrary {
         /// Its path
         library: PathBuf,
     },
-    /// Run a program with further variables; `run --gpu-sim` starts this on the simulated GPU
+    /// Run a program with more variables; `run --gpu-sim` starts this on the simulated GPU
     #[command(hide = true)]
     With {
         /// Variables as NAME=VALUE, `--`, the program and its arguments
@@ -238,50 +238,52 @@ fn main() -> ExitCode {
             });
         }
     };
-    // No setting of a server may keep it from answering.
+    // The trial must not fail because of a wrong server setting.
     if let Command::TryLibrary { library } = &cli.command {
         trial::child(library);
         return ExitCode::SUCCESS;
     }
     let of_run = matches!(cli.command, Command::Run(_) | Command::With { .. });
-    // Nobody has said this on the command line, and the program finds the default as well.
-    let by_variable = cli.place.address.is_none() && cli.place.instance.is_none();
+    // A wrong variable does not stop `run`: the program falls back to the default endpoint as well.
+    let by_variable = cli.endpoint.address.is_none() && cli.endpoint.instance.is_none();
     let tolerates = matches!(&cli.command, Command::Run(args) if by_variable && !args.strict);
-    let place = match Place::new(cli.place.address, cli.place.instance.as_deref()) {
+    let endpoint = match Endpoint::new(cli.endpoint.address, cli.endpoint.instance.as_deref()) {
         Err(error) if tolerates => {
-            tell(format_args!("{error:#}; the default is used, and --strict refuses to run"));
-            Ok(Place::by_default())
+            warn(format_args!(
+                "{error:#}. xcli uses the default server; with --strict the program does not run"
+            ));
+            Ok(Endpoint::default_of_user())
         }
         other => other,
     };
-    let result = place.and_then(|place| match cli.command {
-        Command::Run(args) => run::run(&args, &place).map(ExitCode::from),
+    let result = endpoint.and_then(|endpoint| match cli.command {
+        Command::Run(args) => run::run(&args, &endpoint).map(ExitCode::from),
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
-        Command::List { json } => list(&place, json),
-        Command::Metrics => metrics(&place),
+        Command::List { json } => list(&endpoint, json),
+        Command::Metrics => metrics(&endpoint),
         Command::Off => {
-            let on = table::plain(&place.command("on"));
-            switch(&place, &Request::Off, &format!("off: every program runs unscheduled, until `{on}`"))
+            let on = table::plain(&endpoint.command("on"));
+            switch(&endpoint, &Request::Off, &format!("off: every program runs unscheduled until `{on}`"))
         }
-        Command::On => switch(&place, &Request::On, "on: the policy decides"),
-        Command::Policy(args) => policy::run(&args, &place).map(|()| ExitCode::SUCCESS),
-        Command::Hint(args) => hint::run(&args, &place).map(|()| ExitCode::SUCCESS),
-        Command::Explain(args) => explain::run(&args, &place).map(|()| ExitCode::SUCCESS),
+        Command::On => switch(&endpoint, &Request::On, "on: the policy decides"),
+        Command::Policy(args) => policy::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
+        Command::Hint(args) => hint::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
+        Command::Explain(args) => explain::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
         Command::Hooks { conservative, json } => hooks(conservative, json),
-        Command::Doctor { pid, json } => doctor(&place, pid, json),
-        Command::Report(args) => report::run(&args, &place),
-        Command::Queues { pid, amd_log, json } => queues(&place, pid, amd_log.as_deref(), json),
-        Command::Suspend { outside } => order(Order::Suspend, &place, &outside),
-        Command::Resume { outside } => order(Order::Resume, &place, &outside),
+        Command::Doctor { pid, json } => doctor(&endpoint, pid, json),
+        Command::Report(args) => report::run(&args, &endpoint),
+        Command::Queues { pid, amd_log, json } => queues(&endpoint, pid, amd_log.as_deref(), json),
+        Command::Suspend { args } => order(Order::Suspend, &endpoint, &args),
+        Command::Resume { args } => order(Order::Resume, &endpoint, &args),
         Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
-        // Answered above.
+        // Done above.
         Command::TryLibrary { .. } => Ok(ExitCode::SUCCESS),
     });
     result.unwrap_or_else(|error| {
-        tell(format_args!("{error:#}"));
+        warn(format_args!("{error:#}"));
         if of_run {
             ExitCode::from(run::EXIT_ERROR)
-        } else if error.is::<Usage>() {
+        } else if error.downcast_ref().is_some_and(Error::is_usage) {
             ExitCode::from(EXIT_USAGE)
         } else {
             ExitCode::FAILURE
@@ -289,91 +291,76 @@ fn main() -> ExitCode {
     })
 }
 
-/// Whether a command line that makes no sense was meant to run something: 0 to 124 are the exit codes of that.
+/// Returns true if a wrong command line is one of `run`, whose exit codes 0 to 124 belong to the program.
 fn is_run(args: impl Iterator<Item = OsString>) -> bool {
     args.skip(1).take_while(|word| word != "--").any(|word| word == OsStr::new("run"))
 }
 
-fn ask_list(place: &Place) -> anyhow::Result<List> {
-    match ask::ask(place, &Request::List)? {
-        Reply::List(list) => Ok(list),
-        other => anyhow::bail!("the server answers something else than a list: {other:?}"),
-    }
-}
-
-fn metrics(place: &Place) -> anyhow::Result<ExitCode> {
-    say(&metrics::text(&ask_list(place)?)?)?;
+fn metrics(endpoint: &Endpoint) -> anyhow::Result<ExitCode> {
+    print(&metrics::text(&ask::list(endpoint)?)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
-    let list = ask_list(place)?;
+fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    let list = ask::list(endpoint)?;
     let text = match json {
         true => serde_json::to_string_pretty(&list)? + "\n",
         false => list::text(&list, table::terminal_width(io::stdout())),
     };
-    say(&text)?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn hooks(conservative: bool, json: bool) -> anyhow::Result<ExitCode> {
-    say(&match json {
+    print(&match json {
         true => serde_json::to_string_pretty(&hooks::json(conservative))? + "\n",
         false => hooks::text(conservative, table::terminal_width(io::stdout())),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn queues(place: &Place, pid: u32, log: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+fn queues(endpoint: &Endpoint, pid: u32, log: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     let mut queues = queues::Queues::of(pid)?;
-    if let Some(snapshot) = outside::look(place, pid) {
-        queues.see(&snapshot);
+    if let Some(snapshot) = suspend::look(endpoint, pid) {
+        queues.add_debugger_view(&snapshot);
     }
     if let Some(log) = log {
         queues.read_log(log)?;
     }
-    say(&match json {
+    print(&match json {
         true => serde_json::to_string_pretty(&queues)? + "\n",
         false => queues.text(table::terminal_width(io::stdout())),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn doctor(place: &Place, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCode> {
-    let report = doctor::look(place, pid);
-    say(&match json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.text(),
+fn doctor(endpoint: &Endpoint, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCode> {
+    let findings = doctor::look(endpoint, pid);
+    print(&match json {
+        true => serde_json::to_string_pretty(&findings)? + "\n",
+        false => findings.text(),
     })?;
-    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if findings.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn order(order: Order, place: &Place, args: &OutsideArgs) -> anyhow::Result<ExitCode> {
-    let fates = outside::order(order, place, args.pid, &args.queues)?;
-    let faults = outside::faults(order, &fates);
+fn order(order: Order, endpoint: &Endpoint, args: &SuspendArgs) -> anyhow::Result<ExitCode> {
+    let fates = suspend::order(order, endpoint, args.pid, &args.queues)?;
+    let faults = suspend::faults(order, &fates);
     if args.json {
-        say(&(serde_json::to_string_pretty(&fates)? + "\n"))?;
-    } else if let Some(text) = outside::text(order, place, &fates) {
-        say(&text)?;
+        print(&(serde_json::to_string_pretty(&fates)? + "\n"))?;
+    } else if let Some(text) = suspend::text(order, endpoint, &fates) {
+        print(&text)?;
     }
     for fault in &faults {
-        tell(fault);
+        warn(fault);
     }
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn switch(place: &Place, request: &Request, done: &str) -> anyhow::Result<ExitCode> {
-    ask::order(place, request)?;
-    say(&format!("{done}\n"))?;
+fn switch(endpoint: &Endpoint, request: &Request, done: &str) -> anyhow::Result<ExitCode> {
+    ask::order(endpoint, request)?;
+    print(&format!("{done}\n"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// To standard output; that nobody reads on (`xcli list | head`) is no error.
-fn say(text: &str) -> io::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -382,12 +369,12 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_line_is_well_made() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn usage_errors_of_run_have_their_own_code() {
+    fn wrong_usage_of_run_is_recognized() {
         let is_run = |line: &str| is_run(line.split(' ').map(OsString::from));
         assert!(is_run("xcli -p 7 run --priority 999 -- true"));
         assert!(!is_run("xcli list -- run"));
@@ -395,9 +382,9 @@ mod tests {
     }
 
     #[test]
-    fn queues_have_the_drivers_numbers() {
+    fn queue_numbers_exclude_the_drivers_status_bits() {
         let taken = |id: &str| Cli::try_parse_from(["xcli", "suspend", "1", "--queue", id]).is_ok();
         assert!(taken("0") && taken("1073741823"));
-        assert!(!taken("1073741824") && !taken("2147483653"), "bits 30 and 31 are the driver's marks");
+        assert!(!taken("1073741824") && !taken("2147483653"), "bits 30 and 31 are the driver's status bits");
     }
 }

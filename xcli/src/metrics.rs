@@ -1,7 +1,7 @@
-//! What the server knows, as metrics in the OpenMetrics text format, which Prometheus reads.
+//! `xcli metrics`: the list of clients in the OpenMetrics text format, which Prometheus reads.
 //!
-//! Times are in seconds, as is the rule there. A process is named by `pid` and `name`, a queue also by `queue` and `device`. A
-//! policy is named by `policy`, and one that a device has of its own also by `device`.
+//! Times are in seconds. The labels of a process are `pid` and `name`, those of a queue also `queue` and `device`. The label of a
+//! policy is `policy`, and `device` for the policy of a single device.
 
 use crate::table::plain;
 use prometheus_client::encoding::text::encode;
@@ -18,10 +18,10 @@ type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
-/// The whole text, with its end mark.
+/// Formats all metrics.
 ///
 /// # Errors
-/// None that are known: text is written into memory.
+/// The encoder failed. Writing to memory does not fail.
 pub fn text(list: &List) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("giveway");
     server(&mut registry, &list.server);
@@ -80,24 +80,24 @@ fn server(registry: &mut Registry, server: &Server) {
     gauge(
         registry,
         "server_scheduling",
-        "1 if the policy decides, 0 if everybody runs",
+        "1 if the policy decides, 0 if scheduling is off and every program runs",
         one,
         |server: &Server| (vec![("policy", server.policy.clone())], flag(server.on)),
     );
     counter(
         registry,
         "server_guard_runs",
-        "How often all ran for a moment, because those that ran completed nothing",
+        "How often all programs ran briefly because the running ones made no progress",
         one,
         |server: &Server| (Vec::new(), server.guard_runs as f64),
     );
-    counter(registry, "server_decisions", "How often it was decided who may run", one, |server: &Server| {
+    counter(registry, "server_decisions", "Scheduling decisions", one, |server: &Server| {
         (Vec::new(), server.decisions as f64)
     });
 }
 
 fn policies(registry: &mut Registry, all: &[InForce]) {
-    /// Something of a policy that has a name.
+    /// A named value of a policy.
     type Named<'a> = (&'a Ruling, &'a String, f64);
     let labels = |ruling: &Ruling| {
         let mut labels = vec![("policy", ruling.policy.clone())];
@@ -114,7 +114,7 @@ fn policies(registry: &mut Registry, all: &[InForce]) {
     gauge(
         registry,
         "policy_in_force",
-        "1 for the policy of all devices, and for each that a device has of its own in its place",
+        "1 for the policy of all devices, and for each policy of a single device",
         all,
         |one: &InForce| (labels(&one.ruling), Some(1.0)),
     );
@@ -126,8 +126,8 @@ fn policies(registry: &mut Registry, all: &[InForce]) {
         .iter()
         .flat_map(|one| one.counted.iter().map(|(name, count)| (&one.ruling, name, *count as f64)))
         .collect();
-    gauge(registry, "policy_parameter", "What is set of the policy", &values, named("parameter"));
-    gauge(registry, "policy_counted", "What it has counted since it began", &counts, named("count"));
+    gauge(registry, "policy_parameter", "Value of a parameter of the policy", &values, named("parameter"));
+    gauge(registry, "policy_counted", "Counter of the policy since it is in force", &counts, named("count"));
 }
 
 fn process(client: &Client) -> Labels {
@@ -148,21 +148,21 @@ fn processes(registry: &mut Registry, clients: &[Client]) {
     counter(
         registry,
         "process_holds",
-        "Suspensions in which its queues were taken off the hardware",
+        "Suspensions that evicted the queues of the process from the hardware",
         clients,
         |client: &Client| (process(client), client.preemption.holds as f64),
     );
     counter(
         registry,
         "process_waits",
-        "Suspensions in which waiting was expected to cost less",
+        "Suspensions that waited for running work because eviction was expected to cost more",
         clients,
         |client: &Client| (process(client), client.preemption.waits as f64),
     );
     counter(
         registry,
         "process_failed_holds",
-        "Holds that failed and were taken back",
+        "Evictions that failed and were undone",
         clients,
         |client: &Client| (process(client), client.preemption.failures as f64),
     );
@@ -173,7 +173,7 @@ fn processes(registry: &mut Registry, clients: &[Client]) {
     counter(
         registry,
         "process_slow_launches",
-        "Launches that could not go at once and were not deferred: the calling thread waited for their turn",
+        "Launches that could not be deferred and blocked the calling thread",
         &slow,
         |(client, reason, count)| {
             let mut labels = process(client);
@@ -184,21 +184,21 @@ fn processes(registry: &mut Registry, clients: &[Client]) {
     gauge(
         registry,
         "process_expected_seconds",
-        "For how long what was in flight at the last suspension was expected to run",
+        "Expected run time of the work in flight at the last suspension",
         clients,
         |client: &Client| (process(client), client.preemption.expected_ns.map(seconds)),
     );
     gauge(
         registry,
         "process_hold_seconds",
-        "What taking its queues off the hardware costs, as measured lately",
+        "Measured time to evict the queues of the process from the hardware",
         clients,
         |client: &Client| (process(client), client.preemption.hold_ns.map(seconds)),
     );
     gauge(
         registry,
         "process_release_seconds",
-        "What putting its queues back costs, as measured lately",
+        "Measured time to restore the queues of the process",
         clients,
         |client: &Client| (process(client), client.preemption.release_ns.map(seconds)),
     );
@@ -212,31 +212,35 @@ fn queues(registry: &mut Registry, clients: &[Client]) {
         labels.extend([("queue", queue.id().to_string()), ("device", queue.device().to_string())]);
         labels
     };
-    gauge(registry, "queue_priority", "Its priority", &all, |at| {
+    gauge(registry, "queue_priority", "Priority of the queue", &all, |at| {
         (labels(at), Some(f64::from(at.1.status.priority.get())))
     });
-    gauge(registry, "queue_pending_commands", "Commands submitted and not launched", &all, |at| {
+    gauge(registry, "queue_pending_commands", "Commands submitted but not launched", &all, |at| {
         (labels(at), Some(at.1.status.counts.pending as f64))
     });
-    gauge(registry, "queue_in_flight_commands", "Commands launched and not completed", &all, |at| {
+    gauge(registry, "queue_in_flight_commands", "Commands launched but not completed", &all, |at| {
         (labels(at), Some(at.1.status.counts.in_flight as f64))
     });
-    counter(registry, "queue_direct_launches", "Launches by the submitting thread itself", &all, |at| {
+    counter(registry, "queue_direct_launches", "Launches made by the submitting thread", &all, |at| {
         (labels(at), at.1.status.counts.direct as f64)
     });
-    counter(registry, "queue_deferred_launches", "Launches that had been pending", &all, |at| {
+    counter(registry, "queue_deferred_launches", "Launches that were pending before", &all, |at| {
         (labels(at), at.1.status.counts.deferred as f64)
     });
-    counter(registry, "queue_suspensions", "How often it was suspended", &all, |at| {
+    counter(registry, "queue_suspensions", "Suspensions of the queue", &all, |at| {
         (labels(at), at.1.status.counts.suspensions as f64)
     });
-    counter(registry, "queue_suspended_seconds", "For how long, an open suspension included", &all, |at| {
-        (labels(at), seconds(at.1.status.counts.suspended_ns))
-    });
+    counter(
+        registry,
+        "queue_suspended_seconds",
+        "Time that the queue was suspended, including the current suspension",
+        &all,
+        |at| (labels(at), seconds(at.1.status.counts.suspended_ns)),
+    );
 }
 
 fn held(registry: &mut Registry, held: &[Held]) {
-    gauge(registry, "held_queues", "Queues that the server holds with xcli suspend", held, |held| {
+    gauge(registry, "held_queues", "Queues that xcli suspend has suspended", held, |held| {
         (vec![("pid", held.pid.to_string()), ("name", plain(&held.name))], Some(held.queues.len() as f64))
     });
 }
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_the_list_is_a_metric() {
+    fn numbers_of_the_list_are_metrics() {
         let mut list = crate::list::tests::example();
         list.clients[1].preemption = Preemption {
             holds: 12,
@@ -290,11 +294,11 @@ mod tests {
             assert!(lines.iter().any(|each| each == line), "{line} is not in\n{}", lines.join("\n"));
         }
         let costs = lines.iter().filter(|line| line.starts_with("giveway_process_release_seconds{"));
-        assert_eq!(costs.count(), 0, "what is not known is not zero");
+        assert_eq!(costs.count(), 0, "an unknown value is not zero");
     }
 
     #[test]
-    fn names_of_programs_cannot_break_the_text() {
+    fn program_names_are_escaped() {
         let mut list = crate::list::tests::example();
         list.clients.truncate(1);
         list.clients[0].name = "a\"b\\c\nd".to_owned();

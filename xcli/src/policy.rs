@@ -1,15 +1,13 @@
-//! The policies of a server: shown, and chosen while programs run.
+//! `xcli policy`: lists the policies and changes the one in force.
 
-use crate::ask::{self, Cause};
-use crate::place::Place;
-use crate::say;
+use crate::ask::{self, Cause, policies as ask_policies};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::output::{print, warn};
 use crate::table::{self, Column, Line, plain};
-use crate::tell::tell;
-use crate::usage::usage;
-use anyhow::bail;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use policies::{named, registry};
-use protocol::control::{InForce, Parameter, Policies, Policy, Reply, Request, Ruling};
+use protocol::control::{InForce, Parameter, Policies, Policy, Request, Ruling};
 use protocol::ids::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,18 +19,18 @@ const COLUMNS: &[Column] = &[
     Column { title: "WHAT IT DOES", words: true, gives_way: false },
 ];
 
-/// `xcli policy`.
+/// The arguments of `xcli policy`.
 #[derive(Debug, clap::Args)]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: Option<PolicyCommand>,
-    /// Show only which policy is in force, as XSched's xcli does
+    /// Show only the policy in force, as XSched's xcli does
     #[arg(short = 'q', long, conflicts_with = "set")]
     query: bool,
-    /// Let the policy of -n decide, as `xcli policy set` does
+    /// Put the policy of -n in force, as `xcli policy set` does
     #[arg(short = 's', long, requires = "name")]
     set: bool,
-    /// The policy of -s
+    /// The policy for -s
     #[arg(short = 'n', long, requires = "set", value_name = "POLICY")]
     name: Option<String>,
     /// Print JSON, as `xcli policy list --json`
@@ -42,30 +40,29 @@ pub struct PolicyArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PolicyCommand {
-    /// Show the policies, what can be set of each, and which are in force
+    /// Show the policies, their parameters, and the policies in force
     List {
         /// Print JSON: `policies` with `name`, `long_name`, `number`, `description`, `advice`, `parameters` (`name`, `meaning`,
         /// `min`, `max`, `default`), `goes_by_priority`, `conserves_work`; `in_force` with `policy`, `values`, `device` (null
-        /// for all that have none of their own) and `counted` (by name, since it began); the `devices` that programs use
+        /// for all devices without their own policy) and `counted` (by name, since it is in force); the `devices` that programs use
         #[arg(long)]
         json: bool,
     },
-    /// Let a policy decide from now on
+    /// Put a policy in force
     ///
-    /// Its parameters follow as `--NAME VALUE`, such as `xcli policy set EDF --slack-ms 5`; those that are not named have their
-    /// defaults. No program is stopped and nothing that it has submitted is lost. Exit code 2 if there is no such policy,
-    /// parameter or value.
+    /// Parameters follow as `--NAME VALUE`, such as `xcli policy set EDF --slack-ms 5`; the others have their defaults. Programs keep
+    /// running, and submitted work is not lost. Exit code 2 if the policy or parameter does not exist or a value is out of range.
     #[command(after_help = parameters_help())]
     Set {
         /// The policy
         policy: String,
-        /// Only on this device, as `xcli list` names it [default: all devices that have no policy of their own]
+        /// Only on this device, as `xcli list` names it [default: all devices without their own policy]
         #[arg(long, value_name = "ID")]
         device: Option<DeviceId>,
         #[command(flatten)]
         parameters: Parameters,
     },
-    /// Take a device's own policy away, so that the one of all devices decides there
+    /// Remove a device's own policy, so that the policy of all devices applies to it
     Reset {
         /// The device, as `xcli list` names it
         #[arg(long, value_name = "ID")]
@@ -73,7 +70,7 @@ enum PolicyCommand {
     },
 }
 
-/// The parameters of all policies as options, and what is said with them. Whose they are depends on the policy.
+/// The values of the options for parameters. The command line accepts the parameters of all policies.
 #[derive(Debug, Default)]
 struct Parameters(BTreeMap<String, f64>);
 
@@ -85,8 +82,8 @@ impl Parameters {
 
 impl clap::FromArgMatches for Parameters {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let said = |name: &str| Some((name.to_owned(), *matches.get_one(name)?));
-        Ok(Self(Self::names().into_iter().filter_map(said).collect()))
+        let value = |name: &str| Some((name.to_owned(), *matches.get_one(name)?));
+        Ok(Self(Self::names().into_iter().filter_map(value).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -97,7 +94,7 @@ impl clap::FromArgMatches for Parameters {
 
 impl clap::Args for Parameters {
     fn augment_args(command: Command) -> Command {
-        // Listed below the help, policy by policy.
+        // The help lists them below the options, by policy.
         let option = |name| Arg::new(name).long(name).value_name("VALUE").hide(true);
         let number = |name| option(name).value_parser(value_parser!(f64)).allow_negative_numbers(true);
         command.args(Self::names().into_iter().map(number))
@@ -108,44 +105,39 @@ impl clap::Args for Parameters {
     }
 }
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// Wrong usage, or the server cannot be asked or refuses.
-pub fn run(args: &PolicyArgs, place: &Place) -> anyhow::Result<()> {
+/// Wrong usage, or the server does not answer or refuses.
+pub fn run(args: &PolicyArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     match &args.command {
-        // That no parser says, which would take the options of all commands for wrong here as well.
-        Some(_) if args.query || args.set => usage("-q and -s are commands themselves: no other can follow"),
-        Some(PolicyCommand::List { json }) => list(place, *json || args.json),
-        Some(PolicyCommand::Set { policy, device, parameters }) => set(place, policy, *device, parameters),
-        Some(PolicyCommand::Reset { device }) => reset(place, *device),
+        // clap cannot check this without refusing the global options as well.
+        Some(_) if args.query || args.set => {
+            Err(Error::Usage("-q and -s cannot be combined with a command: leave one of them out").into())
+        }
+        Some(PolicyCommand::List { json }) => list(endpoint, *json || args.json),
+        Some(PolicyCommand::Set { policy, device, parameters }) => set(endpoint, policy, *device, parameters),
+        Some(PolicyCommand::Reset { device }) => reset(endpoint, *device),
         None => match &args.name {
-            Some(name) => set(place, name, None, &Parameters::default()),
+            Some(name) => set(endpoint, name, None, &Parameters::default()),
             None if args.query && !args.json => {
-                let policies = ask_policies(place)?;
-                Ok(say(&in_force(&policies.in_force, true))?)
+                let policies = ask_policies(endpoint)?;
+                Ok(print(&in_force(&policies.in_force, true))?)
             }
-            None => list(place, args.json),
+            None => list(endpoint, args.json),
         },
     }
 }
 
-fn ask_policies(place: &Place) -> anyhow::Result<Policies> {
-    match ask::ask(place, &Request::Policies)? {
-        Reply::Policies(policies) => Ok(policies),
-        other => bail!("the server answers something else than its policies: {other:?}"),
-    }
-}
-
-fn list(place: &Place, json: bool) -> anyhow::Result<()> {
-    let policies = ask_policies(place).or_else(|error| match error.downcast_ref::<ask::Failure>() {
+fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<()> {
+    let policies = ask_policies(endpoint).or_else(|error| match error.downcast_ref::<ask::Failure>() {
         Some(failure) if matches!(failure.cause, Cause::Absent) => {
-            tell(format_args!("no xserver runs here; these are the policies that one would have"));
+            warn(format_args!("no xserver runs; the policies of this build are:"));
             Ok(Policies { policies: named::all(), in_force: Vec::new(), devices: Vec::new() })
         }
         _ => Err(error),
     })?;
-    Ok(say(&match json {
+    Ok(print(&match json {
         true => serde_json::to_string_pretty(&policies)? + "\n",
         false => text(&policies, table::terminal_width(io::stdout())),
     })?)
@@ -168,7 +160,7 @@ fn parameter(parameter: &Parameter) -> String {
     format!("--{} {min}..{max}, default {default}: {}", plain(name), plain(meaning))
 }
 
-/// Which policy decides where, a line each, and, if that is asked for, what it has counted, if it counts.
+/// Formats each policy in force on a line, optionally followed by its counters.
 fn in_force(all: &[InForce], counts: bool) -> String {
     let mut text = String::new();
     for InForce { ruling, counted } in all {
@@ -187,32 +179,40 @@ fn in_force(all: &[InForce], counts: bool) -> String {
     text
 }
 
-fn set(place: &Place, policy: &str, device: Option<DeviceId>, parameters: &Parameters) -> anyhow::Result<()> {
+fn set(
+    endpoint: &Endpoint,
+    policy: &str,
+    device: Option<DeviceId>,
+    parameters: &Parameters,
+) -> anyhow::Result<()> {
     let ruling = Ruling { policy: policy.to_owned(), values: parameters.0.clone(), device };
     let choice = match named::choice(&ruling) {
         Ok(choice) => choice,
-        Err(error) => return usage(error),
+        Err(error) => return Err(Error::Policy(error).into()),
     };
     if let Some(remark) = named::remark(&choice) {
-        tell(remark);
+        warn(remark);
     }
-    ask::order(place, &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }))?;
-    show(place, device)
+    ask::order(
+        endpoint,
+        &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }),
+    )?;
+    show(endpoint, device)
 }
 
-fn reset(place: &Place, device: DeviceId) -> anyhow::Result<()> {
-    ask::order(place, &Request::ResetPolicy { device })?;
-    show(place, None)
+fn reset(endpoint: &Endpoint, device: DeviceId) -> anyhow::Result<()> {
+    ask::order(endpoint, &Request::ResetPolicy { device })?;
+    show(endpoint, None)
 }
 
-/// What is in force now, and whether that can be seen anywhere yet.
-fn show(place: &Place, device: Option<DeviceId>) -> anyhow::Result<()> {
-    let policies = ask_policies(place)?;
-    say(&in_force(&policies.in_force, false))?;
+/// Prints the policies in force, and a warning if no program uses the device.
+fn show(endpoint: &Endpoint, device: Option<DeviceId>) -> anyhow::Result<()> {
+    let policies = ask_policies(endpoint)?;
+    print(&in_force(&policies.in_force, false))?;
     if let Some(device) = device.filter(|device| !policies.devices.contains(device)) {
-        let list = plain(&place.command("list"));
-        tell(format_args!(
-            "no connected program uses device {device} yet; `{list}` shows those that are used"
+        let list = plain(&endpoint.command("list"));
+        warn(format_args!(
+            "no connected program uses device {device} yet; `{list}` shows the devices in use"
         ));
     }
     Ok(())
@@ -236,7 +236,7 @@ mod tests {
     use crate::list;
 
     #[test]
-    fn a_list_says_what_is_in_force_and_what_there_is() {
+    fn list_shows_policies_in_force_and_available() {
         let slack = Parameter {
             name: "slack-ms".to_owned(),
             meaning: "How much.".to_owned(),

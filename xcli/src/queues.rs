@@ -1,12 +1,13 @@
-//! The hardware queues of a process, as the driver shows them in sysfs: also of one that was never preloaded.
+//! `xcli queues`: the hardware queues of any process, as the driver lists them in sysfs.
 //!
 //! Sources: `kfd_process.c` and `kfd_topology.c` of Linux. Paths below `/sys/class/kfd/kfd`: `proc/PID/queues/ID/{size,type,gpuid}`,
-//! and of each device `topology/nodes/N/{gpu_id,properties}`. Where a server holds queues of the process, what a debugger sees
-//! of them is added, and what the runtime's own log tells if there is one.
+//! and for each device `topology/nodes/N/{gpu_id,properties}`. If a server has suspended queues of the process, its debugger adds
+//! addresses and pointers. A log of the runtime adds the runtime's view.
 
 use crate::amd_log::{self, LogQueue, hex_or_null};
+use crate::error::Error;
 use crate::foreign;
-use crate::known;
+use crate::process;
 use crate::table::{self, Column, Line, plain};
 use hal_kfd::process::Status;
 use hal_kfd::topology::{self, Device, Files};
@@ -17,10 +18,10 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The driver's folder, below a root directory.
+/// The driver's folder, relative to a root directory.
 const KFD: &str = "sys/class/kfd/kfd";
 
-/// The last four only where a server sees the queues.
+/// The last four are shown only if a server has attached to the process.
 const COLUMNS: &[Column] = &[
     number("QUEUE"),
     number("GPU"),
@@ -32,7 +33,7 @@ const COLUMNS: &[Column] = &[
     number("READ"),
     words("STATE"),
 ];
-const UNSEEN: usize = COLUMNS.len() - 4;
+const WITHOUT_DEBUGGER: usize = COLUMNS.len() - 4;
 
 const LOG_COLUMNS: &[Column] = &[
     words("HSA QUEUE"),
@@ -51,15 +52,15 @@ const fn number(title: &'static str) -> Column {
     Column { title, words: false, gives_way: false }
 }
 
-/// What the driver shows of a process.
+/// The hardware queues of a process.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Queues {
     pid: u32,
     name: String,
-    /// Whether a server holds queues of it; nothing if there is no server that could say.
+    /// True if a server has suspended queues of the process; none if no server answers.
     held_from_outside: Option<bool>,
     queues: Vec<Queue>,
-    /// The runtime's queues by its log; nothing if none was read.
+    /// The queues of the runtime, if its log was read.
     log: Option<Vec<LogQueue>>,
 }
 
@@ -67,35 +68,35 @@ pub struct Queues {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Queue {
     id: u32,
-    /// The device's number in the driver.
+    /// The driver's number of the device.
     gpu_id: u32,
-    /// Its place on the PCI bus, if it is known; several may share one.
+    /// The PCI address, if known; partitions of a device share one.
     pci: Option<String>,
     #[serde(rename = "type")]
     kind: Kind,
-    /// Bytes of its ring.
+    /// The size of the ring in bytes.
     size: u64,
     #[serde(flatten)]
-    seen: Seen,
+    debugger: DebuggerView,
 }
 
-/// What a debugger sees of a queue, null for one that is not seen. Addresses are the process's.
+/// A queue as the server's debugger shows it. Addresses are those of the process.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Seen {
+struct DebuggerView {
     #[serde(serialize_with = "hex_or_null")]
     ring_address: Option<u64>,
     #[serde(serialize_with = "hex_or_null")]
     write_pointer_address: Option<u64>,
     #[serde(serialize_with = "hex_or_null")]
     read_pointer_address: Option<u64>,
-    /// Packets of a compute queue, else bytes; also unknown where the memory cannot be read.
+    /// In packets for a compute queue, else in bytes. None if the memory cannot be read.
     write_pointer: Option<u64>,
     read_pointer: Option<u64>,
-    /// Whether the server holds it.
+    /// True if the server has suspended the queue.
     held_from_outside: Option<bool>,
 }
 
-/// What takes commands from the queue: the driver's own numbers (`enum kfd_queue_type`), not those of its requests.
+/// The type of a queue, by `enum kfd_queue_type` of the driver, which differs from the types in its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -135,39 +136,53 @@ impl Kind {
     }
 }
 
-/// Why there are no queues to be shown. Displayed, it is a sentence without control characters.
+/// The reason why the queues of a process are not known. Displayed as a sentence without control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
-    /// There is no such process, or it cannot be seen; a sentence.
-    Process(String),
-    /// The driver does not know it.
-    Unused(String),
-    /// Whether the driver knows it cannot be seen, because the root directory of the process cannot be entered; why.
-    Hidden(String),
+    /// There is no such process, or `/proc` hides it.
+    Process(Error),
+    /// The process does not use the driver.
+    Unused { pid: u32, name: String, has_kfd: bool },
+    /// The root directory of the process cannot be entered, so its view of the driver is unknown.
+    Hidden { pid: u32, name: String, error: String, is_late: bool },
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Process(why) | Self::Unused(why) | Self::Hidden(why)) = self;
-        f.write_str(&plain(why))
+        match self {
+            Self::Process(error) => error.fmt(f),
+            Self::Unused { pid, name, has_kfd: true } => {
+                write!(f, "process {pid} ({}) does not use the KFD: it has opened no AMD GPU", plain(name))
+            }
+            Self::Unused { pid, name, has_kfd: false } => {
+                write!(f, "process {pid} ({}) sees no KFD in /sys: is the driver amdgpu loaded?", plain(name))
+            }
+            Self::Hidden { pid, name, error, is_late } => write!(
+                f,
+                "cannot find out if process {pid} ({}) uses the KFD: /proc/{pid}/root {} ({error}). Run xcli as the user of the \
+                 process or as root",
+                plain(name),
+                if *is_late { "does not answer" } else { "cannot be entered" },
+            ),
+        }
     }
 }
 
 impl std::error::Error for Unknown {}
 
 impl Queues {
-    /// The queues of this process.
+    /// Reads the queues of a process.
     ///
     /// # Errors
-    /// There is no such process, its machine has no KFD, or it does not use it.
+    /// There is no such process, there is no KFD, or the process does not use it.
     pub fn of(pid: u32) -> Result<Self, Unknown> {
-        let name = known::name(pid).map_err(Unknown::Process)?;
-        let of_theirs = name.clone();
-        let theirs = foreign::look(pid, move |root| Driver::of(root, pid, &of_theirs));
+        let name = process::name(pid).map_err(Unknown::Process)?;
+        let copy = name.clone();
+        let theirs = foreign::look(pid, move |root| Driver::of(root, pid, &copy));
         Self::choose(theirs, || Driver::of(&PathBuf::from("/"), pid, &name), pid, &name)
     }
 
-    /// As the process sees it: what a container or a simulated device has in `/sys` is not ours.
+    /// Prefers `/sys` of the process, because a container or a simulated device has its own.
     fn choose(
         theirs: io::Result<Driver>,
         ours: impl FnOnce() -> Driver,
@@ -181,56 +196,60 @@ impl Queues {
         if let Driver::Knows(queues) = ours {
             return Ok(queues);
         }
-        let why = match (theirs, ours) {
+        let name = name.to_owned();
+        Err(match (theirs, ours) {
             (Err(error), _) => {
-                let why =
-                    if error.kind() == ErrorKind::TimedOut { "does not answer" } else { "cannot be entered" };
-                return Err(Unknown::Hidden(format!(
-                    "whether process {pid} ({name}) uses the KFD is not known: /proc/{pid}/root {why} ({error}); ask as its user or root"
-                )));
+                let is_late = error.kind() == ErrorKind::TimedOut;
+                Unknown::Hidden { pid, name, error: error.to_string(), is_late }
             }
-            (Ok(Driver::Absent), Driver::Absent) => "sees no KFD in /sys: is the driver amdgpu loaded?",
-            _ => "does not use the KFD: it has opened no AMD GPU",
-        };
-        Err(Unknown::Unused(format!("process {pid} ({name}) {why}")))
+            (Ok(Driver::Absent), Driver::Absent) => Unknown::Unused { pid, name, has_kfd: false },
+            _ => Unknown::Unused { pid, name, has_kfd: true },
+        })
     }
 
-    /// Those in the driver's folder.
+    /// Reads the queues in the driver's folder.
     fn read(files: &dyn Files, pid: u32, name: &str, ids: &[String]) -> Self {
         let kfd = Path::new(KFD);
-        let places = places(files);
+        let addresses = pci_addresses(files);
         let mut queues = Vec::new();
         for entry in ids {
             let number = |file: &str| -> Option<u64> {
                 let path = kfd.join(format!("proc/{pid}/queues/{entry}/{file}"));
                 files.text(&path).ok()?.trim().parse().ok()
             };
-            // One that ends while it is read is none any more.
+            // A queue that is destroyed meanwhile is skipped.
             let (Ok(id), Some(size), Some(kind), Some(gpu)) =
                 (entry.parse(), number("size"), number("type"), number("gpuid"))
             else {
                 continue;
             };
             let Ok(gpu_id) = u32::try_from(gpu) else { continue };
-            let pci = places.get(&gpu_id).cloned();
-            queues.push(Queue { id, gpu_id, pci, kind: Kind::of(kind), size, seen: Seen::default() });
+            let pci = addresses.get(&gpu_id).cloned();
+            queues.push(Queue {
+                id,
+                gpu_id,
+                pci,
+                kind: Kind::of(kind),
+                size,
+                debugger: DebuggerView::default(),
+            });
         }
         queues.sort_by_key(|queue| (queue.gpu_id, queue.id));
         Self { pid, name: name.to_owned(), held_from_outside: None, queues, log: None }
     }
 
-    /// How many of them take kernels.
+    /// The number of queues for kernels.
     pub fn compute(&self) -> usize {
         self.queues.iter().filter(|queue| queue.kind == Kind::Compute).count()
     }
 
-    /// Adds what a server sees.
-    pub fn see(&mut self, snapshot: &Snapshot) {
+    /// Adds the view of the server's debugger.
+    pub fn add_debugger_view(&mut self, snapshot: &Snapshot) {
         let seen = snapshot.queues.as_deref();
         self.held_from_outside = Some(seen.is_some_and(|queues| queues.iter().any(|queue| queue.held)));
         for queue in &mut self.queues {
             let found = seen.and_then(|queues| queues.iter().find(|other| other.queue == queue.id));
-            queue.seen = Seen {
+            queue.debugger = DebuggerView {
                 ring_address: found.map(|seen| seen.ring_address),
                 write_pointer_address: found.map(|seen| seen.write_pointer_address),
                 read_pointer_address: found.map(|seen| seen.read_pointer_address),
@@ -241,32 +260,31 @@ impl Queues {
         }
     }
 
-    /// Adds what the runtime's log tells. Which of the driver's queues each of its is shows in the addresses, where they
-    /// are known.
+    /// Adds the queues of the runtime's log. If the debugger shows addresses, they match a queue of the log to one of the driver.
     ///
     /// # Errors
-    /// The log cannot be read, or is none of this process's.
+    /// The log cannot be read, or does not belong to this process.
     pub fn read_log(&mut self, path: &Path) -> anyhow::Result<()> {
         let mut log = amd_log::read(path, &numbers(self.pid))?;
         for queue in &mut log {
-            let is_it = |seen: &Seen| {
+            let is_same = |seen: &DebuggerView| {
                 let write_pointer = queue.hsa_queue.checked_add(amd_log::WRITE_POINTER);
                 seen.ring_address.is_some()
                     && (seen.ring_address == queue.ring_address
                         || seen.write_pointer_address == write_pointer)
             };
-            queue.queue = self.queues.iter().find(|other| is_it(&other.seen)).map(|other| other.id);
+            queue.queue = self.queues.iter().find(|other| is_same(&other.debugger)).map(|other| other.id);
         }
         self.log = Some(log);
         Ok(())
     }
 
-    /// For people.
+    /// Formats the queues as tables.
     pub fn text(&self, terminal: Option<usize>) -> String {
-        let is_seen = self.queues.iter().any(|queue| queue.seen.ring_address.is_some());
-        let columns = if is_seen { COLUMNS } else { &COLUMNS[..UNSEEN] };
+        let is_attached = self.queues.iter().any(|queue| queue.debugger.ring_address.is_some());
+        let columns = if is_attached { COLUMNS } else { &COLUMNS[..WITHOUT_DEBUGGER] };
         let row = |queue: &Queue| {
-            let seen = &queue.seen;
+            let seen = &queue.debugger;
             let mut cells = vec![
                 queue.id.to_string(),
                 queue.gpu_id.to_string(),
@@ -276,8 +294,7 @@ impl Queues {
                 address(seen.ring_address),
                 or_dash(seen.write_pointer),
                 or_dash(seen.read_pointer),
-                if seen.held_from_outside == Some(true) { "held from outside" } else { "not held" }
-                    .to_owned(),
+                if seen.held_from_outside == Some(true) { "suspended" } else { "active" }.to_owned(),
             ];
             cells.truncate(columns.len());
             Line::Row(cells)
@@ -313,9 +330,9 @@ fn log_text(log: &[LogQueue], terminal: Option<usize>) -> String {
     };
     let lines: Vec<Line> = log.iter().map(row).collect();
     match lines.len() {
-        0 => "by its log the runtime has no hardware queue left\n".to_owned(),
+        0 => "according to the log, the runtime has no hardware queue left\n".to_owned(),
         many => format!(
-            "{}by its log the runtime has {many} of them\n",
+            "{}according to the log, the runtime has {many} hardware queues\n",
             table::text(LOG_COLUMNS, &lines, terminal)
         ),
     }
@@ -329,24 +346,24 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// All numbers of a process: in a container it knows itself by another one, and so does its log.
+/// All process ids of a process. In a container its own id differs, and the log has that one.
 fn numbers(pid: u32) -> Vec<u32> {
     let mut numbers = Status::read(pid).map(|status| status.numbers).unwrap_or_default();
     numbers.push(pid);
     numbers
 }
 
-/// What the driver's folder says of a process.
+/// The result of looking up a process in the driver's folder.
 enum Driver {
-    /// There is no such folder.
+    /// The folder does not exist.
     Absent,
-    /// The process is not in it.
+    /// The folder does not list the process.
     DoesNotKnow,
     Knows(Queues),
 }
 
 impl Driver {
-    /// In the folder below this root directory.
+    /// Looks up a process below this root directory.
     fn of(files: &dyn Files, pid: u32, name: &str) -> Self {
         let folder = |path: &str| files.names(&Path::new(KFD).join(path));
         match (folder(&format!("proc/{pid}")), folder(&format!("proc/{pid}/queues"))) {
@@ -357,13 +374,13 @@ impl Driver {
     }
 }
 
-/// Where the devices are on the PCI bus, by their numbers.
-fn places(files: &dyn Files) -> BTreeMap<u32, String> {
-    let place = |device: &Device| Some((device.gpu_id, device.pci()?.to_string()));
-    topology::devices_in(files, Path::new(KFD)).iter().filter_map(place).collect()
+/// The PCI addresses of the devices, by the driver's numbers.
+fn pci_addresses(files: &dyn Files) -> BTreeMap<u32, String> {
+    let address = |device: &Device| Some((device.gpu_id, device.pci()?.to_string()));
+    topology::devices_in(files, Path::new(KFD)).iter().filter_map(address).collect()
 }
 
-/// A number of bytes, exactly.
+/// Formats a number of bytes exactly.
 fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -382,7 +399,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// A root directory with a driver's folder, which is this one.
+    /// A root directory that contains a driver's folder.
     fn kfd() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join(KFD)).unwrap();
@@ -422,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_read_and_put_in_order() {
+    fn queues_are_read_and_sorted() {
         let folder = kfd();
         let queues = read(&folder, 7, "batch");
         let lines = [
@@ -441,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_sees_and_what_the_log_tells_are_added() {
+    fn debugger_view_and_log_are_added() {
         let folder = kfd();
         let mut queues = read(&folder, 7, "batch");
         let plain = queues.text(None);
@@ -451,7 +468,7 @@ mod tests {
         }
         assert_eq!(json.get("log"), Some(&serde_json::Value::Null));
 
-        queues.see(&Snapshot { pid: protocol::ids::Pid(7), queues: None });
+        queues.add_debugger_view(&Snapshot { pid: protocol::ids::Pid(7), queues: None });
         assert_eq!(queues.text(None), plain);
         assert_eq!(serde_json::to_value(&queues).unwrap()["held_from_outside"], false);
 
@@ -464,7 +481,7 @@ mod tests {
             read_pointer: None,
             held: true,
         };
-        queues.see(&Snapshot { pid: protocol::ids::Pid(7), queues: Some(vec![seen]) });
+        queues.add_debugger_view(&Snapshot { pid: protocol::ids::Pid(7), queues: Some(vec![seen]) });
         let log = folder.path().join("log");
         let line = "rocdevice.cpp :1: 1 us: created hardware queue";
         let lines = format!(
@@ -474,14 +491,14 @@ mod tests {
         queues.read_log(&log).unwrap();
         let lines = [
             "QUEUE   GPU  PCI           TYPE           SIZE  RING            WRITE  READ  STATE",
-            "    3     1  -             type 9         12 B  -                   -     -  not held",
-            "    2  4660  0001:c3:10.1  compute      64 KiB  0x7f0000000000     17     -  held from outside",
-            "   10  4660  0001:c3:10.1  copy (SDMA)   1 MiB  -                   -     -  not held",
+            "    3     1  -             type 9         12 B  -                   -     -  active",
+            "    2  4660  0001:c3:10.1  compute      64 KiB  0x7f0000000000     17     -  suspended",
+            "   10  4660  0001:c3:10.1  copy (SDMA)   1 MiB  -                   -     -  active",
             "process 7 (batch): 3 hardware queues, 1 of them for kernels",
             "HSA QUEUE  RING    SIZE  PRIORITY  COOPERATIVE  QUEUE",
             "0x1000     -     64 KiB  high      no               2",
             "0x3000     -      4 KiB  normal    no               -",
-            "by its log the runtime has 2 of them",
+            "according to the log, the runtime has 2 hardware queues",
         ];
         assert_eq!(queues.text(None).lines().collect::<Vec<_>>(), lines);
         let json = serde_json::to_value(&queues).unwrap();
@@ -494,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_the_kfd_is_told_from_one_without_queues() {
+    fn process_without_kfd_differs_from_one_without_queues() {
         let folder = kfd();
         let nothing = tempfile::tempdir().unwrap();
         let of = |ours: &tempfile::TempDir, pid, name| {
@@ -506,7 +523,7 @@ mod tests {
             "process 8 (x) sees no KFD in /sys: is the driver amdgpu loaded?"
         );
         let error = of(&folder, 8, "other\x1b]0;x\x07").unwrap_err();
-        assert!(matches!(error, Unknown::Unused(_)));
+        assert!(matches!(error, Unknown::Unused { has_kfd: true, .. }));
         assert_eq!(
             error.to_string(),
             "process 8 (other?]0;x?) does not use the KFD: it has opened no AMD GPU"
@@ -515,17 +532,20 @@ mod tests {
         let none = of(&folder, 9, "idle").unwrap();
         assert_eq!(none.text(None), "process 9 (idle): 0 hardware queues, 0 of them for kernels\n");
         assert_eq!(Queues::of(u32::MAX).unwrap_err().to_string(), "there is no process 4294967295");
-        // It may be one on a simulated device, whose /sys is its own.
+        // The process may be on a simulated device, which has its own /sys.
         for (kind, words) in
             [(ErrorKind::PermissionDenied, "cannot be entered"), (ErrorKind::TimedOut, "does not answer")]
         {
             let hidden = Queues::choose(Err(kind.into()), || Driver::Absent, 8, "other").unwrap_err();
-            assert!(matches!(&hidden, Unknown::Hidden(why) if why.contains(words)), "{hidden}");
+            assert!(
+                matches!(hidden, Unknown::Hidden { .. }) && hidden.to_string().contains(words),
+                "{hidden}"
+            );
         }
     }
 
     #[test]
-    fn a_name_of_any_bytes_is_shown_and_does_nothing() {
+    fn name_with_control_characters_is_shown_plainly() {
         let folder = kfd();
         let queues = read(&folder, 7, "\x1b]0;x\x07\u{fffd}");
         let text = queues.text(None);

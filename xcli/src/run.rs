@@ -1,10 +1,11 @@
-//! `xcli run`: everything that a program needs to be scheduled, and then the program in our place.
+//! `xcli run`: sets up the environment of a scheduled program, and becomes the program.
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::hint_options::HintOptions;
+use crate::output::warn;
 use crate::server::{self, beside};
-use crate::tell::tell;
 use crate::trial;
-use crate::words::Started;
 use anyhow::{Context as _, bail};
 use protocol::codes::PreemptLevel;
 use protocol::config::Config;
@@ -16,39 +17,39 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Exit code of errors of xcli itself, as env(1) and timeout(1) have it.
+/// Exit code if xcli itself fails, as for env(1) and timeout(1).
 pub const EXIT_ERROR: u8 = 125;
-/// Exit code if the program is there and cannot be run.
+/// Exit code if the program exists but cannot be run.
 const EXIT_NOT_EXECUTABLE: u8 = 126;
-/// Exit code if there is no such program.
+/// Exit code if the program does not exist.
 const EXIT_NOT_FOUND: u8 = 127;
 
 const LIBRARY: &str = "libshimhip.so";
 const PRELOAD: &str = "LD_PRELOAD";
-/// Where AMD's kernel driver is met.
+/// The device of AMD's compute driver.
 const KFD: &str = "/dev/kfd";
 /// Set in programs on a simulated GPU.
 const INSIDE_GPU_SIM: &str = "GPU_SIM_SOCKET";
 
-/// What `xcli run` is told.
+/// The arguments of `xcli run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Decide inside the program by this policy, among its own queues, without a server
+    /// Schedule the queues of the program by this policy inside the program, without a server
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     policy: Option<PolicyKind>,
-    /// Do not run the program if no server can schedule it or the library cannot be loaded: exit code 125
+    /// Do not run the program (exit code 125) if no server can schedule it or the library cannot be loaded
     #[arg(long, conflicts_with = "policy")]
     pub strict: bool,
-    /// Run on a simulated GPU (as root), which all such programs of the user share
+    /// Run on a simulated GPU (as root), which all programs of the user with this option share
     #[arg(long)]
     gpu_sim: bool,
-    /// How deep a suspension reaches, from 1 (between commands) to 3 (into the running kernel) [default: 1]
+    /// The preemption level, from 1 (between commands) to 3 (inside a running kernel) [default: 1]
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     level: Option<PreemptLevel>,
-    /// The most commands in flight [default: adaptive, or 16 with --batch]
+    /// The maximum number of commands in flight [default: adaptive, or 16 with --batch]
     #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
     threshold: Option<u64>,
-    /// Commands between two marks by which completion is known, up to the threshold [default: adaptive, or at most 8]
+    /// The number of commands between two completion markers, up to the threshold [default: adaptive, or at most 8]
     #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
     /// The library to preload [default: libshimhip.so beside xcli, or in ../lib]
@@ -57,37 +58,36 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
-    // Behind all others, which would stand below its heading.
-    #[command(flatten, next_help_heading = "What the policy is told of the program")]
-    words: Started,
+    // The heading applies to all options that follow, so these come last.
+    #[command(flatten, next_help_heading = "Hints for the policy")]
+    hints: HintOptions<false>,
 }
 
-fn level(word: &str) -> Result<PreemptLevel, String> {
-    let range = PreemptLevel::RANGE;
+fn level(word: &str) -> Result<PreemptLevel, Error> {
     let known = word.trim().parse().ok().and_then(PreemptLevel::from_number);
-    known.ok_or_else(|| format!("a level is a whole number from {} to {}", range.start(), range.end()))
+    known.ok_or(Error::NotALevel)
 }
 
-fn policy(word: &str) -> Result<PolicyKind, String> {
-    policies::registry::by_name(word).map(|row| row.kind)
+fn policy(word: &str) -> Result<PolicyKind, Error> {
+    policies::registry::by_name(word).map(|row| row.kind).map_err(Error::Policy)
 }
 
-/// Does everything, and becomes the program; returns only if that cannot be run, with the exit code.
+/// Becomes the program. Returns only if the program cannot be run, with the exit code.
 ///
 /// # Errors
-/// Something that is needed is missing, or options contradict each other.
-pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
-    let (library, mut variables) = variables(args, place)?;
+/// A required file is missing, or options contradict each other.
+pub fn run(args: &RunArgs, endpoint: &Endpoint) -> anyhow::Result<u8> {
+    let (library, mut variables) = variables(args, endpoint)?;
     let loaded = trial::load(&library);
     if let Err(why) = &loaded {
         let what = format!("{} cannot be loaded: {why}", library.display());
         anyhow::ensure!(!args.strict, "{what}");
-        tell(format_args!(
-            "{what}{} The program runs unscheduled, as if it were started without xcli; a library that fits this machine helps \
-             (docs/install.md), --strict refuses to run",
+        warn(format_args!(
+            "{what}{} The program runs unscheduled, as without xcli. Install a library that fits this machine (docs/install.md); with \
+             --strict the program does not run",
             end_of_sentence(&what)
         ));
-        // The program's own LD_PRELOAD stays what it is.
+        // The program keeps its own LD_PRELOAD.
         variables.clear();
     }
     let on_gpu_sim = args.gpu_sim && std::env::var_os(INSIDE_GPU_SIM).is_none_or(|socket| socket.is_empty());
@@ -96,49 +96,51 @@ pub fn run(args: &RunArgs, place: &Place) -> anyhow::Result<u8> {
         false => prepare(&args.command, &variables),
     };
     if !args.gpu_sim && !Path::new(KFD).exists() {
-        tell(format_args!("there is no AMD GPU here ({KFD} is missing); `xcli run --gpu-sim` simulates one"));
+        warn(format_args!(
+            "this machine has no AMD GPU ({KFD} is missing); `xcli run --gpu-sim` simulates one"
+        ));
     }
     match args.policy {
         _ if loaded.is_err() => {}
         Some(_) => {}
         None => {
             if let Some(value) = std::env::var_os("XSCHED_POLICY").filter(|value| !value.is_empty()) {
-                tell(format_args!(
-                    "XSCHED_POLICY={} is not used, xserver decides; --policy decides in the program",
+                warn(format_args!(
+                    "XSCHED_POLICY={} has no effect, because xserver decides; use --policy to decide inside the program",
                     crate::table::plain(&value.to_string_lossy())
                 ));
             }
-            match server::ensure(place) {
+            match server::ensure(endpoint) {
                 Err(error) if args.strict => return Err(error),
-                Err(error) => tell(unscheduled(&format!("{error:#}"))),
+                Err(error) => warn(unscheduled(&format!("{error:#}"))),
                 Ok(()) => {}
             }
         }
     }
-    Ok(become_it(&mut command))
+    Ok(exec(&mut command))
 }
 
-/// What is said of a program that no server schedules: what happened, why, and what to do.
+/// The warning for a program that no server schedules.
 fn unscheduled(why: &str) -> String {
     let end = end_of_sentence(why);
     format!(
-        "{why}{end} The program runs unscheduled until a server answers; -a PATH or XSCHED_SOCKET names another place for one, \
-         --policy HPF does without, --strict refuses to run"
+        "{why}{end} The program runs unscheduled until a server answers. Use -a PATH or XSCHED_SOCKET for another server, --policy HPF \
+         for none; with --strict the program does not run"
     )
 }
 
-/// What ends a sentence that may have its end already.
+/// A full stop, unless the text ends a sentence already.
 fn end_of_sentence(text: &str) -> &'static str {
     if text.ends_with(['.', '?', '!']) { "" } else { "." }
 }
 
-/// The work of `xcli with`: becomes a program that finds these variables (NAME=VALUE; NAME alone is taken away).
+/// The work of `xcli with`: becomes a program with these variables (NAME=VALUE; NAME alone removes one).
 pub fn with(variables: &[OsString], command: &[OsString]) -> u8 {
     let variables: Variables = variables.iter().map(|word| parse(word)).collect();
-    become_it(&mut prepare(command, &variables))
+    exec(&mut prepare(command, &variables))
 }
 
-/// Names with their values; without one a variable is taken away.
+/// Variables with their values; a variable without a value is removed.
 type Variables = Vec<(OsString, Option<OsString>)>;
 
 fn parse(word: &OsStr) -> (OsString, Option<OsString>) {
@@ -151,8 +153,8 @@ fn parse(word: &OsStr) -> (OsString, Option<OsString>) {
     }
 }
 
-/// The library to preload, and what the program finds in its environment.
-fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<(PathBuf, Variables)> {
+/// The library to preload, and the environment of the program.
+fn variables(args: &RunArgs, endpoint: &Endpoint) -> anyhow::Result<(PathBuf, Variables)> {
     let library = library(args.library.as_deref())?;
     let preload = preload(&library, std::env::var_os(PRELOAD).as_deref())?;
     let mut set: Variables = vec![
@@ -165,16 +167,16 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<(PathBuf, Variable
         Some(_) => set.push(("XSCHED_SCHEDULER".into(), Some("LCL".into()))),
         None => {
             set.push(("XSCHED_SCHEDULER".into(), Some("GLB".into())));
-            set.push(("XSCHED_SOCKET".into(), Some(place.variable())));
+            set.push(("XSCHED_SOCKET".into(), Some(endpoint.variable())));
         }
     }
-    let mut options = args.words.variables();
+    let mut options = args.hints.variables();
     let numbers = [
         ("--level", "XSCHED_AUTO_XQUEUE_LEVEL", args.level.map(|level| level.to_string())),
         ("--threshold", "XSCHED_AUTO_XQUEUE_THRESHOLD", args.threshold.map(|commands| commands.to_string())),
         ("--batch", "XSCHED_AUTO_XQUEUE_BATCH_SIZE", args.batch.map(|commands| commands.to_string())),
     ];
-    // What is not said here may stand in the environment already.
+    // The environment may already set options that are not given here.
     let numbers = numbers.into_iter().filter(|(_, _, value)| value.is_some());
     options.extend(numbers.map(|(option, name, value)| (option.to_owned(), name, value)));
     set.extend(options.iter().map(|(_, name, value)| (name.into(), value.as_ref().map(Into::into))));
@@ -182,7 +184,8 @@ fn variables(args: &RunArgs, place: &Place) -> anyhow::Result<(PathBuf, Variable
     Ok((library, set))
 }
 
-/// Whether the library will take them. Some ranges are narrower than those of hints, and one depends on another variable.
+/// Checks that the library accepts the options. Some ranges are narrower than those of `xcli hint`, and one depends on
+/// another option.
 fn check(options: &[(String, &str, Option<String>)], set: &Variables) -> anyhow::Result<()> {
     let get = |name: &str| match set.iter().find(|(set, _)| set == name) {
         Some((_, value)) => value.clone(),
@@ -197,7 +200,7 @@ fn check(options: &[(String, &str, Option<String>)], set: &Variables) -> anyhow:
     Ok(())
 }
 
-/// The library to preload, as an absolute path that the loader can be told.
+/// Finds the library to preload. Returns an absolute path that LD_PRELOAD can hold.
 pub fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let folder = this.parent().context("this program's own file lies nowhere")?;
@@ -205,36 +208,36 @@ pub fn library(option: Option<&Path>) -> anyhow::Result<PathBuf> {
         Some(path) if path.is_file() => path.to_owned(),
         Some(path) => bail!("--library {}: there is no such file", path.display()),
         None => {
-            let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
-            places.into_iter().find(|path| path.is_file()).with_context(|| {
+            let candidates = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+            candidates.into_iter().find(|path| path.is_file()).with_context(|| {
                 format!(
-                    "{LIBRARY} is missing: it belongs into {} or ../lib beside it, or --library names it",
+                    "{LIBRARY} is missing: install it in {} or in ../lib beside it, or specify --library FILE",
                     folder.display()
                 )
             })?
         }
     };
-    // Its name stays, also if that is a link: an installed library's file is called by its version, which an update takes away.
+    // A link is kept: its target has the version in its name, and an update removes it.
     let path = std::path::absolute(&found)
         .and_then(|found| match (found.parent(), found.file_name()) {
             (Some(folder), Some(name)) => Ok(folder.canonicalize()?.join(name)),
             _ => found.canonicalize(),
         })
         .with_context(|| format!("cannot find {}", found.display()))?;
-    // The loader takes both as the end of a path, and has no way to quote them.
+    // The loader separates paths at both characters and has no quoting.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
-        bail!("{} cannot be preloaded: its path holds a colon or a space", path.display());
+        bail!("{} cannot be preloaded: its path contains a colon or a space; move it", path.display());
     }
     Ok(path)
 }
 
-/// Whether this is a copy of the library, by its name, which may go on with a version: `libshimhip.so.1`.
+/// Returns true if the file is a copy of the library by its name, possibly with a version: `libshimhip.so.1`.
 fn is_ours(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
     name.strip_prefix(LIBRARY.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
-/// The value of LD_PRELOAD with the library in front of what stands there already; another copy of it is left out.
+/// The value of LD_PRELOAD with the library in front, without other copies of it.
 fn preload(library: &Path, existing: Option<&OsStr>) -> anyhow::Result<OsString> {
     let mut value = library.as_os_str().to_owned();
     let existing = existing.unwrap_or_default().as_bytes();
@@ -248,8 +251,8 @@ fn preload(library: &Path, existing: Option<&OsStr>) -> anyhow::Result<OsString>
     Ok(value)
 }
 
-/// The command that runs this one on the user's simulated GPU. The variables are set inside, by `xcli with`: the
-/// simulated GPU itself needs no scheduling.
+/// The command that runs the program on the user's simulated GPU. `xcli with` sets the variables inside, so that gpu-sim itself is not
+/// scheduled.
 fn gpu_sim(variables: &Variables, words: &[OsString]) -> anyhow::Result<Command> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(beside("gpu-sim")?);
@@ -283,15 +286,15 @@ fn prepare(words: &[OsString], variables: &Variables) -> Command {
     command
 }
 
-/// Returns only if it cannot: the exit code that says why, as a shell has it.
-fn become_it(command: &mut Command) -> u8 {
+/// Becomes the program. Returns only on failure, with the exit code that a shell would use.
+fn exec(command: &mut Command) -> u8 {
     let error = command.exec();
     let program = Path::new(command.get_program()).display();
     let (why, code) = match error.kind() {
         ErrorKind::NotFound => ("no such program".to_owned(), EXIT_NOT_FOUND),
         _ => (error.to_string(), EXIT_NOT_EXECUTABLE),
     };
-    tell(format_args!("cannot run {program}: {why}"));
+    warn(format_args!("cannot run {program}: {why}"));
     code
 }
 
@@ -300,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_preloaded_already_stays() {
+    fn existing_preloads_are_kept() {
         let with = |existing: &str| {
             let value = preload(Path::new("/x/libshimhip.so"), Some(existing.as_ref())).unwrap();
             value.into_string().unwrap()
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn words_lead_back_to_variables() {
+    fn variables_are_parsed_from_words() {
         let pair = |name: &str, value: Option<&str>| (name.into(), value.map(Into::into));
         assert_eq!(parse("A=b=c".as_ref()), pair("A", Some("b=c")));
         assert_eq!(parse("A=".as_ref()), pair("A", Some("")));
@@ -320,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_say_the_range() {
-        assert!(level("4").unwrap_err().contains("1 to 3"));
-        assert!(policy("FIFO").unwrap_err().contains("HPF"));
+    fn wrong_values_name_the_range() {
+        assert!(level("4").unwrap_err().to_string().contains("1 to 3"));
+        assert!(policy("FIFO").unwrap_err().to_string().contains("HPF"));
         assert_eq!(policy("hpf"), Ok(PolicyKind::Hpf));
     }
 }

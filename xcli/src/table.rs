@@ -1,40 +1,41 @@
-//! Aligned columns for people.
+//! Text for terminals: tables, wrapped lines, durations, and text from other programs without control characters.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
-/// What stands between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// A column that gives way keeps so many characters.
+/// The least width of a column that is shortened.
 const LEAST: usize = 8;
 
-/// How a column is made.
+/// The format of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// What stands above it.
+    /// The heading.
     pub title: &'static str,
-    /// Words stand at the left end, numbers at the right.
+    /// True for words, which are aligned to the left; numbers are aligned to the right.
     pub words: bool,
-    /// It is shortened where the terminal is too narrow.
+    /// True for the column that is shortened if the terminal is too narrow.
     pub gives_way: bool,
 }
 
 /// A line of the table.
 #[derive(Debug, Clone)]
 pub enum Line {
-    /// One text for each column.
+    /// One cell for each column.
     Row(Vec<String>),
     /// A remark on the row above.
     Remark(String),
 }
 
-/// The width of the terminal; nothing if the output goes elsewhere.
+/// The width of the terminal, if the output is one.
 pub fn terminal_width(to: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(to).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// A line as several of the terminal's width, broken at spaces; those behind the first begin below its text, which an
-/// asterisk may precede. A word that is longer stays whole.
+/// Wraps a line at spaces to the width of the terminal. Continuation lines are indented like the text, after a leading asterisk.
+/// Long words stay whole.
 pub fn wrapped(line: &str, terminal: Option<usize>) -> String {
     let Some(terminal) = terminal else { return line.to_owned() };
     let indent = line.len() - line.trim_start_matches([' ', '*']).len();
@@ -55,8 +56,7 @@ pub fn wrapped(line: &str, terminal: Option<usize>) -> String {
     text
 }
 
-/// The table as text. Where it is wider than the terminal, the gaps become single and then one column gives way; what
-/// is still too wide is left to the terminal.
+/// Lays out a table. If it is wider than the terminal, the gaps shrink to one space, and then one column is shortened.
 pub fn text(columns: &[Column], lines: &[Line], terminal: Option<usize>) -> String {
     let mut widths: Vec<usize> = columns.iter().map(|column| column.title.chars().count()).collect();
     for line in lines {
@@ -101,7 +101,7 @@ fn row(columns: &[Column], widths: &[usize], gap: usize, cells: &[String]) -> St
     format!("{}\n", text.trim_end())
 }
 
-/// At most so many characters, the last one `…` if some are left out.
+/// Shortens a text to `width` characters; the last one is `…` if characters are left out.
 fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -110,8 +110,16 @@ fn shortened(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// What somebody else has written, for a terminal: nothing in it moves the cursor, turns the direction of what follows, or is not
-/// to be seen.
+/// Formats a duration with three or four digits: "0 ms", "12 ms", "3.25 s", "812 s".
+pub fn duration(duration: Duration) -> String {
+    match duration.as_millis() {
+        ms @ 0..1000 => format!("{ms} ms"),
+        1000..100_000 => format!("{:.2} s", duration.as_secs_f64()),
+        ms => format!("{} s", ms / 1000),
+    }
+}
+
+/// Replaces characters of a text from another program that move the cursor, change the writing direction, or are invisible.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_seen(c) { c } else { '?' }).collect()
 }
@@ -128,7 +136,7 @@ fn is_seen(c: char) -> bool {
     !is_blank(c) && (quoted || text.escape_debug().nth(2).is_none())
 }
 
-/// Letters and marks that show nothing: they would let two names look the same.
+/// Returns true for letters and marks that are invisible, which would let two names look the same.
 fn is_blank(c: char) -> bool {
     matches!(c, '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
@@ -145,7 +153,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_line_is_broken_where_the_terminal_ends() {
+    fn line_is_wrapped_at_the_terminal_width() {
         let line = "  * one two three";
         assert_eq!(wrapped(line, Some(11)), "  * one two\n    three");
         assert_eq!(wrapped(line, Some(3)), "  * one\n    two\n    three", "words stay whole");
@@ -164,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_text() {
+    fn columns_fit_their_widest_cell() {
         let want = " PID  NAME              PENDING\n\
                     4242  inference-server        0\n   \
                        7  batch                 123\n  \
@@ -174,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_shortens_the_names() {
+    fn narrow_terminal_shortens_one_column() {
         let want = " PID NAME        PENDING\n\
                     4242 inference-…       0\n   \
                        7 batch           123\n  \
@@ -185,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_and_invisible_characters_are_replaced() {
         assert_eq!(plain("a\x1b[2Jb\nc"), "a?[2Jb?c");
         let turned = ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}"];
         let unseen = [

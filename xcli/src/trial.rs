@@ -1,9 +1,10 @@
-//! Whether the dynamic loader takes the library here, tried before a program depends on it.
+//! Tries to load the library before a program depends on it.
 //!
-//! A library that needs a newer C library than the machine's ends every program that it is preloaded into, before `main`. So `xcli`
-//! first starts itself with the library preloaded and inert. The child looks whether the library is there and writes a word. Where no
-//! trial can be made nothing is known, and the library counts as good.
+//! A library that needs a newer C library ends every program that it is preloaded into, before `main`. So xcli first starts itself
+//! with the library preloaded but disabled. The child checks if the library is loaded, and writes a word. If the trial cannot be made,
+//! the library counts as loadable.
 
+use crate::error::Error;
 use crate::table::plain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::CString;
@@ -15,22 +16,22 @@ use std::time::{Duration, Instant};
 
 /// The hidden command of `xcli` that the child runs.
 pub const COMMAND: &str = "try-library";
-/// What the child writes if the library is in its process.
+/// The output of the child if the library is loaded.
 const LOADED: &str = "loaded";
-/// What the child writes if it is not.
+/// The output of the child if it is not.
 const IGNORED: &str = "ignored";
-/// A trial takes 5 ms. A machine that takes longer than this is too busy for one.
+/// The time limit. A trial takes about 5 ms.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The longest output of a child that is read, in bytes.
+/// The most bytes of output that are read.
 const LONGEST: usize = 4096;
 
-/// Tries the library.
+/// Tries to load the library in a child process.
 ///
 /// # Errors
-/// The loader refuses it; the text is the loader's reason.
-pub fn load(library: &Path) -> Result<(), String> {
-    // With rights that its caller lacks a program ignores LD_PRELOAD, and the child has xcli's rights and not the program's.
-    // SAFETY: reads a number that the kernel has left.
+/// The dynamic loader refuses the library.
+pub fn load(library: &Path) -> Result<(), Error> {
+    // A program that gains rights when it starts ignores LD_PRELOAD, so a trial says nothing about other programs.
+    // SAFETY: reads a number from the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Ok(());
     }
@@ -47,16 +48,16 @@ pub fn load(library: &Path) -> Result<(), String> {
         .spawn();
     let Ok(mut child) = child else { return Ok(()) };
     let output = read(&mut child, Instant::now() + LIMIT);
-    // It has ended, or it hangs. Where SIGCHLD is ignored the kernel has reaped it.
+    // The child has ended or hangs. If SIGCHLD is ignored the kernel has reaped it.
     let _ = child.kill();
     let _ = child.wait();
     match output {
-        Some((said, why)) => judge(&said, &why),
+        Some((output, errors)) => judge(&output, &errors),
         None => Ok(()),
     }
 }
 
-/// What a child has written on both outputs until it closed them; `None` if it did not in time.
+/// Reads both outputs of a child until it closes them; `None` after the time limit.
 fn read(child: &mut Child, until: Instant) -> Option<(String, String)> {
     let (mut out, mut err) = (child.stdout.take()?, child.stderr.take()?);
     let (mut said, mut why) = (Vec::new(), Vec::new());
@@ -85,29 +86,29 @@ fn read(child: &mut Child, until: Instant) -> Option<(String, String)> {
     Some((text(said), text(why)))
 }
 
-/// Keeps what was read; returns whether more may come.
+/// Keeps the bytes that were read. Returns true if more may come.
 fn take(all: &mut Vec<u8>, bytes: &[u8]) -> bool {
     all.extend_from_slice(&bytes[..bytes.len().min(LONGEST - all.len())]);
     !bytes.is_empty()
 }
 
-fn judge(said: &str, why: &str) -> Result<(), String> {
-    let reason = why.lines().map(str::trim).find(|line| !line.is_empty());
-    match (said.trim(), reason) {
+fn judge(output: &str, errors: &str) -> Result<(), Error> {
+    let reason = errors.lines().map(str::trim).find(|line| !line.is_empty());
+    match (output.trim(), reason) {
         (LOADED, _) => Ok(()),
-        // A child that was killed before it came to anything shows nothing.
+        // The child was killed before it wrote anything.
         ("", None) => Ok(()),
-        (_, Some(reason)) => Err(plain(reason.trim_start_matches("ERROR: ld.so: "))),
-        (_, None) => Err("the dynamic loader does not load it".to_owned()),
+        (_, Some(reason)) => Err(Error::LibraryRefused(plain(reason.trim_start_matches("ERROR: ld.so: ")))),
+        (_, None) => Err(Error::LibraryIgnored),
     }
 }
 
-/// The work of the child: says whether the library is in this process.
+/// The work of the child: reports if the library is loaded into this process.
 pub fn child(library: &Path) {
     let Ok(path) = CString::new(library.as_os_str().as_bytes()) else { return };
-    // SAFETY: a path that ends with a zero; with this flag nothing is loaded that is not loaded already.
+    // SAFETY: the path ends with a zero, and RTLD_NOLOAD loads nothing.
     let found = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    // Nobody may be reading any more.
+    // The parent may have stopped reading.
     let _ = writeln!(stdout(), "{}", if found.is_null() { IGNORED } else { LOADED });
 }
 
@@ -118,13 +119,13 @@ mod tests {
     #[test]
     fn judge_refuses_only_what_the_loader_refused() {
         assert_eq!(judge("loaded\n", "some warning\n"), Ok(()));
-        assert_eq!(judge("", ""), Ok(()), "a child that was killed shows nothing");
+        assert_eq!(judge("", ""), Ok(()), "a killed child proves nothing");
         let refused = "ERROR: ld.so: object '/x/lib.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
         let reason = "object '/x/lib.so' from LD_PRELOAD cannot be preloaded: ignored.";
-        assert_eq!(judge("ignored\n", refused), Err(reason.to_owned()));
-        assert!(judge("ignored\n", "").unwrap_err().contains("does not load it"));
+        assert_eq!(judge("ignored\n", refused), Err(Error::LibraryRefused(reason.to_owned())));
+        assert_eq!(judge("ignored\n", ""), Err(Error::LibraryIgnored));
         let newer = "xcli: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /x/lib.so)\n";
-        assert!(judge("", newer).unwrap_err().contains("version `GLIBC_2.99' not found"));
+        assert!(matches!(judge("", newer), Err(Error::LibraryRefused(why)) if why.contains("GLIBC_2.99")));
     }
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
         let mut child = shell("head -c 100000 /dev/zero");
         assert_eq!(read(&mut child, within(LIMIT)).map(|(said, _)| said.len()), Some(LONGEST));
         child.wait().expect("it has ended");
-        // One that holds its output open is not waited for.
+        // A child that keeps its output open is abandoned.
         let mut child = shell("exec sleep 600");
         assert_eq!(read(&mut child, within(Duration::from_millis(50))), None);
         child.kill().expect("it runs");

@@ -1,8 +1,8 @@
-//! `xcli list`, `off`, `on`, `policy`, `hint` and `explain` against a server that says what the test wants, over the real frames.
+//! `xcli list`, `off`, `on`, `policy`, `hint` and `explain` against a fake server, over the real frames.
 
 mod common;
 
-use common::{Place, empty_list, finish};
+use common::{TestDir, empty_list, finish};
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::control::{InForce, List, Policies, Reply, Request, Ruling, Said, Target};
 use protocol::frame::Frame;
@@ -17,85 +17,85 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn list_prints_a_table_or_json() {
-    let place = Place::new();
-    let requests = place.serve(|_| Reply::List(empty_list()));
-    let (code, out, err) = finish(place.xcli().arg("list"));
+    let dir = TestDir::new();
+    let requests = dir.serve(|_| Reply::List(empty_list()));
+    let (code, out, err) = finish(dir.xcli().arg("list"));
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let want = "xserver 4711: policy HPF, on, up 1 min 5 s, 0 guard runs\nno program is connected\n";
     assert_eq!(out, want);
 
-    let (code, out, err) = finish(place.xcli().args(["list", "--json"]));
+    let (code, out, err) = finish(dir.xcli().args(["list", "--json"]));
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert_eq!(serde_json::from_str::<List>(&out).expect("JSON of a list"), empty_list());
     assert_eq!(*requests.lock().unwrap(), [Request::List, Request::List]);
 }
 
 #[test]
-fn off_and_on_are_orders() {
-    let place = Place::new();
-    let requests = place.serve(|_| Reply::Done);
+fn off_and_on_are_sent_to_the_server() {
+    let dir = TestDir::new();
+    let requests = dir.serve(|_| Reply::Done);
     for (word, request) in [("off", Request::Off), ("on", Request::On)] {
-        let (code, out, err) = finish(place.xcli().arg(word));
+        let (code, out, err) = finish(dir.xcli().arg(word));
         assert_eq!((code, err.as_str()), (Some(0), ""));
         assert!(out.starts_with(&format!("{word}: ")) && out.lines().count() == 1, "{out}");
         assert_eq!(requests.lock().unwrap().pop(), Some(request));
     }
-    // What is no answer to the question is no answer.
-    let (code, out, err) = finish(place.xcli().arg("list"));
+    // A reply to another request is an error.
+    let (code, out, err) = finish(dir.xcli().arg("list"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(err.contains("something else than a list"), "{err}");
+    assert!(err.contains("a reply to another request"), "{err}");
 }
 
-/// One sentence on standard error, nothing on standard output, exit code 1.
-fn fails(place: &Place, sentence: &str) {
-    let (code, out, err) = finish(place.xcli().arg("list"));
+/// Asserts one sentence on standard error, nothing on standard output, and exit code 1.
+fn fails(dir: &TestDir, sentence: &str) {
+    let (code, out, err) = finish(dir.xcli().arg("list"));
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert!(err.starts_with("xcli: ") && err.contains(sentence) && err.lines().count() == 1, "{err}");
 }
 
 #[test]
-fn no_server() {
-    let place = Place::new();
-    fails(&place, "no xserver runs here (nobody listens on ");
+fn missing_server_is_an_error() {
+    let dir = TestDir::new();
+    fails(&dir, "no xserver runs: no process listens on ");
     // A socket that a killed server has left.
-    drop(UnixListener::bind(place.socket()).unwrap());
-    fails(&place, "no xserver runs here (nobody listens on ");
+    drop(UnixListener::bind(dir.socket()).unwrap());
+    fails(&dir, "no xserver runs: no process listens on ");
 }
 
 #[test]
-fn a_server_that_does_not_answer() {
-    let place = Place::new();
-    // Never accepts: as a stopped one.
-    let _listener = UnixListener::bind(place.socket()).unwrap();
+fn silent_server_is_an_error_after_the_limit() {
+    let dir = TestDir::new();
+    // Never accepts, like a stopped server.
+    let _listener = UnixListener::bind(dir.socket()).unwrap();
     let begin = Instant::now();
-    fails(&place, &format!("(pid {}) does not answer within 2 s: is it stopped?", std::process::id()));
+    fails(&dir, &format!("(pid {}) did not answer within 2 s: is it stopped?", std::process::id()));
     assert!(begin.elapsed() >= Duration::from_secs(2));
     assert!(begin.elapsed() < common::HANG_GUARD);
 }
 
 #[test]
-fn a_server_that_answers_nonsense() {
+fn invalid_answer_is_an_error() {
     let answers: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 400 Bad Request", "no frames of giveway"),
         (b"GIVW\x09\0\x02\x02\0\0\0\0", "speaks version 9 of the protocol, this one 3"),
-        (&Frame::encode(REPLY, b"{}"), "makes no sense"),
-        (&Frame::encode(REPLY, br#"{"error":"out of\nmemory"}"#), "says: out of?memory"),
+        (&Frame::encode(REPLY, b"{}"), "sent an invalid answer"),
+        (&Frame::encode(REPLY, br#"{"error":"out of\nmemory"}"#), "refused: out of?memory"),
         (&Frame::encode(77, b""), "a frame of kind 0x4d"),
         (b"GIVW", "closed the connection without an answer"),
     ];
     for (answer, sentence) in answers {
-        let place = Place::new();
+        let dir = TestDir::new();
         let answer = answer.to_owned();
-        place.serve_raw(move |stream, _| stream.write_all(&answer).unwrap());
-        fails(&place, sentence);
+        dir.serve_raw(move |stream, _| stream.write_all(&answer).unwrap());
+        fails(&dir, sentence);
     }
 }
 
-/// A server of somebody else's is not believed. Root, to make somebody else.
+/// Needs root, to become another user.
 #[test]
-fn a_server_of_somebody_else() {
-    let place = Place::new();
-    let folder = place.path("open");
+fn server_of_another_user_is_not_trusted() {
+    let dir = TestDir::new();
+    let folder = dir.path("open");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
     let top = folder.parent().unwrap();
@@ -111,54 +111,54 @@ fn a_server_of_somebody_else() {
         });
         thread.join().unwrap()
     };
-    let (code, out, err) = finish(place.xcli().arg("-a").arg(&socket).arg("list"));
+    let (code, out, err) = finish(dir.xcli().arg("-a").arg(&socket).arg("list"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     let own = rustix::process::geteuid();
-    let sentence = format!("belongs to uid 65534, neither to you (uid {own}) nor to root: it is not asked\n");
+    let sentence = format!("belongs to uid 65534, not to you (uid {own}) or root: xcli does not trust it\n");
     assert!(err.ends_with(&sentence), "{err}");
     drop(listener);
 }
 
 #[test]
-fn another_machine() {
-    let place = Place::new();
-    let (code, out, err) = finish(place.xcli().args(["-a", "gpu-host", "list"]));
+fn address_of_another_machine_is_refused() {
+    let dir = TestDir::new();
+    let (code, out, err) = finish(dir.xcli().args(["-a", "gpu-host", "list"]));
     assert_eq!((code, out.as_str()), (Some(2), ""));
-    assert!(err.contains("TCP is not in this build"), "{err}");
-    place.serve(|_| Reply::List(empty_list()));
-    let (code, ..) = finish(place.xcli().args(["list", "-a", "127.0.0.1"]));
+    assert!(err.contains("this build has no TCP"), "{err}");
+    dir.serve(|_| Reply::List(empty_list()));
+    let (code, ..) = finish(dir.xcli().args(["list", "-a", "127.0.0.1"]));
     assert_eq!(code, Some(0), "this machine's own address is this machine");
 }
 
 #[test]
-fn a_server_is_named_by_path_or_instance() {
-    let place = Place::new();
-    place.serve(|_| Reply::Done);
-    let (code, ..) = finish(place.xcli().env_remove("XSCHED_SOCKET").arg("-a").arg(place.socket()).arg("on"));
+fn server_is_named_by_path_or_instance() {
+    let dir = TestDir::new();
+    dir.serve(|_| Reply::Done);
+    let (code, ..) = finish(dir.xcli().env_remove("XSCHED_SOCKET").arg("-a").arg(dir.socket()).arg("on"));
     assert_eq!(code, Some(0));
-    // An option counts for more than the environment.
-    let (code, _, err) = finish(place.xcli().args(["-p", "no-such-instance", "on"]));
+    // An option overrides the environment.
+    let (code, _, err) = finish(dir.xcli().args(["-p", "no-such-instance", "on"]));
     assert_eq!(code, Some(1));
     assert!(err.contains("xsched/no-such-instance.sock"), "{err}");
-    let (code, _, err) = finish(place.xcli().args(["-p", "../x", "on"]));
+    let (code, _, err) = finish(dir.xcli().args(["-p", "../x", "on"]));
     assert_eq!(code, Some(2));
     assert!(err.contains("1 to 32 letters"), "{err}");
-    let (code, _, err) = finish(place.xcli().env("XSCHED_SOCKET", "x".repeat(108)).arg("on"));
+    let (code, _, err) = finish(dir.xcli().env("XSCHED_SOCKET", "x".repeat(108)).arg("on"));
     assert_eq!(code, Some(1));
     assert!(err.contains("at most 107 bytes"), "{err}");
 }
 
-/// Wrong usage: one line, no request, exit code 2.
+/// Asserts wrong usage: exit code 2 and no output.
 #[track_caller]
-fn is_usage(place: &Place, words: &[&str], sentence: &str) {
-    let (code, out, err) = finish(place.xcli().args(words));
+fn is_usage(dir: &TestDir, words: &[&str], sentence: &str) {
+    let (code, out, err) = finish(dir.xcli().args(words));
     assert_eq!((code, out.as_str()), (Some(2), ""), "{words:?}: {err}");
     assert!(err.contains(sentence), "{words:?}: {err}");
 }
 
 #[test]
-fn policies_are_chosen_in_both_spellings() {
-    let place = Place::new();
+fn policies_are_set_with_both_syntaxes() {
+    let dir = TestDir::new();
     let ruling = |device| Ruling { policy: "HPF".to_owned(), values: [].into(), device };
     let own = ruling(Some(DeviceId(7)));
     let policies = Policies {
@@ -167,45 +167,45 @@ fn policies_are_chosen_in_both_spellings() {
         devices: vec![],
     };
     let answered = policies.clone();
-    let requests = place.serve(move |request| match request {
+    let requests = dir.serve(move |request| match request {
         Request::Policies => Reply::Policies(answered.clone()),
         _ => Reply::Done,
     });
     let asked = || std::mem::take(&mut *requests.lock().unwrap());
     let in_force = "in force: HPF\nin force on device 7: HPF\n";
     for words in [&["policy", "set", "hpf"][..], &["policy", "-s", "-n", "HPF"]] {
-        let (code, out, err) = finish(place.xcli().args(words));
+        let (code, out, err) = finish(dir.xcli().args(words));
         assert_eq!((code, out.as_str(), err.as_str()), (Some(0), in_force, ""));
         assert_eq!(asked(), [Request::SetPolicy(ruling(None)), Request::Policies]);
     }
     for words in [&["policy", "set", "HPF", "--device", "7"][..], &["policy", "set", "--device", "7", "HPF"]]
     {
-        let (code, _, err) = finish(place.xcli().args(words));
+        let (code, _, err) = finish(dir.xcli().args(words));
         assert!(code == Some(0) && err.contains("no connected program uses device 7 yet"), "{err}");
         assert_eq!(asked()[0], Request::SetPolicy(own.clone()));
     }
     for line in ["EDF --slack-ms 2.5 --device 7", "--device=7 --slack-ms=2.5 edf"] {
-        let (code, ..) = finish(place.xcli().args(["policy", "set"]).args(line.split(' ')));
+        let (code, ..) = finish(dir.xcli().args(["policy", "set"]).args(line.split(' ')));
         let values = [("slack-ms".to_owned(), 2.5)].into();
         let edf = Ruling { policy: "EDF".to_owned(), values, ..own.clone() };
         assert_eq!((code, &asked()[0]), (Some(0), &Request::SetPolicy(edf)));
     }
-    // The server may be named in between.
+    // The option for the server can stand anywhere.
     for line in ["set EDF --slack-ms 5 -p nobody-there", "-p nobody-there set EDF"] {
-        let (code, _, err) = finish(place.xcli().arg("policy").args(line.split(' ')));
+        let (code, _, err) = finish(dir.xcli().arg("policy").args(line.split(' ')));
         assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
     }
-    let (code, ..) = finish(place.xcli().args(["policy", "reset", "--device", "7"]));
+    let (code, ..) = finish(dir.xcli().args(["policy", "reset", "--device", "7"]));
     assert_eq!((code, &asked()[0]), (Some(0), &Request::ResetPolicy { device: DeviceId(7) }));
-    let (code, out, _) = finish(place.xcli().args(["policy", "-q"]));
+    let (code, out, _) = finish(dir.xcli().args(["policy", "-q"]));
     assert_eq!((code, out.as_str()), (Some(0), in_force));
     for words in [&["policy", "--json"][..], &["policy", "list", "--json"]] {
-        let (code, out, _) = finish(place.xcli().args(words));
+        let (code, out, _) = finish(dir.xcli().args(words));
         assert_eq!(code, Some(0));
         assert_eq!(serde_json::from_str::<Policies>(&out).unwrap(), policies);
     }
     asked();
-    is_usage(&place, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
+    is_usage(&dir, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
     for (line, sentence) in [
         ("HPF --slack-ms 5", "policy HPF: no parameter \"slack-ms\": this policy has none"),
         ("EDF --slack 5", "unexpected argument '--slack'"),
@@ -216,29 +216,29 @@ fn policies_are_chosen_in_both_spellings() {
         ("EDF slack-ms=5", "unexpected argument 'slack-ms=5'"),
     ] {
         let words: Vec<_> = ["policy", "set"].into_iter().chain(line.split(' ')).collect();
-        is_usage(&place, &words, sentence);
+        is_usage(&dir, &words, sentence);
     }
-    is_usage(&place, &["policy", "-n", "HPF"], "--set");
-    is_usage(&place, &["policy", "-q", "set", "HPF"], "no other can follow");
-    assert_eq!(asked(), [], "wrong usage asks for nothing");
+    is_usage(&dir, &["policy", "-n", "HPF"], "--set");
+    is_usage(&dir, &["policy", "-q", "set", "HPF"], "cannot be combined with a command");
+    assert_eq!(asked(), [], "wrong usage sends no request");
 }
 
 #[test]
 fn policies_are_listed_without_a_server() {
-    let place = Place::new();
-    let (code, out, err) = finish(place.xcli().arg("policy"));
-    assert!(code == Some(0) && err.contains("no xserver runs here"), "{err}");
+    let dir = TestDir::new();
+    let (code, out, err) = finish(dir.xcli().arg("policy"));
+    assert!(code == Some(0) && err.contains("no xserver runs"), "{err}");
     assert!(out.starts_with("POLICY  NUMBER  WHAT IT DOES\nHPF "), "{out}");
-    let (code, ..) = finish(place.xcli().args(["policy", "-q"]));
+    let (code, ..) = finish(dir.xcli().args(["policy", "-q"]));
     assert_eq!(code, Some(1), "nothing is in force");
 }
 
 #[test]
-fn hints_say_something_of_somebody() {
-    let place = Place::new();
-    let requests = place.serve(|request| match request {
+fn hints_are_sent_for_their_target() {
+    let dir = TestDir::new();
+    let requests = dir.serve(|request| match request {
         Request::Hint { of: Target { queue: Some(QueueId(9)), .. }, .. } => {
-            Reply::Error("there is no queue 9; `xcli list` shows which there are".to_owned())
+            Reply::Error("no connected program has a queue 9".to_owned())
         }
         _ => Reply::Done,
     });
@@ -275,51 +275,51 @@ fn hints_say_something_of_somebody() {
         ("--pid 42 --cap -1", process, vec![Said::Cap(None)]),
     ];
     for (line, of, said) in cases {
-        let (code, out, err) = finish(place.xcli().arg("hint").args(line.split(' ')));
+        let (code, out, err) = finish(dir.xcli().arg("hint").args(line.split(' ')));
         assert_eq!((code, err.as_str()), (Some(0), ""), "{line}");
         assert_eq!(out, format!("hinted: {of}\n"));
         assert_eq!(requests.lock().unwrap().pop(), Some(Request::Hint { of, said }), "{line}");
     }
-    let (code, out, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1"]));
-    let sentence = "xcli: there is no queue 9; `xcli list` shows which there are\n";
+    let (code, out, err) = finish(dir.xcli().args(["hint", "-x", "9", "-p", "1"]));
+    let sentence = "xcli: no connected program has a queue 9; `xcli list` shows all queues\n";
     assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", sentence));
-    // Another server's command is another one.
-    let socket = place.socket().display().to_string();
-    let (_, _, err) = finish(place.xcli().args(["hint", "-x", "9", "-p", "1", "-a", &socket]));
+    // The advice names the server that was asked.
+    let socket = dir.socket().display().to_string();
+    let (_, _, err) = finish(dir.xcli().args(["hint", "-x", "9", "-p", "1", "-a", &socket]));
     assert!(err.contains(&format!("`xcli -a {socket} list` shows")), "{err}");
     requests.lock().unwrap().clear();
     for (line, sentence) in [
-        ("-p 3", "the target is missing"),
+        ("-p 3", "specify a target: --pid PID or -x QUEUE"),
         ("-x 7", "required"),
         ("-x 7 -p 256", "priority 256 is not in -256..255"),
         ("--pid 4 -u 101", "utilization 101 is not in 0..100"),
-        ("--pid 4 --cap 0", "cap 0 is not in 1..100; -1 takes it back"),
+        ("--pid 4 --cap 0", "cap 0 is not in 1..100; -1 removes the setting"),
         ("--pid 4 --cap 101", "cap 101 is not in 1..100"),
         ("--pid 4 --cap half", "\"half\" is not a whole number"),
-        ("--cap 30", "the target is missing"),
+        ("--cap 30", "specify a target"),
         ("-t 99", "timeslice 99 is not in 100..10000000"),
-        ("-x 7 --deadline 0", "deadline 0 is not a whole number >= 1; -1 takes it back"),
+        ("-x 7 --deadline 0", "deadline 0 is not a whole number >= 1; -1 removes the setting"),
         ("-x 7 --laxity 5", "microseconds and two priorities"),
         ("-x seven -p 1", "a queue is a number"),
     ] {
         let words: Vec<_> = std::iter::once("hint").chain(line.split(' ')).collect();
-        is_usage(&place, &words, sentence);
+        is_usage(&dir, &words, sentence);
     }
     assert_eq!(requests.lock().unwrap().len(), 0);
-    // Before the command, `-p` names the server, as everywhere.
-    let (code, _, err) = finish(place.xcli().args(["-p", "nobody-there", "hint", "-x", "7", "-p", "3"]));
+    // Before the command, `-p` names the server.
+    let (code, _, err) = finish(dir.xcli().args(["-p", "nobody-there", "hint", "-x", "7", "-p", "3"]));
     assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
     let (code, _, err) =
-        finish(place.xcli().args(["hint", "--instance", "nobody-there", "-x", "7", "-p", "3"]));
+        finish(dir.xcli().args(["hint", "--instance", "nobody-there", "-x", "7", "-p", "3"]));
     assert!(code == Some(1) && err.contains("nobody-there.sock"), "{err}");
 }
 
 #[test]
-fn explain_needs_whom() {
-    let place = Place::new();
-    place.serve(|_| Reply::List(empty_list()));
-    is_usage(&place, &["explain"], "required");
-    let (code, out, err) = finish(place.xcli().args(["explain", "--pid", "17"]));
+fn explain_needs_a_target() {
+    let dir = TestDir::new();
+    dir.serve(|_| Reply::List(empty_list()));
+    is_usage(&dir, &["explain"], "required");
+    let (code, out, err) = finish(dir.xcli().args(["explain", "--pid", "17"]));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.starts_with("xcli: process 17 is not connected to this server; `xcli doctor 17`"), "{err}");
 }

@@ -1,9 +1,8 @@
-//! `xcli run` with shell commands as programs: what they find in their environment, how they end, and the server that
-//! is started for them. No GPU is needed.
+//! `xcli run` with shell commands as programs: their environment, their exit codes, and the server that is started. No GPU is needed.
 
 mod common;
 
-use common::{Place, await_some, empty_list, finish, text};
+use common::{TestDir, await_some, empty_list, finish, text};
 use protocol::config::Config;
 use protocol::control::{Reply, Request};
 use protocol::message::ToClient;
@@ -15,49 +14,49 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An installation of its own: xcli, and beside it a library that can be preloaded and does nothing.
+/// A separate installation of xcli with a library that can be preloaded and does nothing.
 struct Installed {
-    place: Place,
+    dir: TestDir,
     xcli: PathBuf,
     library: PathBuf,
 }
 
 impl Installed {
     fn new() -> Self {
-        let place = Place::new();
-        fs::create_dir(place.path("bin")).unwrap();
-        let xcli = place.path("bin/xcli");
-        // Not written by us, whose descriptors other threads' children share for a moment: it could not be run then.
+        let dir = TestDir::new();
+        fs::create_dir(dir.path("bin")).unwrap();
+        let xcli = dir.path("bin/xcli");
+        // Copied by another process: children of other threads inherit our descriptors, and a file open for writing cannot be run.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_xcli")).arg(&xcli).status().unwrap();
         assert!(copied.success());
-        let library = place.path("bin/libshimhip.so");
+        let library = dir.path("bin/libshimhip.so");
         fs::copy(some_library(), &library).unwrap();
-        Self { place, xcli, library }
+        Self { dir, xcli, library }
     }
 
-    /// With a server there already.
+    /// An installation with a running server.
     fn with_server() -> Self {
         let installed = Self::new();
-        installed.place.serve(|_| Reply::List(empty_list()));
+        installed.dir.serve(|_| Reply::List(empty_list()));
         installed
     }
 
     fn run(&self, options: &[&str]) -> Command {
-        let mut command = self.place.command(&self.xcli);
+        let mut command = self.dir.command(&self.xcli);
         command.arg("run").args(options);
         command
     }
 
-    /// The server that xcli finds beside itself: a shell script.
+    /// Installs a shell script as the server.
     fn server(&self, script: &str) {
-        let path = self.place.path("bin/xserver");
+        let path = self.dir.path("bin/xserver");
         let write = format!("printf %s \"$1\" > '{0}' && chmod 755 '{0}'", path.display());
-        let script = format!("#!/bin/sh\ncd '{}'\n{script}\n", self.place.path("").display());
+        let script = format!("#!/bin/sh\ncd '{}'\n{script}\n", self.dir.path("").display());
         assert!(Command::new("sh").args(["-c", &write, "sh", &script]).status().unwrap().success());
     }
 }
 
-/// A library that every process here has loaded anyway.
+/// A library that every process has loaded.
 fn some_library() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().find_map(|line| {
@@ -82,9 +81,9 @@ fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_program_finds_what_it_needs() {
+fn program_has_the_environment_for_scheduling() {
     let installed = Installed::with_server();
-    let (library, socket) = (installed.library.display().to_string(), installed.place.socket());
+    let (library, socket) = (installed.library.display().to_string(), installed.dir.socket());
     let socket = socket.display().to_string();
     let (code, out, _) = finish(installed.run(&["--", "env"]).env("XSCHED_AUTO_XQUEUE_PRIORITY", "3"));
     assert_eq!(code, Some(0));
@@ -110,7 +109,7 @@ fn a_program_finds_what_it_needs() {
         "--ignore-environment",
         "env",
     ];
-    // Options of the program's are the program's, with and without "--".
+    // Options after the program belong to the program, with and without "--".
     let (code, out, _) = finish(&mut installed.run(&options));
     assert_eq!((code, out.as_str()), (Some(0), ""));
     let (_, out, _) = finish(installed.run(&options[..9]).env("XSCHED_AUTO_XQUEUE_PRIORITY", "3"));
@@ -124,9 +123,9 @@ fn a_program_finds_what_it_needs() {
     assert_eq!(scheduled(&out), want);
 }
 
-/// The words of `xcli hint`, and -1 for what stands in the environment.
+/// The options of `xcli hint`; -1 removes a variable.
 #[test]
-fn a_program_is_told_what_a_policy_goes_by() {
+fn hints_become_variables() {
     let installed = Installed::with_server();
     let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 --cap 40 env";
     let options: Vec<_> = line.split(' ').collect();
@@ -146,7 +145,7 @@ fn a_program_is_told_what_a_policy_goes_by() {
     ]);
     assert_eq!(found, said);
     let get = |name: &str| said.get(name).map(Into::into);
-    assert_eq!(Config::read(get, &[]).1, [], "the library takes them");
+    assert_eq!(Config::read(get, &[]).1, [], "the library accepts them");
 
     let options: Vec<_> =
         "--deadline -1 --kdeadline -1 --laxity -1 --job 0 --cap -1 env".split(' ').collect();
@@ -157,35 +156,35 @@ fn a_program_is_told_what_a_policy_goes_by() {
     assert_eq!(found, [&left[2], &left[1], &left[0]]);
 }
 
-/// A program may take long until it meets HIP: its server waits for that.
+/// The server must stay until the program uses HIP.
 #[test]
-fn a_server_expects_the_program() {
+fn server_is_asked_to_expect_the_program() {
     let installed = Installed::new();
-    let requests = installed.place.serve(|_| Reply::Done);
+    let requests = installed.dir.serve(|_| Reply::Done);
     assert_eq!(finish(&mut installed.run(&["true"])).0, Some(0));
     assert_eq!(*requests.lock().unwrap(), [Request::Expect]);
 }
 
 #[test]
-fn a_policy_needs_no_server() {
+fn policy_inside_the_program_needs_no_server() {
     let installed = Installed::new();
     let (code, out, _) = finish(installed.run(&["--policy", "hpf", "env"]).env("XSCHED_SCHEDULER", "GLB"));
     assert_eq!(code, Some(0));
     let found = scheduled(&out);
     assert_eq!((found["XSCHED_POLICY"].as_str(), found["XSCHED_SCHEDULER"].as_str()), ("HPF", "LCL"));
-    assert!(!installed.place.socket().exists());
-    // Without the option xserver decides, whatever stands in the environment.
-    installed.place.serve(|_| Reply::List(empty_list()));
+    assert!(!installed.dir.socket().exists());
+    // Without the option xserver decides, whatever the environment says.
+    installed.dir.serve(|_| Reply::List(empty_list()));
     let (code, out, err) = finish(installed.run(&["env"]).env("XSCHED_POLICY", "HPF"));
     assert_eq!(code, Some(0));
     assert_eq!(scheduled(&out).get("XSCHED_POLICY"), None);
-    assert!(err.contains("XSCHED_POLICY=HPF is not used"), "{err}");
+    assert!(err.contains("XSCHED_POLICY=HPF has no effect"), "{err}");
 }
 
 #[test]
-fn what_is_preloaded_already_stays() {
+fn existing_preloads_are_kept() {
     let installed = Installed::with_server();
-    let other = installed.place.path("other.so");
+    let other = installed.dir.path("other.so");
     fs::copy(some_library(), &other).unwrap();
     let (_, out, _) = finish(installed.run(&["env"]).env("LD_PRELOAD", &other));
     let want = format!("{}:{}", installed.library.display(), other.display());
@@ -193,16 +192,16 @@ fn what_is_preloaded_already_stays() {
 }
 
 #[test]
-fn the_end_is_the_programs_own() {
+fn exit_code_and_signal_are_those_of_the_program() {
     let installed = Installed::with_server();
     let run = |words: &[&str]| finish(&mut installed.run(words));
     assert_eq!(run(&["--", "sh", "-c", "exit 42"]).0, Some(42));
     let status = installed.run(&["sh", "-c", "kill -USR1 $$"]).output().unwrap().status;
-    assert_eq!(status.signal(), Some(10), "the program takes the place of xcli");
+    assert_eq!(status.signal(), Some(10), "the program replaces xcli");
     let (code, _, err) = run(&["no-such-program"]);
     assert_eq!(code, Some(127));
     assert!(err.ends_with("xcli: cannot run no-such-program: no such program\n"), "{err}");
-    let text = installed.place.path("text");
+    let text = installed.dir.path("text");
     fs::write(&text, "no program").unwrap();
     let (code, _, err) = run(&[text.to_str().unwrap()]);
     assert_eq!(code, Some(126));
@@ -210,7 +209,7 @@ fn the_end_is_the_programs_own() {
 }
 
 #[test]
-fn wrong_values_say_the_range() {
+fn wrong_values_name_the_range() {
     let installed = Installed::with_server();
     let cases: [(&[&str], &str); 8] = [
         (&["--priority", "256", "true"], "priority 256 is not in -256..255"),
@@ -230,31 +229,31 @@ fn wrong_values_say_the_range() {
 }
 
 #[test]
-fn the_library_is_found_or_missed() {
+fn library_is_found_or_reported_missing() {
     let installed = Installed::with_server();
-    let lib = installed.place.path("lib");
+    let lib = installed.dir.path("lib");
     fs::create_dir(&lib).unwrap();
     fs::rename(&installed.library, lib.join("libshimhip.so")).unwrap();
     let (_, out, _) = finish(&mut installed.run(&["env"]));
     assert_eq!(variables(&out)["LD_PRELOAD"], lib.join("libshimhip.so").display().to_string());
 
-    let named = installed.place.path("named.so");
+    let named = installed.dir.path("named.so");
     fs::rename(lib.join("libshimhip.so"), &named).unwrap();
     let (code, _, err) = finish(&mut installed.run(&["env"]));
     assert_eq!(code, Some(125));
-    assert!(err.contains("libshimhip.so is missing: it belongs into "), "{err}");
+    assert!(err.contains("libshimhip.so is missing: install it in "), "{err}");
     let (_, out, _) = finish(installed.run(&["--library"]).arg(&named).arg("env"));
     assert_eq!(variables(&out)["LD_PRELOAD"], named.display().to_string());
 
-    let spaced = installed.place.path("a b.so");
+    let spaced = installed.dir.path("a b.so");
     fs::rename(&named, &spaced).unwrap();
     let (code, _, err) = finish(installed.run(&["--library"]).arg(&spaced).arg("env"));
     assert_eq!(code, Some(125));
-    assert!(err.contains("holds a colon or a space"), "{err}");
+    assert!(err.contains("contains a colon or a space"), "{err}");
 }
 
 #[test]
-fn without_a_gpu_there_is_one_line() {
+fn missing_gpu_is_one_warning() {
     let installed = Installed::with_server();
     let (code, _, err) = finish(&mut installed.run(&["true"]));
     assert_eq!(code, Some(0));
@@ -264,42 +263,42 @@ fn without_a_gpu_there_is_one_line() {
     }
 }
 
-/// Started with what concerns it, in a session of its own, a child of nobody here; and its socket is waited for.
+/// The server gets only its own settings and its own session, is no child of the program, and is waited for.
 #[test]
-fn a_server_is_started() {
+fn server_is_started_if_none_runs() {
     let installed = Installed::new();
     installed.server(
         "echo \"$@\" > args; env > env; cat /proc/$$/stat > stat.new; mv stat.new stat; exec cat <pipe",
     );
-    let made = Command::new("mkfifo").arg(installed.place.path("pipe")).status().unwrap();
+    let made = Command::new("mkfifo").arg(installed.dir.path("pipe")).status().unwrap();
     assert!(made.success());
     let mut command = installed.run(&["--", "sh", "-c", "cat /proc/$$/stat; echo $PPID"]);
     command.env("XSCHED_LOG_FILE", "/dev/null").env("XSCHED_AUTO_XQUEUE_PRIORITY", "9").env("LD_PRELOAD", "");
     let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let stat = await_some("a server", || fs::read_to_string(installed.place.path("stat")).ok());
-    // Until now nobody has answered. From now on somebody does.
-    installed.place.serve(|_| Reply::List(empty_list()));
+    let stat = await_some("a server", || fs::read_to_string(installed.dir.path("stat")).ok());
+    // No server has answered until now.
+    installed.dir.serve(|_| Reply::List(empty_list()));
     let pid = program.id();
     let output = program.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 
     let field = |stat: &str, n: usize| -> u32 { stat.split(' ').nth(n).unwrap().parse().unwrap() };
     let said = text(&output.stdout);
-    assert_eq!(field(&said, 0), pid, "the program takes the place of xcli");
+    assert_eq!(field(&said, 0), pid, "the program replaces xcli");
     let (server, session) = (field(&stat, 0), field(&stat, 5));
-    assert_eq!(server, session, "a session of its own");
+    assert_eq!(server, session, "its own session");
     let now = fs::read_to_string(format!("/proc/{server}/stat")).expect("it outlives the program");
-    assert_ne!(field(&now, 3), pid, "the program has no child that it does not know of");
-    assert_eq!(fs::read_to_string(installed.place.path("args")).unwrap(), "--exit-when-unused\n");
-    let found = scheduled(&fs::read_to_string(installed.place.path("env")).unwrap());
-    assert_eq!(found, map([("XSCHED_SOCKET", &installed.place.socket().display().to_string())]));
-    // Lets the script go.
-    drop(fs::OpenOptions::new().write(true).open(installed.place.path("pipe")).unwrap());
+    assert_ne!(field(&now, 3), pid, "the program has no unexpected child");
+    assert_eq!(fs::read_to_string(installed.dir.path("args")).unwrap(), "--exit-when-unused\n");
+    let found = scheduled(&fs::read_to_string(installed.dir.path("env")).unwrap());
+    assert_eq!(found, map([("XSCHED_SOCKET", &installed.dir.socket().display().to_string())]));
+    // Lets the script end.
+    drop(fs::OpenOptions::new().write(true).open(installed.dir.path("pipe")).unwrap());
 }
 
-/// The program runs all the same, unless that is not wanted; one line says why it is not scheduled, and what to do.
+/// The program runs unscheduled with one warning, unless --strict is given.
 #[test]
-fn a_server_that_cannot_be_started() {
+fn program_runs_if_no_server_can_be_started() {
     let installed = Installed::new();
     let try_it = |why: &str| {
         let (code, out, err) = finish(&mut installed.run(&["echo", "ran"]));
@@ -310,21 +309,21 @@ fn a_server_that_cannot_be_started() {
         assert_eq!((code, out.as_str()), (Some(125), ""));
         assert!(err.contains(why) && !err.contains("runs unscheduled"), "{err}");
     };
-    try_it("xserver is missing: it belongs beside ");
+    try_it("xserver is missing: install it in the folder of ");
 
     installed.server("echo 'no memory for that' >&2; exit 3");
     try_it("ended with exit status: 3: no memory for that");
-    assert_eq!(text(&fs::read(installed.place.path("s.log")).unwrap()), "no memory for that\n".repeat(2));
-    let mode = fs::metadata(installed.place.path("s.log")).unwrap().permissions().mode();
+    assert_eq!(text(&fs::read(installed.dir.path("s.log")).unwrap()), "no memory for that\n".repeat(2));
+    let mode = fs::metadata(installed.dir.path("s.log")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    // What it says goes nowhere else.
-    let elsewhere = installed.place.path("elsewhere");
-    fs::remove_file(installed.place.path("s.log")).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, installed.place.path("s.log")).unwrap();
+    // A link is not followed.
+    let elsewhere = installed.dir.path("elsewhere");
+    fs::remove_file(installed.dir.path("s.log")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, installed.dir.path("s.log")).unwrap();
     try_it("cannot write ");
     assert!(!elsewhere.exists());
-    // Nobody reads the line, which is no reason either.
+    // Standard error cannot be written.
     let mut command = installed.run(&["echo", "ran"]);
     command.stderr(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     let output = command.output().unwrap();
@@ -333,16 +332,16 @@ fn a_server_that_cannot_be_started() {
     assert!(code == Some(125) && err.contains("cannot be used with"), "{err}");
 }
 
-/// B1 of the field: whether it has heard the question or closes before.
+/// B1 of the field: the server refuses before or after it has read the request.
 #[test]
 fn a_server_that_takes_nobody_more() {
     let refusal = || ToClient::Refused { reason: "it takes no more".to_owned() }.encode();
     for hears in [true, false] {
         let installed = Installed::new();
         match hears {
-            true => installed.place.serve_raw(move |stream, _| stream.write_all(&refusal()).unwrap()),
+            true => installed.dir.serve_raw(move |stream, _| stream.write_all(&refusal()).unwrap()),
             false => {
-                let listener = std::os::unix::net::UnixListener::bind(installed.place.socket()).unwrap();
+                let listener = std::os::unix::net::UnixListener::bind(installed.dir.socket()).unwrap();
                 std::thread::spawn(move || {
                     for stream in listener.incoming() {
                         stream.unwrap().write_all(&refusal()).unwrap();
@@ -352,41 +351,40 @@ fn a_server_that_takes_nobody_more() {
         }
         let (code, out, err) = finish(&mut installed.run(&["echo", "ran"]));
         assert_eq!((code, out.as_str()), (Some(0), "ran\n"), "{err}");
-        assert!(err.contains("says: it takes no more. The program runs unscheduled"), "{err}");
+        assert!(err.contains("refused: it takes no more. The program runs unscheduled"), "{err}");
         let (code, out, err) = finish(&mut installed.run(&["--strict", "echo", "ran"]));
         assert_eq!((code, out.as_str()), (Some(125), ""));
-        assert!(err.contains("says: it takes no more"), "{err}");
+        assert!(err.contains("refused: it takes no more"), "{err}");
     }
 }
 
-/// Two xcli at once: the server of one has lost and ends, the other's answers a moment later.
+/// Two xcli at once: the server of one loses the lock and ends, and the other server answers a moment later.
 #[test]
-fn a_server_that_loses_against_another() {
+fn xcli_waits_for_the_server_that_won_the_lock() {
     let installed = Installed::new();
     installed.server("echo 'another server runs' >&2; touch lost; exit 1");
     let mut command = installed.run(&["--", "echo", "scheduled"]);
     let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    await_some("the losing server", || installed.place.path("lost").exists().then_some(()));
-    installed.place.serve(|_| Reply::List(empty_list()));
+    await_some("the losing server", || installed.dir.path("lost").exists().then_some(()));
+    installed.dir.serve(|_| Reply::List(empty_list()));
     let output = program.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "scheduled\n"));
 }
 
-/// A stopped server keeps no program from running.
 #[test]
-fn a_server_that_does_not_answer() {
+fn program_runs_if_the_server_does_not_answer() {
     let installed = Installed::new();
-    let _listener = std::os::unix::net::UnixListener::bind(installed.place.socket()).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(installed.dir.socket()).unwrap();
     let (code, out, err) = finish(&mut installed.run(&["echo", "ran"]));
     assert_eq!((code, out.as_str()), (Some(0), "ran\n"));
-    assert!(err.contains("does not answer within 2 s: is it stopped? The program runs unscheduled"), "{err}");
+    assert!(err.contains("did not answer within 2 s: is it stopped? The program runs unscheduled"), "{err}");
 }
 
-/// On the simulated GPU the variables are in the program, and not in gpu-sim.
+/// The variables are set for the program, and not for gpu-sim.
 #[test]
-fn gpu_sim_is_around_the_program_and_not_the_server() {
+fn gpu_sim_wraps_the_program() {
     let installed = Installed::with_server();
-    let gpu_sim = installed.place.path("bin/gpu-sim");
+    let gpu_sim = installed.dir.path("bin/gpu-sim");
     let script = "#!/bin/sh\necho \"$LD_PRELOAD|$1 $2 $3 $4\"\nshift 4\nexec \"$@\"\n";
     let write = format!("printf %s \"$1\" > '{0}' && chmod 755 '{0}'", gpu_sim.display());
     assert!(Command::new("sh").args(["-c", &write, "sh", script]).status().unwrap().success());
@@ -399,9 +397,9 @@ fn gpu_sim_is_around_the_program_and_not_the_server() {
     assert_eq!(found["XSCHED_AUTO_XQUEUE_PRIORITY"], "5");
     assert_eq!(found["LD_PRELOAD"], installed.library.display().to_string());
     assert_eq!(run(&["--gpu-sim", "no-such-program"]).0, Some(127));
-    // An assignment is no program, and a program may look like one.
+    // A program whose name looks like an assignment.
     assert_eq!(run(&["--gpu-sim", "A=1"]).0, Some(127));
-    // Inside a simulated GPU there is one already.
+    // On a simulated GPU, no second one is started.
     let (_, out, _) = finish(installed.run(&["--gpu-sim", "env"]).env("GPU_SIM_SOCKET", "/run/x.sock"));
     assert!(!out.contains("--name"), "{out}");
     assert_eq!(scheduled(&out)["XSCHED_SCHEDULER"], "GLB");

@@ -1,5 +1,5 @@
-//! Waits for events until a moment that is exact to the nanosecond: `epoll_wait` counts milliseconds, and `epoll_pwait2` came with
-//! Linux 5.11. A timer among the events does the same on every kernel.
+//! Waits for events with a timeout in nanoseconds. `epoll_wait` has milliseconds only and `epoll_pwait2` needs Linux 5.11, so a timer is
+//! one of the events.
 
 use protocol::time::Time;
 use rustix::buffer::spare_capacity;
@@ -17,29 +17,29 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: OwnedFd,
-    /// When it rings; it may have rung.
+    /// The time that is set; it may have passed.
     set: Option<Time>,
 }
 
 impl Alarm {
-    /// One among the events of this epoll, under this token, which has nothing to say.
+    /// Adds a timer to an epoll. Its event has this token, and needs no handling.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub fn new(epoll: &OwnedFd, token: u64) -> Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Edge-triggered, it need never be read.
+        // An edge-triggered timer does not have to be read.
         epoll::add(epoll, &timer, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;
         Ok(Self { timer, set: None })
     }
 
-    /// Waits until something happens, or this moment comes; forever without one. May return for no reason.
+    /// Waits for events, at most until this time. Spurious returns are possible.
     ///
     /// # Errors
-    /// The kernel tells no events any more.
+    /// The epoll fails.
     pub fn wait(&mut self, epoll: &OwnedFd, until: Option<Time>, events: &mut Vec<Event>) -> Result<()> {
-        let is_past = until.is_some_and(|at| at <= crate::now());
+        let is_past = until.is_some_and(|at| at <= crate::clock::now());
         if !is_past && until != self.set {
             self.set(until)?;
         }
@@ -54,7 +54,7 @@ impl Alarm {
             tv_sec: (nanos / 1_000_000_000).cast_signed(),
             tv_nsec: (nanos % 1_000_000_000).cast_signed(),
         });
-        // Zeros mean never; one nanosecond after the clock's begin is as good as at it.
+        // Zero would disarm the timer, so one nanosecond replaces it.
         let at = if until == Some(Time(0)) { Timespec { tv_sec: 0, tv_nsec: 1 } } else { at };
         let value = Itimerspec { it_interval: AT_ONCE, it_value: at };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value)?;
@@ -70,16 +70,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_wait_ends_when_it_should() {
+    fn wait_ends_at_the_set_time() {
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
         let mut alarm = Alarm::new(&epoll, 7).unwrap();
         let mut events = Vec::with_capacity(4);
-        // The same moment twice, one that is over, an earlier one than before, and none before another.
-        let begun = crate::now();
+        // The same time twice, a time in the past, an earlier time, and no time before another one.
+        let begun = crate::clock::now();
         let soon = begun.after(Duration::from_micros(300));
         let far = begun.after(Duration::from_secs(1_000));
         for until in [soon, soon, Time(0), begun] {
-            while crate::now() < until {
+            while crate::clock::now() < until {
                 alarm.wait(&epoll, Some(until), &mut events).unwrap();
             }
             events.clear();
@@ -87,11 +87,11 @@ mod tests {
         }
         alarm.set(Some(far)).unwrap();
         alarm.set(None).unwrap();
-        let next = crate::now().after(Duration::from_micros(300));
-        while crate::now() < next {
+        let next = crate::clock::now().after(Duration::from_micros(300));
+        while crate::clock::now() < next {
             events.clear();
             alarm.wait(&epoll, Some(next), &mut events).unwrap();
         }
-        assert!(crate::now() < far);
+        assert!(crate::clock::now() < far);
     }
 }

@@ -1,14 +1,15 @@
-//! Processes of which queues are held from outside, through the driver's debugger.
+//! Processes that `xcli suspend` has suspended through the driver's debugger.
 //!
-//! The driver resumes everything when the debugging process ends, so the hold is this process's and lasts as long as that.
-//! Its requests stop the target for a moment and can wait for the hardware for seconds, so each such process has a thread
-//! ([`worker`]), and the loop only hands it jobs and hears what came of them. Nobody here waits.
+//! The driver resumes the queues when the debugging process ends, so a suspension lasts as long as this server at most. A request of the
+//! debugger stops the target briefly and can wait for the hardware for seconds. So each process has a thread ([`worker`]), and the event
+//! loop only sends it jobs and receives the results, without blocking.
 
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
+use crate::error::Refusal;
 use crate::peer;
 use hal_kfd::handle::Handle;
 use hal_kfd::{Kernel, Kfd};
@@ -28,32 +29,32 @@ use tracing::info;
 pub(crate) use worker::Work;
 use worker::{Done, Job, Target};
 
-/// Processes at a time: each takes a thread and two descriptors.
+/// The most processes at a time. Each takes a thread and two descriptors.
 const PROCESSES: usize = 64;
-/// Events heard in one go.
+/// The most events that one call handles.
 const EVENTS: usize = 16;
-/// The event of an answer; a process's is its own number, which begins above.
-const BELL: u64 = 0;
+/// The event of a result. The event of the end of a process is its number, which is above.
+const NOTIFIER: u64 = 0;
 
-/// How the driver is reached.
+/// Opens the driver.
 pub(crate) type Open = Arc<dyn Fn() -> std::io::Result<Arc<dyn Kernel>> + Send + Sync>;
 
 /// A process with its thread.
 #[derive(Debug)]
 struct Process {
-    /// Never used again.
+    /// A number that is never used again.
     number: u64,
     name: String,
-    /// Its end. The thread has it as well.
+    /// The handle for its end, shared with the thread.
     handle: Arc<Handle>,
     jobs: Sender<Job>,
-    /// Jobs without an answer.
+    /// The number of jobs without a result.
     outstanding: usize,
-    /// Each queue that is held, and since when.
+    /// The suspended queues, each with the time since when.
     held: BTreeMap<u32, Time>,
 }
 
-/// All of them, and what they have to say.
+/// All suspended processes.
 pub(crate) struct Attachments {
     open: Open,
     processes: BTreeMap<u32, Process>,
@@ -61,9 +62,9 @@ pub(crate) struct Attachments {
     last: u64,
     answers: Receiver<Done>,
     answer: Sender<Done>,
-    /// Readable when there is an answer.
-    bell: Arc<OwnedFd>,
-    /// Readable when there is anything to be heard.
+    /// Becomes readable when there is a result.
+    notifier: Arc<OwnedFd>,
+    /// Becomes readable for any event.
     epoll: OwnedFd,
 }
 
@@ -74,131 +75,128 @@ impl fmt::Debug for Attachments {
 }
 
 impl Attachments {
-    /// None yet; the driver is reached when the first is asked for.
+    /// No process yet. The driver is opened for the first one.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// No descriptor is left.
     pub fn new() -> rustix::io::Result<Self> {
         Self::with(Arc::new(|| Ok(Arc::new(Kfd::open()?))))
     }
 
     fn with(open: Open) -> rustix::io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        let notifier = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &notifier, EventData::new_u64(NOTIFIER), EventFlags::IN)?;
         let (answer, answers) = channel();
         Ok(Self {
             open,
             processes: BTreeMap::new(),
-            last: BELL,
+            last: NOTIFIER,
             answers,
             answer,
-            bell: Arc::new(bell),
+            notifier: Arc::new(notifier),
             epoll,
         })
     }
 
-    /// Becomes readable when [`hear`](Self::hear) has something to do.
+    /// Becomes readable when [`handle_events`](Self::handle_events) has something to do.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Whether nothing is held or being asked for.
+    /// Returns true if no process is suspended and no job is running.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    /// Hands a process's thread a job of this user's. Nothing if the answer comes later, by [`hear`](Self::hear), for this
-    /// connection.
+    /// Sends a job of a user to the thread of a process. Returns no reply if it comes later, from
+    /// [`handle_events`](Self::handle_events).
     ///
     /// # Errors
-    /// Why not, one line.
-    pub fn ask(&mut self, connection: u64, uid: u32, pid: Pid, work: Work) -> Result<Option<Reply>, String> {
+    /// The job is refused.
+    pub fn ask(&mut self, connection: u64, uid: u32, pid: Pid, work: Work) -> Result<Option<Reply>, Refusal> {
         if let Work::Hold(queues) | Work::Release(queues) = &work
             && queues.len() > QUEUES
         {
-            return Err(format!("at most {QUEUES} queues can be named at once"));
+            return Err(Refusal::TooManyQueues(QUEUES));
         }
         if !self.processes.contains_key(&pid.0) {
             match work {
                 Work::Hold(_) => self.admit(uid, pid)?,
-                Work::Release(_) => {
-                    return Err(format!("this server holds no queue of process {pid}"));
-                }
+                Work::Release(_) => return Err(Refusal::NotSuspended(pid)),
                 Work::Snapshot => return Ok(Some(Reply::Snapshot(Snapshot { pid, queues: None }))),
             }
         } else {
-            // It may be root who has asked for it before.
-            peer::may_hold(uid, pid)?;
+            // The process may have been suspended by root.
+            peer::check_may_suspend(uid, pid)?;
         }
-        let process = self.processes.get_mut(&pid.0).ok_or("it is gone")?;
+        let process = self.processes.get_mut(&pid.0).ok_or(Refusal::NotSuspended(pid))?;
         if process.jobs.send(Job { connection, work }).is_err() {
-            // Its thread has died.
             self.processes.remove(&pid.0);
-            return Err(format!("what was held of process {pid} is lost; it runs"));
+            return Err(Refusal::Lost(pid));
         }
         process.outstanding += 1;
         Ok(None)
     }
 
     /// Starts the thread of a process.
-    fn admit(&mut self, uid: u32, pid: Pid) -> Result<(), String> {
+    fn admit(&mut self, uid: u32, pid: Pid) -> Result<(), Refusal> {
         if self.processes.len() >= PROCESSES {
-            return Err(format!("queues of {PROCESSES} processes are held already"));
+            return Err(Refusal::TooManyProcesses(PROCESSES));
         }
         if !i32::try_from(pid.0).is_ok_and(|number| number > 0) {
-            return Err(format!("{pid} is no process"));
+            return Err(Refusal::NotAProcess(pid));
         }
         let handle = Handle::open(pid.0).map_err(|error| match error.raw_os_error() {
-            Some(libc::ESRCH) => format!("there is no process {pid}"),
-            // A thread that is not its process's first (EINVAL, since Linux 6.9 ENOENT).
-            Some(libc::EINVAL | libc::ENOENT) => format!("{pid} is a thread and no process"),
-            _ => format!("process {pid} cannot be watched: {error}"),
+            Some(libc::ESRCH) => Refusal::NoProcess(pid),
+            // A thread that is not the first of its process (EINVAL, since Linux 6.9 ENOENT).
+            Some(libc::EINVAL | libc::ENOENT) => Refusal::Thread(pid),
+            _ => Refusal::CannotWatch { pid, error },
         })?;
-        // Of the process that is meant: if that has ended meanwhile, its thread finds that out.
-        peer::may_hold(uid, pid)?;
+        // Checked after opening the handle. If the process has ended meanwhile, its thread finds out.
+        peer::check_may_suspend(uid, pid)?;
         let handle = Arc::new(handle);
         self.last += 1;
         let number = self.last;
         if let Some(descriptor) = handle.descriptor() {
             epoll::add(&self.epoll, descriptor, EventData::new_u64(number), EventFlags::IN)
-                .map_err(|error| format!("process {pid} cannot be watched: {error}"))?;
+                .map_err(|errno| Refusal::CannotWatch { pid, error: errno.into() })?;
         }
         let target =
             Target { pid, number, name: name(pid), process: handle.clone(), open: self.open.clone() };
         let name = target.name.clone();
         let (jobs, taken) = channel();
-        let (answer, bell) = (self.answer.clone(), self.bell.clone());
+        let (answer, notifier) = (self.answer.clone(), self.notifier.clone());
         let tell = move |done| {
-            // Both last as long as the server.
+            // Sending fails only while the server ends.
             let _ = answer.send(done);
-            let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&*notifier, &1_u64.to_ne_bytes());
         };
         let started = thread::Builder::new()
             .name("attachment".to_owned())
             .spawn(move || worker::run(target, &taken, tell));
         if let Err(error) = started {
             self.forget(&handle);
-            return Err(format!("the server has no thread for process {pid}: {error}"));
+            return Err(Refusal::NoThread { pid, error });
         }
         self.processes
             .insert(pid.0, Process { number, name, handle, jobs, outstanding: 0, held: BTreeMap::new() });
         Ok(())
     }
 
-    /// Takes what has come: the answers, each for its connection. Processes that have ended are forgotten.
-    pub fn hear(&mut self, now: Time) -> Vec<(u64, Reply)> {
+    /// Handles pending events. Returns the replies, each with its connection, and removes processes that have ended.
+    pub fn handle_events(&mut self, now: Time) -> Vec<(u64, Reply)> {
         let mut events = Vec::with_capacity(EVENTS);
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If it fails the events are still there.
+        // After a failure the events are still pending.
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once));
         let mut replies = Vec::new();
         for event in &events {
             match event.data.u64() {
-                BELL => {
-                    let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+                NOTIFIER => {
+                    let _ = rustix::io::read(&*self.notifier, &mut [0; 8]);
                     while let Ok(done) = self.answers.try_recv() {
-                        replies.push(self.book(done, now));
+                        replies.push(self.finish_job(done, now));
                     }
                 }
                 number => {
@@ -212,8 +210,8 @@ impl Attachments {
         replies
     }
 
-    /// Looks for the end of processes that an old kernel does not tell of.
-    pub fn look(&mut self) {
+    /// Removes processes that have ended, on kernels without pidfds.
+    pub fn check_processes(&mut self) {
         let ended = |(_, process): &(&u32, &Process)| {
             process.handle.descriptor().is_none() && process.handle.has_ended()
         };
@@ -225,13 +223,13 @@ impl Attachments {
 
     fn end(&mut self, pid: u32) {
         if let Some(process) = self.processes.get(&pid) {
-            info!(pid, name = process.name, "a process has ended, held or not");
+            info!(pid, name = process.name, "process with attached debugger has ended");
         }
         self.remove(pid);
     }
 
-    /// Notes what came of a job.
-    fn book(&mut self, done: Done, now: Time) -> (u64, Reply) {
+    /// Applies the result of a job.
+    fn finish_job(&mut self, done: Done, now: Time) -> (u64, Reply) {
         let Done { connection, pid, number, reply, held } = done;
         if let Some(process) = self.processes.get_mut(&pid.0).filter(|process| process.number == number) {
             process.outstanding -= 1;
@@ -240,14 +238,14 @@ impl Attachments {
                 held.iter().map(|queue| (*queue, before.get(queue).copied().unwrap_or(now))).collect();
             if before.len() != process.held.len() {
                 let queues = process.held.len();
-                info!(pid = pid.0, name = process.name, queues, "queues are held from outside");
+                info!(pid = pid.0, name = process.name, queues, "number of suspended queues has changed");
             }
-            // The thread lets a process go by itself when it holds nothing of it.
+            // The thread has detached already if no queue is suspended.
             if process.outstanding == 0 && process.held.is_empty() {
                 self.remove(pid.0);
             }
         }
-        (connection, reply.unwrap_or_else(Reply::Error))
+        (connection, reply.unwrap_or_else(|refusal| Reply::Error(refusal.to_string())))
     }
 
     fn remove(&mut self, pid: u32) {
@@ -256,19 +254,19 @@ impl Attachments {
         }
     }
 
-    /// Hears of it no more: the thread may keep it open for a while.
+    /// Stops watching a process. The thread may keep its handle open for a while.
     fn forget(&self, handle: &Handle) {
         if let Some(descriptor) = handle.descriptor() {
             let _ = epoll::delete(&self.epoll, descriptor);
         }
     }
 
-    /// Whether queues of this process are held.
+    /// Returns true if queues of this process are suspended.
     pub fn holds(&self, pid: Pid) -> bool {
         self.processes.get(&pid.0).is_some_and(|process| !process.held.is_empty())
     }
 
-    /// What is held.
+    /// The suspended queues of all processes.
     pub fn held(&self, now: Time) -> Vec<Held> {
         let held = |(pid, process): (&u32, &Process)| {
             let queue = |(queue, since): (&u32, &Time)| {
@@ -282,7 +280,7 @@ impl Attachments {
     }
 }
 
-/// A process's name; nobody else's, because its pidfd was there before.
+/// The name of a process. Its pidfd is open already, so the number cannot mean another process.
 fn name(pid: Pid) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end().to_owned()

@@ -1,7 +1,7 @@
-//! One connection: frames in, frames out, never waiting.
+//! One connection with non-blocking input and output of frames.
 //!
-//! What it keeps is bounded: one frame of at most [`REQUEST_LIMIT`] bytes and what one read brings, and one answer.
-//! While an answer is not taken, nothing more is read.
+//! Its memory is bounded: one frame of at most [`REQUEST_LIMIT`] bytes, the bytes of one read, and one reply. While a reply is not taken,
+//! nothing is read.
 
 use crate::core::Fault;
 use crate::peer::Credentials;
@@ -16,68 +16,68 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fmt;
 
-/// Bytes of one read.
+/// The bytes of one read.
 const READ: usize = 4096;
-/// Reads in one go: whoever sends more waits until the others have had their turn.
+/// The most reads before other connections are served.
 const READS: usize = 4;
 
-/// What somebody turned out to be.
+/// The kind of a connection.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Nothing was said yet.
+    /// No frame has come yet.
     New,
-    /// A preloaded program. The eventfd is what it wakes the server with.
+    /// A preloaded program, which wakes the server with the eventfd.
     Client { client: ClientId, eventfd: OwnedFd },
-    /// A person, through `xcli`.
-    Person,
+    /// Requests of `xcli`.
+    Control,
 }
 
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub socket: OwnedFd,
-    /// Tells of the process's end.
+    /// The handle for the end of the process.
     pub process: Option<Handle>,
-    /// Its process, as seen here.
+    /// Its process id; 0 if it has none in this namespace.
     pub pid: u32,
-    /// Who runs that.
+    /// Its user.
     pub uid: u32,
     pub stage: Stage,
-    /// Until then it must have said something, or taken its answer.
+    /// The time by which it must send a frame or take its reply.
     pub deadline: Option<Time>,
-    /// An answer is being gathered.
-    pub waits: bool,
-    /// What the server hears of its socket.
-    pub hears: EventFlags,
+    /// True while a reply is being prepared.
+    pub awaits_reply: bool,
+    /// The events of its socket that the server has registered.
+    pub registered: EventFlags,
     decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
 }
 
-/// Why a connection ends.
+/// The reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The other side has closed it.
+    /// The peer has closed it.
     Closed,
-    /// Its process has ended, whoever holds the socket now.
+    /// Its process has ended; another process may still hold the socket.
     Exited,
-    /// It said nothing for too long, or did not take its answer.
+    /// The peer sent nothing, or did not take its reply, in time.
     Silent,
-    /// What comes are no frames.
+    /// The bytes are not valid frames.
     Frame(FrameError),
-    /// A frame is not the message that it should be.
+    /// A frame is not a valid message.
     Message(MessageError),
-    /// A message is none that may come now.
+    /// A message is not allowed in this state.
     Unexpected(u16),
     /// A message breaks a rule.
     Fault(Fault),
-    /// It cannot take part; it has been told why.
+    /// The server has refused it, and sent the reason.
     Refused(String),
-    /// The socket is broken, or there is no memory for it.
+    /// The socket failed.
     Broken(Errno),
 }
 
 impl End {
-    /// Whether the other side did what nobody should.
+    /// Returns true if the peer broke a rule.
     pub fn is_fault(&self) -> bool {
         !matches!(self, Self::Closed | Self::Exited | Self::Broken(Errno::PIPE | Errno::CONNRESET))
     }
@@ -86,12 +86,12 @@ impl End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("it has closed its connection"),
-            Self::Exited => f.write_str("its process has ended"),
-            Self::Silent => f.write_str("it said nothing, or did not take what it asked for"),
+            Self::Closed => f.write_str("the client closed the connection"),
+            Self::Exited => f.write_str("the process has ended"),
+            Self::Silent => f.write_str("the client sent nothing, or did not take its reply, in time"),
             Self::Frame(error) => error.fmt(f),
             Self::Message(error) => error.fmt(f),
-            Self::Unexpected(kind) => write!(f, "a frame of kind {kind:#x} may not come now"),
+            Self::Unexpected(kind) => write!(f, "unexpected frame of kind {kind:#x}"),
             Self::Fault(fault) => fault.fmt(f),
             Self::Refused(reason) => f.write_str(reason),
             Self::Broken(error) => error.fmt(f),
@@ -108,15 +108,15 @@ impl Connection {
             uid: who.uid,
             stage: Stage::New,
             deadline: Some(deadline),
-            waits: false,
-            hears: EventFlags::IN,
+            awaits_reply: false,
+            registered: EventFlags::IN,
             decoder: Decoder::new(REQUEST_LIMIT),
             out: Vec::new(),
             sent: 0,
         }
     }
 
-    /// Takes what has come, as long as `take` wants more of it.
+    /// Reads frames and passes them to `take`, until a reply is pending.
     pub fn receive(&mut self, mut take: impl FnMut(&mut Self, Frame) -> Result<(), End>) -> Result<(), End> {
         let mut bytes = [0; READ];
         for _ in 0..READS {
@@ -145,14 +145,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins to send an answer.
+    /// Starts to send a reply.
     pub fn answer(&mut self, frame: Vec<u8>) -> Result<(), End> {
         self.out = frame;
         self.sent = 0;
         self.flush()
     }
 
-    /// Sends what there is to send and can be.
+    /// Sends as much as the socket accepts.
     pub fn flush(&mut self) -> Result<(), End> {
         while self.has_output() {
             match send(&self.socket, &self.out[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -162,34 +162,34 @@ impl Connection {
                 Err(error) => return Err(End::Broken(error)),
             }
         }
-        // Whatever it took.
+        // Frees the memory.
         self.out = Vec::new();
         self.sent = 0;
         Ok(())
     }
 
-    /// Whether an answer has not been taken yet.
+    /// Returns true if a part of the reply has not been sent.
     pub fn has_output(&self) -> bool {
         self.sent < self.out.len()
     }
 
-    /// Whether nothing more is read for the time being.
+    /// Returns true while nothing is read.
     pub fn is_busy(&self) -> bool {
-        self.waits || self.has_output()
+        self.awaits_reply || self.has_output()
     }
 
-    /// What to hear of its socket from now on. That it was closed is heard in any case.
+    /// The events of the socket to register. Its end is always reported.
     pub fn interest(&self) -> EventFlags {
         if self.has_output() {
             EventFlags::OUT
-        } else if self.waits {
+        } else if self.awaits_reply {
             EventFlags::empty()
         } else {
             EventFlags::IN
         }
     }
 
-    /// Says a last word, if there is room for it.
+    /// Sends a last frame, if the socket accepts it.
     pub fn refuse(&self, frame: &[u8]) {
         let _ = send(&self.socket, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }

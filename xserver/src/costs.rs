@@ -1,8 +1,8 @@
-//! What taking queues off the hardware costs, as clients measured: kept in memory, on every client's page, and in a file beside the
-//! socket, so that a server that is started again has it still.
+//! The cost of evicting queues, as measured by clients. The server keeps it in memory, shows it on every client's page, and saves it in a
+//! file beside the socket for the next server.
 //!
-//! A client that finds a figure does not measure, which would stop other programs' queues for a moment. The file is worth what
-//! a measurement is: without it the next program measures.
+//! A client that finds a cost does not measure, which would stop other programs' queues briefly. Without the file the next program
+//! measures again.
 
 use crate::pages::Pages;
 use anyhow::{Context as _, Result, ensure};
@@ -17,18 +17,18 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use tracing::{debug, warn};
 
-/// Changes with each start of the machine (random(4)).
+/// A file whose content changes with each boot (random(4)).
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// The file's form; another one is not read.
+/// The version of the file; other versions are not read.
 const VERSION: u32 = 1;
-/// A file that is longer is not one of ours.
+/// The most bytes of the file.
 const LONGEST: u64 = 64 * 1024;
 
-/// The file's content.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     version: u32,
-    /// Since which start of the machine; what was measured before may be wrong, and no client asks for it.
+    /// The id of the boot. Costs of an earlier boot may be wrong.
     boot: String,
     costs: Vec<Row>,
 }
@@ -40,20 +40,20 @@ struct Row {
     release_ns: u64,
 }
 
-/// What is known, the oldest first.
+/// The known costs, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Costs {
     path: PathBuf,
-    /// Nothing if it cannot be told: then the file is left alone.
+    /// The id of this boot. Without it the file is not used.
     boot: Option<String>,
     known: Vec<(CostKey, HoldCost)>,
-    /// The file does not have it yet.
+    /// True if the file is out of date.
     changed: bool,
-    /// Writes the file, if anything was written yet.
+    /// The thread that writes the file, once started.
     writer: Option<Writer>,
 }
 
-/// A thread that writes the file: a slow disk keeps the one that decides from nothing.
+/// A thread that writes the file, so that a slow disk does not delay decisions.
 #[derive(Debug)]
 struct Writer {
     kept: SyncSender<Kept>,
@@ -64,12 +64,12 @@ impl Writer {
     fn start(path: PathBuf) -> std::io::Result<Self> {
         let (kept, all) = sync_channel::<Kept>(1);
         let thread = thread::Builder::new().name("costs".to_owned()).spawn(move || {
-            let mut said = false;
+            let mut has_warned = false;
             for kept in all {
                 if let Err(error) = write(&path, &kept)
-                    && !std::mem::replace(&mut said, true)
+                    && !std::mem::replace(&mut has_warned, true)
                 {
-                    warn!("{error:#}: after the server's end, programs measure anew what holds cost");
+                    warn!("{error:#}; after a restart of the server, programs measure the cost of eviction again");
                 }
             }
         })?;
@@ -78,7 +78,7 @@ impl Writer {
 }
 
 impl Costs {
-    /// What a server at this socket knew.
+    /// Loads the costs of the last server at this socket.
     pub fn load(socket: &Path) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".costs");
@@ -90,7 +90,7 @@ impl Costs {
         let known = boot.as_ref().and_then(|boot| match read(&path) {
             Ok(kept) => kept.filter(|kept| kept.boot == *boot),
             Err(error) => {
-                debug!("{error:#}: what holds cost is measured anew");
+                debug!("{error:#}; programs measure the cost of eviction again");
                 None
             }
         });
@@ -100,17 +100,17 @@ impl Costs {
         Self { path, boot, known, changed: false, writer: None }
     }
 
-    /// A client has measured this, or has found that what was known is wrong. True: that is news.
+    /// Keeps a cost that a client has measured, or removes one that is wrong. Returns true if this is a change.
     pub fn keep(&mut self, key: CostKey, cost: Option<HoldCost>) -> bool {
-        let place = self.known.iter().position(|(known, _)| *known == key);
-        let known = place.map(|place| self.known[place].1);
+        let index = self.known.iter().position(|(known, _)| *known == key);
+        let known = index.map(|index| self.known[index].1);
         if known == cost {
             return false;
         }
-        match (place, cost) {
-            // It keeps its place, on the pages as well.
-            (Some(place), Some(cost)) => self.known[place].1 = cost,
-            (Some(place), None) => drop(self.known.remove(place)),
+        match (index, cost) {
+            // The index stays, on the pages as well.
+            (Some(index), Some(cost)) => self.known[index].1 = cost,
+            (Some(index), None) => drop(self.known.remove(index)),
             (None, Some(cost)) => {
                 if self.known.len() == COSTS {
                     self.known.remove(0);
@@ -123,18 +123,18 @@ impl Costs {
         true
     }
 
-    /// Shows it to a client.
+    /// Shows the costs to a client.
     pub fn show(&self, pages: &Pages) {
         pages.show_costs(&self.known);
     }
 
-    /// Has the file written, if it lacks something and the last one is written.
+    /// Writes the file on the thread, if it is out of date and the thread is free.
     pub fn save(&mut self) {
         let Some(boot) = self.boot.clone().filter(|_| self.changed) else { return };
         if self.writer.is_none() {
             match Writer::start(self.path.clone()) {
                 Ok(writer) => self.writer = Some(writer),
-                Err(error) => debug!(%error, "no thread for the file of costs now"),
+                Err(error) => debug!(%error, "cannot start the thread that writes the file of costs"),
             }
         }
         let Some(writer) = &self.writer else { return };
@@ -147,9 +147,8 @@ impl Costs {
         self.changed = writer.kept.try_send(kept).is_err();
     }
 
-    /// The same, and waits until it is written. For a server that ends.
+    /// Writes the file, and waits for it. For the end of the server.
     pub fn finish(&mut self) {
-        // The one before is written first.
         self.end_writer();
         self.save();
         self.end_writer();
@@ -158,18 +157,17 @@ impl Costs {
     fn end_writer(&mut self) {
         if let Some(Writer { kept, thread }) = self.writer.take() {
             drop(kept);
-            // It does not panic.
             let _ = thread.join();
         }
     }
 
-    /// Another server has the place, and the file with it.
+    /// Stops using the file, because another server uses it.
     pub fn abandon(&mut self) {
         self.boot = None;
     }
 }
 
-/// What the file holds, if there is one.
+/// Reads the file, if it exists.
 fn read(path: &Path) -> Result<Option<Kept>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()).map_err(std::io::Error::from) {
@@ -181,25 +179,25 @@ fn read(path: &Path) -> Result<Option<Kept>> {
     let own = rustix::process::geteuid().as_raw();
     ensure!(
         metadata.is_file() && metadata.uid() == own && metadata.len() <= LONGEST,
-        "{} is not a file of this server's",
+        "{} does not belong to this server",
         path.display()
     );
     let mut text = String::new();
     let read = file.take(LONGEST).read_to_string(&mut text);
     read.with_context(|| format!("cannot read {}", path.display()))?;
     let kept: Kept =
-        serde_json::from_str(&text).with_context(|| format!("{} cannot be understood", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))?;
     ensure!(kept.version == VERSION, "{} has version {}, not {VERSION}", path.display(), kept.version);
     Ok(Some(kept))
 }
 
-/// Puts a new file in place of the old one, so that no reader finds half of it.
+/// Replaces the file as a whole, so that no reader finds a part of it.
 fn write(path: &Path, kept: &Kept) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    // Left by a server that was killed meanwhile. What lies there instead is replaced, and never written into.
+    // A server that was killed may have left it. A file of another kind is replaced, not written to.
     let _ = fs::remove_file(&new);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(&new, flags, Mode::RUSR | Mode::WUSR).with_context(cannot)?;
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_since_the_machines_start_is_known_to_the_next_server() {
+    fn costs_of_this_boot_are_loaded_by_the_next_server() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.costs");
         let mut costs = Costs::load_for(path.clone(), boot());
@@ -237,11 +235,11 @@ mod tests {
         assert_eq!(Costs::load_for(path.clone(), Some("another".to_owned())).known, []);
         assert_eq!(Costs::load_for(path, None).known, []);
         let names = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(names, 1, "and nothing else is left there");
+        assert_eq!(names, 1, "no other file is left");
     }
 
     #[test]
-    fn the_oldest_makes_room() {
+    fn oldest_cost_is_dropped_when_full() {
         let folder = tempfile::tempdir().unwrap();
         let mut costs = Costs::load_for(folder.path().join("s.costs"), boot());
         for number in 1..=COSTS as u64 + 1 {
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_this_servers_is_neither_read_nor_written_into() {
+    fn foreign_file_is_neither_read_nor_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.costs");
         let other = folder.path().join("other");
@@ -275,7 +273,7 @@ mod tests {
         costs.finish();
         assert_eq!(fs::read(&other).unwrap(), b"mine");
         assert_eq!(Costs::load_for(path.clone(), boot()).known.len(), 1, "the link is replaced");
-        // A directory cannot be: the server goes on.
+        // A directory cannot be replaced; the server goes on.
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         costs.keep(key(8), HoldCost::new(1, 1));

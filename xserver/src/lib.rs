@@ -1,40 +1,34 @@
-//! The daemon that schedules across processes.
+//! The daemon `xserver`: schedules the GPU work of several processes.
 //!
-//! One thread decides everything: it hears of clients that come, go, turn ready or idle, asks the policy, and stores each
-//! client's permission on the page that it shares with it. It waits for nobody: every descriptor is non-blocking, what
-//! a client can make it keep is bounded, and whatever breaks a rule loses its own connection and nothing else.
+//! One thread decides everything: it notices clients that connect, disconnect, turn ready or idle, asks the policy, and stores each
+//! client's permission on a shared page. This thread never blocks: every descriptor is non-blocking, the memory for each client is
+//! bounded, and a client that breaks a rule loses its own connection and nothing else.
 //!
-//! # Rooms
-//! `core` decides, from what it sees on the pages and from the time that it is told; it knows no socket and reads no
-//! clock · `place` where the server listens, and that it is the only one there · `peer` who has connected ·
-//! `connection` frames in and out · `pages` the shared memory of one client · `list` answers for people · `attachments`
-//! processes of which queues are held from outside, a thread each · `power` what devices draw, read by a
-//! thread · `costs` what holds cost, kept for clients and in a file · `alarm` waits that are exact · `server` the loop · `log` lines that never make it wait.
+//! # Modules
+//! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
+//! * `server`: the event loop, with `server/control` (requests of xcli) and `server/upkeep` (checks once a second).
+//! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other end of a connection.
+//!   `connection`: frames of one connection. `list`: requests for the list of clients.
+//! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a file.
+//! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw, read by a thread.
+//! * `alarm`: precise waits. `clock`, `log`, and `error` (refusals of requests, with their texts).
 
 mod alarm;
 mod attachments;
+mod clock;
 mod connection;
 pub mod core;
 mod costs;
+mod endpoint;
+pub mod error;
 mod list;
 pub mod log;
 mod pages;
 mod peer;
-mod place;
 mod power;
 mod server;
 
-pub use place::Place;
+pub use clock::now;
+pub use endpoint::Endpoint;
 pub use power::{Hwmon, PowerMeter};
 pub use server::{Options, Server, Unused};
-
-use protocol::time::Time;
-use rustix::time::{ClockId, clock_gettime};
-
-/// `CLOCK_MONOTONIC`, which the clients read as well.
-pub fn now() -> Time {
-    let time = clock_gettime(ClockId::Monotonic);
-    // The clock never stands before its own beginning.
-    let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
-    Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
-}

@@ -1,4 +1,4 @@
-//! Answers for people: questions that wait for the clients' numbers.
+//! Requests for the list of clients, which wait for fresh numbers of each client.
 
 use crate::core::Core;
 use crate::pages::Pages;
@@ -10,42 +10,42 @@ use protocol::outside::Held;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// For how long clients may take to answer.
+/// The time limit for the answers of the clients.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A question that waits for the clients' numbers.
+/// A request that waits for the clients' numbers.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The connection that asked.
+    /// The connection of the request.
     pub connection: u64,
-    /// Each client and the number that it answers with.
+    /// The clients, each with the number of its report.
     asked: Vec<(ClientId, u32)>,
-    /// When it is answered in any case.
+    /// The time at which it is answered in any case.
     pub until: Time,
 }
 
 impl Question {
-    /// Asks every client.
+    /// Asks every client for a report.
     pub fn new(connection: u64, core: &Core<Pages>, now: Time) -> Self {
-        let asked = core.peers().map(|(client, pages)| (client, pages.ask_report())).collect();
+        let asked = core.pages().map(|(client, pages)| (client, pages.ask_report())).collect();
         Self { connection, asked, until: now.after(PATIENCE) }
     }
 
-    /// Whether everybody who is still there has answered, or the time is over.
+    /// Returns true if every connected client has answered, or if the time is over.
     pub fn is_due(&self, core: &Core<Pages>, now: Time) -> bool {
         let answered = |&(client, number): &(ClientId, u32)| {
-            core.peer(client).is_none_or(|pages| pages.has_reported(number))
+            core.page(client).is_none_or(|pages| pages.has_reported(number))
         };
         now >= self.until || self.asked.iter().all(answered)
     }
 
-    /// The answer.
+    /// The reply.
     pub fn answer(&self, core: &Core<Pages>, held: Vec<Held>, started: Time, now: Time) -> Reply {
         let mut clients: Vec<_> = core.clients().collect();
         for client in &mut clients {
             let asked = self.asked.iter().find(|(asked, _)| *asked == client.client);
             client.fresh = asked.is_some_and(|(_, number)| {
-                core.peer(client.client).is_some_and(|pages| pages.has_reported(*number))
+                core.page(client.client).is_some_and(|pages| pages.has_reported(*number))
             });
         }
         let policies = core.in_force();
@@ -63,10 +63,10 @@ impl Question {
     }
 }
 
-/// The frame of an answer.
+/// Encodes a reply.
 pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
     match serde_json::to_vec(reply) {
         Ok(payload) if payload.len() <= REPLY_LIMIT => Frame::encode(REPLY, &payload),
-        _ => Frame::encode(REPLY, br#"{"error":"the answer is too long"}"#),
+        _ => Frame::encode(REPLY, br#"{"error":"the reply is too long"}"#),
     }
 }

@@ -1,13 +1,12 @@
-//! What the server says, on standard error, through a thread of its own: if nobody takes the lines, lines are lost, and
-//! no client waits.
+//! The log on standard error. A thread writes it, so that a blocked reader loses lines but does not delay clients.
 
 use protocol::config::LogLevel;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
-/// Lines that wait to be taken.
+/// The most lines in the buffer.
 const LINES: usize = 1_024;
 
-/// Says what is said from now on, until the guard is dropped.
+/// Starts logging, until the guard is dropped.
 pub fn start(level: LogLevel) -> WorkerGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).finish(std::io::stderr());
@@ -18,7 +17,7 @@ pub fn start(level: LogLevel) -> WorkerGuard {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    // It fails if somebody has done so before, who then decides.
+    // Fails if a subscriber is set already, which then stays in use.
     let _ = tracing_subscriber::fmt()
         .with_writer(writer)
         .with_max_level(level)

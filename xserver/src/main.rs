@@ -12,30 +12,30 @@ use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::ptr;
 use xserver::core::Settings;
-use xserver::{Options, Place, Server, Unused, log};
+use xserver::{Endpoint, Options, Server, Unused, log};
 
-/// Schedules the GPU work of several processes. Programs preloaded with libshimhip.so and XSCHED_SCHEDULER=GLB (or
-/// started by `xcli run`) connect to it; each launches only while the policy lets it.
+/// Schedules the GPU work of several processes. Programs that are started by `xcli run`, or preloaded with libshimhip.so and
+/// XSCHED_SCHEDULER=GLB, connect to it. Each launches work only while the policy lets it run.
 ///
 /// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or xsched/INSTANCE.sock in /run
-/// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (info if it is not set) says how much it tells on standard
-/// error. It runs at normal CPU priority; where the CPUs are busy, `chrt -f 1 xserver` lets it decide in time.
+/// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (default: info) sets the detail of its log on standard error.
+/// It runs at normal CPU priority; if the CPUs are busy, run `chrt -f 1 xserver`, so that it decides in time.
 ///
-/// It also holds queues of programs that were not preloaded (`xcli suspend`), with its own rights to trace them; when it ends,
-/// they go on.
+/// It also suspends processes that were not preloaded (`xcli suspend`), with its own rights to trace them. When it ends, they
+/// resume.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
     /// The scheduling policy
     #[arg(default_value = registry::DEFAULT.kind.name())]
     policy: String,
-    /// A parameter of the policy; may be given several times. `xcli policy list` shows which there are
+    /// A parameter of the policy; can be given several times. `xcli policy list` shows the parameters
     #[arg(long = "set", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Which server this is, where there are several
+    /// The name of this server, if there are several
     #[arg(default_value = INSTANCE)]
     instance: OsString,
-    /// End when the last connection has gone and nothing is held, or if there was none within 10 seconds
+    /// End after the last connection if no process is suspended, or if no connection is made within 10 seconds
     #[arg(long)]
     exit_when_unused: bool,
 }
@@ -54,13 +54,13 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    // A limit of file sizes, which counts for shared pages as well, is an error to be said and no end.
-    // SAFETY: a disposition that needs no function.
+    // The limit of file sizes also applies to shared pages: let writes fail instead of ending the server.
+    // SAFETY: SIG_IGN runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    // Before there is a thread that could take them.
+    // Before other threads start, which inherit the mask.
     let signals = signals().context("cannot wait for signals")?;
     let (config, faults) = Config::read(|name| std::env::var_os(name), registry::BUILT);
-    // What concerns only the preloaded library is for it to complain of.
+    // The library reports errors in its own variables.
     for fault in faults.iter().filter(|fault| {
         ["XSCHED_SOCKET", "XSCHED_LOG_LEVEL", "XSCHED_TEST", "XSCHED_STARVATION_MS"].contains(&fault.var)
     }) {
@@ -68,7 +68,7 @@ fn run(cli: Cli) -> Result<()> {
     }
     let policy = choice(&cli)?;
     let starvation = config.starvation();
-    let place = Place::new(&cli.instance, config.socket)?;
+    let endpoint = Endpoint::new(&cli.instance, config.socket)?;
     let options = Options {
         policy,
         settings: Settings {
@@ -79,11 +79,11 @@ fn run(cli: Cli) -> Result<()> {
         unused: cli.exit_when_unused.then(Unused::default),
     };
     let name = options.policy.row.kind;
-    let server = Server::new(&place, options, signals)?;
-    // Whoever started it may have closed the other end; then nobody wants to know.
-    let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", place.socket().display());
-    let said = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
-    let _log = log::start(if said { config.log_level } else { LogLevel::Info });
+    let server = Server::new(&endpoint, options, signals)?;
+    // Standard error may be closed.
+    let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", endpoint.socket().display());
+    let is_set = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
+    let _log = log::start(if is_set { config.log_level } else { LogLevel::Info });
     server.run()
 }
 
@@ -93,31 +93,30 @@ fn choice(cli: &Cli) -> Result<Choice> {
     for parameter in &cli.parameters {
         let (name, value) = parameter
             .split_once('=')
-            .with_context(|| format!("--set {parameter:?}: a parameter is NAME=VALUE"))?;
-        let value = value.parse().with_context(|| format!("--set {parameter:?}: {value:?} is no number"))?;
+            .with_context(|| format!("--set {parameter:?}: write a parameter as NAME=VALUE"))?;
+        let value =
+            value.parse().with_context(|| format!("--set {parameter:?}: {value:?} is not a number"))?;
         choice.values.set(name, value).with_context(|| format!("--set {parameter:?}"))?;
     }
     Ok(choice)
 }
 
-/// A descriptor that becomes readable when somebody wants the server to end.
+/// A descriptor that becomes readable when a signal asks the server to end.
 fn signals() -> std::io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: fills the set.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    for signal in [libc::SIGTERM, libc::SIGINT] {
-        // SAFETY: the set was filled above.
-        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
-    }
-    // SAFETY: filled above; there is one thread, and only its mask changes.
-    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    let fd = unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    // SAFETY: `sigemptyset` initializes the set before the other calls use it; the old mask may be null. This is the only thread.
+    let fd = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        match libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) {
+            0 => libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK),
+            error => error,
+        }
+    };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: `signalfd` has returned this new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,10 +1,10 @@
 //! The memory that the server shares with one client.
 //!
-//! Two memory files of sealed size. The server's page is sealed against future writing after the server has mapped it (Linux 5.1),
-//! and goes to the client as a descriptor for reading only. The client's page is mapped here for reading, and every
-//! load is atomic: what lies there may change at any time and says only what the client likes it to say.
+//! There are two memory files of sealed size. The server maps its page, seals it against further writing (Linux 5.1), and sends the client
+//! a read-only descriptor. The server maps the client's page for reading with atomic loads: its content is untrusted and can change at any
+//! time.
 
-use crate::core::Peer;
+use crate::core::ClientPage;
 use hal_kfd::process::Status;
 use protocol::control::Preemption;
 use protocol::cost::{CostKey, CostOrigin, HoldCost, TAKES_COSTS};
@@ -32,33 +32,33 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 pub(crate) struct Pages {
     server: Mapping<ServerPage, SERVER_BYTES>,
     client: Mapping<ClientHeader, CLIENT_BYTES>,
-    /// The process behind them, 0 if it has no name here.
+    /// The process; 0 if it has no number in this namespace.
     pid: Pid,
-    /// Whether queues of it are held from outside.
+    /// True if `xcli suspend` has suspended queues of it.
     held: Cell<bool>,
 }
 
-/// What the client gets.
+/// The descriptors for the client.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
-    /// The server's page, for reading.
+    /// The server's page, read-only.
     pub server: OwnedFd,
     /// The client's page.
     pub client: OwnedFd,
 }
 
 impl Pages {
-    /// Makes the pages of a client that this process belongs to.
+    /// Creates the pages of a client process.
     ///
     /// # Errors
-    /// There are no descriptors or no memory left, or `/proc` is not mounted.
+    /// No descriptor or no memory is left, or `/proc` is not mounted.
     pub fn new(pid: Pid) -> io::Result<(Self, Descriptors)> {
         let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let file = memory_file(c"xserver-page", SERVER_BYTES)?;
-        // SAFETY: nobody else has the file yet, and its size is sealed below, before anybody gets it.
+        // SAFETY: the file has `SERVER_BYTES` bytes, and its size is sealed below before another process gets it.
         let server = unsafe { Mapping::new(&file, ProtFlags::READ | ProtFlags::WRITE)? };
         match fcntl_add_seals(&file, sizes | SealFlags::FUTURE_WRITE) {
-            // A kernel before Linux 5.1. Nobody writes through the descriptor that the client gets; who opened the file anew could.
+            // Before Linux 5.1. The client's descriptor is read-only, but a process that may reopen the file could write.
             Err(io::Errno::INVAL) => {
                 fchmod(&file, Mode::RUSR)?;
                 fcntl_add_seals(&file, sizes)?;
@@ -70,7 +70,7 @@ impl Pages {
 
         let file = memory_file(c"xserver-client", CLIENT_BYTES)?;
         fcntl_add_seals(&file, sizes)?;
-        // SAFETY: the file's size is sealed.
+        // SAFETY: the file has `CLIENT_BYTES` bytes, and its size is sealed.
         let client = unsafe { Mapping::new(&file, ProtFlags::READ)? };
         Ok((
             Self { server, client, pid, held: Cell::new(false) },
@@ -78,22 +78,22 @@ impl Pages {
         ))
     }
 
-    /// The process behind them, 0 if it has no name here.
+    /// The process; 0 if it has no number in this namespace.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Notes whether queues of the process are held from outside.
+    /// Sets if `xcli suspend` has suspended queues of the process.
     pub fn set_held(&self, held: bool) {
         self.held.set(held);
     }
 
-    /// Lets the permission hold for another lease.
+    /// Renews the lease of the permission.
     pub fn renew(&self, now: Time) {
         self.server.head().deadline.store(now.after(LEASE).0, SeqCst);
     }
 
-    /// Shows what holds cost; at most as many as there is room for.
+    /// Shows the costs of eviction, as many as fit.
     pub fn show_costs(&self, known: &[(CostKey, HoldCost)]) {
         let head = self.server.head();
         head.takes.store(TAKES_COSTS, SeqCst);
@@ -103,38 +103,37 @@ impl Pages {
         }
     }
 
-    /// What is shown under this key.
+    /// The cost that is shown under this key.
     #[cfg(test)]
     pub fn cost(&self, key: CostKey) -> Option<HoldCost> {
         self.server.head().costs.iter().find_map(|words| words.load(key))
     }
 
-    /// Asks for fresh numbers. Returns what the client answers with.
+    /// Requests a report of the client. Returns the number of the report.
     pub fn ask_report(&self) -> u32 {
         let number = self.server.head().report.fetch_add(1, SeqCst).wrapping_add(1);
         self.wake();
         number
     }
 
-    /// Whether the client has answered this question, or a later one.
+    /// Returns true if the client has made this report or a later one.
     pub fn has_reported(&self, number: u32) -> bool {
         let reported = self.client.head().reported.load(SeqCst);
         reported.wrapping_sub(number) < u32::MAX / 2
     }
 
-    /// A slot; all of those that the core asks for exist.
+    /// A slot of the client's page.
     fn slot(&self, index: u32) -> Option<&Slot> {
         let index = usize::try_from(index).ok().filter(|index| *index < SLOTS)?;
         // Slots follow the head.
         let slots = self.client.address.cast::<Slot>();
-        // SAFETY: the mapping holds the head and `SLOTS` slots, and lives as long as `self`.
-        let slot = unsafe { slots.add(HEAD_SLOTS + index) };
-        // SAFETY: as above; a page's start is aligned enough, and every word of a slot is an atomic.
-        Some(unsafe { slot.as_ref() })
+        // SAFETY: the mapping holds the head and `SLOTS` slots and lives as long as `self`; its start is page-aligned, and a slot
+        // consists of atomics.
+        Some(unsafe { slots.add(HEAD_SLOTS + index).as_ref() })
     }
 }
 
-impl Peer for Pages {
+impl ClientPage for Pages {
     fn activity(&self, slot: u32) -> u64 {
         self.slot(slot).map_or(0, |slot| slot.activity.load(SeqCst))
     }
@@ -185,12 +184,12 @@ impl Peer for Pages {
     }
 
     fn is_stopped(&self) -> bool {
-        // A process of another namespace cannot be looked up: then only the guard remains.
+        // A process of another namespace cannot be looked up; then only the guard helps.
         self.held.get() || self.pid.0 != 0 && Status::read(self.pid.0).is_ok_and(|status| status.is_stopped())
     }
 
-    fn set_wants(&self, wants: u32) {
-        self.server.head().wants.store(wants, SeqCst);
+    fn set_event_mask(&self, event_mask: u32) {
+        self.server.head().wants.store(event_mask, SeqCst);
     }
 
     fn set_permission(&self, word: u64) {
@@ -200,54 +199,51 @@ impl Peer for Pages {
     fn wake(&self) {
         let changes = &self.server.head().changes;
         changes.fetch_add(1, SeqCst);
-        // It fails for no address that is mapped.
+        // It cannot fail for a mapped address.
         let _ = futex::wake(changes, futex::Flags::empty(), u32::MAX >> 1);
     }
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    // A few pages.
     ftruncate(&file, bytes as u64)?;
     Ok(file)
 }
 
-/// A shared mapping of `BYTES` bytes that begins with a `Head`.
+/// A shared mapping of `BYTES` bytes, with a `Head` at its start.
 #[derive(Debug)]
 struct Mapping<Head, const BYTES: usize> {
     address: NonNull<Head>,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and what it holds are atomics.
+// SAFETY: a mapping belongs to the process, not to a thread, and its content consists of atomics.
 unsafe impl<Head: Sync, const BYTES: usize> Send for Mapping<Head, BYTES> {}
 
 impl<Head, const BYTES: usize> Mapping<Head, BYTES> {
-    /// Maps the beginning of a file.
+    /// Maps a file.
     ///
     /// # Safety
-    /// The file has `BYTES` bytes and keeps them. `Head` fits into them, and every bit pattern is one of its values, also
-    /// while others write it: it consists of atomics.
+    /// The file has at least `BYTES` bytes and never shrinks. `Head` fits into them and consists of atomics.
     unsafe fn new(file: &OwnedFd, protection: ProtFlags) -> io::Result<Self> {
-        // SAFETY: a new mapping where the kernel likes it touches nothing else.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect other memory.
         let address = unsafe { mmap(ptr::null_mut(), BYTES, protection, MapFlags::SHARED, file, 0)? };
         NonNull::new(address.cast()).map(|address| Self { address }).ok_or(io::Errno::NOMEM)
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: mapped from `new` until `drop`, large enough, and made of atomics, as `new` demands; a page's start is
-        // aligned enough.
+        // SAFETY: the mapping lives from `new` until `drop`, is page-aligned and large enough, and `Head` consists of atomics.
         unsafe { self.address.as_ref() }
     }
 }
 
 impl<Head, const BYTES: usize> Drop for Mapping<Head, BYTES> {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and references to it borrow `self`.
+        // SAFETY: it was mapped with this length, and all references to it borrow `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), BYTES) };
     }
 }
 
-/// Sends the welcome with its descriptors. A fresh socket has room for it; one that has none is given up.
+/// Sends the welcome with its descriptors. A new socket has room for it; otherwise the connection is given up.
 pub(crate) fn send_welcome(
     socket: &OwnedFd,
     frame: &[u8],
@@ -273,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_file_changes_its_size_and_nobody_else_writes_the_servers() {
+    fn sizes_are_sealed_and_the_servers_page_is_read_only() {
         let (pages, descriptors) = Pages::new(Pid(0)).unwrap();
         for file in [&descriptors.server, &descriptors.client] {
             assert!(ftruncate(file, 0).is_err());
@@ -281,10 +277,10 @@ mod tests {
         }
         let path = format!("/proc/self/fd/{}", descriptors.server.as_raw_fd());
         let again = open(path, OFlags::RDWR, Mode::empty());
-        // A kernel before Linux 5.1 says that it does not know the seal before it looks at the file (`memfd_add_seals`).
+        // A kernel before Linux 5.1 refuses the unknown seal before it checks the file (`memfd_add_seals`).
         let seal = fcntl_add_seals(&descriptors.client, SealFlags::FUTURE_WRITE);
         if seal == Err(io::Errno::INVAL) {
-            // Then the mode keeps out whoever may not change it.
+            // Then the mode protects the file.
             let mode = rustix::fs::fstat(&descriptors.server).unwrap().st_mode & 0o777;
             let is_root = rustix::process::geteuid().is_root();
             assert!(mode == 0o400 && (again.is_err() || is_root), "{mode:o}");
@@ -292,7 +288,7 @@ mod tests {
         } else {
             assert!(again.is_err() || io::write(again.unwrap(), &[1]).is_err());
         }
-        // SAFETY: a mapping is asked for that must not come into being.
+        // SAFETY: the mapping must fail, and is not used.
         let mapping =
             unsafe { Mapping::<ServerPage, SERVER_BYTES>::new(&descriptors.server, ProtFlags::WRITE) };
         assert!(mapping.is_err());
@@ -308,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_report_answers_an_earlier_question() {
+    fn later_report_answers_earlier_requests() {
         let (pages, descriptors) = Pages::new(Pid(0)).unwrap();
         let (first, second) = (pages.ask_report(), pages.ask_report());
         assert!(!pages.has_reported(first));

@@ -1,5 +1,6 @@
-//! Who is at the other end of a connection, as the kernel says.
+//! The process at the other end of a connection.
 
+use crate::error::Refusal;
 use hal_kfd::handle::Handle;
 use hal_kfd::process::Status;
 use hal_kfd::user::is_same;
@@ -13,89 +14,82 @@ use std::mem::MaybeUninit;
 /// `SO_PEERPIDFD` (Linux 6.5, `include/uapi/asm-generic/socket.h`), which the `libc` crate does not know.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// The process that has connected.
+/// The credentials of the process that has connected.
 #[derive(Debug)]
 pub(crate) struct Credentials {
-    /// Its name here; 0 if it has none in this pid namespace.
+    /// Its process id; 0 if it has none in this pid namespace.
     pub pid: u32,
-    /// Who runs it.
+    /// Its user.
     pub uid: u32,
 }
 
-/// Asks who has connected.
+/// Reads the credentials of the peer.
 pub(crate) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
     let ucred: libc::ucred = option(socket, libc::SO_PEERCRED)?;
     Ok(Credentials { pid: u32::try_from(ucred.pid).unwrap_or(0), uid: ucred.uid })
 }
 
-/// Whether a server of this user takes somebody of that one.
+/// Returns true if a server of user `own` accepts clients of user `theirs`.
 pub(crate) fn is_welcome(own: u32, theirs: u32) -> bool {
     theirs == 0 || is_same(own, theirs)
 }
 
-/// Whether this process, by its name here, gives processes the same numbers as we do.
+/// Checks that a process is in the same pid namespace as the server.
 ///
 /// # Errors
-/// It does not, or that cannot be known; a sentence for it.
-pub(crate) fn counts_as_we_do(pid: u32) -> Result<(), String> {
-    // One without a name here is in a namespace beside ours or above it.
+/// It is not, or that is unknown.
+pub(crate) fn check_namespace(pid: u32) -> Result<(), Refusal> {
+    // A process without a number here is in a sibling or parent namespace.
     let status = if pid == 0 { None } else { Some(Status::read(pid)) };
     judge_numbers(status)
 }
 
-/// The kernel lists a process's numbers from our namespace down to its own; without namespaces it lists none.
-fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), String> {
+/// Judges the process ids of a process, which the kernel lists from our namespace down to its own; without namespaces it lists none.
+fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), Refusal> {
     match status {
         Some(Ok(status)) if status.numbers.len() < 2 => Ok(()),
-        Some(Err(error)) => Err(format!(
-            "the server cannot see your process in /proc ({error}; mounted with hidepid, or ProtectProc= of its service?), and \
-             so does not know whether you give processes the same numbers"
-        )),
-        Some(Ok(_)) | None => {
-            Err("you are in another pid namespace: the same number is another process here".to_owned())
-        }
+        Some(Err(error)) => Err(Refusal::HiddenClient(error)),
+        Some(Ok(_)) | None => Err(Refusal::OtherNamespace),
     }
 }
 
-/// The nice value of a process, -20 (most urgent) to 19: that of its first thread. Nothing if there is no such process, or it
-/// has no number here.
+/// The nice value of the first thread of a process, -20 (most urgent) to 19. None if there is no such process here.
 pub(crate) fn nice(pid: Pid) -> Option<i8> {
-    // Without a number this process itself would be meant.
+    // Number 0 would mean this process.
     let pid = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw)?;
     rustix::process::getpriority_process(Some(pid)).ok().and_then(|nice| i8::try_from(nice).ok())
 }
 
-/// Refuses what this user might not do to a process itself: the server may have more rights than its user
-/// (`CAP_SYS_PTRACE` as a file capability, say), and nobody gains any by asking it.
+/// Checks that a user may suspend a process without the server. The server may have more rights than the user, such as
+/// `CAP_SYS_PTRACE` as a file capability, and must not lend them.
 ///
 /// # Errors
-/// Why not, one line.
-pub(crate) fn may_hold(uid: u32, pid: Pid) -> Result<(), String> {
+/// The user may not.
+pub(crate) fn check_may_suspend(uid: u32, pid: Pid) -> Result<(), Refusal> {
     if uid == 0 {
         return Ok(());
     }
     match Status::read(pid.0) {
         Ok(status) if status.is_of(uid) && is_same(uid, uid) => Ok(()),
         Ok(status) => {
-            let foreign = status.uids.iter().take(3).find(|other| **other != uid);
-            let whose = foreign.map_or_else(|| "somebody else".to_owned(), |other| format!("user {other}"));
-            Err(format!("process {pid} acts for {whose}: only that user and root may ask for it"))
+            let user = status.uids.iter().take(3).find(|other| **other != uid).copied();
+            Err(Refusal::ForeignProcess { pid, user })
         }
-        Err(error) => Err(format!("whose process {pid} is cannot be seen in /proc: {error}")),
+        Err(error) => Err(Refusal::HiddenProcess { pid, error }),
     }
 }
 
-/// The process that connected, whoever holds its socket then. Nothing if the kernel is too old and the process has no name here,
-/// or none in `/proc`; then its socket must do.
+/// Opens a handle of the process that connected, even if another process holds the socket now. None if the kernel is too old and the
+/// process has no number here or is hidden by `/proc`.
 ///
 /// # Errors
-/// The process is gone already ([`Errno::SRCH`]), or there are no descriptors left.
+/// The process has ended ([`Errno::SRCH`]), or no descriptor is left.
 pub(crate) fn process(socket: &OwnedFd, credentials: &Credentials) -> Result<Option<Handle>, Errno> {
     match option::<libc::c_int>(socket, SO_PEERPIDFD) {
         // SAFETY: the kernel has just made this descriptor for us.
         Ok(fd) => return Ok(Some(Handle::of(credentials.pid, unsafe { OwnedFd::from_raw_fd(fd) }))),
         Err(Errno::NOPROTOOPT) => {}
-        // What it says of a process that was reaped has changed from version to version.
+        // The error for a process that was reaped differs between kernel versions.
         Err(Errno::SRCH | Errno::INVAL | Errno::NODATA) => return Err(Errno::SRCH),
         Err(error) => return Err(error),
     }
@@ -104,23 +98,23 @@ pub(crate) fn process(socket: &OwnedFd, credentials: &Credentials) -> Result<Opt
     }
     match Handle::open(credentials.pid) {
         Ok(handle) => Ok(Some(handle)),
-        // Where /proc hides it, a process that is there looks as if it were not.
+        // A process that /proc hides looks like a missing one.
         Err(_) if exists(credentials.pid) => Ok(None),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::SRCH)),
     }
 }
 
-/// Whether there is a process with this number.
+/// Returns true if there is a process with this number.
 fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.map(test_kill_process).is_some_and(|sent| matches!(sent, Ok(()) | Err(Errno::PERM)))
 }
 
-/// A socket option whose value is plain data.
+/// Reads a socket option whose value consists of integers.
 fn option<T: Copy>(socket: &OwnedFd, name: libc::c_int) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value has room for `length` bytes.
+    // SAFETY: `value` has room for `length` bytes.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -133,7 +127,7 @@ fn option<T: Copy>(socket: &OwnedFd, name: libc::c_int) -> Result<T, Errno> {
     if result != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
     }
-    // SAFETY: zeroed, then written by the kernel; used with structures of integers only.
+    // SAFETY: the bytes were zeroed and then written by the kernel; `T` consists of integers, for which all bytes are valid.
     Ok(unsafe { value.assume_init() })
 }
 
@@ -143,17 +137,17 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
-    fn only_the_own_user_and_root_are_welcome() {
+    fn only_the_own_user_and_root_are_accepted() {
         assert!(is_welcome(1000, 1000) && is_welcome(1000, 0) && is_welcome(0, 0));
         assert!(!is_welcome(1000, 1001) && !is_welcome(0, 1000));
     }
 
     #[test]
-    fn a_nice_value_is_that_of_the_process_that_is_named() {
+    fn nice_value_of_a_process_is_read() {
         let mut child = std::process::Command::new("nice").args(["-n", "7", "sleep", "60"]).spawn().unwrap();
         let own = nice(Pid(std::process::id())).unwrap();
         let begun = std::time::Instant::now();
-        // First it is a copy of this process.
+        // Before `exec` the child has our nice value.
         while nice(Pid(child.id())) != Some((own + 7).min(19)) {
             assert!(begun.elapsed().as_secs() < 30, "{:?}", nice(Pid(child.id())));
             std::thread::yield_now();
@@ -164,32 +158,34 @@ mod tests {
     }
 
     #[test]
-    fn whoever_counts_otherwise_is_known() {
-        assert_eq!(counts_as_we_do(std::process::id()), Ok(()));
+    fn other_pid_namespace_is_refused() {
+        assert!(check_namespace(std::process::id()).is_ok());
         let numbers = |numbers: &[u32]| {
             judge_numbers(Some(Ok(Status { numbers: numbers.to_vec(), ..Status::default() })))
         };
-        assert_eq!((numbers(&[42]), numbers(&[])), (Ok(()), Ok(())));
-        for other in [numbers(&[42, 7]), counts_as_we_do(0)] {
-            assert!(other.unwrap_err().starts_with("you are in another pid namespace"));
+        assert!(numbers(&[42]).is_ok() && numbers(&[]).is_ok());
+        for other in [numbers(&[42, 7]), check_namespace(0)] {
+            assert!(matches!(other, Err(Refusal::OtherNamespace)), "{other:?}");
         }
-        // As where hidepid hides it: that says nothing of namespaces.
-        let hidden = counts_as_we_do(u32::MAX).unwrap_err();
-        assert!(hidden.starts_with("the server cannot see your process in /proc"), "{hidden}");
+        // A hidden process says nothing about namespaces.
+        assert!(matches!(check_namespace(u32::MAX), Err(Refusal::HiddenClient(_))));
     }
 
     #[test]
-    fn nobody_but_root_asks_for_somebody_elses_process() {
+    fn only_root_suspends_a_process_of_another_user() {
         let (pid, uid) = (Pid(std::process::id()), rustix::process::geteuid().as_raw());
-        assert_eq!((may_hold(uid, pid), may_hold(0, pid)), (Ok(()), Ok(())));
-        let refused = may_hold(uid + 1, pid).unwrap_err();
-        assert!(refused.starts_with(&format!("process {pid} acts for user {uid}: only")), "{refused}");
-        let unseen = may_hold(uid + 1, Pid(u32::MAX)).unwrap_err();
-        assert!(unseen.contains("cannot be seen in /proc"), "{unseen}");
+        assert!(check_may_suspend(uid, pid).is_ok() && check_may_suspend(0, pid).is_ok());
+        let refused = check_may_suspend(uid + 1, pid);
+        assert!(
+            matches!(refused, Err(Refusal::ForeignProcess { user: Some(user), .. }) if user == uid),
+            "{refused:?}"
+        );
+        let unseen = check_may_suspend(uid + 1, Pid(u32::MAX));
+        assert!(matches!(unseen, Err(Refusal::HiddenProcess { .. })), "{unseen:?}");
     }
 
     #[test]
-    fn the_kernel_knows_who_is_there() {
+    fn credentials_of_the_peer_are_read() {
         let (one, _other) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let who = credentials(&one).unwrap();

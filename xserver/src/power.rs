@@ -1,4 +1,4 @@
-//! What devices draw, for the policy that goes by that.
+//! The power draw of devices, for policies with a power budget.
 
 mod reader;
 
@@ -10,22 +10,22 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Tells what a device draws.
+/// Reads the power of a device.
 pub trait PowerMeter: std::fmt::Debug {
-    /// In milliwatts, averaged over whatever time the meter takes; nothing if it cannot be told.
+    /// Returns the power in milliwatts, averaged over the interval of the meter, if it is known.
     fn read(&mut self, device: DeviceId) -> Option<u64>;
 }
 
 /// The amdgpu driver's sensors.
 ///
 /// A KFD node's `drm_render_minor` leads to its render node, and that to the hwmon folder of the same device. There
-/// `power1_average` is microwatts, and `power1_input` where the driver tells only the present ones (Linux,
+/// `power1_average` has microwatts; drivers without an average have `power1_input` (Linux,
 /// `Documentation/gpu/amdgpu/thermal.rst`).
 #[derive(Debug)]
 pub struct Hwmon {
     kfd: PathBuf,
     drm: PathBuf,
-    /// The files that were found, or that there is none.
+    /// The file of each device; none if it has no sensor.
     files: HashMap<DeviceId, Option<PathBuf>>,
 }
 
@@ -62,7 +62,7 @@ impl PowerMeter for Hwmon {
             Some(file) => file.clone(),
             None => {
                 let found = self.find(device);
-                // Clients name devices as they like.
+                // Clients can name any number of devices.
                 if self.files.len() >= DEVICES {
                     self.files.clear();
                 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_found_by_its_number_in_the_driver() {
+    fn sensor_is_found_by_the_drivers_number() {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         write(at("nodes/0/gpu_id"), "0\n");
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(meter.read(DeviceId(51_234)), Some(173_000));
         assert_eq!(meter.read(DeviceId(777)), Some(20_500));
         assert_eq!(meter.read(DeviceId(1)), None);
-        // A sensor is read anew each time, and one that is gone tells nothing.
+        // A sensor is read again each time, and a removed sensor has no value.
         write(at("drm/renderD128/device/hwmon/hwmon3/power1_average"), "1000\n");
         assert_eq!(meter.read(DeviceId(51_234)), Some(1));
         fs::remove_dir_all(at("drm")).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_are_made_up_take_a_bounded_room() {
+    fn invented_devices_take_bounded_memory() {
         let folder = tempfile::tempdir().unwrap();
         let mut meter = Hwmon::new(folder.path(), folder.path());
         for device in 0..3 * DEVICES as u32 {

@@ -1,17 +1,17 @@
-//! The loop: one thread that hears everything and decides.
+//! The event loop: one thread that handles all events and decides.
 
-mod around;
-mod people;
+mod control;
+mod upkeep;
 
 use crate::alarm::Alarm;
 use crate::attachments::Attachments;
 use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Settings};
 use crate::costs::Costs;
+use crate::endpoint::{Endpoint, Listener};
 use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
-use crate::place::{Listener, Place};
 use crate::power::{Hwmon, PowerMeter, Reader};
 use anyhow::Context;
 use hal_kfd::handle::Handle;
@@ -34,49 +34,50 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Connections at a time; whoever comes then is refused.
+/// The most connections at a time; further ones are refused.
 const CONNECTIONS: usize = 1_024;
-/// People's connections among them: each may hold an answer that lists everybody.
-const PEOPLE: usize = 64;
-/// For how long a connection may say nothing at first, or leave its answer alone.
+/// The most connections of xcli among them: each may hold a reply that lists all clients.
+const CONTROLS: usize = 64;
+/// The time limit for the first frame of a connection, and for taking a reply.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often it is looked for what no event tells.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
-/// Connections accepted in one go.
+/// The interval of checks for what causes no event.
+const UPKEEP: Duration = Duration::from_secs(1);
+/// The most connections accepted before other events are handled.
 const ACCEPTS: usize = 16;
-/// Events heard in one go.
+/// The most events of one wait.
 const EVENTS: usize = 64;
 
-/// Who an event is of: the connection's number, which is never used again, above [`SOCKET`], [`PIDFD`] or [`EVENTFD`].
+/// The kinds of event tokens of a connection. A token is the number of the connection, which is never used again, times [`KINDS`] plus
+/// the kind.
 const SOCKET: u64 = 0;
 const PIDFD: u64 = 1;
 const EVENTFD: u64 = 2;
 const KINDS: u64 = 8;
-/// Below the first connection.
+/// Other tokens, below those of the first connection.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
-const OUTSIDE: u64 = 2;
+const ATTACHMENTS: u64 = 2;
 const POWER: u64 = 3;
 const ALARM: u64 = 4;
 
-/// How a server runs.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What decides at first.
+    /// The initial policy.
     pub policy: Choice,
-    /// How it decides.
+    /// The other settings.
     pub settings: Settings,
-    /// When the server ends by itself.
+    /// The conditions under which an unused server ends; none for never.
     pub unused: Option<Unused>,
 }
 
-/// When a server that nobody uses ends. Every connection is a use, a person's as well, and so is a program that is
-/// expected, and one of which queues are held.
+/// The times after which an unused server ends. A server is in use while there is a connection, also of xcli, an expected program, or a
+/// process that `xcli suspend` has suspended.
 #[derive(Debug, Clone, Copy)]
 pub struct Unused {
-    /// So long after its start, if nobody has come.
+    /// The time after its start, if no connection was made.
     pub first: Duration,
-    /// So long after the last one has gone. Programs are often started one after the other.
+    /// The time after the end of the last use. Programs are often started one after the other.
     pub last: Duration,
 }
 
@@ -94,57 +95,57 @@ pub struct Server {
     alarm: Alarm,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
-    /// The processes of programs that will come ([`protocol::control::Request::Expect`]), by the connection that said so.
+    /// The processes of programs that will connect ([`protocol::control::Request::Expect`]), by the connection of the request.
     expected: HashMap<u64, Handle>,
     /// The number of the last connection.
-    connected: u64,
+    last_connection: u64,
     questions: Vec<Question>,
-    /// Processes of which queues are held from outside.
+    /// The processes that `xcli suspend` has suspended.
     attachments: Attachments,
-    /// What holds cost.
+    /// The costs of eviction.
     costs: Costs,
-    /// Not every client's page shows it yet.
+    /// True if the pages of the clients are out of date.
     costs_changed: bool,
-    /// What devices draw, until there is a thread that reads it; that comes when a policy wants to know.
+    /// The power meter, until the thread that reads it has started. It starts when a policy reads power.
     meter: Option<Box<dyn PowerMeter + Send>>,
     power: Option<Reader>,
-    /// When it is read next, if a policy wants to know.
+    /// The time of the next reading, if a policy reads power.
     power_at: Time,
     options: Options,
     started: Time,
     beat: Time,
-    /// When the core wants its next step; now if something has happened.
+    /// The time of the next step of the core; in the past if an event has come.
     step: Option<Time>,
-    /// When it is looked for what no event tells.
-    look_at: Time,
-    /// Whether new clients cannot find it.
+    /// The time of the next checks for what causes no event.
+    upkeep_at: Time,
+    /// True if new clients cannot connect.
     unreachable: bool,
-    /// No connection has a deadline before.
+    /// The earliest deadline of a connection.
     deadline: Option<Time>,
-    /// Since when nobody is connected or expected, and nothing held.
+    /// The time since when the server is unused.
     unused_since: Option<Time>,
-    /// Whether no descriptor was left for somebody who came: then nobody is accepted until the next heartbeat.
+    /// True if no descriptor was left for a connection. Then none is accepted until the next heartbeat.
     exhausted: bool,
     stopping: bool,
-    /// For the server's end.
+    /// Becomes readable when the server must end.
     _stop: OwnedFd,
 }
 
 impl Server {
-    /// Listens at a place until `stop` becomes readable.
+    /// Starts to listen. The server ends when `stop` becomes readable.
     ///
     /// # Errors
-    /// A server runs there already, or the place cannot be used.
-    pub fn new(place: &Place, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
+    /// Another server uses the endpoint, or it cannot be created.
+    pub fn new(endpoint: &Endpoint, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
         raise_limits();
-        let listener = Listener::new(place)?;
+        let listener = Listener::new(endpoint)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for events")?;
         watch(&epoll, listener.socket.as_fd(), LISTENER, EventFlags::IN)?;
         watch(&epoll, stop.as_fd(), STOP, EventFlags::IN)?;
         let attachments = Attachments::new().context("cannot wait for events")?;
-        watch(&epoll, attachments.descriptor(), OUTSIDE, EventFlags::IN)?;
+        watch(&epoll, attachments.descriptor(), ATTACHMENTS, EventFlags::IN)?;
         let alarm = Alarm::new(&epoll, ALARM).context("cannot wait for events")?;
-        let now = crate::now();
+        let now = crate::clock::now();
         Ok(Self {
             listener,
             epoll,
@@ -152,10 +153,10 @@ impl Server {
             core: Core::new(options.policy.clone(), options.settings),
             connections: HashMap::new(),
             expected: HashMap::new(),
-            connected: 0,
+            last_connection: 0,
             questions: Vec::new(),
             attachments,
-            costs: Costs::load(place.socket()),
+            costs: Costs::load(endpoint.socket()),
             costs_changed: false,
             meter: Some(Box::new(Hwmon::default())),
             power: None,
@@ -164,7 +165,7 @@ impl Server {
             started: now,
             beat: now,
             step: None,
-            look_at: now.after(LOOK_AROUND),
+            upkeep_at: now.after(UPKEEP),
             unreachable: false,
             deadline: None,
             unused_since: Some(now),
@@ -174,38 +175,38 @@ impl Server {
         })
     }
 
-    /// Asks this meter what devices draw, and not the amdgpu driver.
+    /// Replaces the power meter of the amdgpu driver.
     pub fn set_meter(&mut self, meter: Box<dyn PowerMeter + Send>) {
         self.meter = Some(meter);
     }
 
-    /// Serves until it is told to end, or has been unused for long enough. Then every client may run.
+    /// Serves until it must end or is unused. Then all clients may run.
     ///
     /// # Errors
-    /// The kernel tells no events any more.
+    /// Waiting for events fails.
     pub fn run(mut self) -> anyhow::Result<()> {
-        // For the threads that it starts: their waits end when they should. By default they may end 50 µs later.
+        // Threads started from here inherit precise timeouts; the default slack is 50 µs.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         prompt::be_prompt(prompt::Who::Decides);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
-            let now = crate::now();
-            self.tend(now);
+            let now = crate::clock::now();
+            self.handle_timers(now);
             let Some(until) = self.until() else { break };
             events.clear();
             self.alarm.wait(&self.epoll, until, &mut events).context("cannot wait for events")?;
             for event in &events {
-                self.hear(event.data.u64(), event.flags);
+                self.handle_event(event.data.u64(), event.flags);
             }
         }
-        self.core.release_all(crate::now());
+        self.core.release_all(crate::clock::now());
         self.costs.finish();
-        info!("the server ends; {} clients run on unscheduled", self.core.peers().len());
+        info!("server ends; {} clients continue unscheduled", self.core.pages().len());
         Ok(())
     }
 
-    /// Does what is due: decisions first.
-    fn tend(&mut self, now: Time) {
+    /// Does what is due, decisions first.
+    fn handle_timers(&mut self, now: Time) {
         self.ask_power(now);
         let beats = now >= self.beat && self.has_beats();
         if beats && self.core.reads_nice() {
@@ -217,7 +218,7 @@ impl Server {
         if beats {
             self.beat = now.after(HEARTBEAT);
             let costs = std::mem::take(&mut self.costs_changed).then_some(&self.costs);
-            for (_, pages) in self.core.peers() {
+            for (_, pages) in self.core.pages() {
                 pages.renew(now);
                 costs.inspect(|costs| costs.show(pages));
             }
@@ -227,22 +228,22 @@ impl Server {
             }
         }
         self.answer_questions(now);
-        if now >= self.look_at {
-            self.look_around(now);
+        if now >= self.upkeep_at {
+            self.upkeep(now);
         }
         if self.deadline.is_some_and(|at| at <= now) {
             self.end_silent(now);
         }
     }
 
-    /// The process that came by this connection has ended.
+    /// Handles the end of the process of a connection.
     fn note_end(&mut self, number: u64) {
         self.expected.remove(&number);
         self.close(number, &End::Exited);
         self.note_use();
     }
 
-    /// Has the devices' power read when that is due.
+    /// Requests the power of the devices when due.
     fn ask_power(&mut self, now: Time) {
         let Some(interval) = self.reads_power() else { return };
         if now < self.power_at {
@@ -256,7 +257,7 @@ impl Server {
             });
             match reader {
                 Ok(reader) => self.power = Some(reader),
-                Err(error) => warn!(%error, "nothing can read what devices draw"),
+                Err(error) => warn!(%error, "cannot start the thread that reads power"),
             }
         }
         if let Some(reader) = &self.power {
@@ -264,23 +265,23 @@ impl Server {
         }
     }
 
-    /// How often a policy wants to know what devices draw; nothing as long as nobody uses one.
+    /// The interval at which a policy reads power; none while no client has a queue.
     fn reads_power(&self) -> Option<Duration> {
         self.core.reads_power().filter(|_| self.core.queues() > 0)
     }
 
-    fn hear_power(&mut self) {
-        let readings = self.power.as_ref().map(Reader::hear).unwrap_or_default();
+    fn handle_power(&mut self) {
+        let readings = self.power.as_ref().map(Reader::readings).unwrap_or_default();
         for (device, milliwatts, at) in readings {
             self.core.set_power(device, milliwatts, at);
             self.step = Some(Time(0));
         }
     }
 
-    /// Looks up how urgent the clients' processes are on the processor.
+    /// Reads the nice values of the clients' processes.
     fn read_nice(&mut self) {
         let found: Vec<_> =
-            self.core.peers().map(|(client, pages)| (client, peer::nice(pages.pid()))).collect();
+            self.core.pages().map(|(client, pages)| (client, peer::nice(pages.pid()))).collect();
         for (client, nice) in found {
             if let Some(nice) = nice {
                 self.core.set_nice(client, nice);
@@ -288,43 +289,42 @@ impl Server {
         }
     }
 
-    /// Whether there is anybody to renew a lease for, or to listen to again.
+    /// Returns true if heartbeats are needed, to renew leases or to accept connections again.
     fn has_beats(&self) -> bool {
         !self.connections.is_empty() || self.exhausted
     }
 
-    /// Until when to wait for events: nothing if the server has been unused for long enough.
-    #[expect(clippy::option_option, reason = "an end, a wait without one, or a wait")]
+    /// The time until which to wait for events. The outer option is none if the server must end because it is unused.
+    #[expect(clippy::option_option, reason = "an end, a wait without limit, or a wait")]
     fn until(&self) -> Option<Option<Time>> {
-        let now = crate::now();
+        let now = crate::clock::now();
         let beat = self.has_beats().then_some(self.beat);
         let question = self.questions.iter().map(|question| question.until).min();
-        let unused =
-            self.options.unused.zip(self.unused_since).map(|(unused, since)| {
-                since.after(if self.connected == 0 { unused.first } else { unused.last })
-            });
+        let unused = self.options.unused.zip(self.unused_since).map(|(unused, since)| {
+            since.after(if self.last_connection == 0 { unused.first } else { unused.last })
+        });
         if unused.is_some_and(|at| at <= now) {
             return None;
         }
         let power = self.reads_power().map(|_| self.power_at);
-        let look = Some(self.look_at);
+        let look = Some(self.upkeep_at);
         Some([self.step, beat, question, self.deadline, unused, power, look].into_iter().flatten().min())
     }
 
-    fn hear(&mut self, token: u64, flags: EventFlags) {
+    fn handle_event(&mut self, token: u64, flags: EventFlags) {
         match token {
             LISTENER => self.accept(),
             STOP => self.stopping = true,
-            OUTSIDE => self.hear_attachments(),
-            POWER => self.hear_power(),
+            ATTACHMENTS => self.handle_attachments(),
+            POWER => self.handle_power(),
             ALARM => {}
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
-                    // It is edge-triggered and never read: one system call less between an event and a decision.
+                    // The eventfd is edge-triggered and never read, which saves a system call before the decision.
                     EVENTFD => self.step = Some(Time(0)),
                     PIDFD => self.note_end(number),
-                    _ => self.hear_socket(number, flags),
+                    _ => self.handle_socket(number, flags),
                 }
             }
         }
@@ -337,7 +337,7 @@ impl Server {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection; trying again in a moment");
+                    warn!(%error, "cannot accept a connection; retrying at the next heartbeat");
                     self.pause_listening();
                     return;
                 }
@@ -345,7 +345,7 @@ impl Server {
         }
     }
 
-    /// The listener stays readable while there is no descriptor for whoever waits there: it must not be heard.
+    /// Stops listening: without a free descriptor the listener would stay readable.
     fn pause_listening(&mut self) {
         let data = EventData::new_u64(LISTENER);
         self.exhausted = epoll::modify(&self.epoll, &self.listener.socket, data, EventFlags::empty()).is_ok();
@@ -358,68 +358,68 @@ impl Server {
         }
     }
 
-    /// Somebody has come.
+    /// Accepts or refuses a connection.
     fn admit(&mut self, socket: OwnedFd) {
-        let now = crate::now();
+        let now = crate::clock::now();
         let who = match peer::credentials(&socket) {
             Ok(who) => who,
-            Err(error) => return debug!(%error, "somebody came of whom the kernel says nothing"),
+            Err(error) => return debug!(%error, "connection without credentials"),
         };
         let own = rustix::process::geteuid().as_raw();
         let mut connection = Connection::new(socket, &who, now.after(SILENCE));
         if !peer::is_welcome(own, who.uid) {
-            warn!(pid = who.pid, uid = who.uid, "refused: another user's process");
+            warn!(pid = who.pid, uid = who.uid, "connection refused: process of another user");
             let why = match who.uid == own {
-                // Each user that has no number here has this one.
+                // All users that this namespace does not map have the same number.
                 true => "this server's user namespace does not map your user".to_owned(),
-                false => format!("this server is user {own}'s, not user {}'s", who.uid),
+                false => format!("this server belongs to user {own}, not to user {}", who.uid),
             };
             return refuse(&connection, &why);
         }
         if self.connections.len() >= CONNECTIONS {
-            warn!(pid = who.pid, "refused: there are {CONNECTIONS} connections");
+            warn!(pid = who.pid, "connection refused: there are {CONNECTIONS} connections");
             return refuse(
                 &connection,
-                &format!("the server has {CONNECTIONS} connections and takes no more"),
+                &format!("the server has {CONNECTIONS} connections, which is the maximum"),
             );
         }
         if let Err(error) = self.register(&mut connection, &who) {
-            return debug!(pid = who.pid, %error, "gone before it was heard");
+            return debug!(pid = who.pid, %error, "process ended before it was accepted");
         }
         self.deadline = [self.deadline, connection.deadline].into_iter().flatten().min();
         if self.connections.is_empty() {
             self.beat = now;
         }
         self.unused_since = None;
-        self.connections.insert(self.connected, connection);
+        self.connections.insert(self.last_connection, connection);
     }
 
     fn register(&mut self, connection: &mut Connection, who: &Credentials) -> rustix::io::Result<()> {
         connection.process = peer::process(&connection.socket, who)?;
-        self.connected += 1;
-        let token = self.connected * KINDS;
+        self.last_connection += 1;
+        let token = self.last_connection * KINDS;
         watch(&self.epoll, connection.socket.as_fd(), token + SOCKET, EventFlags::IN)?;
         if let Some(pidfd) = connection.process.as_ref().and_then(Handle::descriptor) {
-            // Closing the socket takes it out of the list again if this fails.
+            // After a failure, closing the socket removes it from the epoll.
             watch(&self.epoll, pidfd, token + PIDFD, EventFlags::IN)?;
         }
         Ok(())
     }
 
-    fn hear_socket(&mut self, number: u64, flags: EventFlags) {
-        // Taken out, so that it and the rest of the server can be changed at once.
+    fn handle_socket(&mut self, number: u64, flags: EventFlags) {
+        // Removed, so that the connection and the server can be changed at the same time.
         let Some(mut connection) = self.connections.remove(&number) else { return };
         let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         let mut result = if flags.contains(EventFlags::OUT) { connection.flush() } else { Ok(()) };
         if result.is_ok() && connection.is_busy() && gone {
-            // Nobody takes the answer.
+            // The peer cannot take the reply.
             result = Err(End::Closed);
         }
         let result = result.and_then(|()| self.receive(number, &mut connection));
-        self.settle(number, connection, result);
+        self.finish(number, connection, result);
     }
 
-    /// Takes what the connection has to say, unless it has not taken an answer yet.
+    /// Reads from a connection, unless a reply is pending.
     fn receive(&mut self, number: u64, connection: &mut Connection) -> Result<(), End> {
         connection.receive(|connection, frame| self.take(number, connection, &frame))
     }
@@ -427,17 +427,17 @@ impl Server {
     fn take(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
         match connection.stage {
             Stage::New if frame.kind == REQUEST => {
-                let people =
-                    self.connections.values().filter(|other| matches!(other.stage, Stage::Person)).count();
-                connection.stage = Stage::Person;
-                if people >= PEOPLE {
-                    let reason = format!("{PEOPLE} are asking already");
+                let controls =
+                    self.connections.values().filter(|other| matches!(other.stage, Stage::Control)).count();
+                connection.stage = Stage::Control;
+                if controls >= CONTROLS {
+                    let reason = format!("the server handles {CONTROLS} requests, which is the maximum");
                     connection.refuse(&list::encode(&Reply::Error(reason.clone())));
                     return Err(End::Refused(reason));
                 }
                 self.ask(number, connection, frame)
             }
-            Stage::Person if frame.kind == REQUEST => self.ask(number, connection, frame),
+            Stage::Control if frame.kind == REQUEST => self.ask(number, connection, frame),
             Stage::New => match ToServer::decode(frame).map_err(End::Message)? {
                 ToServer::Hello { pid, name } => self.welcome(number, connection, pid, name),
                 _ => Err(End::Unexpected(frame.kind)),
@@ -445,7 +445,7 @@ impl Server {
             Stage::Client { client, .. } => {
                 let message = ToServer::decode(frame).map_err(End::Message)?;
                 if let ToServer::HoldCost { key, cost } = message {
-                    // All are shown it with the next heartbeat, however many of these come until then.
+                    // The next heartbeat shows all costs that have come until then.
                     self.costs_changed |= self.costs.keep(key, cost);
                     return Ok(());
                 }
@@ -453,11 +453,11 @@ impl Server {
                 self.step = Some(Time(0));
                 Ok(())
             }
-            Stage::Person => Err(End::Unexpected(frame.kind)),
+            Stage::Control => Err(End::Unexpected(frame.kind)),
         }
     }
 
-    /// A client introduces itself.
+    /// Handles the hello of a client.
     fn welcome(
         &mut self,
         number: u64,
@@ -469,12 +469,12 @@ impl Server {
         let made =
             made.and_then(|made| Ok((made, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)));
         let ((pages, descriptors), eventfd) = made.map_err(|error| {
-            let reason = format!("the server has no room for another client: {error}");
+            let reason = format!("the server cannot create pages for another client: {error}");
             connection.refuse(&ToClient::Refused { reason: reason.clone() }.encode());
             End::Refused(reason)
         })?;
-        info!(pid = connection.pid, own_pid = pid, name, "a client has come");
-        let now = crate::now();
+        info!(pid = connection.pid, own_pid = pid, name, "client connected");
+        let now = crate::clock::now();
         pages.renew(now);
         self.costs.show(&pages);
         pages.set_held(self.attachments.holds(pages.pid()));
@@ -482,11 +482,11 @@ impl Server {
         if let Some(nice) = peer::nice(Pid(connection.pid)) {
             self.core.set_nice(client, nice);
         }
-        // It has a permission before it sees its page.
+        // The client gets a permission before it maps its page.
         self.step = self.core.step(now);
         let token = number * KINDS + EVENTFD;
         let watched = watch(&self.epoll, eventfd.as_fd(), token, EventFlags::IN | EventFlags::ET);
-        let message = ToClient::Welcome { client, now: crate::now(), server: std::process::id() };
+        let message = ToClient::Welcome { client, now: crate::clock::now(), server: std::process::id() };
         let result = watched
             .and_then(|()| send_welcome(&connection.socket, &message.encode(), &descriptors, &eventfd))
             .map_err(End::Broken);
@@ -496,15 +496,15 @@ impl Server {
     }
 
     /// Puts a connection back, or ends it.
-    fn settle(&mut self, number: u64, mut connection: Connection, result: Result<(), End>) {
+    fn finish(&mut self, number: u64, mut connection: Connection, result: Result<(), End>) {
         let result = result.and_then(|()| {
-            let hears = connection.interest();
-            if hears == connection.hears {
+            let events = connection.interest();
+            if events == connection.registered {
                 return Ok(());
             }
-            connection.hears = hears;
+            connection.registered = events;
             let data = EventData::new_u64(number * KINDS + SOCKET);
-            epoll::modify(&self.epoll, &connection.socket, data, hears).map_err(End::Broken)
+            epoll::modify(&self.epoll, &connection.socket, data, events).map_err(End::Broken)
         });
         match result {
             Ok(()) => drop(self.connections.insert(number, connection)),
@@ -512,15 +512,15 @@ impl Server {
         }
     }
 
-    /// Forgets a connection that was taken out.
+    /// Ends a connection that was removed.
     fn end(&mut self, number: u64, connection: &Connection, end: &End) {
         let pid = connection.pid;
         self.questions.retain(|question| question.connection != number);
         match &connection.stage {
             Stage::Client { client, eventfd } => {
-                // The client may hold it open for ever, and would be heard of for as long.
+                // The client also has the eventfd, and can keep it open.
                 let _ = epoll::delete(&self.epoll, eventfd);
-                self.say_end(pid, *client, end);
+                self.log_end(pid, *client, end);
                 self.core.leave(*client);
                 self.step = Some(Time(0));
             }
@@ -528,33 +528,33 @@ impl Server {
                 if let End::Frame(error @ FrameError::Version(_)) = end {
                     refuse(connection, &error.to_string());
                 }
-                debug!(pid, "somebody who was no client has gone: {end}");
+                debug!(pid, "connection without request ended: {end}");
             }
-            Stage::Person => debug!(pid, "somebody who asked has gone: {end}"),
+            Stage::Control => debug!(pid, "connection of xcli ended: {end}"),
         }
-        // Closing them takes the others out of the list: nobody else holds them.
+        // Closing the other descriptors removes them from the epoll, because no process shares them.
         self.note_use();
     }
 
-    /// A process that leaves by `_exit` says nothing itself: what is known of it is what it said last.
-    fn say_end(&self, pid: u32, client: ClientId, end: &End) {
+    /// Logs the end of a client with its last reported counters.
+    fn log_end(&self, pid: u32, client: ClientId, end: &End) {
         let Some((name, counts, completed)) = self.core.totals(client) else { return };
         let Counts { direct, deferred, suspensions, suspended_ns, .. } = counts;
         let suspended_ms = suspended_ns / 1_000_000;
         if end.is_fault() {
-            warn!(pid, name, "a client is sent away: {end}");
+            warn!(pid, name, "client dropped because it broke a rule: {end}");
         } else {
             info!(
                 pid,
-                name, completed, direct, deferred, suspensions, suspended_ms, "a client has gone: {end}"
+                name, completed, direct, deferred, suspensions, suspended_ms, "client disconnected: {end}"
             );
         }
     }
 
-    /// Looks whether anybody uses the server.
+    /// Notes if the server is unused.
     fn note_use(&mut self) {
         let used = !self.connections.is_empty() || !self.expected.is_empty() || !self.attachments.is_empty();
-        self.unused_since = if used { None } else { self.unused_since.or_else(|| Some(crate::now())) };
+        self.unused_since = if used { None } else { self.unused_since.or_else(|| Some(crate::clock::now())) };
     }
 
     fn close(&mut self, number: u64, end: &End) {
@@ -563,7 +563,7 @@ impl Server {
         }
     }
 
-    /// Ends who said nothing for too long.
+    /// Ends connections whose deadline has passed.
     fn end_silent(&mut self, now: Time) {
         let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
         let late: Vec<_> = self.connections.extract_if(|_, connection| late(connection)).collect();
@@ -574,7 +574,7 @@ impl Server {
     }
 }
 
-/// Says why somebody cannot take part, if it can be said at once.
+/// Sends the reason of a refusal, if the socket accepts it.
 fn refuse(connection: &Connection, reason: &str) {
     connection.refuse(&ToClient::Refused { reason: reason.to_owned() }.encode());
 }
@@ -583,11 +583,11 @@ fn watch(epoll: &OwnedFd, what: BorrowedFd<'_>, token: u64, flags: EventFlags) -
     epoll::add(epoll, what, EventData::new_u64(token), flags)
 }
 
-/// Each client takes three descriptors, and two files of some pages.
+/// Raises the limits to their maximum. Each client takes three descriptors and two memory files.
 fn raise_limits() {
     for resource in [Resource::Nofile, Resource::Fsize] {
         let limit = getrlimit(resource);
-        // With fewer it serves fewer.
+        // With lower limits the server serves fewer clients.
         let _ = setrlimit(resource, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
 }

@@ -1,4 +1,4 @@
-//! The program itself.
+//! The program `xserver`: command line, log, and signals.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn xserver(socket: &Path) -> Command {
     command
 }
 
-/// A server that has said that it is ready; the line, and the rest of what it says.
+/// Starts a server. Returns it with its first line and the rest of its output.
 fn started(command: &mut Command) -> (Child, String, BufReader<ChildStderr>) {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -33,7 +33,7 @@ fn started(command: &mut Command) -> (Child, String, BufReader<ChildStderr>) {
 }
 
 fn signal(child: &Child, signal: libc::c_int) {
-    // SAFETY: our own child, not reaped yet.
+    // SAFETY: takes integers; the process is our child and not reaped yet.
     assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
 }
 
@@ -45,7 +45,7 @@ fn failed(output: &Output) -> String {
 }
 
 #[test]
-fn it_says_when_it_is_ready_and_ends_cleanly() {
+fn server_reports_ready_and_ends_on_a_signal() {
     for end in [libc::SIGTERM, libc::SIGINT] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s.sock");
@@ -62,13 +62,13 @@ fn it_says_when_it_is_ready_and_ends_cleanly() {
         assert!(low.runs() && high.runs() && !socket.exists());
         let mut rest = String::new();
         said.read_to_string(&mut rest).unwrap();
-        assert!(rest.contains("a client has come") && rest.contains("name=\"low\""), "{rest}");
-        assert!(rest.lines().last().unwrap().contains("the server ends"), "{rest}");
+        assert!(rest.contains("client connected") && rest.contains("name=\"low\""), "{rest}");
+        assert!(rest.lines().last().unwrap().contains("server ends"), "{rest}");
     }
 }
 
 #[test]
-fn a_policy_has_parameters_from_the_start() {
+fn parameters_are_set_on_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let (mut child, ..) = started(xserver(&socket).args(["edf", "--set", "slack-ms=2.5"]));
@@ -80,8 +80,8 @@ fn a_policy_has_parameters_from_the_start() {
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
     for (set, why) in [
-        ("slack-ms", "a parameter is NAME=VALUE"),
-        ("slack-ms=five", "\"five\" is no number"),
+        ("slack-ms", "write a parameter as NAME=VALUE"),
+        ("slack-ms=five", "\"five\" is not a number"),
         ("slack-ms=-1", "slack-ms \"-1\" is not a number in 0.."),
         ("slack=1", "no parameter \"slack\": this policy has slack-ms"),
     ] {
@@ -91,11 +91,11 @@ fn a_policy_has_parameters_from_the_start() {
 }
 
 #[test]
-fn whoever_starves_runs_for_a_moment() {
+fn starving_client_runs_briefly() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let mut command = xserver(&socket);
-    // What is measured is not the guard that lets all run.
+    // Without the guard, which would let all clients run.
     command.env("XSCHED_STARVATION_MS", "100").env("XSCHED_TEST", "no-guard");
     let (mut child, ..) = started(&mut command);
     let (mut low, mut high) = (Client::with_queue(&socket, "low", 0), Client::with_queue(&socket, "high", 1));
@@ -110,23 +110,23 @@ fn whoever_starves_runs_for_a_moment() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn errors_are_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let said = failed(&xserver(&socket).arg("FIFO").output().unwrap());
     assert!(said.contains("no policy \"FIFO\"") && said.contains("HPF"), "{said}");
     let said = failed(&xserver(&socket).args(["HPF", "../x"]).output().unwrap());
-    assert!(said.contains("cannot name an instance"), "{said}");
+    assert!(said.contains("is not the name of an instance"), "{said}");
     let said = failed(&xserver(Path::new("/proc/no/s.sock")).output().unwrap());
-    assert!(said.contains("cannot make the directory /proc/no"), "{said}");
+    assert!(said.contains("cannot create the directory /proc/no"), "{said}");
 
     let (mut child, ..) = started(&mut xserver(&socket));
     let said = failed(&xserver(&socket).output().unwrap());
     assert!(
-        said.contains(&format!("runs already at {} (process {})", socket.display(), child.id())),
+        said.contains(&format!("already listens on {} (process {})", socket.display(), child.id())),
         "{said}"
     );
-    // A killed server leaves its socket; the next one takes the place.
+    // A killed server leaves its socket, which the next one replaces.
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(socket.exists());
@@ -137,7 +137,7 @@ fn what_cannot_be_is_said_in_one_line() {
 }
 
 #[test]
-fn the_log_level_is_respected_and_nobody_need_listen() {
+fn log_level_is_respected_and_a_closed_log_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let (mut child, line, mut said) = started(xserver(&socket).env("XSCHED_LOG_LEVEL", "error"));
@@ -161,7 +161,7 @@ fn the_log_level_is_respected_and_nobody_need_listen() {
 
 /// Shared pages are files: without room for them a client is refused, and the server goes on (B4 of the field).
 #[test]
-fn a_limit_of_file_sizes_ends_no_server() {
+fn limit_of_file_sizes_does_not_end_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let mut command = xserver(&socket);

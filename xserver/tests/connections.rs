@@ -1,4 +1,4 @@
-//! What comes over the socket: good and bad frames, too much of them, and who may be the server.
+//! Connections: valid and invalid frames, limits, and the single server of an endpoint.
 
 mod support;
 
@@ -22,13 +22,13 @@ fn hello() -> Vec<u8> {
 }
 
 #[test]
-fn the_handshake_gives_two_sealed_pages_and_a_permission() {
+fn handshake_returns_two_sealed_pages_and_a_permission() {
     let server = Running::new();
     let client = Client::new(&server.path, "one");
     assert!(client.runs() && client.limited() && client.generation() == 1);
     let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let seals = |index: usize| fcntl_get_seals(&client.descriptors[index]).unwrap();
-    // A kernel before Linux 5.1 does not know the last one, and says so before it looks at the file (`memfd_add_seals`).
+    // A kernel before Linux 5.1 refuses the unknown seal before it checks the file (`memfd_add_seals`).
     let refused = fcntl_add_seals(&client.descriptors[1], SealFlags::FUTURE_WRITE).unwrap_err();
     let known = refused != rustix::io::Errno::INVAL;
     assert_eq!(seals(0), if known { sizes | SealFlags::FUTURE_WRITE } else { sizes });
@@ -36,7 +36,7 @@ fn the_handshake_gives_two_sealed_pages_and_a_permission() {
     let size = |index: usize| usize::try_from(fstat(&client.descriptors[index]).unwrap().st_size).unwrap();
     assert_eq!((size(0), size(1)), (protocol::page::SERVER_BYTES, protocol::page::CLIENT_BYTES));
     assert!(rustix::io::write(&client.descriptors[0], &[1]).is_err());
-    // A hello that comes in pieces is one as well.
+    // A hello in pieces is accepted.
     let mut socket = UnixStream::connect(&server.path).unwrap();
     for byte in hello() {
         socket.write_all(&[byte]).unwrap();
@@ -45,7 +45,7 @@ fn the_handshake_gives_two_sealed_pages_and_a_permission() {
 }
 
 #[test]
-fn who_breaks_a_rule_loses_its_own_connection_only() {
+fn client_that_breaks_a_rule_loses_only_its_own_connection() {
     let server = Running::new();
     let mut bystander = Client::with_queue(&server.path, "bystander", 0);
     let mut version = hello();
@@ -66,18 +66,18 @@ fn who_breaks_a_rule_loses_its_own_connection_only() {
         ("a reply", Frame::encode(0x202, b"\"done\"")),
         ("no hello", queue(1, 0)),
         ("two hellos", [hello(), hello()].concat()),
-        ("a question of a client", [hello(), Frame::encode(REQUEST, b"\"list\"")].concat()),
+        ("a request from a client", [hello(), Frame::encode(REQUEST, b"\"list\"")].concat()),
         ("a queue twice", [hello(), queue(1, 0), queue(1, 1)].concat()),
         ("a slot twice", [hello(), queue(1, 0), queue(2, 0)].concat()),
-        ("a slot that is not there", [hello(), queue(1, SLOTS as u32)].concat()),
+        ("a slot that does not exist", [hello(), queue(1, SLOTS as u32)].concat()),
         ("a far slot", [hello(), queue(1, u32::MAX)].concat()),
         ("an unknown queue", [hello(), ToServer::QueueDestroyed { queue: QueueId(5) }.encode()].concat()),
         (
-            "a priority of no queue",
+            "a priority of an unknown queue",
             [hello(), ToServer::Priority { queue: QueueId(5), priority: Priority::MAX }.encode()].concat(),
         ),
         (
-            "a hello of a person",
+            "a hello after a request",
             [Frame::encode(REQUEST, b"\"off\""), Frame::encode(REQUEST, b"\"on\""), hello()].concat(),
         ),
     ];
@@ -93,7 +93,7 @@ fn who_breaks_a_rule_loses_its_own_connection_only() {
 }
 
 #[test]
-fn another_version_is_told_why() {
+fn client_of_another_version_gets_the_reason() {
     let server = Running::new();
     let mut socket = UnixStream::connect(&server.path).unwrap();
     let mut frame = hello();
@@ -103,16 +103,16 @@ fn another_version_is_told_why() {
     socket.read_to_end(&mut bytes).unwrap();
     let mut decoder = Decoder::new(REPLY_LIMIT);
     decoder.push(&bytes);
-    let told = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
+    let answer = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
     let expected = FrameError::Version(99).to_string();
-    assert_eq!(told, ToClient::Refused { reason: expected });
+    assert_eq!(answer, ToClient::Refused { reason: expected });
 }
 
 #[test]
-fn queues_come_and_go_as_told() {
+fn queues_are_created_and_destroyed() {
     let server = Running::new();
     let client = Client::new(&server.path, "one");
-    // All the slots there are.
+    // All slots.
     for slot in 0..SLOTS as u32 {
         client.create(u64::from(slot) + 1, slot, slot % 8, 0);
     }
@@ -130,14 +130,14 @@ fn queues_come_and_go_as_told() {
 }
 
 #[test]
-fn one_connection_asks_several_times() {
+fn connection_can_send_several_requests() {
     let server = Running::new();
     let mut socket = UnixStream::connect(&server.path).unwrap();
     for _ in 0..3 {
         assert!(matches!(ask_on(&mut socket, &Request::List), Reply::List(_)));
         assert_eq!(ask_on(&mut socket, &Request::Off), Reply::Done);
     }
-    // Questions that come together are answered one after the other.
+    // Requests that come together are answered one after the other.
     let question = Frame::encode(REQUEST, b"\"list\"");
     socket.write_all(&question.repeat(2)).unwrap();
     assert!(matches!(read_reply(&mut socket), Reply::List(_)));
@@ -151,7 +151,7 @@ fn one_connection_asks_several_times() {
 }
 
 #[test]
-fn who_does_not_take_the_answer_stops_nobody() {
+fn peer_that_takes_no_reply_delays_no_other() {
     let server = Running::new();
     let client = Client::new(&server.path, "many");
     for slot in 0..SLOTS as u32 {
@@ -160,21 +160,21 @@ fn who_does_not_take_the_answer_stops_nobody() {
     wait_for("all queues", || server.list().clients[0].queues.len() == SLOTS);
     let mut lazy = UnixStream::connect(&server.path).unwrap();
     lazy.set_nonblocking(true).unwrap();
-    // As much as the socket takes: answers are not read, so at some time no more questions are either.
+    // Without reading replies, until the server stops reading requests.
     let question = Frame::encode(REQUEST, b"\"list\"");
     let start = std::time::Instant::now();
     while lazy.write_all(&question.repeat(64)).is_ok() {
-        assert!(start.elapsed() < support::LIMIT, "the server reads on and on");
+        assert!(start.elapsed() < support::LIMIT, "the server reads without limit");
     }
     assert_eq!(server.list().clients[0].queues.len(), SLOTS);
     assert!(client.runs());
 }
 
 #[test]
-fn there_is_an_end_to_connections() {
+fn number_of_connections_is_bounded() {
     let server = Running::new();
     let client = Client::with_queue(&server.path, "first", 0);
-    // The server and its client's side share this process's descriptors; making a server has raised their limit.
+    // Both ends use descriptors of this process; starting the server has raised the limit.
     let sockets: Vec<_> = (0..1_100).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
     wait_for("the last one is refused", || is_closed(sockets.last().unwrap()));
     let refused = sockets.iter().map(is_closed).filter(|closed| *closed).count();
@@ -193,16 +193,16 @@ fn there_is_an_end_to_connections() {
 }
 
 #[test]
-fn there_is_one_server_at_a_place() {
+fn second_server_at_an_endpoint_is_refused() {
     let server = Running::new();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let error = start(&server.path, stop, Settings::default(), None).unwrap_err().to_string();
-    assert!(error.contains("runs already"), "{error}");
+    assert!(error.contains("already listens on"), "{error}");
     assert!(matches!(support::ask(&server.path, &Request::List), Reply::List(_)));
 }
 
 #[test]
-fn a_server_that_nobody_uses_ends() {
+fn unused_server_ends() {
     let unused = Unused { first: Duration::from_millis(50), last: Duration::from_millis(20) };
     let server = Running::with(Settings::default(), Some(unused));
     wait_for("nobody came", || server.has_ended());
@@ -211,7 +211,7 @@ fn a_server_that_nobody_uses_ends() {
     let server = Running::with(Settings::default(), Some(unused));
     let client = Client::with_queue(&server.path, "one", 0);
     server.wait_for_clients(1);
-    // Longer than it would be without a client.
+    // Longer than the limit for an unused server.
     let deadline = || client.page.deadline.load(std::sync::atomic::Ordering::SeqCst);
     let before = deadline();
     wait_for("the lease is renewed", || deadline() > before + 50_000_000);
@@ -220,9 +220,9 @@ fn a_server_that_nobody_uses_ends() {
     wait_for("its last client has gone", || server.has_ended());
 }
 
-/// The rest needs a driver: `tests/tests/outside.rs`.
+/// Only the part that needs no driver; `tests/tests/outside.rs` has the rest.
 #[test]
-fn what_is_asked_of_processes_that_are_no_clients_is_answered() {
+fn requests_for_unknown_processes_are_answered() {
     let server = Running::new();
     let mut socket = UnixStream::connect(&server.path).unwrap();
     let pid = protocol::ids::Pid(i32::MAX.cast_unsigned());
@@ -230,7 +230,7 @@ fn what_is_asked_of_processes_that_are_no_clients_is_answered() {
     assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: vec![] }), nobody);
     let many = vec![u32::MAX; protocol::outside::QUEUES];
     assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: many }), nobody);
-    let nothing = Reply::Error("this server holds no queue of process 2147483647".to_owned());
+    let nothing = Reply::Error("this server has suspended no queue of process 2147483647".to_owned());
     assert_eq!(ask_on(&mut socket, &Request::Release { pid, queues: vec![1] }), nothing);
     let unseen = Reply::Snapshot(protocol::outside::Snapshot { pid, queues: None });
     assert_eq!(ask_on(&mut socket, &Request::Snapshot { pid }), unseen);

@@ -1,9 +1,9 @@
-//! The handshake about readiness, every interleaving of it (stateright): clients write, then look at what is wanted; the
-//! server looks, decides by the real policies, writes what it wants by the real rules, and looks again. Policies may be chosen
-//! and hints be told meanwhile.
+//! Every interleaving of the handshake about readiness (stateright). A client writes its state, then reads its event mask. The server
+//! reads the states, decides by the real policies, writes the event masks by the real rules, and reads the states again. Policies and
+//! hints can change meanwhile.
 //!
-//! Time is abstract: a queue that turned idle lingers until some step ends that, and the server's timer may fire
-//! whenever it has seen one that lingers. There is no heartbeat, which would hide everything.
+//! Time is abstract: a queue that turned idle lingers until a step ends that, and the timer of the server can fire after it has seen a
+//! lingering queue. There is no heartbeat, which would hide lost events.
 
 mod rules;
 
@@ -30,8 +30,7 @@ enum State {
     Idle,
 }
 
-/// A queue's thread: it has written that the queue turned ready, or idle, and not looked at what is wanted yet; or, if
-/// it does so in the wrong order, has looked and not written.
+/// The thread of a queue: it has written the state but not read the event mask; or, in the wrong order, has read but not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Thread {
     Between,
@@ -42,14 +41,14 @@ enum Thread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Server {
     Rests,
-    /// Looks at this queue next.
+    /// Reads this queue next.
     Looks(usize),
-    /// Writes what it wants of this client next.
+    /// Writes the event mask of this client next.
     Wants {
         client: usize,
         missed: bool,
     },
-    /// Looks again at this client's queues.
+    /// Reads the queues of this client again.
     LooksAgain {
         client: usize,
         missed: bool,
@@ -61,27 +60,27 @@ enum Server {
 struct World {
     queues: Vec<State>,
     threads: Vec<Thread>,
-    wants: Vec<u32>,
+    event_mask: Vec<u32>,
     runs: Vec<bool>,
-    /// The eventfds.
+    /// True if an eventfd was written.
     woken: bool,
-    /// Which setting holds, by what has been said; which of them the server has heard, and whether it has in this round.
-    said: usize,
-    heard: usize,
-    hears: bool,
-    /// The server has seen a queue that lingers.
+    /// The index of the setting in force, the index that the server knows, and true if it has changed in this round.
+    setting: usize,
+    known: usize,
+    is_new: bool,
+    /// True if the server has seen a lingering queue.
     timer: bool,
     server: Server,
     seen: Vec<State>,
-    /// What it has decided to want, and whom to let run.
-    to_want: Vec<u32>,
+    /// The decided event masks and permissions.
+    to_publish: Vec<u32>,
     to_run: Vec<bool>,
 }
 
 impl World {
-    /// Whether the server has nothing to do.
+    /// Returns true if the server has nothing to do.
     fn rests(&self) -> bool {
-        self.server == Server::Rests && !self.woken && !self.timer && self.heard == self.said
+        self.server == Server::Rests && !self.woken && !self.timer && self.known == self.setting
     }
 }
 
@@ -89,62 +88,62 @@ impl World {
 enum Action {
     Thread(usize),
     LingerEnds(usize),
-    /// Another setting holds from now on.
-    Say,
+    /// The next setting takes effect.
+    NextSetting,
     Server,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    AsItIs,
-    /// The server does not look again after it has written what it wants.
+    Real,
+    /// The server does not read again after it has written the event masks.
     NoSecondLook,
-    /// The client looks at what is wanted before it writes.
+    /// The client reads the event mask before it writes.
     LooksBeforeWriting,
-    /// The server notes what is said, and decides when something else happens.
+    /// The server notes a new setting, but decides only at the next event.
     OnlyNotes,
-    /// Of what follows from it, it writes only the permissions.
+    /// After a new setting the server writes only the permissions.
     KeepsWants,
 }
 
-/// Which client has each queue, on which device and of which priority.
+/// Client, device and priority of each queue.
 type Gangs = Vec<(usize, u32, i64)>;
 
-/// What decides.
+/// A policy with hints.
 #[derive(Clone)]
 struct Setting {
     policy: &'static Row,
-    /// A device's own.
+    /// The own policy of a device.
     own: Option<(u32, &'static Row)>,
-    /// What is said of each queue.
+    /// The hints of each queue.
     hints: Vec<QueueHints>,
 }
 
 impl Setting {
-    /// Nothing is hinted.
+    /// A policy without hints.
     fn plain(policy: &'static Row, queues: &Gangs) -> Self {
         Self { policy, own: None, hints: vec![QueueHints::default(); queues.len()] }
     }
 }
 
-/// Permissions and what is wanted, in each state of the queues: a model asks for the same ones again and again.
+/// Permissions and event masks for each state of the queues, computed in advance.
 type Decisions = HashMap<Vec<State>, (Vec<bool>, Vec<u32>)>;
 
 struct Handshake {
     queues: Gangs,
     order: Order,
-    /// For each of the settings, one after the other.
+    /// The decisions under each setting.
     decisions: Vec<Decisions>,
 }
 
 impl Handshake {
-    /// Without hints, under the default policy.
+    /// A model under the default policy without hints.
     fn new(queues: Gangs, order: Order) -> Self {
         let setting = Setting::plain(registry::DEFAULT, &queues);
         Self::under(&[setting], queues, order)
     }
 
-    /// Under these settings, one after the other.
+    /// A model under these settings, one after the other.
     fn under(settings: &[Setting], queues: Gangs, order: Order) -> Self {
         let mut all = vec![Vec::new()];
         for _ in &queues {
@@ -164,7 +163,7 @@ impl Handshake {
         self.queues.iter().map(|queue| queue.0 + 1).max().unwrap_or(0)
     }
 
-    /// Permissions and what is wanted, if the queues are in these states.
+    /// Permissions and event masks for these states of the queues.
     fn decide(&self, setting: &Setting, states: &[State]) -> (Vec<bool>, Vec<u32>) {
         let status = |place: usize| {
             let (_, device, priority) = self.queues[place];
@@ -207,7 +206,7 @@ impl Handshake {
         let turned = |state: State| if state == State::Ready { State::Lingering } else { State::Ready };
         let wanted = |world: &World, state: State| {
             let bit = if state == State::Ready { WANTS_READY } else { WANTS_IDLE };
-            world.wants[client] & bit != 0
+            world.event_mask[client] & bit != 0
         };
         let state = world.queues[place];
         world.threads[place] = match world.threads[place] {
@@ -239,8 +238,8 @@ impl Handshake {
         };
         world.server = match world.server {
             Server::Rests => {
-                world.hears = world.heard != world.said;
-                world.heard = world.said;
+                world.is_new = world.known != world.setting;
+                world.known = world.setting;
                 if self.order == Order::OnlyNotes && !world.woken && !world.timer {
                     return;
                 }
@@ -253,16 +252,16 @@ impl Handshake {
                 if place + 1 < self.queues.len() {
                     Server::Looks(place + 1)
                 } else {
-                    (world.to_run, world.to_want) = self.decisions[world.heard][&world.seen].clone();
+                    (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen].clone();
                     match self.order {
-                        Order::KeepsWants if world.hears => Server::Permits,
+                        Order::KeepsWants if world.is_new => Server::Permits,
                         _ => Server::Wants { client: 0, missed: false },
                     }
                 }
             }
             Server::Wants { client, missed } => {
-                let more = world.to_want[client] & !world.wants[client] != 0;
-                world.wants[client] = world.to_want[client];
+                let more = world.to_publish[client] & !world.event_mask[client] != 0;
+                world.event_mask[client] = world.to_publish[client];
                 if more && self.order != Order::NoSecondLook {
                     Server::LooksAgain { client, missed }
                 } else {
@@ -280,8 +279,8 @@ impl Handshake {
             Server::Permits => {
                 world.runs.clone_from(&world.to_run);
                 world.timer = world.seen.contains(&State::Lingering);
-                // What it had worked out is of no further use.
-                (world.to_run, world.to_want, world.hears) = (Vec::new(), Vec::new(), false);
+                // Cleared, so that equal worlds compare equal.
+                (world.to_run, world.to_publish, world.is_new) = (Vec::new(), Vec::new(), false);
                 Server::Rests
             }
         };
@@ -294,20 +293,20 @@ impl Model for Handshake {
 
     fn init_states(&self) -> Vec<World> {
         let queues = vec![State::Idle; self.queues.len()];
-        let (runs, wants) = self.decisions[0][&queues].clone();
+        let (runs, event_mask) = self.decisions[0][&queues].clone();
         vec![World {
             seen: queues.clone(),
             threads: vec![Thread::Between; queues.len()],
             queues,
-            wants,
+            event_mask,
             runs,
             woken: false,
-            said: 0,
-            heard: 0,
-            hears: false,
+            setting: 0,
+            known: 0,
+            is_new: false,
             timer: false,
             server: Server::Rests,
-            to_want: Vec::new(),
+            to_publish: Vec::new(),
             to_run: Vec::new(),
         }]
     }
@@ -319,8 +318,8 @@ impl Model for Handshake {
                 actions.push(Action::LingerEnds(place));
             }
         }
-        if world.said + 1 < self.decisions.len() {
-            actions.push(Action::Say);
+        if world.setting + 1 < self.decisions.len() {
+            actions.push(Action::NextSetting);
         }
         if !world.rests() {
             actions.push(Action::Server);
@@ -332,7 +331,7 @@ impl Model for Handshake {
         match action {
             Action::Thread(place) => self.thread(&mut next, place),
             Action::LingerEnds(place) => next.queues[place] = State::Idle,
-            Action::Say => next.said += 1,
+            Action::NextSetting => next.setting += 1,
             Action::Server => self.server(&mut next),
         }
         Some(next)
@@ -340,18 +339,18 @@ impl Model for Handshake {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            // When nothing is under way, everybody with work has the permission that the policy gives now.
-            Property::always("nothing is overlooked", |model: &Self, world: &World| {
+            // When no event is pending, every client with work has the permission that the policy gives now.
+            Property::always("no event is lost", |model: &Self, world: &World| {
                 if !world.rests() || world.threads.iter().any(|thread| *thread != Thread::Between) {
                     return true;
                 }
-                let (runs, _) = &model.decisions[world.said][&world.queues];
+                let (runs, _) = &model.decisions[world.setting][&world.queues];
                 (0..model.queues.len()).all(|place| {
                     let client = model.queues[place].0;
                     world.queues[place] != State::Ready || world.runs[client] == runs[client]
                 })
             }),
-            Property::sometimes("somebody is suspended", |_, world: &World| world.runs.contains(&false)),
+            Property::sometimes("a client is suspended", |_, world: &World| world.runs.contains(&false)),
             Property::sometimes("silence", |_, world: &World| {
                 world.server == Server::Rests && world.queues.contains(&State::Ready) && !world.woken
             }),
@@ -359,31 +358,31 @@ impl Model for Handshake {
     }
 }
 
-/// Low and high on one device.
+/// A low and a high client on one device.
 fn two() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 0), (1, 1, 9)]
 }
 
-/// A gang whose queues differ, and one between them.
+/// A gang with two priorities, and a client between them.
 fn gang() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 5), (1, 1, 0), (1, 1, 9)]
 }
 
-/// A chain over two devices.
+/// A chain of clients over two devices.
 fn chain() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 9), (1, 1, 5), (1, 2, 5)]
 }
 
 #[test]
-fn in_no_order_is_anybody_overlooked() {
+fn no_event_is_lost_under_the_default_policy() {
     for queues in [two(), gang(), chain()] {
-        let checker = Handshake::new(queues, Order::AsItIs).checker().spawn_bfs().join();
+        let checker = Handshake::new(queues, Order::Real).checker().spawn_bfs().join();
         checker.assert_properties();
         println!("{} states", checker.unique_state_count());
     }
 }
 
-/// Policies that decide by what there is, and remember nothing: the model asks for each decision anew.
+/// Policies without memory, whose decisions can be computed in advance.
 const WITHOUT_MEMORY: [PolicyKind; 5] =
     [PolicyKind::Hpf, PolicyKind::Hhpf, PolicyKind::Chpf, PolicyKind::Kedf, PolicyKind::Lax];
 
@@ -391,79 +390,79 @@ fn without_memory() -> impl Iterator<Item = &'static Row> + Clone {
     WITHOUT_MEMORY.iter().filter_map(|kind| registry::find(*kind))
 }
 
-/// What two clients say. Everybody is ready since the beginning, a second ago: one is critical already, one is not yet.
+/// Hints of two clients. All queues are ready for a second: one is critical already, the other is not yet.
 fn late_and_early() -> [QueueHints; 2] {
     let priority = |number| Priority::try_from(number).unwrap();
-    let says = |deadline_us, us, lax, critical| QueueHints {
+    let hints = |deadline_us, us, lax, critical| QueueHints {
         deadline_us: NonZeroU64::new(deadline_us),
         laxity: Some(Laxity { us, lax: priority(lax), critical: priority(critical) }),
         ..QueueHints::default()
     };
-    [says(3_000_000, 500_000, -5, 7), says(2_000_000, 2_000_000, -9, 9)]
+    [hints(3_000_000, 500_000, -5, 7), hints(2_000_000, 2_000_000, -9, 9)]
 }
 
-/// The setting with this said of the first two queues, and with the same said the other way round.
+/// The setting with these hints for the first two queues, and with the hints exchanged.
 fn hinted(setting: &Setting) -> [Setting; 2] {
     let [late, early] = late_and_early();
-    [[late, early], [early, late]].map(|said| {
+    [[late, early], [early, late]].map(|hints| {
         let mut setting = setting.clone();
-        setting.hints[..2].copy_from_slice(&said);
+        setting.hints[..2].copy_from_slice(&hints);
         setting
     })
 }
 
 #[track_caller]
-fn nobody_is_overlooked(settings: &[Setting], queues: Gangs) -> usize {
-    let checker = Handshake::under(settings, queues, Order::AsItIs).checker().spawn_bfs().join();
-    let overlooked = checker.discovery("nothing is overlooked");
+fn check_no_event_is_lost(settings: &[Setting], queues: Gangs) -> usize {
+    let checker = Handshake::under(settings, queues, Order::Real).checker().spawn_bfs().join();
+    let lost = checker.discovery("no event is lost");
     let kinds = settings.iter().map(|setting| (setting.policy.kind, setting.own.map(|own| own.1.kind)));
-    assert!(overlooked.is_none(), "{:?}: {overlooked:?}", kinds.collect::<Vec<_>>());
+    assert!(lost.is_none(), "{:?}: {lost:?}", kinds.collect::<Vec<_>>());
     checker.unique_state_count()
 }
 
 #[test]
-fn under_no_policy_is_anybody_overlooked() {
+fn no_event_is_lost_under_other_policies() {
     for policy in without_memory() {
         for queues in [two(), gang(), chain()] {
             for setting in hinted(&Setting::plain(policy, &queues)) {
-                nobody_is_overlooked(&[setting], queues.clone());
+                check_no_event_is_lost(&[setting], queues.clone());
             }
         }
     }
 }
 
-/// Each of them and the next.
+/// Pairs of policies.
 fn pairs() -> impl Iterator<Item = [&'static Row; 2]> {
     without_memory().zip(without_memory().cycle().skip(1)).map(|(one, next)| [one, next])
 }
 
 #[test]
-fn devices_may_have_policies_of_their_own() {
+fn no_event_is_lost_with_device_policies() {
     for [policy, own] in pairs() {
         let [setting, _] = hinted(&Setting { own: Some((2, own)), ..Setting::plain(policy, &chain()) });
-        println!("{} states", nobody_is_overlooked(&[setting], chain()));
+        println!("{} states", check_no_event_is_lost(&[setting], chain()));
     }
 }
 
 #[test]
-fn policies_and_hints_may_change() {
+fn no_event_is_lost_while_policies_and_hints_change() {
     for pair in pairs() {
         let [policy, next] = pair.map(|policy| hinted(&Setting::plain(policy, &two())));
         let settings = [&policy[0], &policy[1], &next[1], &policy[1]].map(Setting::clone);
-        println!("{} states", nobody_is_overlooked(&settings, two()));
+        println!("{} states", check_no_event_is_lost(&settings, two()));
     }
 }
 
 #[test]
-fn in_another_order_somebody_would_be() {
+fn events_are_lost_in_another_order() {
     for order in [Order::NoSecondLook, Order::LooksBeforeWriting] {
         let checker = Handshake::new(two(), order).checker().spawn_bfs().join();
-        assert!(checker.discovery("nothing is overlooked").is_some(), "{order:?}");
+        assert!(checker.discovery("no event is lost").is_some(), "{order:?}");
     }
 }
 
 #[test]
-fn if_what_is_said_led_to_less_somebody_would_be() {
+fn events_are_lost_if_a_new_setting_is_applied_partially() {
     let kedf = registry::find(PolicyKind::Kedf).unwrap();
     let [one, other] = hinted(&Setting::plain(kedf, &two()));
     let hpf = Setting::plain(registry::DEFAULT, &two());
@@ -472,7 +471,7 @@ fn if_what_is_said_led_to_less_somebody_would_be() {
         for settings in [[one.clone(), other.clone()], [equal.clone(), hpf.clone()]] {
             let checker = Handshake::under(&settings, two(), order).checker().spawn_bfs().join();
             let kinds = settings.map(|setting| setting.policy.kind);
-            assert!(checker.discovery("nothing is overlooked").is_some(), "{order:?} {kinds:?}");
+            assert!(checker.discovery("no event is lost").is_some(), "{order:?} {kinds:?}");
         }
     }
 }

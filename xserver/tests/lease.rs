@@ -1,21 +1,20 @@
-//! Leases and failing open, every interleaving (stateright): a server that beats, hangs, goes on, dies and is started
-//! again, and a client's two threads, the agent and the listener, that do what `protocol::page` says, and of which one may
-//! be killed. Time goes in ticks of a heartbeat.
+//! Every interleaving of leases (stateright): a server that renews leases, hangs, continues, dies and is restarted; and the agent and
+//! listener threads of a client, which follow `protocol::page`, and one of which can be killed. Time advances in heartbeats.
 
 use protocol::page::{HEARTBEAT, LEASE};
 use stateright::{Checker, Model, Property};
 
-/// Ticks of a lease.
+/// The ticks of a lease.
 const TICKS: u8 = (LEASE.as_nanos() / HEARTBEAT.as_nanos()) as u8;
-/// The model's last tick.
+/// The last tick of the model.
 const END: u8 = 3 * TICKS;
 
-/// What the client follows.
+/// The state of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
-    /// The page of this handshake.
+    /// It follows the page of this handshake.
     Follows(u8),
-    /// Nobody: it runs. The page of this handshake was the last.
+    /// It runs without a server. The page of this handshake was the last.
     Open(u8),
 }
 
@@ -33,15 +32,15 @@ struct World {
     now: u8,
     alive: bool,
     hangs: bool,
-    /// Whether the server has ever been silent.
+    /// True if the server has ever been silent.
     failed: bool,
-    /// The server's side of the connection, if it has one.
+    /// The page as the server has written it.
     page: Page,
     connected: bool,
     client: Client,
-    /// The listener has seen the lease end and opened the gate; the agent has not ended the connection yet.
+    /// True if the listener has seen the end of the lease and given permission, but the agent has not ended the connection yet.
     opened: bool,
-    /// When each thread looks at the lease next; nothing of one that is gone.
+    /// The next check of the lease by each thread; none for a thread that was killed.
     looks: [Option<u8>; 2],
 }
 
@@ -65,7 +64,7 @@ enum Action {
 }
 
 struct Lease {
-    /// Whether the agent and the listener look at the deadline. Without that the agent has its socket only.
+    /// True for each thread that checks the lease. Without it the agent has only its socket.
     looks: [bool; 2],
 }
 
@@ -102,14 +101,14 @@ impl Model for Lease {
         let follows = matches!(world.client, Client::Follows(_));
         let beats = world.serves() && world.connected;
         let beat_due = beats && world.now > world.page.beat;
-        // A listener that has opened the gate has ended.
+        // A listener that has given permission has ended.
         let looks = |thread: usize| {
             let at = world.looks[thread].filter(|_| self.looks[thread] && follows);
             at.filter(|_| thread == AGENT || !world.opened)
         };
         let has_agent = world.looks[AGENT].is_some();
         let look_due = [AGENT, LISTENER].iter().any(|&thread| looks(thread).is_some_and(|at| world.now > at));
-        // Whoever is due acts within a tick: that is what "running" means for both.
+        // A running thread or server acts within a tick when due.
         if world.now < END && !beat_due && !look_due {
             actions.push(Action::Tick);
         }
@@ -137,7 +136,7 @@ impl Model for Lease {
         if follows && has_agent && !world.connected {
             actions.push(Action::HearEnd);
         }
-        // A hung server's socket takes a connection, but nobody answers; the agent does not wait for it.
+        // A hung server accepts no handshake, and the agent does not wait for it.
         if !follows && has_agent && world.serves() && world.page.handshake < 4 {
             actions.push(Action::Connect);
         }
@@ -150,7 +149,7 @@ impl Model for Lease {
             Action::Beat => (next.page.beat, next.page.deadline) = (world.now, world.now + TICKS),
             Action::Permit(run) => next.page.run = run,
             Action::Hang => (next.hangs, next.failed) = (true, true),
-            // It beats at once, on a page that may be dead by now.
+            // It renews the lease at once, on a page that may be unused by now.
             Action::GoOn => {
                 next.hangs = false;
                 (next.page.beat, next.page.deadline) = (world.now, world.now + TICKS);
@@ -173,7 +172,7 @@ impl Model for Lease {
                 let handshake = world.page.handshake + 1;
                 next.page = Page { handshake, run: true, deadline: world.now + TICKS, beat: world.now };
                 (next.client, next.connected) = (Client::Follows(handshake), true);
-                // The listener is a new one.
+                // A new listener starts.
                 next.looks = [Some(next.page.deadline); 2];
             }
         }
@@ -182,18 +181,19 @@ impl Model for Lease {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(
-                "nobody is suspended longer than a lease by a server that is silent",
-                |_, world: &World| !world.is_suspended() || world.now <= world.page.beat + TICKS + 1,
-            ),
-            Property::always("nobody gives up a server that beats", |_, world: &World| {
+            Property::always("no silent server suspends a client beyond the lease", |_, world: &World| {
+                !world.is_suspended() || world.now <= world.page.beat + TICKS + 1
+            }),
+            Property::always("no client leaves a server that renews leases", |_, world: &World| {
                 world.failed || matches!(world.client, Client::Follows(_)) && !world.opened
             }),
             Property::always("only a new handshake is followed", |_, world: &World| match world.client {
                 Client::Follows(handshake) | Client::Open(handshake) => handshake == world.page.handshake,
             }),
-            Property::sometimes("a client comes back", |_, world: &World| world.client == Client::Follows(3)),
-            Property::sometimes("the listener opens the gate without an agent", |_, world: &World| {
+            Property::sometimes("a client connects again", |_, world: &World| {
+                world.client == Client::Follows(3)
+            }),
+            Property::sometimes("the listener gives permission without an agent", |_, world: &World| {
                 world.opened && world.looks[AGENT].is_none()
             }),
             Property::sometimes("a lease ends under a hung server", |_, world: &World| {
@@ -204,16 +204,16 @@ impl Model for Lease {
 }
 
 #[test]
-fn a_silent_server_holds_nobody() {
+fn silent_server_suspends_no_client_beyond_the_lease() {
     Lease { looks: [true, true] }.checker().spawn_bfs().join().assert_properties();
 }
 
 #[test]
-fn a_socket_alone_or_one_thread_would_not_do() {
+fn one_checking_thread_is_not_enough() {
     for looks in [[false, false], [true, false], [false, true]] {
-        // With one thread that looks, it may be the one that is killed.
+        // The only checking thread could be killed.
         let checker = Lease { looks }.checker().spawn_bfs().join();
-        let held = "nobody is suspended longer than a lease by a server that is silent";
+        let held = "no silent server suspends a client beyond the lease";
         assert!(checker.discovery(held).is_some(), "{looks:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A server under POWER with a meter that tells what the test says.
+//! A server under POWER with a fake meter.
 
 mod support;
 
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Client, ask, wait_for};
 use xserver::core::Settings;
-use xserver::{Options, Place, PowerMeter, Server};
+use xserver::{Endpoint, Options, PowerMeter, Server};
 
-/// Milliwatts of device 1; nothing is known of others.
+/// The power of device 1 in milliwatts; that of other devices is unknown.
 #[derive(Debug)]
 struct Meter(Arc<AtomicU64>);
 
@@ -24,15 +24,15 @@ impl PowerMeter for Meter {
 }
 
 #[test]
-fn best_effort_is_withheld_while_a_device_draws_too_much() {
+fn low_client_is_suspended_while_a_device_exceeds_its_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let place = Place::new("test".as_ref(), Some(path.clone())).unwrap();
+    let endpoint = Endpoint::new("test".as_ref(), Some(path.clone())).unwrap();
     let mut choice = policies::Choice::new(registry::find(PolicyKind::Power).unwrap());
     choice.values.set("budget-w", 200.0).unwrap();
     let options = Options { policy: choice, settings: Settings::default(), unused: None };
-    let mut server = Server::new(&place, options, stop.try_clone().unwrap()).unwrap();
+    let mut server = Server::new(&endpoint, options, stop.try_clone().unwrap()).unwrap();
     let drawn = Arc::new(AtomicU64::new(100_000));
     server.set_meter(Box::new(Meter(drawn.clone())));
     let thread = std::thread::spawn(move || server.run());
@@ -46,7 +46,7 @@ fn best_effort_is_withheld_while_a_device_draws_too_much() {
         protocol::control::Reply::List(list) => list,
         other => panic!("{other:?}"),
     };
-    // It runs for a part of each period still, until nothing is left of that.
+    // The client first runs for a decreasing part of each period.
     wait_for("the reason", || {
         let reason = list(&path).clients[0].permit.reason;
         reason == Reason::Throttled(Throttle::Power { milliwatts: 600_000, budget: 200_000 })

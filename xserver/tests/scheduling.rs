@@ -1,4 +1,4 @@
-//! Who may launch, seen from clients of a server in this process.
+//! Permissions as seen by clients of a server in this process.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::{Child, Client, Running, ask, wait_for};
 use xserver::core::Settings;
 
-/// A low one that is suspended because a high one is ready.
+/// A low client that is suspended because a high one is ready.
 fn suspended(server: &Running) -> (Client, Client) {
     let mut low = Client::with_queue(&server.path, "low", 0);
     let mut high = Client::with_queue(&server.path, "high", 10);
@@ -23,7 +23,7 @@ fn suspended(server: &Running) -> (Client, Client) {
 }
 
 #[test]
-fn the_low_one_is_suspended_while_the_high_one_has_work() {
+fn low_client_is_suspended_while_the_high_one_has_work() {
     let server = Running::new();
     let (low, mut high) = suspended(&server);
     assert!(high.runs() && !high.limited() && low.limited());
@@ -34,7 +34,7 @@ fn the_low_one_is_suspended_while_the_high_one_has_work() {
     assert!(xserver::now().since(began) >= Duration::from_micros(200), "not before the linger is over");
     assert_eq!(low.generation(), generation + 1);
     assert!(low.page.changes.load(SeqCst) > changes);
-    // Again, now that both sides know what the other wants.
+    // Again, with the final event masks.
     for _ in 0..100 {
         high.ready(0);
         wait_for("suspended again", || !low.runs());
@@ -44,21 +44,29 @@ fn the_low_one_is_suspended_while_the_high_one_has_work() {
 }
 
 #[test]
-fn who_is_alone_makes_no_system_call() {
+fn single_client_writes_no_eventfd_until_a_rival_comes() {
     let server = Running::new();
     let mut only = Client::with_queue(&server.path, "only", 0);
-    wait_for("its queue is there", || server.list().clients[0].queues.len() == 1);
-    for _ in 0..100 {
+    wait_for("its queue exists", || server.list().clients[0].queues.len() == 1);
+    for _ in 0..3 {
+        // A list shows that the server has decided with this state, and so has written the event mask for it.
         only.ready(0);
+        assert_eq!(server.list().clients[0].queues[0].state, QueueState::Running);
+        assert_eq!(only.page.wants.load(SeqCst), 0);
         only.idle(0);
-        std::thread::sleep(Duration::from_micros(300));
+        assert_eq!(server.list().clients[0].queues[0].state, QueueState::Idle);
+        assert_eq!(only.page.wants.load(SeqCst), 0);
     }
     assert_eq!(only.writes, 0);
     assert!(only.runs() && !only.limited());
+    let _rival = Client::with_queue(&server.path, "rival", 9);
+    wait_for("the event mask has grown", || only.page.wants.load(SeqCst) != 0);
+    only.ready(0);
+    assert_eq!(only.writes, 1);
 }
 
 #[test]
-fn other_devices_are_other_worlds() {
+fn devices_are_scheduled_independently() {
     let server = Running::new();
     let (mut low, mut high) = (Client::new(&server.path, "low"), Client::new(&server.path, "high"));
     low.create(1, 0, 1, 0);
@@ -78,7 +86,7 @@ fn other_devices_are_other_worlds() {
 }
 
 #[test]
-fn who_closes_is_forgotten() {
+fn client_that_disconnects_is_removed() {
     let server = Running::new();
     let (low, high) = suspended(&server);
     drop(high);
@@ -86,7 +94,7 @@ fn who_closes_is_forgotten() {
     server.wait_for_clients(1);
 }
 
-/// A low client with work, and a high one whose process is a child.
+/// A low client with work, and a high client whose process is a child.
 fn with_child(server: &Running) -> (Client, Child, Client) {
     let mut low = Client::with_queue(&server.path, "low", 0);
     low.ready(0);
@@ -100,7 +108,7 @@ fn with_child(server: &Running) -> (Client, Child, Client) {
 }
 
 #[test]
-fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
+fn dead_client_is_removed_although_its_socket_is_open() {
     let server = Running::new();
     let (low, child, mut high) = with_child(&server);
     assert_eq!(server.list().clients[1].pid.0, child.pid());
@@ -113,7 +121,7 @@ fn who_dies_is_forgotten_though_another_process_holds_its_socket() {
 }
 
 #[test]
-fn who_is_stopped_yields_until_it_goes_on() {
+fn stopped_client_yields_until_it_continues() {
     let server = Running::new();
     let (low, child, mut high) = with_child(&server);
     high.ready(0);
@@ -129,7 +137,7 @@ fn who_is_stopped_yields_until_it_goes_on() {
 }
 
 #[test]
-fn the_guard_lets_all_run_for_a_moment() {
+fn guard_lets_all_clients_run_briefly() {
     let server = Running::with(Settings::default(), None);
     let began = xserver::now();
     let (low, high) = suspended(&server);
@@ -141,7 +149,7 @@ fn the_guard_lets_all_run_for_a_moment() {
 }
 
 #[test]
-fn off_lets_everybody_run_until_on() {
+fn off_lets_all_clients_run_until_on() {
     let server = Running::new();
     let (low, high) = suspended(&server);
     assert_eq!(ask(&server.path, &Request::Off), Reply::Done);
@@ -156,10 +164,10 @@ fn off_lets_everybody_run_until_on() {
 }
 
 #[test]
-fn a_list_says_who_answered() {
+fn list_marks_clients_that_answered() {
     let server = Running::new();
     let (mut low, high) = suspended(&server);
-    // One answers, the other does not. A slow machine may need several tries.
+    // One client answers, the other does not. A slow machine may need several tries.
     let mut found = None;
     wait_for("a fresh answer", || {
         let path = server.path.clone();
@@ -186,7 +194,7 @@ fn a_list_says_who_answered() {
 }
 
 #[test]
-fn the_lease_grows_as_long_as_the_server_lives() {
+fn lease_is_renewed_while_the_server_lives() {
     let mut server = Running::new();
     let client = Client::with_queue(&server.path, "one", 0);
     let deadline = || Time(client.page.deadline.load(SeqCst));
@@ -201,7 +209,7 @@ fn the_lease_grows_as_long_as_the_server_lives() {
 }
 
 #[test]
-fn a_server_that_ends_lets_everybody_run() {
+fn clients_run_after_the_server_has_ended() {
     let mut server = Running::new();
     let (low, high) = suspended(&server);
     server.stop();

@@ -180,7 +180,7 @@ impl HintSpec {
             }
             _ => None,
         };
-        format!("; {} takes it back", word.unwrap_or_else(|| none.to_string()))
+        format!("; {} removes the setting", word.unwrap_or_else(|| none.to_string()))
     }
 
     /// The option as a user writes it, such as `-u PERCENT`.

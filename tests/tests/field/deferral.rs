@@ -28,7 +28,7 @@ fn f1_launches_that_are_not_deferred_are_counted_and_explained() {
         client["slow_path"].as_object().filter(|slow| !slow.is_empty()).cloned()
     });
     assert_eq!(serde_json::Value::from(slow), serde_json::json!({"cooperative": 2}));
-    let why = "2 launches were not deferred and waited for the turn on the calling thread: 2 because a cooperative launch";
+    let why = "2 launches could not be deferred and blocked the calling thread: 2 because ";
     let said = |words: &[&str]| text(&stage.xcli(words).stdout).to_owned();
     assert!(said(&["list"]).contains(why), "{}", said(&["list"]));
     let doctor = said(&["doctor", &pid]);

@@ -1,9 +1,11 @@
-//! The device, its driver, and where HIP's runtime and the library are.
+//! Checks of the device, its driver, HIP's runtime, and the library.
 
-use super::{Report, Verdict, system};
+use super::finding::{Findings, Verdict};
+use super::system;
 use crate::foreign;
 use crate::run;
 use crate::trial;
+use anyhow::Context as _;
 use hal_kfd::Kfd;
 use hal_kfd::probe::{self, Choice, Facts};
 use hal_kfd::topology::{self, Device, Files};
@@ -11,35 +13,35 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// A GPU of the topology.
+/// A GPU in the driver's topology.
 #[derive(Debug)]
 pub struct Gpu {
-    /// The driver's number of it.
+    /// The driver's number of the GPU.
     pub gpu_id: u32,
     target: u64,
     device: Option<Device>,
-    /// What holding is decided by.
-    pub facts: Result<Facts, String>,
+    /// The facts that decide which eviction mechanisms work.
+    pub facts: Result<Facts, hal_kfd::Errno>,
 }
 
 impl Gpu {
-    /// Such as `gfx90a`.
+    /// The name of the target, such as `gfx90a`.
     pub fn target(&self) -> String {
         target(self.target)
     }
 
-    /// A number from its properties.
+    /// Returns a number of the topology's properties.
     pub fn property(&self, name: &str) -> Option<u64> {
         self.device.as_ref()?.property(name)
     }
 }
 
-/// Why the device is not open.
+/// The reason why the device cannot be opened.
 #[derive(Debug)]
 pub enum Closed {
-    /// The root directory of the process cannot be entered, so that nothing of what it sees is known.
+    /// The root directory of the process cannot be entered.
     Root(io::Error),
-    /// The device itself.
+    /// The device cannot be opened.
     Device(io::Error),
 }
 
@@ -50,24 +52,24 @@ impl fmt::Display for Closed {
     }
 }
 
-/// What there is to see.
+/// The facts about the machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// Seen as a process sees it, in its root.
+    /// The process whose view this is, if not that of xcli.
     of: Option<u32>,
-    /// Whether we can open the device, or why not.
+    /// Ok if xcli can open the device.
     pub device: Result<(), Closed>,
-    /// The device is `gpu-sim`'s.
+    /// True for a device of `gpu-sim`.
     pub simulated: bool,
-    /// By their numbers.
+    /// The GPUs, sorted by number.
     pub gpus: Vec<Gpu>,
-    /// Files of HIP's runtime.
+    /// The files of HIP's runtime.
     pub runtimes: Vec<PathBuf>,
-    library: Result<PathBuf, String>,
+    library: anyhow::Result<PathBuf>,
 }
 
 impl Machine {
-    /// Looks, with the eyes of a process if one is named: it may be in a container, or on a simulated GPU.
+    /// Collects the facts, as a process sees them if one is named: it can be in a container, or on a simulated GPU.
     pub fn look(pid: Option<u32>) -> Self {
         let opened = match pid {
             None => Kfd::open().map(|kfd| (kfd, Kfd::is_simulated())).map_err(Closed::Device),
@@ -89,18 +91,17 @@ impl Machine {
             device,
             simulated,
             gpus,
-            // Of a process it is not asked.
             runtimes: if pid.is_none() { runtimes(Path::new("/")) } else { Vec::new() },
             library: library(pid.is_some()),
         }
     }
 }
 
-/// The library that `xcli run` preloads. Of a process it is not asked, and nothing is tried.
-fn library(of_process: bool) -> Result<PathBuf, String> {
-    let path = run::library(None).map_err(|error| format!("{error:#}"))?;
+/// Finds the library that `xcli run` preloads, and tries to load it unless a process is checked.
+fn library(of_process: bool) -> anyhow::Result<PathBuf> {
+    let path = run::library(None)?;
     if !of_process {
-        trial::load(&path).map_err(|why| format!("{} cannot be loaded: {why}", path.display()))?;
+        trial::load(&path).with_context(|| format!("{} cannot be loaded", path.display()))?;
     }
     Ok(path)
 }
@@ -112,13 +113,13 @@ fn gpus(kfd: &Kfd, files: &dyn Files, simulated: bool) -> Vec<Gpu> {
     let gpu = |device: Device| Gpu {
         gpu_id: device.gpu_id,
         target: device.property("gfx_target_version").unwrap_or(0),
-        facts: facts(device.gpu_id).map_err(|errno| errno.to_string()),
+        facts: facts(device.gpu_id),
         device: Some(device),
     };
     devices.into_iter().map(gpu).collect()
 }
 
-/// Files of HIP's runtime where it usually is, and where the environment says.
+/// Finds the files of HIP's runtime in the usual folders and in those of LD_LIBRARY_PATH.
 fn runtimes(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|list| std::env::split_paths(&list).collect())
@@ -131,11 +132,11 @@ fn runtimes(root: &Path) -> Vec<PathBuf> {
     files(&folders)
 }
 
-/// Each file of a runtime once, though `/opt/rocm` is a link and several variables name the same folder.
+/// Lists each file of a runtime once, although `/opt/rocm` is a link and folders can repeat.
 fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     for entry in folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten() {
-        // The file itself, whose name has the release, and not the links to it.
+        // Only the file itself has the release in its name; links are skipped.
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file && entry.file_name().to_string_lossy().starts_with("libamdhip64.so") {
             let path = entry.path();
@@ -148,108 +149,112 @@ fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// `90010` is gfx90a: major, minor and stepping, the last two as hexadecimal digits.
+/// Formats a target version: `90010` is gfx90a (major, and minor and stepping as hexadecimal digits).
 fn target(version: u64) -> String {
     format!("gfx{}{:x}{:x}", version / 10_000, version / 100 % 100, version % 100)
 }
 
-/// Says what there is; `group` is that of the device's file.
-pub fn judge(machine: &Machine, group: Option<&str>, report: &mut Report) {
+/// Adds the findings about the machine. `group` is the group of the device's file.
+pub fn judge(machine: &Machine, group: Option<&str>, findings: &mut Findings) {
     let seen = machine.of.map_or(String::new(), |pid| format!(" as process {pid} sees it"));
     let (verdict, what) = match (&machine.device, machine.of) {
         (Ok(()), _) => {
-            let kind = if machine.simulated { "a simulated one of gpu-sim; " } else { "" };
+            let kind = if machine.simulated { "simulated by gpu-sim; " } else { "" };
             (Verdict::Good, format!("{kind}xcli can open it"))
         }
         (Err(Closed::Root(error)), pid) => {
             let root = pid.map_or_else(|| "/".to_owned(), |pid| format!("/proc/{pid}/root"));
-            (Verdict::Note, format!("not known, {root} cannot be entered ({error}); ask as its user or root"))
+            (Verdict::Note, format!("unknown, because {root} cannot be entered ({error}); run xcli as the user of the process or as root"))
         }
         (Err(Closed::Device(error)), pid) => match (error.kind(), pid) {
             (ErrorKind::NotFound, _) => (
                 Verdict::Bad,
-                "there is none: no AMD GPU, the driver amdgpu is not loaded, or a container does not pass the device on; \
+                "missing: there is no AMD GPU, the driver amdgpu is not loaded, or the container does not have the device; \
                  `xcli run --gpu-sim` runs a program on a simulated GPU"
                     .to_owned(),
             ),
             (ErrorKind::PermissionDenied, None) => (
                 Verdict::Bad,
-                format!("it may not be opened: {}", system::join(group)),
+                format!("permission denied: {}", system::access_advice(group)),
             ),
             (ErrorKind::PermissionDenied, Some(_)) => {
-                (Verdict::Note, "xcli may not open it; whether the process may is not known".to_owned())
+                (Verdict::Note, "xcli has no permission to open it; whether the process has is unknown".to_owned())
             }
             _ => (Verdict::Bad, format!("xcli cannot open it: {error}")),
         },
     };
-    report.add(verdict, "device", format!("/dev/kfd{seen}: {what}"));
+    findings.add(verdict, "device", format!("/dev/kfd{seen}: {what}"));
     for gpu in &machine.gpus {
-        judge_gpu(gpu, report);
+        judge_gpu(gpu, findings);
     }
     if machine.device.is_ok() && machine.gpus.is_empty() {
-        report.add(Verdict::Bad, "device", "the driver shows no GPU that may be used");
+        findings.add(Verdict::Bad, "device", "the driver lists no GPU that this user can use");
     }
     if machine.of.is_none() {
         match machine.runtimes.as_slice() {
-            [] => report.add(
+            [] => findings.add(
                 Verdict::Note,
                 "runtime",
-                "no libamdhip64.so where it usually is; programs may bring their own, as PyTorch does",
+                "no libamdhip64.so in the usual folders; some programs, such as PyTorch, bring their own",
             ),
             some => {
                 let names: Vec<_> = some.iter().map(|path| path.display().to_string()).collect();
-                report.add(Verdict::Good, "runtime", names.join(", "));
+                findings.add(Verdict::Good, "runtime", names.join(", "));
             }
         }
         match &machine.library {
             Ok(path) => {
-                report.add(Verdict::Good, "library", format!("`xcli run` preloads {}", path.display()))
+                findings.add(Verdict::Good, "library", format!("`xcli run` preloads {}", path.display()))
             }
-            Err(why) => report.add(Verdict::Bad, "library", why.clone()),
+            Err(error) => findings.add(Verdict::Bad, "library", format!("{error:#}")),
         }
     }
 }
 
-fn judge_gpu(gpu: &Gpu, report: &mut Report) {
+fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
     let name = format!("GPU {} ({})", gpu.gpu_id, target(gpu.target));
     let facts = match &gpu.facts {
         Ok(facts) => facts,
         Err(why) => {
-            return report.add(Verdict::Bad, "gpu", format!("{name}: the driver says nothing of it: {why}"));
+            return findings.add(
+                Verdict::Bad,
+                "gpu",
+                format!("{name}: the driver does not describe it: {why}"),
+            );
         }
     };
     let (major, minor) = facts.version;
     let waves = match facts.cwsr {
         Some(true) => "running waves are saved",
         Some(false) => "running waves are not saved",
-        None => "nothing says whether running waves are saved",
+        None => "whether running waves are saved is unknown",
     };
     let known = format!("{name}: KFD {major}.{minor}, {}, {waves}", facts.scheduler);
     match probe::choose(Choice::Auto, facts, false) {
         Ok(kind) => {
             let trap = probe::choose(Choice::Only(hal_kfd::Kind::DebugTrap), facts, false);
             let trap = match trap {
-                Ok(_) => "debug-trap as well".to_owned(),
+                Ok(_) => "and by debug-trap".to_owned(),
                 Err(refusal) => format!("not by debug-trap ({refusal})"),
             };
-            report.add(
+            findings.add(
                 Verdict::Good,
                 "gpu",
-                format!("{known}; level 3 is possible by {}, {trap}", kind.name()),
+                format!("{known}; level 3 works by {}, {trap}", kind.name()),
             );
         }
-        // A simulated one may wait for its kernels: nobody else suffers if that takes long.
+        // A simulated GPU may wait for its kernels, because no other program suffers.
         Err(refusal) => match probe::choose(Choice::Auto, facts, facts.simulated) {
-            Ok(kind) => report.add(
+            Ok(kind) => findings.add(
                 Verdict::Note,
                 "gpu",
                 format!(
-                    "{known}; level 2 is possible by {}, waiting for running kernels, because it is simulated; not level 3: \
+                    "{known}; level 2 works by {}, which waits for running kernels (only because the GPU is simulated); level 3 does not: \
                      {refusal}",
                     kind.name()
                 ),
             ),
-            Err(_) => report.add(Verdict::Note, "gpu", format!("{known}; level 1 only: {refusal}")),
+            Err(_) => findings.add(Verdict::Note, "gpu", format!("{known}; level 1 only: {refusal}")),
         },
     }
 }
@@ -278,13 +283,13 @@ mod tests {
             .collect();
         let (runtimes, library) = (Vec::new(), Ok("/x/libshimhip.so".into()));
         let machine = Machine { of, device, simulated: false, gpus, runtimes, library };
-        let mut report = Report { ok: true, ..Report::default() };
-        judge(&machine, Some("render"), &mut report);
-        (report.is_ok(), report.text())
+        let mut findings = Findings::default();
+        judge(&machine, Some("render"), &mut findings);
+        (findings.ok, findings.text())
     }
 
     #[test]
-    fn targets_have_their_names() {
+    fn target_versions_are_formatted() {
         assert_eq!(
             [90_010, 90_402, 110_000, 120_001].map(target),
             ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
@@ -292,36 +297,39 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_bad_and_says_what_to_do() {
+    fn missing_device_is_bad_with_advice() {
         let closed = |kind: ErrorKind| Err(Closed::Device(kind.into()));
         let (ok, text) = said(closed(ErrorKind::NotFound), vec![]);
         assert!(!ok && text.contains("--gpu-sim"), "{text}");
         let (ok, text) = said(closed(ErrorKind::PermissionDenied), vec![]);
-        assert!(!ok && text.contains("group render: `usermod -aG render USER`"), "{text}");
+        assert!(!ok && text.contains("group render: run `usermod -aG render USER`"), "{text}");
         let (ok, text) = said(Ok(()), vec![]);
         assert!(!ok && text.contains("no GPU"), "{text}");
     }
 
-    /// What we may says nothing of what the process may.
+    /// The rights of xcli say nothing about those of the process.
     #[test]
-    fn what_a_process_sees_is_told_from_what_we_may() {
+    fn view_of_a_process_differs_from_that_of_xcli() {
         let denied = || ErrorKind::PermissionDenied.into();
         let (ok, text) = said_of(Some(42), Err(Closed::Device(denied())), vec![]);
-        assert!(ok && text.contains("as process 42 sees it: xcli may not open it; whether"), "{text}");
+        assert!(
+            ok && text.contains("as process 42 sees it: xcli has no permission to open it; whether"),
+            "{text}"
+        );
         let (ok, text) = said_of(Some(42), Err(Closed::Root(denied())), vec![]);
         assert!(
-            ok && text.contains("not known, /proc/42/root cannot be entered (permission denied"),
+            ok && text.contains("unknown, because /proc/42/root cannot be entered (permission denied"),
             "{text}"
         );
         let (ok, text) = said_of(Some(42), Ok(()), vec![GOOD]);
         assert!(ok && text.contains("as process 42 sees it: xcli can open it"), "{text}");
-        // A root directory that is not there, and no device in one that is.
+        // There is no such process.
         let machine = Machine::look(Some(u32::MAX));
         assert!(matches!(machine.device, Err(Closed::Root(_))), "{machine:?}");
     }
 
     #[test]
-    fn a_runtime_with_two_paths_is_one() {
+    fn runtime_with_two_paths_is_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         let opt = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(opt("rocm-5.2.3/lib")).unwrap();
@@ -334,16 +342,16 @@ mod tests {
     }
 
     #[test]
-    fn what_levels_need_is_said() {
+    fn possible_level_depends_on_the_facts() {
         let (ok, text) = said(Ok(()), vec![GOOD]);
-        assert!(ok && text.contains("level 3 is possible by update-queue, debug-trap as well"), "{text}");
+        assert!(ok && text.contains("level 3 works by update-queue, and by debug-trap"), "{text}");
         let (ok, text) = said(Ok(()), vec![Facts { debugger: false, ..GOOD }]);
         assert!(ok && text.contains("not by debug-trap (the device"), "{text}");
         let (ok, text) = said(Ok(()), vec![Facts { cwsr: Some(false), ..GOOD }]);
         assert!(ok && text.contains("level 1 only: the driver does not save"), "{text}");
         let simulated = Facts { cwsr: Some(false), simulated: true, ..GOOD };
         let (ok, text) = said(Ok(()), vec![simulated]);
-        assert!(ok && text.contains("level 2 is possible by update-queue, waiting for"), "{text}");
-        assert!(text.contains("not level 3: the driver does not save"), "{text}");
+        assert!(ok && text.contains("level 2 works by update-queue, which waits for"), "{text}");
+        assert!(text.contains("level 3 does not: the driver does not save"), "{text}");
     }
 }

@@ -1,9 +1,10 @@
-//! One process: whether the library is in it, whether its calls pass there, and why it is scheduled or is not.
+//! Checks of a process: is the library loaded, do calls pass it, and is the process scheduled.
 
+use super::finding::{Findings, Verdict};
 use super::view::View;
-use super::{Report, Verdict};
+use crate::endpoint::Endpoint;
 use crate::list;
-use crate::place::Place;
+use crate::table::duration;
 use protocol::codes::PreemptLevel;
 use protocol::config::{Config, SchedulerKind};
 use protocol::control::{Client, QueueState};
@@ -16,69 +17,76 @@ use std::time::Duration;
 const LIBRARY: &str = "libshimhip.so";
 const RUNTIME: &str = "libamdhip64";
 
-/// The server that is asked.
+/// The server that xcli has asked.
 #[derive(Debug, Clone)]
 pub struct Server {
-    pub place: Place,
+    pub endpoint: Endpoint,
     pub is_there: bool,
     pub is_on: bool,
-    /// What it holds of the process from outside.
+    /// The queues of the process that `xcli suspend` has suspended.
     pub held: Option<Held>,
 }
 
-/// Says what is so, in the order in which one thing needs the one before.
-pub fn judge(view: &View, server: &Server, client: Option<&Client>, report: &mut Report) {
+/// Adds the findings about a process, each after those that it depends on.
+pub fn judge(view: &View, server: &Server, client: Option<&Client>, findings: &mut Findings) {
     let View { pid, name, .. } = view;
     if view.stopped {
-        report.add(
+        findings.add(
             Verdict::Note,
             "process",
-            format!("{pid} ({name}) is stopped or traced: it launches nothing, and keeps nobody waiting"),
+            format!("{pid} ({name}) is stopped or traced: it launches nothing, and other programs do not wait for it"),
         );
     } else {
-        report.add(Verdict::Good, "process", format!("{pid} ({name}) is there"));
+        findings.add(Verdict::Good, "process", format!("{pid} ({name}) exists"));
     }
     let config = Config::read(|name| view.variable(name), policies::registry::BUILT).0;
-    let loaded = library(view, &config, report);
-    runtime(view, client.is_some_and(|client| !client.queues.is_empty()), report);
-    held(view, server, report);
+    let loaded = library(view, &config, findings);
+    runtime(view, client.is_some_and(|client| !client.queues.is_empty()), findings);
+    held(view, server, findings);
     match client {
-        Some(client) => connected(view, server, client, report),
-        None if loaded => not_connected(view, server, &config, report),
-        None => report.add(Verdict::Bad, "schedule", "it is not scheduled: nothing of it passes the library"),
+        Some(client) => connected(view, server, client, findings),
+        None if loaded => not_connected(view, server, &config, findings),
+        None => findings.add(
+            Verdict::Bad,
+            "schedule",
+            "it is not scheduled, because its calls do not pass the library",
+        ),
     }
 }
 
-/// What keeps its queues off the hardware whatever the schedule says.
-fn held(view: &View, server: &Server, report: &mut Report) {
+/// Adds a finding about queues that `xcli suspend` has suspended.
+fn held(view: &View, server: &Server, findings: &mut Findings) {
     let Some(held) = server.held.as_ref().filter(|held| !held.queues.is_empty()) else { return };
     let numbers: Vec<_> = held.queues.iter().map(|queue| queue.queue.to_string()).collect();
     let longest = held.queues.iter().map(|queue| queue.held_ms).max().unwrap_or_default();
-    let (queues, are, them) =
-        if numbers.len() == 1 { ("queue", "is", "it") } else { ("queues", "are", "them") };
+    let (queues, do_not) =
+        if numbers.len() == 1 { ("queue", "it does not") } else { ("queues", "they do not") };
     let of = match view.hardware_queues {
-        Ok(Some(compute)) => format!(" of {compute} for kernels"),
+        Ok(Some(compute)) => format!(" of {compute}"),
         _ => String::new(),
     };
-    report.add(
+    findings.add(
         Verdict::Note,
         "held",
         format!(
-            "{queues} {}{of} {are} held from outside by `xcli suspend`, for {}: nothing of {them} runs until `{}`",
+            "`xcli suspend` has suspended {queues} {}{of} for {}: {do_not} run until `{}`",
             numbers.join(", "),
-            list::span(Duration::from_millis(longest)),
-            server.place.command(&format!("resume {}", view.pid)),
+            duration(Duration::from_millis(longest)),
+            server.endpoint.command(&format!("resume {}", view.pid)),
         ),
     );
 }
 
-/// Whether the library is in the process, and does anything.
-fn library(view: &View, config: &Config, report: &mut Report) -> bool {
+/// Adds a finding about the library. Returns true if it is loaded and enabled, or if that is unknown.
+fn library(view: &View, config: &Config, findings: &mut Findings) -> bool {
     if view.maps.is_none() {
-        report.add(
+        findings.add(
             Verdict::Note,
             "library",
-            format!("what process {} has loaded may not be seen: ask as user {} or root", view.pid, view.uid),
+            format!(
+                "the files that process {} has loaded are hidden: run xcli as user {} or root",
+                view.pid, view.uid
+            ),
         );
         return true;
     }
@@ -86,133 +94,136 @@ fn library(view: &View, config: &Config, report: &mut Report) -> bool {
         let preload = view.variable("LD_PRELOAD").unwrap_or_default();
         let text = if preload.as_bytes().windows(LIBRARY.len()).any(|part| part == LIBRARY.as_bytes()) {
             format!(
-                "{LIBRARY} is not loaded although LD_PRELOAD names it: the file cannot be opened where the process is, or \
-                 the program is statically linked or runs with other rights than whoever started it"
+                "{LIBRARY} is not loaded although LD_PRELOAD names it: the process cannot open the file, or the program is \
+                 statically linked or gains rights when it starts"
             )
         } else {
-            format!("{LIBRARY} is not loaded: start the program by `xcli run`, or with LD_PRELOAD")
+            format!("{LIBRARY} is not loaded: start the program with `xcli run` or LD_PRELOAD")
         };
-        report.add(Verdict::Bad, "library", text);
+        findings.add(Verdict::Bad, "library", text);
         return false;
     };
     if config.disable {
-        report.add(Verdict::Bad, "library", format!("{path} is loaded, and inert by XSCHED_DISABLE"));
+        findings.add(Verdict::Bad, "library", format!("{path} is loaded, but XSCHED_DISABLE disables it"));
         return false;
     }
-    report.add(Verdict::Good, "library", format!("{path} is loaded"));
+    findings.add(Verdict::Good, "library", format!("{path} is loaded"));
     true
 }
 
-/// `is_seen`: its streams have come to the library, whatever the runtime's file is called.
-fn runtime(view: &View, is_seen: bool, report: &mut Report) {
+/// Adds findings about HIP's runtime and the driver. `is_seen`: streams of the process have reached the library.
+fn runtime(view: &View, is_seen: bool, findings: &mut Findings) {
     let hip = view.mapped(RUNTIME);
     match hip.as_slice() {
         _ if view.maps.is_none() => {}
-        [] if is_seen => report.add(
+        [] if is_seen => findings.add(
             Verdict::Good,
             "runtime",
-            "no file of its is called libamdhip64, and its streams come to the library: its HIP runtime has another name",
+            "no file named libamdhip64 is loaded, but streams reach the library: the HIP runtime has another name",
         ),
-        [] if view.uses_the_driver() => report.add(
+        [] if view.uses_the_driver() => findings.add(
             Verdict::Note,
             "runtime",
-            "no libamdhip64.so is loaded, and the driver is used all the same: through HSA alone, or by a program with HIP \
-             linked into it, which the library cannot see",
+            "no libamdhip64.so is loaded, but the process uses the driver: it uses HSA alone, or HIP is linked statically, which \
+             the library cannot intercept",
         ),
-        [] => report.add(Verdict::Note, "runtime", "no libamdhip64.so is loaded (yet): it has not used HIP"),
-        [one] => report.add(Verdict::Good, "runtime", format!("{one} is loaded")),
-        [first, ..] => report.add(
+        [] => findings.add(Verdict::Note, "runtime", "no libamdhip64.so is loaded: the process has not used HIP yet"),
+        [one] => findings.add(Verdict::Good, "runtime", format!("{one} is loaded")),
+        [first, ..] => findings.add(
             Verdict::Note,
             "runtime",
-            format!("{} runtimes are loaded ({first} first): what uses another than the first is not scheduled", hip.len()),
+            format!("{} runtimes are loaded ({first} first): only calls to the first are scheduled", hip.len()),
         ),
     }
     match &view.hardware_queues {
-        Ok(Some(count)) => {
-            report.add(Verdict::Good, "driver", format!("the driver has {count} compute queues of it"))
-        }
-        Ok(None) => report.add(Verdict::Note, "driver", "it does not use the KFD (yet)"),
-        Err(why) => report.add(Verdict::Note, "driver", why.clone()),
+        Ok(Some(count)) => findings.add(
+            Verdict::Good,
+            "driver",
+            format!("the driver lists {count} compute queues of the process"),
+        ),
+        Ok(None) => findings.add(Verdict::Note, "driver", "the process has not used the KFD yet"),
+        Err(unknown) => findings.add(Verdict::Note, "driver", unknown.to_string()),
     }
 }
 
-/// The server knows it.
-fn connected(view: &View, server: &Server, client: &Client, report: &mut Report) {
+/// Adds findings about a process that is connected to the server.
+fn connected(view: &View, server: &Server, client: &Client, findings: &mut Findings) {
     let sum = |count: fn(&protocol::status::Counts) -> u64| -> u64 {
         client.queues.iter().map(|queue| count(&queue.status.counts)).sum()
     };
     let (launched, pending) = (sum(|counts| counts.direct + counts.deferred), sum(|counts| counts.pending));
     match (launched + pending, &view.hardware_queues) {
-        // Queues that were destroyed are not counted any more, and the runtime makes hardware queues before it needs them.
-        (0, Ok(Some(1..))) => report.add(
+        // Destroyed queues do not count, and the runtime creates hardware queues in advance.
+        (0, Ok(Some(1..))) => findings.add(
             Verdict::Note,
             "hooks",
             format!(
-                "no launch has passed the library on the {} queues that it has now, though the driver has queues of it: as long as \
-                 it has launched nothing on them that is right; if it has, launches are bound past the library, as by \
-                 RTLD_DEEPBIND in a release that cannot be corrected, or by static linking",
+                "no launch has passed the library on its {} current queues, but the driver lists queues of the process. That is normal \
+                 before the first launch; otherwise the program binds launches past the library, by static linking, or by \
+                 RTLD_DEEPBIND in a release of HIP where this cannot be corrected",
                 client.queues.len()
             ),
         ),
-        (0, _) => report.add(
+        (0, _) => findings.add(
             Verdict::Note,
             "hooks",
-            format!("it has launched nothing yet on the {} queues that it has now", client.queues.len()),
+            format!("the process has launched nothing yet on its {} current queues", client.queues.len()),
         ),
-        _ => report.add(
+        _ => findings.add(
             Verdict::Good,
             "hooks",
-            format!("{launched} launches have passed the library, on {} queues", client.queues.len()),
+            format!("{launched} launches have passed the library on {} queues", client.queues.len()),
         ),
     }
     if let Some(slow) = list::slow_path(client) {
-        let text = format!("{slow} (XSCHED_LOG_LEVEL=info names the first kernel of each)");
-        report.add(Verdict::Note, "launches", text);
+        let text =
+            format!("{slow} (with XSCHED_LOG_LEVEL=info the log names the first kernel for each reason)");
+        findings.add(Verdict::Note, "launches", text);
     }
     let any = |state| client.queues.iter().any(|queue| queue.state == state);
     let (verdict, text) = if !server.is_on {
         (
             Verdict::Note,
             format!(
-                "it runs unscheduled, as everybody does: scheduling is switched off (`{}`)",
-                server.place.command("on")
+                "it runs unscheduled like every program, because scheduling is off (`{}` switches it on)",
+                server.endpoint.command("on")
             ),
         )
     } else if client.yielded && server.held.is_some() {
-        (Verdict::Note, "it counts as idle, because queues of it are held from outside".to_owned())
+        (Verdict::Note, "it counts as idle, because `xcli suspend` has suspended its queues".to_owned())
     } else if client.yielded {
-        let was = if view.stopped { "is stopped or traced" } else { "was found stopped, traced or held" };
-        (Verdict::Note, format!("it {was}, and counts as idle until it does something"))
+        let state = if view.stopped { "is stopped or traced" } else { "was stopped, traced or suspended" };
+        (Verdict::Note, format!("it {state}, and counts as idle until it submits work"))
     } else if !client.permit.run {
         (Verdict::Note, format!("it is suspended: {}", client.reason))
     } else if any(QueueState::Suspended) {
-        (Verdict::Note, "it runs, but for queues whose priority is never to run".to_owned())
+        (Verdict::Note, "it runs, except queues of priority -256".to_owned())
     } else if server.held.is_some() {
-        (Verdict::Note, format!("it may run, but for what is held from outside: {}", client.reason))
+        (Verdict::Note, format!("it may run, except queues suspended by `xcli suspend`: {}", client.reason))
     } else if any(QueueState::Running) {
         (Verdict::Good, format!("it runs: {}", client.reason))
     } else {
-        (Verdict::Good, format!("it may run, and has no work at the moment: {}", client.reason))
+        (Verdict::Good, format!("it may run, but has no work now: {}", client.reason))
     };
-    report.add(verdict, "schedule", text);
-    level(client, report);
+    findings.add(verdict, "schedule", text);
+    level(client, findings);
 }
 
-fn level(client: &Client, report: &mut Report) {
+fn level(client: &Client, findings: &mut Findings) {
     let asked = client.queues.iter().map(|queue| queue.status.level).max().unwrap_or_default();
     let preemption = &client.preemption;
     match (asked, preemption.in_force) {
-        (PreemptLevel::Block, _) => report.add(Verdict::Good, "level", "level 1 is in force, as asked"),
-        (asked, PreemptLevel::Block) => report.add(
+        (PreemptLevel::Block, _) => findings.add(Verdict::Good, "level", "level 1 is in force, as requested"),
+        (asked, PreemptLevel::Block) => findings.add(
             Verdict::Bad,
             "level",
-            format!("level {asked} is asked for and level 1 in force: {}", preemption.how),
+            format!("level {asked} was requested, but level 1 is in force: {}", preemption.how),
         ),
-        (asked, in_force) => report.add(
+        (asked, in_force) => findings.add(
             Verdict::Good,
             "level",
             format!(
-                "level {asked} is asked for and level {in_force} in force by {}: {} holds, {} times waiting cost less{}",
+                "level {asked} was requested, and level {in_force} is in force by {}: evicted {} times, waited {} times because waiting cost less{}",
                 preemption.how,
                 preemption.holds,
                 preemption.waits,
@@ -220,29 +231,29 @@ fn level(client: &Client, report: &mut Report) {
                     .cost_origin
                     .as_deref()
                     .and_then(CostOrigin::meaning)
-                    .map(|meaning| format!("; what a hold costs: {meaning}"))
+                    .map(|meaning| format!("; cost of eviction: {meaning}"))
                     .unwrap_or_default()
             ),
         ),
     }
 }
 
-/// The library is there, and the server does not know the process.
-fn not_connected(view: &View, server: &Server, config: &Config, report: &mut Report) {
+/// Adds a finding about a process that has the library but is not connected.
+fn not_connected(view: &View, server: &Server, config: &Config, findings: &mut Findings) {
     let used = view.uses_the_driver() || !view.mapped(RUNTIME).is_empty();
     let (verdict, text) = if view.environment.is_none() {
         (
             Verdict::Bad,
             format!(
-                "the server does not know it; its variables may not be seen: ask as user {} or root",
+                "it is not connected to the server, and its environment is hidden: run xcli as user {} or root",
                 view.uid
             ),
         )
     } else if !config.auto.enabled {
         (
             Verdict::Bad,
-            "it is not scheduled: XSCHED_AUTO_XQUEUE was not ON when it started, so that the library only forwards, but for \
-             queues that the program makes itself by the C interface"
+            "it is not scheduled, because XSCHED_AUTO_XQUEUE was not ON when it started: the library only forwards calls, except for \
+             queues that the program creates through the C interface"
                 .to_owned(),
         )
     } else {
@@ -251,56 +262,57 @@ fn not_connected(view: &View, server: &Server, config: &Config, report: &mut Rep
                 let policy = config.policy.map_or("HPF", |policy| policy.name());
                 (
                     Verdict::Note,
-                    format!(
-                        "it decides for itself by the policy {policy}, among its own queues, without a server"
-                    ),
+                    format!("it schedules its own queues by the policy {policy}, without a server"),
                 )
             }
             SchedulerKind::App => {
                 let why = match view.variable("XSCHED_SCHEDULER") {
-                    Some(_) => "as XSCHED_SCHEDULER says",
-                    None => "as neither XSCHED_SCHEDULER nor XSCHED_POLICY says otherwise",
+                    Some(_) => "because of XSCHED_SCHEDULER",
+                    None => "because neither XSCHED_SCHEDULER nor XSCHED_POLICY is set",
                 };
                 (
                     Verdict::Note,
                     format!(
-                        "the program itself decides which of its queues run ({why}), unless it has set another scheduler by \
-                         XHintSetScheduler; without either everything of it runs"
+                        "the program itself suspends and resumes its queues ({why}), unless it has set another scheduler with \
+                         XHintSetScheduler; otherwise all its queues run"
                     ),
                 )
             }
             SchedulerKind::Global => global(view, server, config, used),
         }
     };
-    report.add(verdict, "schedule", text);
+    findings.add(verdict, "schedule", text);
 }
 
-/// It wants a server.
+/// The finding about a process that should connect to a server but has not.
 fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict, String) {
     let theirs = config
         .socket
         .clone()
         .unwrap_or_else(|| socket::default_path(view.uid, socket::INSTANCE, |path| path.is_dir()));
-    if theirs != server.place.socket {
+    if theirs != server.endpoint.socket {
         return (
             Verdict::Bad,
             format!(
-                "its server is at {}, and this asks the one at {}: name that one by -a",
+                "it uses the server at {}, but xcli asked the one at {}: specify its server with -a",
                 theirs.display(),
-                server.place.socket.display()
+                server.endpoint.socket.display()
             ),
         );
     }
     if !server.is_there {
-        return (Verdict::Bad, "it runs unscheduled: no xserver answers where it looks for one".to_owned());
+        return (Verdict::Bad, "it runs unscheduled, because no xserver answers at its socket".to_owned());
     }
     if !used {
-        return (Verdict::Note, "it has not used HIP yet, with which it would come to the server".to_owned());
+        return (
+            Verdict::Note,
+            "it has not used HIP yet, and connects to the server when it does".to_owned(),
+        );
     }
     (
         Verdict::Bad,
-        "it uses the GPU, and has not come to the server: the server refuses other users' processes and other versions (its \
-         own log says which), no call of the program has passed the library, or it has set another scheduler by XHintSetScheduler"
+        "it uses the GPU but is not connected. Possible reasons: the server has refused it as another user's process or another \
+         version (see the log of the server); no call has passed the library; it has set another scheduler with XHintSetScheduler"
             .to_owned(),
     )
 }
@@ -308,6 +320,8 @@ fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
+    use crate::queues::Unknown;
     use protocol::bounds::Priority;
     use protocol::control::{Preemption, Queue};
     use protocol::hint::{ProcessHints, QueueHints};
@@ -330,18 +344,18 @@ mod tests {
         }
     }
 
-    fn at(socket: &str) -> Place {
-        Place { socket: socket.into(), ..Place::default() }
+    fn at(socket: &str) -> Endpoint {
+        Endpoint { socket: socket.into(), ..Endpoint::default() }
     }
 
     fn server() -> Server {
-        Server { place: at("/s"), is_there: true, is_on: true, held: None }
+        Server { endpoint: at("/s"), is_there: true, is_on: true, held: None }
     }
 
     fn said(view: &View, server: &Server, client: Option<&Client>) -> (bool, String) {
-        let mut report = Report { ok: true, ..Report::default() };
-        judge(view, server, client, &mut report);
-        (report.is_ok(), report.text())
+        let mut findings = Findings::default();
+        judge(view, server, client, &mut findings);
+        (findings.ok, findings.text())
     }
 
     const LOADED: [&str; 2] = ["/x/libshimhip.so", "/y/libamdhip64.so.5.2.2"];
@@ -376,90 +390,90 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_loaded_is_not_scheduled_and_says_why() {
+    fn process_without_library_is_bad() {
         let (ok, text) = said(&view(&[], &[], None), &server(), None);
-        assert!(!ok && text.contains("start the program by `xcli run`"), "{text}");
+        assert!(!ok && text.contains("start the program with `xcli run`"), "{text}");
         let named = view(&[], &[("LD_PRELOAD", "/x/libshimhip.so")], None);
         let (ok, text) = said(&named, &server(), None);
         assert!(!ok && text.contains("although LD_PRELOAD names it"), "{text}");
         let inert = view(&LOADED, &[("XSCHED_DISABLE", "1")], None);
         let (ok, text) = said(&inert, &server(), None);
-        assert!(!ok && text.contains("inert by XSCHED_DISABLE"), "{text}");
+        assert!(!ok && text.contains("XSCHED_DISABLE disables it"), "{text}");
     }
 
     #[test]
-    fn each_reason_for_not_being_known_has_its_sentence() {
+    fn reason_for_no_connection_is_named() {
         let case = |variables: &[(&str, &str)], server: &Server, queues| {
             said(&view(&LOADED, variables, queues), server, None)
         };
         let (ok, text) = case(&[], &server(), Some(1));
         assert!(!ok && text.contains("XSCHED_AUTO_XQUEUE was not ON"), "{text}");
-        // The library cannot see whether the program has set another one since.
+        // The environment does not show if the program has set another scheduler.
         let (ok, text) = case(&GLOBAL[..1], &server(), Some(1));
+        assert!(ok && text.contains("nor XSCHED_POLICY is set), unless it has set another"), "{text}");
+        let (ok, text) = case(&[GLOBAL[0], ("XSCHED_SCHEDULER", "app")], &server(), Some(1));
         assert!(
-            ok && text.contains("nor XSCHED_POLICY says otherwise), unless it has set another"),
+            ok && text.contains("suspends and resumes its queues (because of XSCHED_SCHEDULER)"),
             "{text}"
         );
-        let (ok, text) = case(&[GLOBAL[0], ("XSCHED_SCHEDULER", "app")], &server(), Some(1));
-        assert!(ok && text.contains("decides which of its queues run (as XSCHED_SCHEDULER says)"), "{text}");
         let (ok, text) = case(&[GLOBAL[0], ("XSCHED_POLICY", "HPF")], &server(), Some(1));
-        assert!(ok && text.contains("for itself by the policy HPF"), "{text}");
-        let other = Server { place: at("/other"), ..server() };
+        assert!(ok && text.contains("its own queues by the policy HPF"), "{text}");
+        let other = Server { endpoint: at("/other"), ..server() };
         let (ok, text) = case(&GLOBAL, &other, Some(1));
-        assert!(!ok && text.contains("its server is at /s"), "{text}");
+        assert!(!ok && text.contains("it uses the server at /s"), "{text}");
         let gone = Server { is_there: false, ..server() };
         let (ok, text) = case(&GLOBAL, &gone, Some(1));
         assert!(!ok && text.contains("no xserver answers"), "{text}");
         let (ok, text) = case(&GLOBAL, &server(), Some(1));
-        assert!(!ok && text.contains("has not come to the server"), "{text}");
+        assert!(!ok && text.contains("is not connected. Possible reasons"), "{text}");
         let early = View { maps: Some(vec![LOADED[0].to_owned()]), ..view(&[], &GLOBAL, None) };
         let (ok, text) = said(&early, &server(), None);
         assert!(ok && text.contains("has not used HIP yet"), "{text}");
     }
 
     #[test]
-    fn what_the_server_knows_is_told() {
+    fn state_of_a_connected_process_is_described() {
         let view = view(&LOADED, &GLOBAL, Some(2));
         let (ok, text) = said(&view, &server(), Some(&client(false, 9, QueueState::Suspended)));
         assert!(ok && text.contains("it is suspended: queue 7 of pid 4 has priority 10 > 1"), "{text}");
-        assert!(text.contains("level 3 in force by update-queue: 3 holds"), "{text}");
+        assert!(text.contains("level 3 is in force by update-queue: evicted 3 times"), "{text}");
         let (ok, text) = said(&view, &server(), Some(&client(true, 9, QueueState::Running)));
         assert!(ok && text.contains("it runs: ") && text.contains("9 launches have passed"), "{text}");
-        // It may be loading its data still, or make a stream for each request.
+        // The process may still load data, or create a stream for each request.
         let (ok, text) = said(&view, &server(), Some(&client(true, 0, QueueState::Idle)));
         assert!(
-            ok && text.contains("note  hooks     no launch has passed the library on the 1 queues"),
+            ok && text.contains("note  hooks     no launch has passed the library on its 1 current queues"),
             "{text}"
         );
         let between = Client { queues: vec![], ..client(true, 0, QueueState::Idle) };
         let (ok, text) = said(&view, &server(), Some(&between));
-        assert!(ok && text.contains("on the 0 queues that it has now"), "{text}");
+        assert!(ok && text.contains("on its 0 current queues"), "{text}");
         assert!(!text.contains("launches  "), "{text}");
         let slow =
             Client { slow_path: [("code".to_owned(), 2)].into(), ..client(true, 9, QueueState::Running) };
         let (ok, text) = said(&view, &server(), Some(&slow));
-        let note = "note  launches  2 launches were not deferred and waited for the turn on the calling thread: 2 because the sizes";
+        let note =
+            "note  launches  2 launches could not be deferred and blocked the calling thread: 2 because ";
         assert!(ok && text.contains(note), "{text}");
         let off = Server { is_on: false, ..server() };
         let (ok, text) = said(&view, &off, Some(&client(true, 9, QueueState::Running)));
-        assert!(ok && text.contains("switched off"), "{text}");
+        assert!(ok && text.contains("scheduling is off"), "{text}");
         let mut refused = client(true, 9, QueueState::Running);
         refused.preemption.in_force = PreemptLevel::Block;
         refused.preemption.how = "XSCHED_KFD_MECHANISM is off".to_owned();
         let (ok, text) = said(&view, &server(), Some(&refused));
-        assert!(!ok && text.contains("level 1 in force: XSCHED_KFD_MECHANISM is off"), "{text}");
+        assert!(!ok && text.contains("level 1 is in force: XSCHED_KFD_MECHANISM is off"), "{text}");
     }
 
     #[test]
-    fn what_is_held_from_outside_is_said_before_the_schedule() {
+    fn suspended_queues_are_listed_before_the_schedule() {
         let queue = |queue, held_ms| HeldQueue { queue, held_ms };
         let queues = vec![queue(2, 12), queue(11, 3250)];
         let held = Some(Held { pid: Pid(42), name: "train".to_owned(), queues });
-        let place = Place { said: "-p night".to_owned(), ..at("/s") };
-        let holds = Server { place, held, ..server() };
+        let endpoint = Endpoint { options: "-p night".to_owned(), ..at("/s") };
+        let holds = Server { endpoint, held, ..server() };
         let view = view(&LOADED, &GLOBAL, Some(2));
-        let note = "note  held      queues 2, 11 of 2 for kernels are held from outside by `xcli suspend`, for 3.25 s: \
-                    nothing of them runs until `xcli -p night resume 42`";
+        let note = "note  held      `xcli suspend` has suspended queues 2, 11 of 2 for 3.25 s: they do not run until `xcli -p night resume 42`";
         let lines = |client: Option<&Client>| {
             let (_, text) = said(&view, &holds, client);
             let mut lines = text.lines().skip_while(|line| *line != note).map(str::to_owned);
@@ -468,16 +482,16 @@ mod tests {
         };
         let running = lines(Some(&client(true, 9, QueueState::Running)));
         assert!(
-            running.contains("note  schedule  it may run, but for what is held from outside: "),
+            running.contains("note  schedule  it may run, except queues suspended by `xcli suspend`: "),
             "{running}"
         );
         let yielded = lines(Some(&Client { yielded: true, ..client(true, 9, QueueState::Running) }));
-        assert!(yielded.contains("counts as idle, because queues of it are held"), "{yielded}");
+        assert!(yielded.contains("counts as idle, because `xcli suspend`"), "{yielded}");
         assert!(!yielded.contains("stopped"), "{yielded}");
-        // One that nobody schedules is held as well.
+        // A process that is not scheduled can be suspended as well.
         let foreign = View { maps: Some(vec![]), ..view.clone() };
         let (ok, text) = said(&foreign, &holds, None);
-        assert!(!ok && text.contains(note) && text.contains("nothing of it passes the library"), "{text}");
+        assert!(!ok && text.contains(note) && text.contains("its calls do not pass the library"), "{text}");
         let stopped = View { stopped: true, ..view.clone() };
         let waits = Client { yielded: true, ..client(true, 9, QueueState::Running) };
         let (_, text) = said(&stopped, &server(), Some(&waits));
@@ -485,10 +499,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_seen_is_not_taken_for_nothing() {
+    fn unknown_queues_are_a_note() {
         let hidden =
-            View { hardware_queues: Err("whether it does is not known".to_owned()), ..view(&[], &[], None) };
+            View { hardware_queues: Err(Unknown::Process(Error::HiddenProcess(42))), ..view(&[], &[], None) };
         let (_, text) = said(&hidden, &server(), None);
-        assert!(text.contains("note  driver    whether it does is not known"), "{text}");
+        assert!(text.contains("note  driver    /proc hides process 42"), "{text}");
     }
 }

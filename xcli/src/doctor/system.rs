@@ -1,7 +1,7 @@
-//! What lies around the device: kernel and C library, the device's files, other servers, and programs that use the card.
+//! Checks of the system: kernel and C library, device files, other servers, and programs that use the GPU.
 
-use super::{Report, Verdict};
-use crate::known;
+use super::finding::{Findings, Verdict};
+use crate::process;
 use rustix::system::uname;
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -9,16 +9,16 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What needs a newer Linux than 4.18, the oldest one that is supported: since which release, and what happens before it.
+/// Features that need a newer Linux than the oldest supported one: the release, and the restriction before it.
 const SINCE: &[((u32, u32), &str)] = &[
-    ((5, 3), "the end of a program is noticed within a second and not at once"),
-    ((6, 5), "`xcli suspend` and the mechanism debug-trap are not there"),
-    ((6, 9), "gpu-sim runs HIP 5 only"),
+    ((5, 3), "the server notices the end of a program only within a second"),
+    ((6, 5), "`xcli suspend` and the mechanism debug-trap do not work"),
+    ((6, 9), "gpu-sim runs only HIP 5"),
 ];
 const OLDEST: (u32, u32) = (4, 18);
-/// The number of the first pid namespace (`PROC_PID_INIT_INO` of include/linux/proc_ns.h). The driver's numbers are those of it.
+/// The inode of the first pid namespace (`PROC_PID_INIT_INO` of include/linux/proc_ns.h), whose process ids the driver uses.
 const FIRST_NAMESPACE: u64 = 0xeffffffc;
-/// Names in one line.
+/// The most program names in one finding.
 const NAMES: usize = 8;
 
 /// A process with its name.
@@ -28,31 +28,31 @@ struct Program {
     name: String,
 }
 
-/// A device's file that cannot be opened.
+/// A render node that cannot be opened.
 #[derive(Debug)]
 struct Node {
     path: PathBuf,
     error: io::Error,
-    /// Its group, by name or number.
+    /// The group of the file, by name or number.
     group: Option<String>,
 }
 
-/// What there is to see.
+/// The facts about the system.
 #[derive(Debug)]
 pub struct System {
     release: String,
     glibc: String,
-    /// How many render nodes there are, and those that cannot be opened.
+    /// The number of render nodes, and those that cannot be opened.
     render: (usize, Vec<Node>),
     /// The group of `/dev/kfd`.
     group: Option<String>,
     servers: Vec<Program>,
-    /// Programs with queues on the card, or how many there are where their numbers mean nothing here.
+    /// The programs with queues on a GPU; only their number if the driver's process ids are those of another namespace.
     users: Result<Vec<Program>, usize>,
 }
 
 impl System {
-    /// Looks.
+    /// Collects the facts.
     pub fn look() -> Self {
         Self {
             release: uname().release().to_string_lossy().into_owned(),
@@ -74,13 +74,11 @@ impl System {
 
 /// The release of the C library.
 fn glibc() -> String {
-    // SAFETY: takes nothing, and returns a text that is there for ever.
-    let version = unsafe { libc::gnu_get_libc_version() };
-    // SAFETY: as above; it ends with a zero.
-    unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned()
+    // SAFETY: the function returns a static string that ends with a zero.
+    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
 }
 
-/// The numbers among the names in a folder.
+/// The names in a folder that are numbers.
 fn numbers(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut all: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -88,20 +86,20 @@ fn numbers(folder: &Path) -> Vec<u32> {
     all
 }
 
-/// Those of these processes that are there, but for this one.
+/// The processes among these that exist, except this one.
 fn programs(pids: Vec<u32>) -> impl Iterator<Item = Program> {
     let others = pids.into_iter().filter(|pid| *pid != std::process::id());
     others.filter_map(|pid| {
-        known::status(pid).ok()?;
-        Some(Program { pid, name: known::name(pid).ok()? })
+        process::status(pid).ok()?;
+        Some(Program { pid, name: process::name(pid).ok()? })
     })
 }
 
-/// The processes to which the driver has given queues.
+/// The processes that have queues of the driver.
 fn users(folder: &Path) -> Result<Vec<Program>, usize> {
     let has_queues = |pid: &u32| !numbers(&folder.join(format!("{pid}/queues"))).is_empty();
     let pids: Vec<u32> = numbers(folder).into_iter().filter(has_queues).collect();
-    // A simulated device has the numbers of this namespace.
+    // A simulated device uses the process ids of this namespace.
     let is_first = fs::metadata("/proc/self/ns/pid").is_ok_and(|about| about.ino() == FIRST_NAMESPACE);
     if !is_first && !hal_kfd::Kfd::is_simulated() {
         return Err(pids.len());
@@ -141,23 +139,23 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Says how one gets into a group.
-pub fn join(group: Option<&str>) -> String {
+/// The advice for a device file without permission.
+pub fn access_advice(group: Option<&str>) -> String {
     match group {
-        // Membership of root's group is nobody's way to a device.
+        // Users should not join root's group.
         None | Some("root" | "0") => {
-            "root may; the device's file belongs to no group that users can be in".to_owned()
+            "only root can open it, because no group for users owns the file".to_owned()
         }
         Some(group) => {
             format!(
-                "it belongs to the group {group}: `usermod -aG {group} USER` as root, and a new login, let USER in"
+                "it belongs to the group {group}: run `usermod -aG {group} USER` as root, and log in again"
             )
         }
     }
 }
 
-/// Says what there is. `server`: the number of the one that answers, and of its clients; nothing if none answers.
-pub fn judge(system: &System, is_open: bool, server: Option<(u32, &[u32])>, report: &mut Report) {
+/// Adds the findings about the system. `server`: the process id of the server that answers, and those of its clients.
+pub fn judge(system: &System, is_open: bool, server: Option<(u32, &[u32])>, findings: &mut Findings) {
     let System { release, glibc, .. } = system;
     let known = version(release);
     let missing: Vec<String> = SINCE
@@ -168,64 +166,70 @@ pub fn judge(system: &System, is_open: bool, server: Option<(u32, &[u32])>, repo
     let about = format!("Linux {release}, glibc {glibc}");
     if known.is_some_and(|known| known < OLDEST) {
         let (major, minor) = OLDEST;
-        report.add(Verdict::Bad, "system", format!("{about}: giveway needs Linux {major}.{minor} or newer"));
+        findings.add(
+            Verdict::Bad,
+            "system",
+            format!("{about}: giveway needs Linux {major}.{minor} or newer"),
+        );
     } else if missing.is_empty() {
-        report.add(Verdict::Good, "system", about);
+        findings.add(Verdict::Good, "system", about);
     } else {
-        report.add(Verdict::Note, "system", format!("{about}: {}", missing.join("; ")));
+        findings.add(Verdict::Note, "system", format!("{about}: {}", missing.join("; ")));
     }
-    render_nodes(system, is_open, report);
-    servers(system, server.map(|(pid, _)| pid), report);
-    card(system, server, report);
+    render_nodes(system, is_open, findings);
+    servers(system, server.map(|(pid, _)| pid), findings);
+    programs_on_gpu(system, server, findings);
 }
 
-fn render_nodes(system: &System, is_open: bool, report: &mut Report) {
+fn render_nodes(system: &System, is_open: bool, findings: &mut Findings) {
     let (all, closed) = &system.render;
     if is_open && *all == 0 {
-        let text = "/dev/dri has no render node, without which HIP finds no GPU: a container must be given /dev/dri beside /dev/kfd";
-        report.add(Verdict::Bad, "device", text);
+        let text = "/dev/dri has no render node, and HIP finds no GPU without one: a container needs /dev/dri in addition to /dev/kfd";
+        findings.add(Verdict::Bad, "device", text);
     }
     for Node { path, error, group } in closed {
         let path = path.display();
-        // A device that a cgroup keeps from a container answers so, too.
+        // A device that a cgroup denies to a container causes the same error.
         let text = match error.kind() {
-            ErrorKind::PermissionDenied => format!("{path} may not be opened: {}", join(group.as_deref())),
+            ErrorKind::PermissionDenied => {
+                format!("{path}: permission denied: {}", access_advice(group.as_deref()))
+            }
             _ => format!("{path} cannot be opened: {error}"),
         };
-        report.add(Verdict::Bad, "device", text);
+        findings.add(Verdict::Bad, "device", text);
     }
 }
 
-fn servers(system: &System, answers: Option<u32>, report: &mut Report) {
+fn servers(system: &System, answers: Option<u32>, findings: &mut Findings) {
     let others: Vec<_> = system.servers.iter().filter(|program| Some(program.pid) != answers).collect();
     if others.is_empty() {
         return;
     }
     let (which, of) = match answers {
-        Some(_) => ("another xserver runs", "does not know what this one decides"),
-        None => ("an xserver runs", "is another user's, or has another socket (-a, -p)"),
+        Some(_) => ("another xserver runs", "schedules independently of this one"),
+        None => ("an xserver runs", "belongs to another user or has another socket (-a, -p)"),
     };
     let pids: Vec<_> = others.iter().map(|program| program.pid.to_string()).collect();
-    report.add(
+    findings.add(
         Verdict::Note,
         "server",
-        format!("{which} on this machine, which {of}: process {}", pids.join(", ")),
+        format!("{which} on this machine and {of}: process {}", pids.join(", ")),
     );
 }
 
-fn card(system: &System, server: Option<(u32, &[u32])>, report: &mut Report) {
+fn programs_on_gpu(system: &System, server: Option<(u32, &[u32])>, findings: &mut Findings) {
     let users = match &system.users {
         Ok(users) => users,
         Err(0) => return,
         Err(number) => {
             let text = format!(
-                "{number} programs have queues on it; which of them are scheduled cannot be told in this pid namespace: ask outside the \
+                "{number} programs have queues on the GPU; this pid namespace hides which of them are scheduled: run xcli outside the \
                  container"
             );
-            return report.add(Verdict::Note, "card", text);
+            return findings.add(Verdict::Note, "card", text);
         }
     };
-    // A server has queues of programs that it holds from outside, and none of its own.
+    // The driver lists a server that has suspended queues of other programs.
     let is_left = |program: &&Program| {
         server.is_none_or(|(_, clients)| !clients.contains(&program.pid)) && program.name != "xserver"
     };
@@ -238,13 +242,13 @@ fn card(system: &System, server: Option<(u32, &[u32])>, report: &mut Report) {
     if left.len() > NAMES {
         names.push(format!("{} more", left.len() - NAMES));
     }
-    let who = if server.is_some() { "this server does not schedule" } else { "no server here schedules" };
+    let who = if server.is_some() { "this server" } else { "a server of this user" };
     let text = format!(
-        "programs use it that {who}: {}; `xcli run` starts a program scheduled, `xcli doctor PID` says why one is not, `xcli suspend \
-         PID` takes one off",
+        "programs use the GPU without being scheduled by {who}: {}. `xcli run` starts a scheduled program, `xcli doctor PID` explains why \
+         one is not scheduled, `xcli suspend PID` evicts one",
         names.join(", ")
     );
-    report.add(Verdict::Note, "card", text);
+    findings.add(Verdict::Note, "card", text);
 }
 
 #[cfg(test)]
@@ -267,13 +271,13 @@ mod tests {
     }
 
     fn said(system: &System, server: Option<(u32, &[u32])>) -> (bool, String) {
-        let mut report = Report { ok: true, ..Report::default() };
-        judge(system, true, server, &mut report);
-        (report.is_ok(), report.text())
+        let mut findings = Findings::default();
+        judge(system, true, server, &mut findings);
+        (findings.ok, findings.text())
     }
 
     #[test]
-    fn judge_says_what_an_old_kernel_lacks() {
+    fn old_kernel_is_a_note_about_missing_features() {
         assert_eq!(version("5.14.0-427.el9.x86_64"), Some((5, 14)));
         assert_eq!(version("6.9-rc1"), Some((6, 9)));
         assert_eq!(version("?"), None);
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn judge_names_the_group_of_a_file_that_may_not_be_opened() {
+    fn denied_render_node_names_its_group() {
         let node = |kind: ErrorKind, group: &str| Node {
             path: "/dev/dri/renderD128".into(),
             error: kind.into(),
@@ -301,7 +305,8 @@ mod tests {
         let case = |node| said(&System { render: (1, vec![node]), ..system() }, Some((5, &[])));
         let (ok, text) = case(node(ErrorKind::PermissionDenied, "render"));
         assert!(
-            !ok && text.contains("renderD128 may not be opened: it belongs to the group render: `usermod"),
+            !ok && text
+                .contains("renderD128: permission denied: it belongs to the group render: run `usermod"),
             "{text}"
         );
         let (ok, text) = case(node(ErrorKind::PermissionDenied, "root"));
@@ -313,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn judge_names_other_servers_and_not_the_one_that_answers() {
+    fn other_servers_are_named() {
         let two = System { servers: vec![program(5, "xserver"), program(6, "xserver")], ..system() };
         let (ok, text) = said(&two, Some((5, &[])));
         assert!(
@@ -328,29 +333,29 @@ mod tests {
     }
 
     #[test]
-    fn judge_names_programs_on_the_card_that_no_server_schedules() {
+    fn unscheduled_programs_are_named() {
         let users = vec![program(5, "xserver"), program(7, "train.py"), program(8, "serve")];
         let busy = System { users: Ok(users), ..system() };
         let (_, text) = said(&busy, Some((5, &[8])));
         assert!(
             text.contains(
-                "note  card      programs use it that this server does not schedule: 7 (train.py);"
+                "note  card      programs use the GPU without being scheduled by this server: 7 (train.py)."
             ),
             "{text}"
         );
         let (_, text) = said(&busy, Some((5, &[7, 8])));
         assert!(!text.contains("card"), "{text}");
         let (_, text) = said(&busy, None);
-        assert!(text.contains("no server here schedules: 7 (train.py), 8 (serve);"), "{text}");
+        assert!(text.contains("scheduled by a server of this user: 7 (train.py), 8 (serve)."), "{text}");
         let many = System { users: Ok((10..30).map(|pid| program(pid, "x")).collect()), ..system() };
-        assert!(said(&many, None).1.contains("17 (x), 12 more;"), "{}", said(&many, None).1);
+        assert!(said(&many, None).1.contains("17 (x), 12 more."), "{}", said(&many, None).1);
         let (_, text) = said(&System { users: Err(3), ..system() }, None);
-        assert!(text.contains("3 programs have queues on it; which of them"), "{text}");
+        assert!(text.contains("3 programs have queues on the GPU; this pid namespace"), "{text}");
         assert!(!said(&System { users: Err(0), ..system() }, None).1.contains("card"));
     }
 
     #[test]
-    fn only_programs_with_queues_use_the_card() {
+    fn only_programs_with_queues_use_the_gpu() {
         let folder = tempfile::tempdir().unwrap();
         let at = |pid: u32, rest: &str| folder.path().join(format!("{pid}/{rest}"));
         let init = 1;

@@ -1,7 +1,8 @@
-//! What there is to see of one process, without a judgement.
+//! The facts about a process.
 
+use crate::error::Error;
 use crate::foreign;
-use crate::known;
+use crate::process;
 use crate::queues::{Queues, Unknown};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -9,33 +10,32 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// What there is to see of a process.
+/// The facts about a process.
 #[derive(Debug, Clone)]
 pub struct View {
     pub(super) pid: u32,
     pub(super) name: String,
     pub(super) uid: u32,
-    /// It is stopped or traced.
+    /// True if it is stopped or traced.
     pub(super) stopped: bool,
-    /// The files that it has mapped, each once; nothing if that may not be seen.
+    /// The files that it has mapped, each once; none if they are hidden.
     pub(super) maps: Option<Vec<String>>,
-    /// Its environment when it started; nothing if that may not be seen.
+    /// Its environment at its start; none if it is hidden.
     pub(super) environment: Option<HashMap<OsString, OsString>>,
-    /// How many compute queues the driver shows, nothing if it does not use the driver; or why that is not known.
-    pub(super) hardware_queues: Result<Option<usize>, String>,
+    /// The number of compute queues that the driver lists; none if it does not use the driver.
+    pub(super) hardware_queues: Result<Option<usize>, Unknown>,
 }
 
 impl View {
-    /// Looks at a process.
+    /// Collects the facts.
     ///
     /// # Errors
-    /// There is none, it has ended, or it cannot be seen.
-    pub fn look(pid: u32) -> Result<Self, String> {
-        let status = known::status(pid)?;
-        let name = known::name(pid)?;
+    /// There is no such process, it has ended, or `/proc` hides it.
+    pub fn look(pid: u32) -> Result<Self, Error> {
+        let status = process::status(pid)?;
+        let name = process::name(pid)?;
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        // Paths are any bytes.
-        // What lies in the process's memory may be a file of its own making, which never answers.
+        // Reading the memory of the process can block, because it may map files that never answer.
         let read = |name: &str| {
             let path = folder.join(name);
             foreign::within(move || fs::read(path)).ok()
@@ -44,16 +44,16 @@ impl View {
         let environment = read("environ").map(|bytes| variables(&bytes));
         let hardware_queues = match Queues::of(pid) {
             Ok(queues) => Ok(Some(queues.compute())),
-            Err(Unknown::Unused(_)) => Ok(None),
-            Err(unknown) => Err(unknown.to_string()),
+            Err(Unknown::Unused { .. }) => Ok(None),
+            Err(unknown) => Err(unknown),
         };
-        // That of a server that it would start is its effective one.
+        // A server that the process starts gets its effective user.
         let uid = status.uids.get(1).copied().unwrap_or_default();
         let stopped = status.is_stopped();
         Ok(Self { pid, name, uid, stopped, maps, environment, hardware_queues })
     }
 
-    /// Whether the driver is known to have queues of it, or at least to know it.
+    /// Returns true if the process is known to use the driver.
     pub(super) fn uses_the_driver(&self) -> bool {
         matches!(self.hardware_queues, Ok(Some(_)))
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_proc_shows_is_read() {
+    fn maps_and_environment_are_parsed() {
         let maps = "7f00-7f01 r-xp 00000000 08:01 42    /x/libshimhip.so\n\
                     7f01-7f02 r--p 00001000 08:01 42    /x/libshimhip.so\n\
                     7f03-7f04 rw-p 00000000 00:00 0 \n\
@@ -108,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn this_process_can_be_looked_at() {
+    fn facts_of_this_process_are_collected() {
         let view = View::look(std::process::id()).unwrap();
         assert!(!view.stopped && view.maps.is_some_and(|maps| !maps.is_empty()));
-        assert_eq!(View::look(u32::MAX).unwrap_err(), "there is no process 4294967295");
+        assert_eq!(View::look(u32::MAX).unwrap_err(), Error::NoProcess(u32::MAX));
     }
 }

@@ -1,5 +1,7 @@
-//! The file: whole or not there, and never in the place of something that nobody said may go.
+//! The output file of a report, which is written as a whole or not at all, and replaces an existing file only with --force.
 
+use crate::error::{Error, PathFault};
+use crate::output::print;
 use anyhow::Context as _;
 use rustix::fs::{Access, access};
 use std::fs::File;
@@ -7,68 +9,65 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where the report goes.
+/// The destination of a report.
 #[derive(Debug)]
 pub enum Target {
     /// Standard output.
     Output,
-    /// A file, which is replaced if it is there.
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Whether it may be replaced.
-        force: bool,
-    },
+    /// A file, which is replaced only if `force` is true.
+    File { path: PathBuf, force: bool },
 }
 
 impl Target {
-    /// Looks whether it can be written before there is something to write.
+    /// Checks in advance that the destination can be written.
     ///
     /// # Errors
-    /// It is there and may not be replaced, is no file, or its folder takes none.
-    pub fn new(path: &Path, force: bool) -> Result<Self, String> {
+    /// The file exists and may not be replaced, is not a regular file, or its folder cannot be written.
+    pub fn new(path: &Path, force: bool) -> Result<Self, Error> {
+        let fault = |why| Err(Error::ReportPath { path: path.to_owned(), why });
         if path.as_os_str() == "-" {
             return Ok(Self::Output);
         }
         if let Ok(about) = path.symlink_metadata() {
             if !about.is_file() {
-                return Err(format!("{} is no file", path.display()));
+                return fault(PathFault::NotAFile);
             }
             if !force {
-                return Err(format!("{} is there already; --force replaces it", path.display()));
+                return fault(PathFault::Exists);
             }
         }
         let named = path.file_name().is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/");
         if !named {
-            return Err(format!("{} is no name of a file", path.display()));
+            return fault(PathFault::NotAName);
         }
-        access(folder(path), Access::WRITE_OK)
-            .map_err(|errno| format!("{} cannot be written: {errno}", path.display()))?;
+        if let Err(errno) = access(folder(path), Access::WRITE_OK) {
+            return fault(PathFault::NotWritable(errno));
+        }
         Ok(Self::File { path: path.to_owned(), force })
     }
 
-    /// Writes it under another name beside it, and gives it its own when all of it is there. Ctrl-C comes too late then.
+    /// Writes the report to a temporary file beside the destination, and renames it. Signals that ask to end are ignored meanwhile.
     ///
     /// # Errors
-    /// It cannot be written; nothing is left of it.
+    /// The file cannot be written. No temporary file is left.
     pub fn write(&self, text: &str) -> anyhow::Result<()> {
         self.write_and(text, |_| ())
     }
 
-    /// `half_way` sees the part before it has its own name.
+    /// `half_way` is called with the temporary file before it is renamed.
     fn write_and(&self, text: &str, half_way: impl FnOnce(&Path)) -> anyhow::Result<()> {
-        let Self::File { path, force } = self else { return Ok(crate::say(text)?) };
-        let _undisturbed = Undisturbed::begin();
+        let Self::File { path, force } = self else { return Ok(print(text)?) };
+        let _ignored = IgnoredSignals::begin();
         put(text, path, *force, half_way).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// The part has a name that nobody else has, and is gone if this fails.
+/// Writes and renames the temporary file, which has a unique name and is removed on failure.
 fn put(text: &str, path: &Path, force: bool, half_way: impl FnOnce(&Path)) -> io::Result<()> {
     let mut part = tempfile::Builder::new()
         .prefix(".xcli-report-")
         .suffix(".part")
-        // With the permissions of any new file, and with errors that do not name the part.
+        // Gives the file the usual permissions, and errors without the name of the temporary file.
         .make_in(folder(path), |part| File::create_new(part))?;
     part.as_file_mut().write_all(text.as_bytes())?;
     part.as_file().sync_all()?;
@@ -77,18 +76,18 @@ fn put(text: &str, path: &Path, force: bool, half_way: impl FnOnce(&Path)) -> io
     put.map(drop).map_err(|refused| refused.error)
 }
 
-/// While it lives, the signals that ask a process to end do nothing, in whichever thread: half a file would stay.
+/// Ignores the signals that ask this process to end, because they would leave a temporary file.
 ///
-/// One at a time: two that overlap would each bring back what the other has set.
-struct Undisturbed {
+/// A lock allows one at a time: two that overlap would restore each other's dispositions.
+struct IgnoredSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
     _only: MutexGuard<'static, ()>,
 }
 
-impl Undisturbed {
+impl IgnoredSignals {
     fn begin() -> Self {
         static ONLY: Mutex<()> = Mutex::new(());
-        // It guards nothing that a panic could leave half done.
+        // The lock protects no data.
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: all zeros are a valid `sigaction`: no flags, an empty mask, SIG_DFL.
         let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -96,7 +95,7 @@ impl Undisturbed {
         let mut before = Vec::new();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             let mut old = ignore;
-            // SAFETY: both point to values that live through the call, and SIG_IGN runs no code.
+            // SAFETY: both pointers are valid during the call, and SIG_IGN runs no code.
             if unsafe { libc::sigaction(signal, &raw const ignore, &raw mut old) } == 0 {
                 before.push((signal, old));
             }
@@ -105,10 +104,10 @@ impl Undisturbed {
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for IgnoredSignals {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
-            // SAFETY: it is what the system gave for this signal, and lives through the call; the other may be null.
+            // SAFETY: `old` is the action that the system returned for this signal; the third argument may be null.
             unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
         }
     }
@@ -127,29 +126,29 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_is_there_stays_unless_it_may_go() {
+    fn existing_file_is_replaced_only_with_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
         let target = Target::new(&path, false).unwrap();
         target.write("one").unwrap();
-        assert!(target.write("two").is_err(), "somebody else has made it meanwhile");
+        assert!(target.write("two").is_err(), "the file was created meanwhile");
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
-        assert!(Target::new(&path, false).unwrap_err().contains("--force"));
+        assert!(Target::new(&path, false).unwrap_err().to_string().contains("--force"));
         Target::new(&path, true).unwrap().write("three").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]
-    fn a_signal_leaves_no_half_file() {
+    fn signal_leaves_no_partial_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
         let target = Target::new(&path, false).unwrap();
         let written = target.write_and("one", |part| {
             assert!(part.exists() && !path.exists());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                // SAFETY: a number; the signal is for this thread. One for the process would wait for the harness's thread
-                // if that blocks it just then, to start a test, and end the process later.
+                // The signal goes to this thread only: another thread could have it blocked, and receive it after the test.
+                // SAFETY: takes an integer.
                 assert_eq!(unsafe { libc::raise(signal) }, 0);
             }
         });
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_read_other_files_may_read_it() {
+    fn file_has_the_usual_permissions() {
         let folder = tempfile::tempdir().unwrap();
         let [report, other] = ["report.json", "other"].map(|name| folder.path().join(name));
         Target::new(&report, false).unwrap().write("one").unwrap();
@@ -168,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_report_is_refused_at_once() {
+    fn unusable_paths_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = |path: &Path| Target::new(path, true).unwrap_err();
-        assert!(refused(Path::new("/dev/null")).contains("no file"));
-        assert!(refused(folder.path()).contains("no file"));
+        let refused = |path: &Path| Target::new(path, true).unwrap_err().to_string();
+        assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
+        assert!(refused(folder.path()).contains("not a regular file"));
         assert!(refused(&folder.path().join("none/report.json")).contains("cannot be written"));
-        assert!(refused(&folder.path().join("x/..")).contains("no "));
+        assert!(refused(&folder.path().join("x/..")).contains("not "));
         assert!(matches!(Target::new(Path::new("-"), false), Ok(Target::Output)));
     }
 }

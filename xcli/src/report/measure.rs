@@ -1,8 +1,9 @@
-//! The measured parts: `xbench`, which lies beside this program, started once for each.
+//! The measured parts of a report, each by one run of `xbench`, which lies beside xcli.
 //!
-//! A part has its time. What does not end is killed, and what does not even end then is left alone: a process can be stuck
-//! in the driver. Nothing outlives this process: `xbench` dies with it, and its own processes with `xbench`.
+//! Each run has a time limit and is killed after it. A process that does not end even then is abandoned, because it can be stuck in the
+//! driver. `xbench` is killed when xcli ends, and its own processes with it.
 
+use crate::error::Error;
 use crate::server::beside;
 use crate::table::plain;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -16,15 +17,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks whether it has ended.
+/// The interval at which a process is polled.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a killed process may take to end, and the rest of what was said to arrive.
+/// The time limit for the end of a killed process, and for the rest of its output.
 const REST: Duration = Duration::from_secs(3);
 
-/// How much sooner than it is killed `xbench card` shall end its last worker: it waits some seconds for its last words.
+/// The time before the kill at which `xbench card` ends its last worker, so that it can still print results.
 const CLOSING: Duration = Duration::from_secs(8);
 
-/// The time that is left for everything.
+/// The time limit of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     begin: Instant,
@@ -32,65 +33,67 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// From now on.
+    /// Starts now.
     pub fn new(total: Duration) -> Self {
         Self { begin: Instant::now(), total }
     }
 
-    /// What it took so far.
+    /// The time that has passed.
     pub fn spent(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    /// At most `limit`, and not more than is left.
+    /// Returns `limit`, or the remaining time if that is less.
     ///
     /// # Errors
-    /// Nothing is left.
-    pub fn at_most(&self, limit: Duration) -> Result<Duration, String> {
+    /// No time remains.
+    pub fn at_most(&self, limit: Duration) -> Result<Duration, Error> {
         let left = self.total.saturating_sub(self.spent()).min(limit);
-        if left.is_zero() { Err("no time was left for it".to_owned()) } else { Ok(left) }
+        if left.is_zero() { Err(Error::NoTimeLeft) } else { Ok(left) }
     }
 }
 
-/// Runs `xbench card` with these words. It is told when to end, so that what it has by then is not lost.
+/// Runs `xbench card` with these arguments and a time limit, at which it still prints its results.
 ///
 /// # Errors
-/// As with [`xbench`].
-pub fn card<T: DeserializeOwned>(words: &[&str], limit: Result<Duration, String>) -> Result<T, String> {
+/// Those of [`xbench`].
+pub fn card<T: DeserializeOwned>(words: &[&str], limit: Result<Duration, Error>) -> Result<T, Error> {
     let limit = limit?;
-    let told = told(limit).to_string();
+    let closing = closing_limit(limit).to_string();
     let mut all = vec!["card"];
     all.extend(words);
-    all.extend(["--limit", &told]);
+    all.extend(["--limit", &closing]);
     xbench(&all, Ok(limit))
 }
 
-/// What is left of a limit when its last worker has to be killed and said what it had to say, seconds.
-fn told(limit: Duration) -> u64 {
+/// The limit for the last worker of `xbench card`, in seconds.
+fn closing_limit(limit: Duration) -> u64 {
     limit.saturating_sub(CLOSING).as_secs()
 }
 
-/// Runs `xbench` with these words, and reads its JSON. It may end with 1: then it has missed limits that are its own.
+/// Runs `xbench` with these arguments, and parses its JSON. Exit code 1 is accepted: it says that a measurement missed a limit.
 ///
 /// # Errors
-/// It is not there, does not end in time, or says nothing that makes sense; with its own words.
-pub fn xbench<T: DeserializeOwned>(words: &[&str], limit: Result<Duration, String>) -> Result<T, String> {
+/// `xbench` is missing, does not end in time, or prints no valid JSON. The error includes its last messages.
+pub fn xbench<T: DeserializeOwned>(words: &[&str], limit: Result<Duration, Error>) -> Result<T, Error> {
     let limit = limit?;
-    let program = beside("xbench").map_err(|error| format!("{error:#}"))?;
+    let program = beside("xbench").map_err(|error| Error::Xbench(format!("{error:#}")))?;
     let (status, said, log) = run(&program, words, limit)?;
     let begin = if said.starts_with('{') { Some(0) } else { said.find("\n{").map(|at| at + 1) };
     let read = begin.map(|begin| serde_json::from_str(&said[begin..]));
     match read {
         Some(Ok(value)) => Ok(value),
-        Some(Err(error)) if status.success() => Err(format!("xbench says what makes no sense: {error}")),
-        _ => Err(failure(status, &log)),
+        Some(Err(error)) if status.success() => {
+            Err(Error::Xbench(format!("xbench printed invalid JSON: {error}")))
+        }
+        _ => Err(Error::Xbench(failure(status, &log))),
     }
 }
 
-fn run(program: &Path, words: &[&str], limit: Duration) -> Result<(ExitStatus, String, String), String> {
+fn run(program: &Path, words: &[&str], limit: Duration) -> Result<(ExitStatus, String, String), Error> {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // What is measured is not what the shell around us is preloaded with.
+    // Settings of the calling shell must not affect the measurement.
     for (name, _) in std::env::vars_os() {
         if name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") {
             command.env_remove(name);
@@ -100,7 +103,8 @@ fn run(program: &Path, words: &[&str], limit: Duration) -> Result<(ExitStatus, S
     unsafe {
         command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
-    let mut child = command.spawn().map_err(|error| format!("xbench cannot be started: {error}"))?;
+    let mut child =
+        command.spawn().map_err(|error| Error::Xbench(format!("xbench cannot be started: {error}")))?;
     let (output, errors) = (listen(child.stdout.take()), listen(child.stderr.take()));
     let status = wait(&mut child, limit)?;
     let rest = |from: Receiver<String>| from.recv_timeout(REST).unwrap_or_default();
@@ -109,32 +113,33 @@ fn run(program: &Path, words: &[&str], limit: Duration) -> Result<(ExitStatus, S
         None => {
             let _ = child.kill();
             let end = wait(&mut child, REST)?;
-            let stuck = if end.is_none() { ", and does not end by that" } else { "" };
+            let stuck = if end.is_none() { ", but still runs" } else { "" };
             let words = last_words(&rest(errors));
-            Err(format!("it did not end within {:.0} s and was killed{stuck}{words}", limit.as_secs_f64()))
+            let late = Error::TooSlow(limit);
+            Err(Error::Xbench(format!("{late} and was killed{stuck}{words}")))
         }
     }
 }
 
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, String> {
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let begin = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(Some(status)),
             Ok(None) if begin.elapsed() > limit => return Ok(None),
             Ok(None) => thread::sleep(LOOK),
-            Err(error) => return Err(format!("xbench cannot be waited for: {error}")),
+            Err(error) => return Err(Error::Xbench(format!("cannot wait for xbench: {error}"))),
         }
     }
 }
 
-/// Everything that comes, when it has come.
+/// Reads an output to its end on a thread.
 fn listen(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What came before an error is all there is.
+            // After an error, the output so far is used.
             let _ = from.read_to_end(&mut bytes);
         }
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
@@ -142,7 +147,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     receiver
 }
 
-/// Why it failed: in its own words if it ended by itself, else how it ended as well.
+/// Describes a failure by the messages of xbench, and by its exit status if that is not 1.
 fn failure(status: ExitStatus, log: &str) -> String {
     let words = last_words(log);
     match (status.code(), words.strip_prefix(": ")) {
@@ -151,32 +156,32 @@ fn failure(status: ExitStatus, log: &str) -> String {
     }
 }
 
-/// The last lines, to end a sentence with.
+/// The last lines of a log, as the end of a sentence.
 fn last_words(log: &str) -> String {
-    // ROCr's complaint about simulated render nodes is there in every run.
-    let said: Vec<&str> = log.lines().filter(|line| !line.starts_with("amdgpu_device_initialize")).collect();
-    let last = said[said.len().saturating_sub(3)..].iter();
-    let said = last.map(|line| line.strip_prefix("xbench: ").unwrap_or(line)).collect::<Vec<_>>().join("; ");
-    if said.is_empty() { said } else { format!(": {}", plain(&said)) }
+    // ROCr prints this warning about simulated render nodes in every run.
+    let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with("amdgpu_device_initialize")).collect();
+    let last = lines[lines.len().saturating_sub(3)..].iter();
+    let text = last.map(|line| line.strip_prefix("xbench: ").unwrap_or(line)).collect::<Vec<_>>().join("; ");
+    if text.is_empty() { text } else { format!(": {}", plain(&text)) }
 }
 
-/// Work of this process that may wait for a driver: given up after `limit`.
+/// Runs `work`, which may block in a driver, on a thread, and abandons it after `limit`.
 ///
 /// # Errors
-/// It takes longer, or panics.
+/// `work` takes too long or panics.
 pub fn within<T: Send + 'static>(
-    limit: Result<Duration, String>,
+    limit: Result<Duration, Error>,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+) -> Result<T, Error> {
     let limit = limit?;
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        // Nobody listens any more if it came too late.
+        // After the limit the receiver is gone.
         let _ = sender.send(work());
     });
     receiver.recv_timeout(limit).map_err(|error| match error {
-        RecvTimeoutError::Timeout => format!("it did not end within {:.0} s", limit.as_secs_f64()),
-        RecvTimeoutError::Disconnected => "it failed".to_owned(),
+        RecvTimeoutError::Timeout => Error::TooSlow(limit),
+        RecvTimeoutError::Disconnected => Error::Panicked,
     })
 }
 
@@ -184,59 +189,60 @@ pub fn within<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    fn sh(script: &str, limit: Duration) -> Result<(ExitStatus, String, String), String> {
+    fn sh(script: &str, limit: Duration) -> Result<(ExitStatus, String, String), Error> {
         run(Path::new("/bin/sh"), &["-c", script], limit)
     }
 
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_hangs_is_killed_and_told() {
+    fn hanging_process_is_killed() {
         let begin = Instant::now();
-        let error = sh("echo it hangs >&2; exec sleep 600", Duration::from_millis(300)).unwrap_err();
+        let error =
+            sh("echo it hangs >&2; exec sleep 600", Duration::from_millis(300)).unwrap_err().to_string();
         assert!(error.ends_with("was killed: it hangs"), "{error}");
         assert!(begin.elapsed() < LONG);
     }
 
     #[test]
-    fn what_was_said_and_how_it_ended_is_known() {
+    fn output_and_exit_status_are_returned() {
         let (status, said, log) = sh("echo '{\"a\": 1}'; echo no >&2; exit 3", LONG).unwrap();
         assert_eq!((status.code(), said.as_str(), log.as_str()), (Some(3), "{\"a\": 1}\n", "no\n"));
-        assert!(run(Path::new("/nowhere"), &[], LONG).unwrap_err().contains("cannot be started"));
+        assert!(run(Path::new("/nowhere"), &[], LONG).unwrap_err().to_string().contains("cannot be started"));
     }
 
     #[test]
-    fn a_failure_is_told_in_its_own_words() {
-        let told = |script: &str| {
+    fn failure_contains_the_last_messages() {
+        let failed = |script: &str| {
             let (status, _, log) = sh(script, LONG).unwrap();
             failure(status, &log)
         };
-        assert_eq!(told("echo amdgpu_device_initialize: x >&2; echo xbench: no GPU >&2; exit 1"), "no GPU");
-        assert_eq!(told("exit 1"), "xbench ended with exit status: 1");
-        assert!(told("echo bad >&2; kill -SEGV $$").contains("signal: 11"));
+        assert_eq!(failed("echo amdgpu_device_initialize: x >&2; echo xbench: no GPU >&2; exit 1"), "no GPU");
+        assert_eq!(failed("exit 1"), "xbench ended with exit status: 1");
+        assert!(failed("echo bad >&2; kill -SEGV $$").contains("signal: 11"));
     }
 
     #[test]
-    fn time_is_given_out_once() {
+    fn budget_limits_all_parts_together() {
         let budget = Budget::new(LONG);
         assert_eq!(budget.at_most(Duration::from_secs(1)), Ok(Duration::from_secs(1)));
         assert!(budget.at_most(2 * LONG).unwrap() <= LONG);
-        assert!(Budget::new(Duration::ZERO).at_most(LONG).is_err());
-        assert!(xbench::<u32>(&[], Err("no time".to_owned())).unwrap_err().contains("no time"));
+        assert_eq!(Budget::new(Duration::ZERO).at_most(LONG), Err(Error::NoTimeLeft));
+        assert_eq!(xbench::<u32>(&[], Err(Error::NoTimeLeft)), Err(Error::NoTimeLeft));
     }
 
     #[test]
-    fn a_card_is_told_to_end_before_it_is_killed() {
-        assert_eq!(told(Duration::from_secs(130)), 122);
-        assert_eq!(told(Duration::from_secs(3)), 0);
+    fn card_ends_before_it_is_killed() {
+        assert_eq!(closing_limit(Duration::from_secs(130)), 122);
+        assert_eq!(closing_limit(Duration::from_secs(3)), 0);
     }
 
     #[test]
-    fn work_that_takes_too_long_is_given_up() {
+    fn slow_work_is_abandoned() {
         assert_eq!(within(Ok(LONG), || 7), Ok(7));
         let (sender, receiver) = channel::<()>();
         let late = within(Ok(Duration::from_millis(20)), move || receiver.recv());
-        assert!(late.unwrap_err().contains("did not end"));
+        assert_eq!(late.map(|_| ()), Err(Error::TooSlow(Duration::from_millis(20))));
         drop(sender);
     }
 }

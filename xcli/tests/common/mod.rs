@@ -1,4 +1,4 @@
-//! A folder with a socket, a server behind it that says what a test wants, and `xcli` to ask it.
+//! A folder with a socket, a fake server, and `xcli` as its client.
 
 // Each test program uses a part of this.
 #![allow(dead_code)]
@@ -16,16 +16,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What waits for something to happen gives up after so long.
+/// The time limit of a wait.
 pub const HANG_GUARD: Duration = Duration::from_secs(60);
 
-/// A folder of a test.
+/// The folder of a test.
 #[derive(Debug)]
-pub struct Place {
+pub struct TestDir {
     folder: TempDir,
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
@@ -38,12 +38,12 @@ impl Place {
         self.path("s.sock")
     }
 
-    /// `xcli` with nothing of the environment around the test.
+    /// `xcli` without the settings of the test's environment.
     pub fn xcli(&self) -> Command {
         self.command(Path::new(env!("CARGO_BIN_EXE_xcli")))
     }
 
-    /// Such a command for a copy of xcli.
+    /// The same for a copy of xcli.
     pub fn command(&self, xcli: &Path) -> Command {
         let mut command = Command::new(xcli);
         for (name, _) in std::env::vars_os() {
@@ -56,7 +56,7 @@ impl Place {
         command
     }
 
-    /// Answers every request with what `answer` makes of it; the requests are kept.
+    /// Answers every request with the result of `answer`. Returns the requests.
     pub fn serve(&self, answer: impl Fn(&Request) -> Reply + Send + 'static) -> Arc<Mutex<Vec<Request>>> {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&requests);
@@ -70,7 +70,7 @@ impl Place {
         requests
     }
 
-    /// Does `work` with every connection's first frame.
+    /// Calls `work` with the first frame of every connection.
     pub fn serve_raw(&self, work: impl Fn(&mut UnixStream, Frame) + Send + 'static) {
         let listener = UnixListener::bind(self.socket()).expect("a socket");
         std::thread::spawn(move || {
@@ -117,13 +117,13 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs it to its end; code, standard output and standard error.
+/// Runs a command. Returns exit code, standard output and standard error.
 pub fn finish(command: &mut Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the command starts");
     (status.code(), text(&stdout), text(&stderr))
 }
 
-/// Looks again and again, until there is something.
+/// Polls until `look` returns something.
 pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + HANG_GUARD;
     loop {

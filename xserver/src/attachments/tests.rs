@@ -1,4 +1,4 @@
-//! Against a driver that is made up, and processes that are real: they are traced, and end.
+//! Tests with a fake driver and real processes, which are traced and end.
 
 use super::*;
 use hal_kfd::Errno as KfdErrno;
@@ -11,22 +11,22 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// What must happen happens within this time, or counts as hung.
+/// The time limit of a wait.
 const HANG: Duration = Duration::from_secs(60);
-/// Two queues for kernels, and one that copies.
+/// Two queues for kernels and one for copies.
 const QUEUES: [(u32, u32); 3] = [(1, 2), (2, 0), (5, 1)];
 
 #[derive(Debug, Default)]
 struct State {
     session: bool,
     suspended: BTreeSet<u32>,
-    /// Suspends wait.
+    /// True while suspend requests block.
     blocked: bool,
-    /// Suspends that have begun.
+    /// The number of suspend requests that have begun.
     begun: usize,
 }
 
-/// Answers as the driver does, for one process with an enabled runtime.
+/// A fake driver for one process.
 #[derive(Debug)]
 struct Driver {
     state: Mutex<State>,
@@ -55,9 +55,9 @@ impl Driver {
     }
 }
 
-/// Reads and marks the ids at a caller's address; their upper bit is overlooked (`q_array_get_index`).
+/// Reads and marks the ids in the caller's array, ignoring their upper bit (`q_array_get_index`).
 fn each(at: u64, count: u32, mut change: impl FnMut(u32) -> bool) -> i32 {
-    // SAFETY: the caller's array, which waits for the answer.
+    // SAFETY: the caller passes an array of `count` ids that lives through the request.
     let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
     let mut done = 0;
     for id in ids {
@@ -88,7 +88,7 @@ impl Kernel for Driver {
                 let a: debug::Enable = trap.get();
                 let runtime_state = if self.enabled { debug::STATE_ENABLED } else { debug::STATE_DISABLED };
                 let info = debug::RuntimeInfo { runtime_state, ..Default::default() };
-                // SAFETY: the caller's structure, which waits for the answer.
+                // SAFETY: the caller passes a `RuntimeInfo` that lives through the request.
                 unsafe { (a.rinfo_ptr as *mut debug::RuntimeInfo).write(info) };
                 state.session = true;
                 0
@@ -110,7 +110,7 @@ impl Kernel for Driver {
                         ..Default::default()
                     };
                     let at = (a.snapshot_buf_ptr as *mut QueueEntry).wrapping_add(i);
-                    // SAFETY: within the caller's array, which has room for more than these.
+                    // SAFETY: the caller's array has room for more entries than these.
                     unsafe { at.write(entry) };
                 }
                 a.num_queues = QUEUES.len() as u32;
@@ -136,7 +136,7 @@ impl Kernel for Driver {
                     known(id)
                 })
             }
-            other => panic!("operation {other} is not needed"),
+            other => panic!("unexpected operation {other}"),
         };
         drop(state);
         self.changed.notify_all();
@@ -145,7 +145,7 @@ impl Kernel for Driver {
     }
 }
 
-/// A process to be held. Killed when dropped.
+/// A process to suspend, killed when dropped.
 struct Victim(Child);
 
 impl Victim {
@@ -174,26 +174,26 @@ fn attachments(driver: &Arc<Driver>) -> Attachments {
     Attachments::with(Arc::new(move || Ok(driver.clone()))).expect("descriptors")
 }
 
-/// Waits until there is something to be heard, and hears it.
-fn hear(attachments: &mut Attachments, now: u64) -> Vec<(u64, Reply)> {
+/// Waits for an event, and handles it.
+fn handle(attachments: &mut Attachments, now: u64) -> Vec<(u64, Reply)> {
     let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
     let mut ready =
         [rustix::event::PollFd::from_borrowed_fd(attachments.descriptor(), rustix::event::PollFlags::IN)];
-    assert_eq!(rustix::event::poll(&mut ready, Some(&limit)), Ok(1), "hang: nothing is said");
-    attachments.hear(Time(now))
+    assert_eq!(rustix::event::poll(&mut ready, Some(&limit)), Ok(1), "hang: no event");
+    attachments.handle_events(Time(now))
 }
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Asks, and waits for the answer.
+/// Sends a job, and waits for the reply.
 fn ask(attachments: &mut Attachments, pid: Pid, work: Work, now: u64) -> Reply {
     match attachments.ask(7, own_uid(), pid, work) {
         Ok(Some(reply)) => reply,
-        Err(reason) => Reply::Error(reason),
+        Err(refusal) => Reply::Error(refusal.to_string()),
         Ok(None) => loop {
-            if let Some((connection, reply)) = hear(attachments, now).pop() {
+            if let Some((connection, reply)) = handle(attachments, now).pop() {
                 assert_eq!(connection, 7);
                 break reply;
             }
@@ -209,11 +209,11 @@ fn fates(pid: Pid, queues: &[(u32, Fate)], held: &[u32]) -> Reply {
 const MS: u64 = 1_000_000;
 
 #[test]
-fn queues_are_held_one_by_one_or_all_and_shown_since_when() {
+fn queues_are_suspended_one_by_one_or_all() {
     let (driver, mut victim) = (Driver::new(true), Victim::new());
     let mut all = attachments(&driver);
     let pid = victim.pid();
-    // Its name is that of this program until it has become another one.
+    // Before `exec` the child has our name.
     while name(pid) != "sleep" {
         thread::yield_now();
     }
@@ -242,7 +242,7 @@ fn queues_are_held_one_by_one_or_all_and_shown_since_when() {
     };
     assert_eq!((seen[0], seen[2].held), (one, false));
 
-    // Of a queue that is not held nothing is told but that.
+    // A queue that is not suspended is invalid.
     assert_eq!(
         ask(&mut all, pid, Work::Release(vec![1, 9]), 0),
         fates(pid, &[(1, Fate::Done), (9, Fate::Invalid)], &[2])
@@ -254,16 +254,16 @@ fn queues_are_held_one_by_one_or_all_and_shown_since_when() {
         ask(&mut all, pid, Work::Release(vec![1, 2]), 0),
         fates(pid, &[(1, Fate::Invalid), (2, Fate::Done)], &[])
     );
-    assert!(all.is_empty() && !driver.state.lock().unwrap().session, "the process may be debugged by others");
-    let nothing = format!("this server holds no queue of process {pid}");
+    assert!(all.is_empty() && !driver.state.lock().unwrap().session, "other debuggers can attach");
+    let nothing = format!("this server has suspended no queue of process {pid}");
     assert_eq!(ask(&mut all, pid, Work::Release(vec![]), 0), Reply::Error(nothing));
     assert_eq!(ask(&mut all, pid, Work::Snapshot, 0), Reply::Snapshot(Snapshot { pid, queues: None }));
     victim.kill();
 }
 
-/// The driver keeps two bits of a queue's number for its answer, and overlooks one of them in what it is asked.
+/// The driver uses two bits of a queue's number for its answer, and ignores one of them in a request.
 #[test]
-fn a_number_with_the_drivers_marks_names_no_queue() {
+fn queue_number_with_status_bits_is_invalid() {
     let (driver, victim) = (Driver::new(true), Victim::new());
     let mut all = attachments(&driver);
     let pid = victim.pid();
@@ -287,57 +287,60 @@ fn a_number_with_the_drivers_marks_names_no_queue() {
     assert_eq!(driver.suspended(), [1]);
 }
 
-/// A server with `CAP_SYS_PTRACE` may do more to a process than whoever asks it.
+/// A server with `CAP_SYS_PTRACE` has more rights than its clients.
 #[test]
-fn somebody_elses_process_is_root_s_matter() {
+fn process_of_another_user_is_refused() {
     let (driver, victim) = (Driver::new(true), Victim::new());
     let mut all = attachments(&driver);
     let pid = victim.pid();
     let stranger = own_uid() + 1;
     let refused = all.ask(7, stranger, pid, Work::Hold(vec![])).unwrap_err();
-    assert!(refused.contains(&format!("acts for user {}: only that user and root", own_uid())), "{refused}");
+    assert!(
+        matches!(refused, Refusal::ForeignProcess { user: Some(user), .. } if user == own_uid()),
+        "{refused}"
+    );
     assert!(all.is_empty());
-    // What root holds of it is not the stranger's to look at or resume, either.
+    // Also if root has suspended it before.
     assert!(matches!(ask(&mut all, pid, Work::Hold(vec![]), 0), Reply::Fates(_)));
     for work in [Work::Release(vec![]), Work::Snapshot, Work::Hold(vec![1])] {
-        assert_eq!(all.ask(7, stranger, pid, work).unwrap_err(), refused);
+        assert!(matches!(all.ask(7, stranger, pid, work), Err(Refusal::ForeignProcess { .. })));
     }
     assert_eq!(driver.suspended(), [1, 2]);
 }
 
 #[test]
-fn nobody_waits_for_a_queue_that_does_not_come_off() {
+fn slow_queue_does_not_delay_other_processes() {
     let (driver, other) = (Driver::new(true), Driver::new(true));
     let (slow, quick) = (Victim::new(), Victim::new());
     driver.change(|state| state.blocked = true);
     let drivers = Mutex::new(vec![other, driver.clone()]);
-    // Whoever comes first gets the one that blocks.
+    // The first process gets the driver that blocks.
     let mut all =
         Attachments::with(Arc::new(move || Ok(drivers.lock().unwrap().pop().expect("one of two")))).unwrap();
-    assert_eq!(all.ask(1, own_uid(), slow.pid(), Work::Hold(vec![])), Ok(None));
+    assert!(matches!(all.ask(1, own_uid(), slow.pid(), Work::Hold(vec![])), Ok(None)));
     driver.wait("the suspend begins", |state| state.begun == 1);
-    // Others are answered meanwhile.
+    // Another process is suspended meanwhile.
     assert!(matches!(ask(&mut all, quick.pid(), Work::Hold(vec![]), 0), Reply::Fates(_)));
     assert_eq!(all.held(Time(0)).len(), 1);
     assert!(!all.is_empty());
     driver.change(|state| state.blocked = false);
-    let replies = hear(&mut all, 0);
+    let replies = handle(&mut all, 0);
     assert!(matches!(&replies[..], [(1, Reply::Fates(_))]), "{replies:?}");
     assert_eq!(all.held(Time(0)).len(), 2);
 }
 
 #[test]
-fn who_ends_is_forgotten_and_the_end_of_all_lets_go() {
+fn ended_process_is_removed_and_drop_resumes_all() {
     let (driver, mut victim) = (Driver::new(true), Victim::new());
     let mut all = attachments(&driver);
     assert!(matches!(ask(&mut all, victim.pid(), Work::Hold(vec![]), 0), Reply::Fates(_)));
-    let tells = all.processes.values().all(|process| process.handle.descriptor().is_some());
+    let has_pidfd = all.processes.values().all(|process| process.handle.descriptor().is_some());
     victim.kill();
-    if tells {
-        assert_eq!(hear(&mut all, 0), []);
+    if has_pidfd {
+        assert_eq!(handle(&mut all, 0), []);
     } else {
-        // An old kernel does not tell of the end: the server looks for it now and then.
-        all.look();
+        // An old kernel has no pidfd: the server checks regularly.
+        all.check_processes();
     }
     assert!(all.is_empty() && all.held(Time(0)).is_empty());
 
@@ -349,9 +352,9 @@ fn who_ends_is_forgotten_and_the_end_of_all_lets_go() {
     assert!(driver.suspended().is_empty());
 }
 
-/// As when a debugger that came in vain ends (`Problem::Lost`).
+/// As after the failed attempt of another debugger (`Problem::Lost`).
 #[test]
-fn a_hold_that_was_lost_is_not_taken_for_one() {
+fn lost_session_is_detected() {
     let (driver, victim) = (Driver::new(true), Victim::new());
     let mut all = attachments(&driver);
     assert!(matches!(ask(&mut all, victim.pid(), Work::Hold(vec![1]), 0), Reply::Fates(_)));
@@ -371,7 +374,7 @@ fn a_hold_that_was_lost_is_not_taken_for_one() {
 }
 
 #[test]
-fn what_cannot_be_says_why() {
+fn impossible_requests_are_refused() {
     let driver = Driver::new(false);
     let mut victim = Victim::new();
     let mut all = attachments(&driver);
@@ -383,15 +386,15 @@ fn what_cannot_be_says_why() {
     assert!(reason.contains("has not enabled debugging"), "{reason}");
     assert!(!driver.state.lock().unwrap().session, "the attachment has ended");
     assert_eq!(refused(Pid(i32::MAX.cast_unsigned()), vec![]), "there is no process 2147483647");
-    assert_eq!(refused(Pid(0), vec![]), "0 is no process");
-    assert_eq!(refused(Pid(u32::MAX), vec![]), "4294967295 is no process");
-    assert_eq!(refused(victim.pid(), vec![1; 257]), "at most 256 queues can be named at once");
+    assert_eq!(refused(Pid(0), vec![]), "0 is not a process id");
+    assert_eq!(refused(Pid(u32::MAX), vec![]), "4294967295 is not a process id");
+    assert_eq!(refused(victim.pid(), vec![1; 257]), "a request can name at most 256 queues");
     assert!(all.is_empty());
 
     let driver = Driver::new(true);
     let mut all = attachments(&driver);
     let copies = Reply::Error(format!(
-        "queue 5 of process {} copies: only queues for kernels can be held",
+        "queue 5 of process {} is for copies: only queues for kernels can be suspended",
         victim.pid()
     ));
     assert_eq!(ask(&mut all, victim.pid(), Work::Hold(vec![1, 5]), 0), copies);

@@ -1,6 +1,7 @@
-//! The thread of one process: attaches when it is first asked to hold, and lets go when nothing is held any more.
+//! The thread of one process: attaches the debugger for the first suspension, and detaches when no queue is suspended.
 
 use super::Open;
+use crate::error::Refusal;
 use hal_kfd::handle::Handle;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::session;
@@ -16,12 +17,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// The pid namespace that the driver's sysfs counts in (`PROC_PID_INIT_INO` of `include/uapi/linux/nsfs.h`).
+/// The pid namespace whose numbers the driver's sysfs uses (`PROC_PID_INIT_INO` of `include/uapi/linux/nsfs.h`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-/// Where the driver shows who uses it.
+/// The folder in which the driver lists the processes that use it.
 const USERS: &str = "/sys/class/kfd/kfd/proc";
 
-/// What is to be done with a process.
+/// The work of a job.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// [`protocol::control::Request::Hold`].
@@ -32,21 +33,21 @@ pub(crate) enum Work {
     Snapshot,
 }
 
-/// Work, and who wants it.
+/// A job for a process.
 #[derive(Debug)]
 pub(super) struct Job {
     pub connection: u64,
     pub work: Work,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(super) struct Done {
     pub connection: u64,
     pub pid: Pid,
     pub number: u64,
-    pub reply: Result<Reply, String>,
-    /// What is held now.
+    pub reply: Result<Reply, Refusal>,
+    /// The suspended queues.
     pub held: Vec<u32>,
 }
 
@@ -55,39 +56,39 @@ pub(super) struct Target {
     pub pid: Pid,
     pub number: u64,
     pub name: String,
-    /// Its end.
+    /// The handle for its end.
     pub process: Arc<Handle>,
     pub open: Open,
 }
 
-/// Does the jobs of a process until nobody can send one any more.
+/// Runs the jobs of a process until the sender is dropped.
 pub(super) fn run(target: Target, jobs: &Receiver<Job>, tell: impl Fn(Done)) {
     let mut worker = Worker { target, attachment: None, held: BTreeSet::new(), doubtful: BTreeSet::new() };
     for Job { connection, work } in jobs {
         let reply = worker.execute(&work);
         if worker.held.is_empty() {
-            // Without it the process can be debugged by others.
-            worker.let_go();
+            // Lets other debuggers attach to the process.
+            worker.detach();
         }
         let held = worker.held.iter().copied().collect();
         let Target { pid, number, .. } = worker.target;
         tell(Done { connection, pid, number, reply, held });
     }
-    worker.let_go();
+    worker.detach();
 }
 
 struct Worker {
     target: Target,
     attachment: Option<Attachment>,
     held: BTreeSet<u32>,
-    /// Queues that may stand: the hardware has failed to take them off.
+    /// Queues whose eviction failed, so that their state is unknown.
     doubtful: BTreeSet<u32>,
 }
 
 impl Worker {
-    fn execute(&mut self, work: &Work) -> Result<Reply, String> {
+    fn execute(&mut self, work: &Work) -> Result<Reply, Refusal> {
         if self.has_ended() {
-            return Err(format!("process {} has ended", self.target.pid));
+            return Err(Refusal::EndedProcess(self.target.pid));
         }
         match work {
             Work::Hold(queues) => self.hold(queues).map(Reply::Fates),
@@ -100,8 +101,8 @@ impl Worker {
         self.target.process.has_ended()
     }
 
-    /// Ends the attachment, and so what is held. A process that has ended is not asked: its number may be another's.
-    fn let_go(&mut self) {
+    /// Ends the attachment, which resumes the queues. No request is made for a process that has ended: its number may be reused.
+    fn detach(&mut self) {
         self.hold_nothing();
         if let Some(attachment) = self.attachment.take()
             && self.has_ended()
@@ -115,43 +116,40 @@ impl Worker {
         self.doubtful.clear();
     }
 
-    /// What a problem with the attachment means for it, and why.
-    fn failed(&mut self, problem: Problem) -> String {
+    /// Drops an attachment that is lost. Returns the refusal for the problem.
+    fn failed(&mut self, problem: Problem) -> Refusal {
         if matches!(problem, Problem::Lost | Problem::NoDevice | Problem::NoProcess) {
-            // There is nothing left to be ended.
             self.hold_nothing();
             if let Some(attachment) = self.attachment.take() {
                 attachment.forget();
             }
         }
-        self.sentence(problem)
+        self.refusal(problem)
     }
 
-    fn sentence(&self, problem: Problem) -> String {
+    fn refusal(&self, problem: Problem) -> Refusal {
         let Target { pid, name, .. } = &self.target;
-        format!("process {pid} ({name}): {problem}")
+        Refusal::Debugger { pid: *pid, name: name.clone(), problem }
     }
 
-    fn attach(&mut self) -> Result<&Attachment, String> {
+    fn attach(&mut self) -> Result<&Attachment, Refusal> {
         if self.attachment.is_none() {
             let pid = self.target.pid;
-            let kernel = (self.target.open)().map_err(|error| {
-                format!("the server (pid {}) cannot open /dev/kfd: {error}", std::process::id())
-            })?;
-            if is_known_not_to_use_it(pid) {
-                return Err(self.sentence(Problem::NoDevice));
+            let kernel = (self.target.open)().map_err(Refusal::NoDevice)?;
+            if is_known_not_to_use_kfd(pid) {
+                return Err(self.refusal(Problem::NoDevice));
             }
             let attachment =
-                Attachment::new(kernel, pid.0.cast_signed()).map_err(|problem| self.sentence(problem))?;
+                Attachment::new(kernel, pid.0.cast_signed()).map_err(|problem| self.refusal(problem))?;
             if !attachment.can_suspend() {
-                return Err(self.sentence(Problem::NotEnabled));
+                return Err(self.refusal(Problem::NotEnabled));
             }
             self.attachment = Some(attachment);
         }
-        self.attachment.as_ref().ok_or_else(|| "there is no attachment".to_owned())
+        self.attachment.as_ref().ok_or_else(|| self.refusal(Problem::Lost))
     }
 
-    fn hold(&mut self, wanted: &[u32]) -> Result<Fates, String> {
+    fn hold(&mut self, wanted: &[u32]) -> Result<Fates, Refusal> {
         let pid = self.target.pid;
         let entries = match self.attach()?.queues() {
             Err(problem @ Problem::Lost) => {
@@ -164,17 +162,14 @@ impl Worker {
         if let Some(copies) =
             entries.iter().find(|entry| wanted.contains(&entry.queue_id) && !is_compute(entry))
         {
-            return Err(format!(
-                "queue {} of process {pid} copies: only queues for kernels can be held",
-                copies.queue_id
-            ));
+            return Err(Refusal::CopyQueue { pid, queue: copies.queue_id });
         }
         let ids: BTreeSet<u32> = match wanted {
             [] => entries.iter().filter(|entry| is_compute(entry)).map(|entry| entry.queue_id).collect(),
             some => some.iter().copied().collect(),
         };
         if ids.is_empty() {
-            return Err(format!("process {pid} ({}) has no queue for kernels", self.target.name));
+            return Err(Refusal::NoComputeQueue { pid, name: self.target.name.clone() });
         }
         let ids: Vec<u32> = ids.into_iter().collect();
         let fates = self.attach()?.suspend(&ids).map_err(|problem| self.failed(problem))?;
@@ -191,20 +186,20 @@ impl Worker {
         Ok(self.fates(&ids, &fates))
     }
 
-    fn release(&mut self, wanted: &[u32]) -> Result<Fates, String> {
+    fn release(&mut self, wanted: &[u32]) -> Result<Fates, Refusal> {
         let pid = self.target.pid;
         if self.attachment.is_none() {
-            return Err(format!("this server holds no queue of process {pid}"));
+            return Err(Refusal::NotSuspended(pid));
         }
         let wanted: BTreeSet<u32> = match wanted {
             [] => self.held.clone(),
             some => some.iter().copied().collect(),
         };
-        // The others were never taken off: the driver is not asked for them.
+        // The other queues were never evicted, so the driver is not asked for them.
         let known = |id: &&u32| self.held.contains(*id) || self.doubtful.contains(*id);
         let ids: Vec<u32> = wanted.iter().filter(known).copied().collect();
         let fates = if self.held.is_subset(&wanted) {
-            // Nothing is held any more: the end of the session puts everything back in one request.
+            // No queue stays suspended: the end of the session resumes all queues in one request.
             let end = self.attachment.as_mut().map_or(Ok(()), Attachment::end);
             end.map_err(|problem| self.failed(problem))?;
             self.hold_nothing();
@@ -238,7 +233,7 @@ impl Worker {
         }
     }
 
-    fn snapshot(&mut self) -> Result<Snapshot, String> {
+    fn snapshot(&mut self) -> Result<Snapshot, Refusal> {
         let pid = self.target.pid;
         let Some(attachment) = &self.attachment else { return Ok(Snapshot { pid, queues: None }) };
         let entries = attachment.queues();
@@ -266,9 +261,9 @@ fn is_compute(entry: &QueueEntry) -> bool {
     matches!(entry.queue_type, QUEUE_TYPE_COMPUTE | QUEUE_TYPE_COMPUTE_AQL)
 }
 
-/// Attaching makes the driver keep books of a process that it did not know before (`kfd_ioctl_set_debug_trap`), for as long as
-/// that lives. So it is looked up first where the driver's numbers are ours.
-fn is_known_not_to_use_it(pid: Pid) -> bool {
+/// Returns true if the process is known not to use the driver. Attaching to it would make the driver track the process until it ends
+/// (`kfd_ioctl_set_debug_trap`). The check needs the driver's pid namespace.
+fn is_known_not_to_use_kfd(pid: Pid) -> bool {
     let ours = fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE));
     let users = Path::new(USERS);
     ours && users.is_dir() && !users.join(pid.to_string()).exists()

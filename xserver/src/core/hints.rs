@@ -1,33 +1,33 @@
 //! What a person says of clients, beside what they say of themselves: whoever speaks last of something counts.
 
-use super::{Core, Peer, gangs};
+use super::{ClientPage, Core, gangs};
+use crate::error::Refusal;
 use protocol::bounds::Priority;
 use protocol::control::{Said, Target};
 use protocol::hint::Hints;
 use protocol::hint::table::Scope;
-use protocol::ids::Pid;
 use protocol::status::Gang;
 use protocol::time::Time;
 
-impl<P: Peer> Core<P> {
+impl<P: ClientPage> Core<P> {
     /// Notes what a person says, for the next step.
     ///
     /// # Errors
     /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line. Nothing has
     /// changed.
-    pub fn hint(&mut self, of: Target, said: &[Said], now: Time) -> Result<(), String> {
+    pub fn hint(&mut self, of: Target, said: &[Said], now: Time) -> Result<(), Refusal> {
         let places = self.meant(of)?;
         if said.is_empty() {
-            return Err("nothing is said".to_owned());
+            return Err(Refusal::NoHint);
         }
         let of_nobody = of.pid.is_none() && of.queue.is_none();
         if of_nobody && said.iter().any(|said| said.spec().scope != Scope::AnyProcess) {
-            return Err("the target is missing: specify a process, or a queue".to_owned());
+            return Err(Refusal::NoTarget);
         }
         let queues = |place: &usize| self.gangs()[*place].queues.len();
         if said.iter().any(|said| concerns_queues(*said, of)) && places.iter().map(queues).sum::<usize>() == 0
         {
-            return Err(format!("{of} has no queue of which that could be said"));
+            return Err(Refusal::NoQueues(of));
         }
         self.refuse_to_wake(of, said, &places)?;
         for said in said {
@@ -52,7 +52,7 @@ impl<P: Peer> Core<P> {
     }
 
     /// The places of the clients that are meant.
-    fn meant(&self, of: Target) -> Result<Vec<usize>, String> {
+    fn meant(&self, of: Target) -> Result<Vec<usize>, Refusal> {
         let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
         let named = |gang: &Gang| of.pid.is_none_or(|pid| gang.pid == pid);
         let gangs = self.gangs();
@@ -60,16 +60,16 @@ impl<P: Peer> Core<P> {
         let places: Vec<_> = places.map(|(place, _)| place).collect();
         match (of.pid, of.queue) {
             (None, None) => Ok(places),
-            (Some(pid), _) if !gangs.iter().any(named) => Err(not_connected(pid)),
+            (Some(pid), _) if !gangs.iter().any(named) => Err(Refusal::NotConnected(pid)),
             (Some(pid), Some(queue)) if places.is_empty() => {
-                Err(format!("process {pid} has no queue {queue} (it has {})", names(gangs, pid)))
+                let own = gangs.iter().filter(|gang| gang.pid == pid).flat_map(|gang| gang.queues.iter());
+                let queues = own.map(|queue| queue.queue).collect();
+                Err(Refusal::NoSuchQueue { pid, queue, queues })
             }
-            (None, Some(queue)) if places.is_empty() => {
-                Err(format!("no connected program has a queue {queue}; `xcli list` shows which there are"))
-            }
+            (None, Some(queue)) if places.is_empty() => Err(Refusal::UnknownQueue(queue)),
             (None, Some(queue)) if places.len() > 1 => {
-                let whose: Vec<_> = places.iter().map(|&place| self.whose(place)).collect();
-                Err(format!("several programs have a queue {queue}: --pid says which ({})", whose.join(", ")))
+                let clients = places.iter().map(|&place| self.whose(place)).collect();
+                Err(Refusal::AmbiguousQueue { queue, clients })
             }
             _ => Ok(places),
         }
@@ -77,27 +77,22 @@ impl<P: Peer> Core<P> {
 
     /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and others would wait for
     /// that. Nothing is kept for later either: when the program changes the priority, it is the last that speaks of it.
-    fn refuse_to_wake(&self, of: Target, said: &[Said], places: &[usize]) -> Result<(), String> {
+    fn refuse_to_wake(&self, of: Target, said: &[Said], places: &[usize]) -> Result<(), Refusal> {
         let wakes =
             |said: &Said| matches!(said, Said::Priority(priority) if *priority != Priority::NO_EXECUTE);
         if !said.iter().any(wakes) {
             return Ok(());
         }
         for &place in places {
-            let slots = &self.members[place].slots;
+            let slots = &self.clients[place].slots;
             let mut meant = slots.iter().filter(|slot| of.queue.is_none_or(|queue| queue == slot.queue));
             if let Some(held) = meant.find(|slot| slot.is_held()) {
-                let others = if of.queue.is_none() && !slots.iter().all(|slot| slot.is_held()) {
-                    "; -x names one of the others"
-                } else {
-                    ""
-                };
-                return Err(format!(
-                    "queue {} of pid {} is held by its program, whose own priority for it is {}: only the program can change that{others}",
-                    held.queue,
-                    self.gangs()[place].pid,
-                    held.own_priority
-                ));
+                return Err(Refusal::HeldByProgram {
+                    pid: self.gangs()[place].pid,
+                    queue: held.queue,
+                    priority: held.own_priority,
+                    has_others: of.queue.is_none() && !slots.iter().all(|slot| slot.is_held()),
+                });
             }
         }
         Ok(())
@@ -105,18 +100,8 @@ impl<P: Peer> Core<P> {
 
     /// A client for people.
     fn whose(&self, place: usize) -> String {
-        format!("{} {}", self.gangs()[place].pid, self.members[place].name)
+        format!("{} {}", self.gangs()[place].pid, self.clients[place].name)
     }
-}
-
-fn not_connected(pid: Pid) -> String {
-    format!("process {pid} is not connected; `xcli doctor {pid}` says why")
-}
-
-fn names(gangs: &[Gang], pid: Pid) -> String {
-    let own = gangs.iter().filter(|gang| gang.pid == pid).flat_map(|gang| gang.queues.iter());
-    let names: Vec<_> = own.map(|queue| queue.queue.to_string()).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn concerns_queues(said: Said, of: Target) -> bool {

@@ -1,29 +1,30 @@
-//! Who may launch: everything that is decided, without a socket, a clock or a system call.
+//! The decisions of the server, without a socket, a clock or a system call.
 //!
-//! Clients come ([`Core::join`]), tell of their queues ([`Core::apply`]) and go ([`Core::leave`]); [`Core::step`] looks at
-//! their pages, asks the policy, and writes permissions and what it wants to hear of. Time comes in; the time of the
-//! next step comes out.
+//! Clients join ([`Core::join`]), report their queues ([`Core::apply`]) and leave ([`Core::leave`]). [`Core::step`] reads their pages, asks
+//! the policy, and writes permissions and event masks. The caller passes the time in, and gets the time of the next step.
 //!
-//! # Nothing is overlooked
-//! A client writes its readiness and then looks at what the server wants to hear of; a step writes what it wants and
-//! then looks at the readiness *again*, of everybody of whom it wants more than before ([`wants`]). Whatever happens
-//! between the look and the write is therefore seen by one of the two.
+//! # No event is lost
+//! A client writes its readiness and then reads its event mask. A step writes the masks and then reads the readiness *again* of each
+//! client whose mask has grown ([`event_mask`]). So one of the two sees any change between the first read and the write.
 //!
-//! # Nobody waits for ever
-//! A step comes with every heartbeat even if nobody tells anything. Whoever completes nothing while others wait is
-//! looked up ([`progress`]): a stopped process yields, and if all that stand in somebody's way complete nothing, all
-//! run together for a moment.
+//! # No client waits for ever
+//! Every heartbeat causes a step, even without events. A client that completes nothing while others wait is looked up ([`progress`]): if
+//! its process is stopped it yields, and if all rivals of a client complete nothing, all clients run briefly.
 
+mod client;
+mod client_page;
+pub mod event_mask;
+mod guard;
 mod hints;
-mod member;
 mod progress;
 #[cfg(test)]
 mod tests;
-pub mod wants;
 
-use member::Member;
+use crate::error::Refusal;
+use client::ClientState;
+pub use client_page::ClientPage;
+use guard::Guard;
 use policies::{Choice, Engine, named};
-use progress::Guard;
 use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
 use protocol::control::{Client, InForce, Preemption, Queue, QueueState};
@@ -41,45 +42,21 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::time::Duration;
 
-/// Queues of all clients together. Every step may look at each of them.
+/// The most queues of all clients together. A step may read each of them.
 pub const QUEUES: usize = 65_536;
-/// Devices of all clients together. A host has some dozens, partitions included; whoever names more makes them up.
+/// The most devices of all clients together. A host has some dozens, including partitions.
 pub const DEVICES: usize = 256;
-/// How often a step looks anew at what its own writing has changed, before it lets others have their turn.
+/// The most rounds of a step, in which it reads again what has changed because of its own writes.
 const ROUNDS: usize = 4;
 
-/// What the core sees and does of one client. What is read is whatever the client likes it to be.
-pub trait Peer {
-    /// The readiness of a queue, as on the client's page.
-    fn activity(&self, slot: u32) -> u64;
-    /// What a queue has done, as the client says.
-    fn counts(&self, slot: u32) -> Counts;
-    /// Commands that have completed, as the client says.
-    fn completed(&self) -> u64;
-    /// Until when a command of known length runs, as the client says.
-    fn busy_until(&self) -> Time;
-    /// What became of taking its queues off the hardware, as the client says; not what is in force.
-    fn preemption(&self) -> Preemption;
-    /// How many launches were made in their turn on the calling thread for this reason, as the client says.
-    fn slow_path(&self, reason: SlowPath) -> u64;
-    /// Whether the process is stopped, traced or held from outside, and so cannot make progress.
-    fn is_stopped(&self) -> bool;
-    /// Stores what the client shall tell. Sequentially consistent with [`Peer::activity`].
-    fn set_wants(&self, wants: u32);
-    /// Stores the permission; the client's launching threads see it at once, its sleepers after [`Peer::wake`].
-    fn set_permission(&self, word: u64);
-    /// Makes the client's agent look at its page.
-    fn wake(&self);
-}
-
-/// How a server decides, besides its policy.
+/// The settings of a server besides its policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// For how long a queue that turned idle counts as ready still.
+    /// The time for which a queue that turned idle still counts as ready.
     pub linger: Duration,
-    /// Whether all run together for a moment when those that run complete nothing.
+    /// True if all clients run briefly when the running ones make no progress.
     pub guard: bool,
-    /// After how long a client that waits runs for a moment, under policies that go by priority; nothing for never.
+    /// The time after which a waiting client runs briefly under policies by priority; none for never.
     pub starvation: Option<Duration>,
 }
 
@@ -89,31 +66,31 @@ impl Default for Settings {
     }
 }
 
-/// Why a client's message breaks a rule.
+/// The rule that a client's message breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It introduces itself twice.
+    /// A second hello.
     Hello,
-    /// It names a queue that is not there, or creates one that is.
+    /// The queue does not exist, or exists already.
     Queue(StatusError),
-    /// There is no such slot, or another queue has it.
+    /// The slot does not exist, or another queue uses it.
     Slot(u32),
     /// The server has [`QUEUES`] queues.
     Full,
     /// The clients have queues on [`DEVICES`] devices.
     Devices,
-    /// Nobody of this name is connected.
+    /// The client is not connected.
     Client,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Hello => f.write_str("it introduces itself twice"),
+            Self::Hello => f.write_str("it sent a second hello"),
             Self::Queue(error) => error.fmt(f),
-            Self::Slot(slot) => write!(f, "slot {slot} is taken or not there"),
-            Self::Full => write!(f, "the server has {QUEUES} queues and takes no more"),
-            Self::Devices => write!(f, "the clients have queues on {DEVICES} devices, and there are no more"),
+            Self::Slot(slot) => write!(f, "slot {slot} is in use or does not exist"),
+            Self::Full => write!(f, "the server has {QUEUES} queues, which is the maximum"),
+            Self::Devices => write!(f, "the clients have queues on {DEVICES} devices, which is the maximum"),
             Self::Client => f.write_str("it is not connected"),
         }
     }
@@ -121,30 +98,30 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// All clients, and what is in force for them.
+/// All clients, and the decisions in force.
 #[derive(Debug)]
 pub struct Core<P> {
     engine: Engine,
     guard: Guard,
     on: bool,
-    /// One gang for each member, in the same order: that of their coming, hence of their names.
+    /// One gang for each client, in the same order, by id.
     status: Status,
-    members: Vec<Member<P>>,
+    clients: Vec<ClientState<P>>,
     joined: u64,
-    /// The slice that everybody asks for who has not asked for another since, if a person has said so.
+    /// The time slice for all clients that `xcli hint` has set.
     timeslice: Option<Timeslice>,
-    /// By the numbers of [`Engine::contest`], as of the last decision.
-    contests: Vec<wants::Contest>,
-    /// Who keeps a device free with work elsewhere: the place of a client, and a contest. As of the last decision.
+    /// Indexed by [`Engine::contest`], as of the last decision.
+    contests: Vec<event_mask::Contest>,
+    /// The clients with work elsewhere for which a device is kept free: index and contest, as of the last decision.
     reserving: Vec<(usize, usize)>,
-    /// How often there was a step.
+    /// The number of steps.
     decisions: u64,
-    /// The devices of all queues, each with how many there are.
-    named: BTreeMap<DeviceId, usize>,
+    /// The devices of all queues, each with its number of queues.
+    devices: BTreeMap<DeviceId, usize>,
 }
 
-impl<P: Peer> Core<P> {
-    /// One that nobody has joined.
+impl<P: ClientPage> Core<P> {
+    /// A core without clients.
     pub fn new(policy: impl Into<Choice>, settings: Settings) -> Self {
         let mut engine = Engine::new(policy, settings.linger);
         engine.set_starvation(settings.starvation);
@@ -153,21 +130,21 @@ impl<P: Peer> Core<P> {
             guard: Guard::new(settings.guard),
             on: true,
             status: Status::Global { gangs: Vec::new() },
-            members: Vec::new(),
+            clients: Vec::new(),
             joined: 0,
             timeslice: None,
             contests: Vec::new(),
             reserving: Vec::new(),
             decisions: 0,
-            named: BTreeMap::new(),
+            devices: BTreeMap::new(),
         }
     }
 
-    /// A client comes. It has no permission before the next step.
-    pub fn join(&mut self, pid: Pid, name: String, peer: P) -> ClientId {
+    /// Adds a client. It has no permission before the next step.
+    pub fn join(&mut self, pid: Pid, name: String, page: P) -> ClientId {
         self.joined += 1;
         let client = ClientId(self.joined);
-        self.members.push(Member::new(client, name, peer));
+        self.clients.push(ClientState::new(client, name, page));
         gangs(&mut self.status).push(Gang {
             client,
             pid,
@@ -177,12 +154,12 @@ impl<P: Peer> Core<P> {
         client
     }
 
-    /// What a client is called, what its queues have done, as it said last, and how many of its commands have completed.
+    /// The name of a client, the last reported counters of its queues, and its number of completed commands.
     pub fn totals(&self, client: ClientId) -> Option<(&str, Counts, u64)> {
-        let member = &self.members[self.find(client)?];
+        let state = &self.clients[self.find(client)?];
         let mut all = Counts::default();
-        for slot in &member.slots {
-            let counts = member.peer.counts(slot.index);
+        for slot in &state.slots {
+            let counts = state.page.counts(slot.index);
             for (sum, count) in [
                 (&mut all.pending, counts.pending),
                 (&mut all.in_flight, counts.in_flight),
@@ -191,207 +168,207 @@ impl<P: Peer> Core<P> {
                 (&mut all.suspensions, counts.suspensions),
                 (&mut all.suspended_ns, counts.suspended_ns),
             ] {
-                // Whatever the client likes it to be.
+                // The counters are untrusted.
                 *sum = sum.saturating_add(count);
             }
         }
-        Some((&member.name, all, member.peer.completed()))
+        Some((&state.name, all, state.page.completed()))
     }
 
-    /// A client goes, with everything that was known of it. Returns what it was.
+    /// Removes a client. Returns its pages.
     pub fn leave(&mut self, client: ClientId) -> Option<P> {
-        let place = self.find(client)?;
-        let gang = gangs(&mut self.status).remove(place);
+        let index = self.find(client)?;
+        let gang = gangs(&mut self.status).remove(index);
         for queue in gang.queues.iter() {
-            forget_device(&mut self.named, queue.device);
+            forget_device(&mut self.devices, queue.device);
         }
-        Some(self.members.remove(place).peer)
+        Some(self.clients.remove(index).page)
     }
 
-    /// A client tells something.
+    /// Applies a message of a client.
     ///
     /// # Errors
-    /// It breaks a rule, and nothing has changed. Whoever does so is not to be trusted any further.
+    /// The message breaks a rule, and has no effect. The client must be disconnected.
     pub fn apply(&mut self, client: ClientId, message: &ToServer) -> Result<(), Fault> {
-        let place = self.find(client).ok_or(Fault::Client)?;
+        let index = self.find(client).ok_or(Fault::Client)?;
         let all = self.queues();
-        let (member, gang) = (&mut self.members[place], &mut gangs(&mut self.status)[place]);
+        let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
         match *message {
             ToServer::Hello { .. } => Err(Fault::Hello),
             ToServer::QueueCreated { queue, slot, device, priority, level } => {
                 if all >= QUEUES {
                     return Err(Fault::Full);
                 }
-                if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || member.has_slot(slot) {
+                if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || state.has_slot(slot) {
                     return Err(Fault::Slot(slot));
                 }
-                if self.named.len() >= DEVICES && !self.named.contains_key(&device) {
+                if self.devices.len() >= DEVICES && !self.devices.contains_key(&device) {
                     return Err(Fault::Devices);
                 }
                 let event = Event::QueueCreated { queue, device, priority, level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
-                *self.named.entry(device).or_default() += 1;
-                member.add(queue, slot, level, priority);
+                *self.devices.entry(device).or_default() += 1;
+                state.add(queue, slot, level, priority);
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
                 let device =
                     gang.queues.iter().find(|status| status.queue == queue).map(|status| status.device);
                 gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
-                member.remove(queue);
+                state.remove(queue);
                 if let Some(device) = device {
-                    forget_device(&mut self.named, device);
+                    forget_device(&mut self.devices, device);
                 }
                 Ok(())
             }
             ToServer::Priority { queue, priority } => {
                 let event = Event::Hint(Hint::Priority { queue, priority });
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
-                member.set_own_priority(queue, priority);
+                state.set_own_priority(queue, priority);
                 Ok(())
             }
             ToServer::Level { queue, level } => {
                 gang.queues.set_level(queue, level).map_err(Fault::Queue)?;
-                member.set_level(queue, level);
+                state.set_level(queue, level);
                 Ok(())
             }
             ToServer::QueueHints { queue, hints } => {
-                let before = member.told_of(queue).ok_or(Fault::Queue(StatusError::UnknownQueue(queue)))?;
-                let told = std::mem::replace(before, hints);
+                let before = state.reported(queue).ok_or(Fault::Queue(StatusError::UnknownQueue(queue)))?;
+                let reported = std::mem::replace(before, hints);
                 let present = gang.queues.iter().find(|status| status.queue == queue);
                 let mut all = present.map(|status| status.hints).unwrap_or_default();
-                all.follow(&told, &hints);
+                all.follow(&reported, &hints);
                 let event = Event::Hint(Hint::Queue { queue, hints: all });
                 gang.queues.apply(&event).map_err(Fault::Queue)
             }
             ToServer::ProcessHints { hints } => {
-                gang.hints.follow(&member.told, &hints);
-                member.told = hints;
+                gang.hints.follow(&state.reported, &hints);
+                state.reported = hints;
                 Ok(())
             }
             ToServer::Preemption { in_force, ref how } => {
-                (member.in_force, member.how) = (in_force, how.clone());
+                (state.in_force, state.how) = (in_force, how.clone());
                 Ok(())
             }
-            // No decision depends on it; the server keeps it for other clients.
+            // No decision depends on the cost; the server keeps it for other clients.
             ToServer::HoldCost { .. } => Ok(()),
         }
     }
 
-    /// How often a policy wants to know what the devices draw; nothing if none does.
+    /// The interval at which a policy reads the power of the devices; none if no policy does.
     pub fn reads_power(&self) -> Option<Duration> {
         self.engine.reads_power().filter(|_| self.on)
     }
 
-    /// What a device drew at this moment, in milliwatts; counts from the next step on.
+    /// Sets the power of a device at this time, in milliwatts, for the next step.
     pub fn set_power(&mut self, device: DeviceId, milliwatts: u64, at: Time) {
         self.engine.set_power(device, milliwatts, at);
     }
 
-    /// Lets the policy decide from the next step on, or lets all run.
+    /// Switches scheduling on or off, from the next step on.
     pub fn set_on(&mut self, on: bool) {
         self.on = on;
-        // While it is off all run, whatever was decided.
+        // While scheduling is off, all clients run.
         self.engine.forget_decision();
     }
 
-    /// Lets a policy decide from the next step on: on one device, or on all that have none of their own.
+    /// Sets the policy of a device, or of all devices without their own policy, from the next step on.
     ///
     /// # Errors
-    /// [`DEVICES`] devices have policies of their own already; one line.
-    pub fn set_policy(&mut self, device: Option<DeviceId>, choice: Choice) -> Result<(), String> {
+    /// [`DEVICES`] devices have their own policies already.
+    pub fn set_policy(&mut self, device: Option<DeviceId>, choice: Choice) -> Result<(), Refusal> {
         let Some(device) = device else {
             self.engine.set_policy(choice);
             return Ok(());
         };
-        // The first is that of all devices.
+        // The first policy is that of all devices.
         let own = self.choices().len() - 1;
         if own >= DEVICES && self.choices().all(|(known, _)| known != Some(device)) {
-            return Err(format!("{DEVICES} devices have policies of their own already"));
+            return Err(Refusal::TooManyPolicies(DEVICES));
         }
         self.engine.set_device_policy(device, Some(choice));
         Ok(())
     }
 
-    /// Takes a device's own policy away.
+    /// Removes a device's own policy.
     pub fn reset_policy(&mut self, device: DeviceId) {
         self.engine.set_device_policy(device, None);
     }
 
-    /// Whether a policy goes by the nice values of the clients' processes.
+    /// Returns true if a policy uses the nice values of the clients' processes.
     pub fn reads_nice(&self) -> bool {
         self.engine.reads_nice()
     }
 
-    /// The nice value of a client's process. Counts from the next step on.
+    /// Sets the nice value of a client's process, for the next step.
     pub fn set_nice(&mut self, client: ClientId, nice: i8) {
-        if let Some(place) = self.find(client) {
-            gangs(&mut self.status)[place].hints.nice = nice;
+        if let Some(index) = self.find(client) {
+            gangs(&mut self.status)[index].hints.nice = nice;
         }
     }
 
-    /// What decides: the policy of all devices, then those of single ones.
+    /// The policy of all devices, then those of single devices.
     pub fn choices(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, &Choice)> {
         self.engine.choices()
     }
 
-    /// The same for people, with what each has counted.
+    /// The policies in force with their counters, for a list.
     pub fn in_force(&self) -> Vec<InForce> {
         named::in_force(&self.engine)
     }
 
-    /// The devices on which clients have queues, by their numbers.
+    /// The devices on which clients have queues, sorted.
     pub fn devices(&self) -> Vec<DeviceId> {
-        self.named.keys().copied().collect()
+        self.devices.keys().copied().collect()
     }
 
-    /// Whether the policy decides.
+    /// Returns true if scheduling is on.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// How often all ran together because those that ran completed nothing.
+    /// The number of times that the guard has let all clients run.
     pub fn guard_runs(&self) -> u64 {
         self.guard.runs
     }
 
-    /// How often it was decided who may run.
+    /// The number of steps.
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
 
-    /// The clients, in the order of their coming.
-    pub fn peers(&self) -> impl ExactSizeIterator<Item = (ClientId, &P)> {
-        self.members.iter().map(|member| (member.client, &member.peer))
+    /// The clients and their pages, in order of connection.
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = (ClientId, &P)> {
+        self.clients.iter().map(|state| (state.client, &state.page))
     }
 
-    /// A client.
-    pub fn peer(&self, client: ClientId) -> Option<&P> {
-        self.find(client).map(|place| &self.members[place].peer)
+    /// The pages of a client.
+    pub fn page(&self, client: ClientId) -> Option<&P> {
+        self.find(client).map(|index| &self.clients[index].page)
     }
 
-    /// Queues of all clients.
+    /// The number of queues of all clients.
     pub fn queues(&self) -> usize {
-        self.members.iter().map(|member| member.slots.len()).sum()
+        self.clients.iter().map(|state| state.slots.len()).sum()
     }
 
-    /// Looks, decides, and writes. Returns when to do so again even if nothing happens; what lies in the past means at
-    /// once, but after hearing what else there is.
+    /// Reads the pages, decides, and writes permissions. Returns the time of the next step if no event comes earlier; a time in the past
+    /// means as soon as pending events are handled.
     pub fn step(&mut self, now: Time) -> Option<Time> {
         self.decisions += 1;
         let mut wake = None;
-        let mut settled = false;
+        let mut stable = false;
         for _ in 0..ROUNDS {
             self.look(now);
             wake = self.decide(now);
-            // First what is wanted, then the second look.
-            let missed = self.publish_wants(now);
+            // First the masks, then the second read.
+            let missed = self.publish_event_masks(now);
             if !missed && !self.find_stopped(now) {
-                settled = true;
+                stable = true;
                 break;
             }
         }
-        if !settled {
+        if !stable {
             wake = Some(now);
         }
         self.watch_progress(now);
@@ -399,58 +376,58 @@ impl<P: Peer> Core<P> {
         [wake, self.next_watch(now)].into_iter().flatten().min()
     }
 
-    /// Lets all run within their windows, as without a server, because there will be none.
+    /// Lets all clients run within their windows, because the server ends.
     pub fn release_all(&mut self, now: Time) {
-        for member in &mut self.members {
+        for state in &mut self.clients {
             let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Off };
-            if member.permit(permit, 0, now) {
-                member.peer.wake();
+            if state.permit(permit, 0, now) {
+                state.page.wake();
             }
         }
     }
 
-    /// What there is to say of every client, as of the last step; nothing is known here of how fresh it is.
+    /// The list of clients as of the last step. The caller sets `fresh`.
     pub fn clients(&self) -> impl ExactSizeIterator<Item = Client> {
-        self.members.iter().zip(self.gangs()).map(|(member, gang)| Client {
-            client: member.client,
+        self.clients.iter().zip(self.gangs()).map(|(state, gang)| Client {
+            client: state.client,
             pid: gang.pid,
-            name: member.name.clone(),
+            name: state.name.clone(),
             hints: gang.hints,
-            permit: member.permit,
-            since: member.since.unwrap_or_default(),
-            reason: policies::explain(&member.permit.reason),
-            yielded: member.yielded,
+            permit: state.permit,
+            since: state.since.unwrap_or_default(),
+            reason: policies::explain(&state.permit.reason),
+            yielded: state.yielded,
             fresh: false,
             preemption: Preemption {
-                in_force: member.in_force,
-                how: member.how.clone(),
-                ..member.peer.preemption()
+                in_force: state.in_force,
+                how: state.how.clone(),
+                ..state.page.preemption()
             },
             slow_path: SlowPath::ALL
                 .iter()
-                .map(|reason| (reason.name().to_owned(), member.peer.slow_path(*reason)))
+                .map(|reason| (reason.name().to_owned(), state.page.slow_path(*reason)))
                 .filter(|(_, count)| *count != 0)
                 .collect(),
-            queues: member
+            queues: state
                 .slots
                 .iter()
                 .zip(gang.queues.iter())
                 .map(|(slot, status)| {
-                    // The permission is one for the process, which hears of no priority from outside.
-                    let runs = member.permit.run && !slot.is_held();
-                    let state = match (slot.activity, runs) {
+                    // The permission applies to the process, which does not see priorities of `xcli hint`.
+                    let runs = state.permit.run && !slot.is_held();
+                    let queue_state = match (slot.activity, runs) {
                         (Activity::Idle { .. }, _) => QueueState::Idle,
                         (Activity::Ready { .. }, true) => QueueState::Running,
                         (Activity::Ready { .. }, false) => QueueState::Suspended,
                     };
-                    let counts = member.peer.counts(slot.index);
+                    let counts = state.page.counts(slot.index);
                     let status = protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
-                    // In force is what was asked for, or more: without draining, level 2 is 3.
+                    // The level in force is the requested one or higher: without draining, level 2 is level 3.
                     let in_force = match status.level {
                         PreemptLevel::Block => PreemptLevel::Block,
-                        _ => member.in_force,
+                        _ => state.in_force,
                     };
-                    Queue { status, in_force, state, own_priority: Some(slot.own_priority) }
+                    Queue { status, in_force, state: queue_state, own_priority: Some(slot.own_priority) }
                 })
                 .collect(),
         })
@@ -459,71 +436,70 @@ impl<P: Peer> Core<P> {
     fn gangs(&self) -> &[Gang] {
         match &self.status {
             Status::Global { gangs } => gangs,
-            Status::Local { .. } => unreachable!("made so, and only filled"),
+            Status::Local { .. } => unreachable!("the core has a global status"),
         }
     }
 
     fn find(&self, client: ClientId) -> Option<usize> {
-        self.members.binary_search_by_key(&client, |member| member.client).ok()
+        self.clients.binary_search_by_key(&client, |state| state.client).ok()
     }
 
-    /// Brings the status up to date with the pages.
+    /// Updates the status from the pages.
     fn look(&mut self, now: Time) {
-        for (member, gang) in self.members.iter_mut().zip(gangs(&mut self.status)) {
-            member.look(&mut gang.queues, now);
+        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+            state.look(&mut gang.queues, now);
         }
     }
 
-    /// Asks the policy, and notes who waits and who stands in the way.
+    /// Asks the policy, and finds the waiting clients and their rivals.
     fn decide(&mut self, now: Time) -> Option<Time> {
         if !self.on {
-            // All run: nobody is told that it had its share by a decision that was not carried out.
+            // All clients run, so no share counts as used by a decision that is not carried out.
             self.engine.forget_decision();
         }
         let decision = self.engine.decide(&self.status, now);
-        for (member, operation) in self.members.iter_mut().zip(decision.operations) {
-            member.decided = operation.permit;
+        for (state, operation) in self.clients.iter_mut().zip(decision.operations) {
+            state.decided = operation.permit;
         }
         let wake = decision.wake;
         let (units, engine, on) = (self.engine.entities(), &self.engine, self.on);
-        let clients = self.members.iter_mut().zip(units.all()).map(|(member, unit)| {
-            let run = member.decided.run || !on;
-            // Whoever waits for the policy alone, or together with others of its job, is kept waiting by nobody here.
-            let in_the_way = unit.ready && !run && matches!(member.decided.reason, Reason::Outranked { .. });
-            member.waits_since = in_the_way.then(|| member.waits_since.unwrap_or(now));
-            (run, member.waits_since)
+        let clients = self.clients.iter_mut().zip(units.all()).map(|(state, unit)| {
+            let run = state.decided.run || !on;
+            // A client that waits because of the policy alone, or for others of its job, has no rival.
+            let has_rival = unit.ready && !run && matches!(state.decided.reason, Reason::Outranked { .. });
+            state.waits_since = has_rival.then(|| state.waits_since.unwrap_or(now));
+            (run, state.waits_since)
         });
-        wants::note(&mut self.contests, engine, clients);
+        event_mask::note(&mut self.contests, engine, clients);
         self.note_reserving();
-        for (place, member) in self.members.iter_mut().enumerate() {
-            let contests = progress::contests_of(&self.engine, &self.reserving, place);
+        for (index, state) in self.clients.iter_mut().enumerate() {
+            let contests = progress::contests_of(&self.engine, &self.reserving, index);
             let since = contests.filter_map(|contest| self.contests[contest].waits_since).min();
-            member.set_awaited(since.filter(|_| member.decided.run), now);
+            state.set_awaited(since.filter(|_| state.decided.run), now);
         }
         wake
     }
 
-    /// Writes what each client shall tell, and looks again at those of whom that is more than before. Returns whether
-    /// something was missed.
-    fn publish_wants(&mut self, now: Time) -> bool {
-        let rules = wants::Rules::new(&self.engine, &self.contests, now);
+    /// Writes the event masks, and reads the pages again of clients whose mask has grown. Returns true if an event was missed.
+    fn publish_event_masks(&mut self, now: Time) -> bool {
+        let rules = event_mask::Rules::new(&self.engine, &self.contests, now);
         let mut missed = false;
-        let all = self.members.iter_mut().zip(gangs(&mut self.status));
-        for (place, (member, gang)) in all.enumerate() {
-            let wants = if self.on {
-                rules.of(place, &gang.queues, member.decided.run, member.is_watched())
+        let all = self.clients.iter_mut().zip(gangs(&mut self.status));
+        for (index, (state, gang)) in all.enumerate() {
+            let event_mask = if self.on {
+                rules.of(index, &gang.queues, state.decided.run, state.is_watched())
             } else {
                 0
             };
-            let more = wants & !member.wants;
-            if member.wants != wants {
-                member.wants = wants;
-                member.peer.set_wants(wants);
+            let more = event_mask & !state.event_mask;
+            if state.event_mask != event_mask {
+                state.event_mask = event_mask;
+                state.page.set_event_mask(event_mask);
             }
             if more != 0 {
-                missed |= member.look(&mut gang.queues, now);
-                // Its agent is asleep, and shall begin to count.
-                member.to_wake |= more & WANTS_PROGRESS != 0;
+                missed |= state.look(&mut gang.queues, now);
+                // Its sleeping agent must begin to count completions.
+                state.to_wake |= more & WANTS_PROGRESS != 0;
             }
         }
         missed
@@ -532,8 +508,8 @@ impl<P: Peer> Core<P> {
     fn publish_permissions(&mut self, now: Time) {
         let together = self.guard.is_active();
         let units = self.engine.entities();
-        for (member, unit) in self.members.iter_mut().zip(units.all()) {
-            let decided = member.decided;
+        for (state, unit) in self.clients.iter_mut().zip(units.all()) {
+            let decided = state.decided;
             let permit = if !self.on {
                 Permit { run: true, limit: false, window: Window::OWN, reason: Reason::Off }
             } else if together && !decided.run && decided.reason != Reason::NoExecute {
@@ -541,22 +517,22 @@ impl<P: Peer> Core<P> {
             } else {
                 decided
             };
-            // One of those who run there is whom it makes way for.
+            // One of the running clients is the rival; the others are bystanders.
             let contests = units.uses(unit).iter().map(|used| self.engine.contest(used.device));
             let running = contests.map(|contest| self.contests[contest].running).max();
-            member.to_wake |= member.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
+            state.to_wake |= state.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
         }
-        // After all words are stored: a wake-up takes its time.
-        for member in self.members.iter_mut().filter(|member| member.to_wake) {
-            member.to_wake = false;
-            member.peer.wake();
+        // A wake-up takes time, so all permissions are stored first.
+        for state in self.clients.iter_mut().filter(|state| state.to_wake) {
+            state.to_wake = false;
+            state.page.wake();
         }
     }
 }
 
-/// One queue less is on a device.
-fn forget_device(named: &mut BTreeMap<DeviceId, usize>, device: DeviceId) {
-    if let Entry::Occupied(mut count) = named.entry(device) {
+/// Counts a queue of a device down.
+fn forget_device(devices: &mut BTreeMap<DeviceId, usize>, device: DeviceId) {
+    if let Entry::Occupied(mut count) = devices.entry(device) {
         *count.get_mut() -= 1;
         if *count.get() == 0 {
             count.remove();
@@ -564,10 +540,10 @@ fn forget_device(named: &mut BTreeMap<DeviceId, usize>, device: DeviceId) {
     }
 }
 
-/// The gangs of a status that holds gangs.
+/// The gangs of a global status.
 fn gangs(status: &mut Status) -> &mut Vec<Gang> {
     match status {
         Status::Global { gangs } => gangs,
-        Status::Local { .. } => unreachable!("made so, and only filled"),
+        Status::Local { .. } => unreachable!("the core has a global status"),
     }
 }

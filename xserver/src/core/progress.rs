@@ -1,93 +1,48 @@
-//! Whether those who keep others waiting get on: who does not is looked up, and may have to let the others run.
+//! The progress guard: finds clients that keep others waiting and make no progress.
 //!
-//! Nothing is watched until somebody has waited for [`PATIENCE`], so that short suspensions cost nothing. From then on
-//! the counts of those in the way are looked at every [`SAMPLE`]. Whoever completed nothing for [`STALL`] is looked up:
-//! a stopped process yields, and is looked up again every [`STALL`]. If somebody runs on the devices of a suspended
-//! client, everybody who does is stalled, and none of them runs a command of known length, all run together for
-//! [`TOGETHER`]. Whoever is suspended though nobody stands in the way, because the policy withholds the device, calls no
-//! guard.
+//! Nothing is watched until a client has waited for [`PATIENCE`](super::guard::PATIENCE), so that short suspensions cost nothing. From
+//! then on the completion counts of its rivals are read every [`SAMPLE`]. A rival that completes nothing for [`STALL`] is looked up in
+//! `/proc`: if it is stopped it yields, and is looked up again every [`STALL`]. If clients run on the devices of a suspended client, all
+//! of them are stalled, and none of them runs a command of known length, all clients run for [`TOGETHER`]. A client that is suspended
+//! without a rival, because the policy withholds the device, does not start the guard.
 //!
-//! A device may be kept free by one who has no work there, because others of its job have work elsewhere (GANG). These
-//! stand in the way then, as if they ran on that device: it stays free until they are done, and they may wait for
-//! somebody. One that is kept free for work that is expected is given back in time, whoever completes what.
+//! A job can keep a device free on which it has no work, because it has work on other devices (GANG). Its clients count as rivals on that
+//! device: it stays free until they are done, and they may wait for the suspended client. A device that is kept free for expected work
+//! is given back in time in any case.
 
-use super::{Core, Peer, gangs};
+use super::client_page::ClientPage;
+use super::guard::{BELIEF, Progress, SAMPLE, STALL, TOGETHER};
+use super::{Core, gangs};
 use policies::reason::EXPECTED;
 use policies::{Engine, SchedEntity};
 use protocol::ids::DeviceId;
 use protocol::operation::Reason;
-use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// How long somebody waits before it matters whether those in the way get on.
-pub const PATIENCE: Duration = Duration::from_millis(20);
-/// How often their counts are looked at.
-pub const SAMPLE: Duration = Duration::from_millis(25);
-/// After how long without a completion they are stalled.
-pub const STALL: Duration = HEARTBEAT;
-/// For how long all run together then.
-pub const TOGETHER: Duration = Duration::from_millis(20);
-/// For how long at most a client is believed that its one command still runs. It is a client's word, and may be wrong.
-pub const BELIEF: Duration = Duration::from_secs(10);
-
-/// What a client completes while others wait for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Progress {
-    /// When something last changed, or the watch began.
-    pub at: Time,
-    pub completed: u64,
-}
-
-impl Progress {
-    fn is_stalled(&self, now: Time) -> bool {
-        now >= self.at.after(STALL)
-    }
-}
-
-/// Lets all run together for a moment.
-#[derive(Debug)]
-pub(super) struct Guard {
-    enabled: bool,
-    until: Option<Time>,
-    pub runs: u64,
-    sampled: Time,
-}
-
-impl Guard {
-    pub fn new(enabled: bool) -> Self {
-        Self { enabled, until: None, runs: 0, sampled: Time::default() }
-    }
-
-    pub fn is_active(&self) -> bool {
-        self.until.is_some()
-    }
-}
-
-/// The contests in which the client at this place stands in the way of others if it runs: where it has work, and where a
-/// device is kept free because of its work.
+/// The contests in which a running client is a rival: where it has work, and where a device is kept free because of its work.
 pub(super) fn contests_of(
     engine: &Engine,
     reserving: &[(usize, usize)],
-    place: usize,
+    index: usize,
 ) -> impl Iterator<Item = usize> {
     let units = engine.entities();
-    let busy = units.uses(&units.all()[place]).iter().filter(|used| used.busy);
-    let reserved = reserving.iter().filter(move |(client, _)| *client == place);
+    let busy = units.uses(&units.all()[index]).iter().filter(|used| used.busy);
+    let reserved = reserving.iter().filter(move |(client, _)| *client == index);
     busy.map(|used| engine.contest(used.device)).chain(reserved.map(|(_, contest)| *contest))
 }
 
-impl<P: Peer> Core<P> {
-    /// Finds who keeps devices free on which somebody waits and nobody runs. A policy does not say why it reserves; it
-    /// follows from who is named as the rival: that one, or its job, has work elsewhere.
+impl<P: ClientPage> Core<P> {
+    /// Finds the clients for whose job a device is kept free on which another client waits and none runs. The policy names only the rival;
+    /// the rival or its job has work elsewhere.
     pub(super) fn note_reserving(&mut self) {
         self.reserving.clear();
         let (units, engine) = (self.engine.entities(), &self.engine);
-        // A job is one policy's.
+        // A job is known only within one policy.
         let ruling = |device: DeviceId| {
             engine.choices().map(|(own, _)| own).find(|own| *own == Some(device)).flatten()
         };
-        for waiting in self.members.iter().filter(|member| member.waits_since.is_some()) {
+        for waiting in self.clients.iter().filter(|state| state.waits_since.is_some()) {
             let Reason::Outranked { by, .. } = waiting.decided.reason else { continue };
             let device = units.devices().iter().position(|device| *device == by.device);
             let Some(contest) = device.map(|device| engine.contest(device)) else { continue };
@@ -107,33 +62,33 @@ impl<P: Peer> Core<P> {
                     && unit.process.job == job
                     && units.uses(unit).iter().any(|used| ruled(used.device))
             };
-            let all = self.members.iter().zip(units.all()).enumerate();
-            let works = all.filter(|(_, (member, unit))| unit.ready && member.decided.run);
+            let all = self.clients.iter().zip(units.all()).enumerate();
+            let works = all.filter(|(_, (state, unit))| unit.ready && state.decided.run);
             let reserving = works.filter(|(_, (_, unit))| is_rival(unit) || belongs(unit));
-            self.reserving.extend(reserving.map(|(place, _)| (place, contest)));
+            self.reserving.extend(reserving.map(|(index, _)| (index, contest)));
         }
     }
 
-    /// Looks up who makes no progress, and who has yielded. Returns whether somebody yields who did not, or the other
-    /// way round: then the decision is out of date.
+    /// Looks up clients without progress and clients that have yielded. Returns true if a client yields or stops yielding, so that the
+    /// decision is out of date.
     pub(super) fn find_stopped(&mut self, now: Time) -> bool {
-        let mut news = false;
-        for (member, gang) in self.members.iter_mut().zip(gangs(&mut self.status)) {
-            let suspect = member.yielded || member.progress.is_some_and(|progress| progress.is_stalled(now));
-            if !suspect || now < member.looked_up.after(STALL) {
+        let mut changed = false;
+        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+            let suspect = state.yielded || state.progress.is_some_and(|progress| progress.is_stalled(now));
+            if !suspect || now < state.looked_up.after(STALL) {
                 continue;
             }
-            member.looked_up = now;
-            let stopped = member.peer.is_stopped();
-            if stopped != member.yielded {
-                member.set_yielded(stopped, &mut gang.queues);
-                news = true;
+            state.looked_up = now;
+            let stopped = state.page.is_stopped();
+            if stopped != state.yielded {
+                state.set_yielded(stopped, &mut gang.queues);
+                changed = true;
             }
         }
-        news
+        changed
     }
 
-    /// Takes samples when they are due, and begins or ends a time together.
+    /// Reads completion counts when due, and starts or ends the time in which all clients run.
     pub(super) fn watch_progress(&mut self, now: Time) {
         let ended = self.guard.until.is_some_and(|until| now >= until);
         if ended {
@@ -148,18 +103,18 @@ impl<P: Peer> Core<P> {
             self.guard.sampled = now;
         }
         let (units, engine) = (self.engine.entities(), &self.engine);
-        for (place, member) in self.members.iter_mut().enumerate() {
-            let Some(progress) = &mut member.progress else { continue };
-            let busy_until = member.peer.busy_until();
+        for (index, state) in self.clients.iter_mut().enumerate() {
+            let Some(progress) = &mut state.progress else { continue };
+            let busy_until = state.page.busy_until();
             if due || ended {
-                let completed = member.peer.completed();
+                let completed = state.page.completed();
                 if completed != progress.completed || ended {
                     *progress = Progress { at: now, completed };
                 }
             }
             let known = now < busy_until && now < progress.at.after(BELIEF);
             if known || !progress.is_stalled(now) {
-                for contest in contests_of(engine, &self.reserving, place) {
+                for contest in contests_of(engine, &self.reserving, index) {
                     self.contests[contest].moves = true;
                 }
             }
@@ -167,8 +122,8 @@ impl<P: Peer> Core<P> {
         if !due || !self.guard.enabled || self.guard.until.is_some() {
             return;
         }
-        let stuck = self.members.iter().zip(units.all()).any(|(member, unit)| {
-            let long = member.waits_since.is_some_and(|since| now >= since.after(STALL));
+        let stuck = self.clients.iter().zip(units.all()).any(|(state, unit)| {
+            let long = state.waits_since.is_some_and(|since| now >= since.after(STALL));
             let contests = || units.uses(unit).iter().map(|used| engine.contest(used.device));
             let is_reserved = |contest| self.reserving.iter().any(|(_, reserved)| *reserved == contest);
             let is_taken = |contest: usize| self.contests[contest].running > 0 || is_reserved(contest);
@@ -180,20 +135,20 @@ impl<P: Peer> Core<P> {
         }
     }
 
-    /// When to look again.
+    /// The time of the next check.
     pub(super) fn next_watch(&self, now: Time) -> Option<Time> {
         let mut next = self.guard.until;
         let mut at = |time: Time| next = Some(next.map_or(time, |next| next.min(time)));
-        for member in &self.members {
-            if let Some(from) = member.watched_from() {
+        for state in &self.clients {
+            if let Some(from) = state.watched_from() {
                 at(from);
             }
-            if member.is_watched() {
-                // Never in the past, whatever happened in between.
+            if state.is_watched() {
+                // Never in the past.
                 at(self.guard.sampled.after(SAMPLE).max(now.after(Duration::from_nanos(1))));
             }
-            if member.yielded {
-                at(member.looked_up.after(STALL));
+            if state.yielded {
+                at(state.looked_up.after(STALL));
             }
         }
         next

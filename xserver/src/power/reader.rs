@@ -1,4 +1,4 @@
-//! A thread that asks what devices draw: the driver may take its time, and the thread that decides waits for nobody.
+//! A thread that reads the power of devices, because the driver may be slow and must not delay decisions.
 
 use super::PowerMeter;
 use protocol::ids::DeviceId;
@@ -9,55 +9,54 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::{io, thread};
 
-/// What a device drew, in milliwatts, and when that was read.
+/// The power of a device in milliwatts, and the time of reading.
 pub(crate) type Reading = (DeviceId, u64, Time);
 
-/// The thread, as the one that decides sees it. It ends with this.
+/// The handle of the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reader {
     devices: SyncSender<Vec<DeviceId>>,
-    readings: Receiver<Reading>,
-    bell: Arc<OwnedFd>,
+    results: Receiver<Reading>,
+    notifier: Arc<OwnedFd>,
 }
 
 impl Reader {
-    /// One that reads this meter.
+    /// Starts a thread that reads this meter.
     ///
     /// # Errors
-    /// There is no descriptor or no thread left.
+    /// No descriptor or no thread is left.
     pub fn new(mut meter: Box<dyn PowerMeter + Send>) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let notifier = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (devices, asked) = sync_channel::<Vec<DeviceId>>(1);
-        let (tell, readings) = channel();
-        let ring = bell.clone();
+        let (sender, results) = channel();
+        let notify = notifier.clone();
         thread::Builder::new().name("power".to_owned()).spawn(move || {
             for devices in asked {
                 for device in devices {
                     let Some(milliwatts) = meter.read(device) else { continue };
-                    if tell.send((device, milliwatts, crate::now())).is_err() {
+                    if sender.send((device, milliwatts, crate::clock::now())).is_err() {
                         return;
                     }
                 }
-                // It lasts as long as this thread.
-                let _ = rustix::io::write(&*ring, &1_u64.to_ne_bytes());
+                let _ = rustix::io::write(&*notify, &1_u64.to_ne_bytes());
             }
         })?;
-        Ok(Self { devices, readings, bell })
+        Ok(Self { devices, results, notifier })
     }
 
-    /// Becomes readable when [`hear`](Self::hear) has something.
+    /// Becomes readable when [`readings`](Self::readings) has values.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.notifier.as_fd()
     }
 
-    /// Has these devices read, unless the thread is behind.
+    /// Requests the power of these devices, unless the thread is still busy.
     pub fn ask(&self, devices: Vec<DeviceId>) {
         let _ = self.devices.try_send(devices);
     }
 
-    /// What was read.
-    pub fn hear(&self) -> Vec<Reading> {
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
-        self.readings.try_iter().collect()
+    /// Returns the values read so far.
+    pub fn readings(&self) -> Vec<Reading> {
+        let _ = rustix::io::read(&*self.notifier, &mut [0; 8]);
+        self.results.try_iter().collect()
     }
 }

@@ -1,20 +1,20 @@
-//! What the server makes of a status, for models of it: permissions by the real policy, and what each client shall tell
-//! by the real rules. `Core` does the same; here nothing is written, so that a model can write it in steps.
+//! The decisions of the server for models: permissions by the real policy, and event masks by the real rules. Unlike `Core` it writes
+//! nothing, so that a model can write in steps.
 
 use policies::Engine;
 use protocol::operation::Permit;
 use protocol::status::{Gang, Status};
 use protocol::time::Time;
-use xserver::core::wants::{self, Rules};
+use xserver::core::event_mask::{self, Rules};
 
-/// For each of the gangs what it may do and what is wanted of it, without `WANTS_PROGRESS`.
+/// The permission and the event mask of each gang, without `WANTS_PROGRESS`.
 pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time) -> (Vec<Permit>, Vec<u32>) {
     let status = Status::Global { gangs };
     let permits: Vec<_> =
         engine.decide(&status, now).operations.iter().map(|operation| operation.permit).collect();
     let Status::Global { gangs } = status else { unreachable!("made so above") };
     let mut contests = Vec::new();
-    wants::note(&mut contests, engine, permits.iter().map(|permit| (permit.run, None)));
+    event_mask::note(&mut contests, engine, permits.iter().map(|permit| (permit.run, None)));
     let rules = Rules::new(engine, &contests, now);
     let clients = gangs.iter().zip(&permits).enumerate();
     let wanted = clients.map(|(place, (gang, permit))| rules.of(place, &gang.queues, permit.run, false));

@@ -46,14 +46,14 @@ impl Client {
 
     /// The process ends, and its queues with it.
     pub fn die(&mut self) {
-        let page = (self.run, self.limit, self.wants, self.ready);
+        let page = (self.run, self.limit, self.event_mask, self.ready);
         self.life = Life::Dead;
         self.program = Program::Rests;
         self.worker = Worker::Rests;
         (self.watcher_told, self.signal, self.notice, self.follows) = (false, false, Notice::None, false);
         (self.submitted, self.launched, self.completed, self.pending) = (0, 0, 0, (0, 0));
         (self.late, self.waits, self.orphaned) = (0, 0, 0);
-        (self.run, self.limit, self.wants, self.ready) = page;
+        (self.run, self.limit, self.event_mask, self.ready) = page;
     }
 }
 
@@ -133,7 +133,7 @@ impl Scene {
                 client.program = Program::Told;
             }
             Program::Told => {
-                world.server.ring(client.wants & WANTS_READY != 0);
+                world.server.ring(client.event_mask & WANTS_READY != 0);
                 client.program = Program::Calls;
             }
             Program::Decided | Program::Calls => {
@@ -152,7 +152,7 @@ impl Scene {
                 }
             }
             Program::Appended => {
-                world.server.ring(client.wants & WANTS_READY != 0);
+                world.server.ring(client.event_mask & WANTS_READY != 0);
                 client.signal = true;
                 client.program = Program::Rests;
             }
@@ -169,7 +169,7 @@ impl Scene {
     pub fn watcher(&self, world: &mut World, place: usize) {
         let client = &mut world.clients[place];
         if client.watcher_told {
-            world.server.ring(client.wants & WANTS_IDLE != 0);
+            world.server.ring(client.event_mask & WANTS_IDLE != 0);
             client.watcher_told = false;
         } else {
             client.ready = false;
@@ -192,7 +192,7 @@ impl Scene {
     pub fn agent(&self, client: &mut Client) {
         client.follows = false;
         client.notice = Notice::None;
-        (client.run, client.limit, client.wants) = (true, true, 0);
+        (client.run, client.limit, client.event_mask) = (true, true, 0);
         client.late = 0;
         client.signal = true;
     }

@@ -62,7 +62,7 @@ pub struct Decision {
     pub memory: u32,
     pub run: [bool; 2],
     pub limit: [bool; 2],
-    pub wants: [u32; 2],
+    pub event_mask: [u32; 2],
 }
 
 /// Two clients, and what decides.
@@ -142,11 +142,11 @@ impl Decider {
                 let clients: Vec<usize> = (0..2).filter(|client| seen[*client] != Seen::Gone).collect();
                 let gang = |client: &usize| self.gang(*client, seen[*client], walk.hints[*client], walk.now);
                 let gangs = clients.iter().map(gang).collect();
-                let (permits, wants) = rules::decide(&mut walk.engine, gangs, walk.now);
-                for ((client, permit), wants) in clients.into_iter().zip(permits).zip(wants) {
+                let (permits, event_mask) = rules::decide(&mut walk.engine, gangs, walk.now);
+                for ((client, permit), event_mask) in clients.into_iter().zip(permits).zip(event_mask) {
                     decision.run[client] = permit.run;
                     decision.limit[client] = permit.limit;
-                    decision.wants[client] = wants;
+                    decision.event_mask[client] = event_mask;
                 }
             }
             Input::Say(number) => match self.says[usize::from(number)] {

@@ -7,7 +7,7 @@
 //!   shared memory in a step, so that what it has read may be out of date when it acts on it.
 //! * The server's round: look at one queue after the other, decide, write what is wanted of one client after the other and
 //!   look again, look up who is stopped, store one permission after the other, wake one client after the other, renew the
-//!   leases. What it decides and wants comes from `policies::Engine` and `xserver::core::wants`; which policy decides is a
+//!   leases. What it decides and wants comes from `policies::Engine` and `xserver::core::event_mask`; which policy decides is a
 //!   parameter ([`decider`] keeps its memory): HPF, one that takes turns ([`turns`]), and for a few ticks all of the build.
 //! * What is said at any time ([`decider::Said`]): a person chooses policies for all devices or for one of two, and takes the
 //!   latter back; a client hints of its queue.

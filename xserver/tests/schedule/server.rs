@@ -26,7 +26,7 @@ impl Scene {
             At::Wants(place, missed) => self.want(world, place, missed),
             At::LooksAgain(place, missed) => {
                 let news = self.look(world, place) && !self.is(Mutation::NoSecondDecision);
-                self.after_wants(place, missed || news)
+                self.after_event_masks(place, missed || news)
             }
             At::LooksUp => self.look_up(world),
             At::Permits(place) => {
@@ -107,7 +107,8 @@ impl Scene {
         }
         let decision = self.decider.decide(server.memory, server.since, counts);
         (server.memory, server.since) = (decision.memory, 0);
-        server.decided = Some(Decided { run: decision.run, limit: decision.limit, wants: decision.wants });
+        server.decided =
+            Some(Decided { run: decision.run, limit: decision.limit, event_mask: decision.event_mask });
         let works = counts.map(|seen| matches!(seen, Seen::Ready(_)));
         for place in 0..2 {
             let waits = works[1 - place] && !decision.run[1 - place];
@@ -120,18 +121,18 @@ impl Scene {
     fn want(&self, world: &mut World, place: usize, missed: bool) -> At {
         let Some(decided) = world.server.decided else { return At::Looks(0) };
         let client = &mut world.clients[place];
-        let more = decided.wants[place] & !client.wants != 0;
+        let more = decided.event_mask[place] & !client.event_mask != 0;
         if client.follows {
-            client.wants = decided.wants[place];
+            client.event_mask = decided.event_mask[place];
         }
         if more && !self.is(Mutation::NoSecondLook) {
             At::LooksAgain(place, missed)
         } else {
-            self.after_wants(place, missed)
+            self.after_event_masks(place, missed)
         }
     }
 
-    fn after_wants(&self, place: usize, missed: bool) -> At {
+    fn after_event_masks(&self, place: usize, missed: bool) -> At {
         match (place, missed) {
             (0, _) => At::Wants(1, missed),
             (_, true) => At::Looks(0),

@@ -84,7 +84,7 @@ pub struct Client {
     /// The server's page.
     pub run: bool,
     pub limit: bool,
-    pub wants: u32,
+    pub event_mask: u32,
     /// The client's page.
     pub ready: bool,
     /// Commands have the numbers from 0. So many were submitted, launched, and have completed.
@@ -114,7 +114,7 @@ impl Client {
             follows: true,
             run: decision.run[place],
             limit: decision.limit[place],
-            wants: decision.wants[place],
+            event_mask: decision.event_mask[place],
             ready: false,
             submitted: 0,
             launched: 0,
@@ -234,7 +234,7 @@ impl Server {
 pub struct Decided {
     pub run: [bool; 2],
     pub limit: [bool; 2],
-    pub wants: [u32; 2],
+    pub event_mask: [u32; 2],
 }
 
 /// What the device runs.

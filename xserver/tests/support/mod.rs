@@ -1,4 +1,4 @@
-//! A server in this process, and a small client that follows the protocol by itself: no code of the shim's.
+//! A server in this process, and a small client that implements the protocol without code of the shim.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -29,12 +29,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use xserver::core::Settings;
-use xserver::{Options, Place, Server, Unused};
+use xserver::{Endpoint, Options, Server, Unused};
 
-/// Far longer than anything takes.
+/// The time limit of a wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -53,7 +53,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Without the guard, which would let others run whenever this machine is slow.
+    /// Starts a server without the guard, which would let other clients run on a slow machine.
     pub fn new() -> Self {
         Self::with(Settings { guard: false, ..Settings::default() }, None)
     }
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Waits until so many clients are connected.
+    /// Waits until this number of clients is connected.
     #[track_caller]
     pub fn wait_for_clients(&self, count: usize) {
         wait_for("clients", || self.list().clients.len() == count);
@@ -111,8 +111,8 @@ pub fn start(
     settings: Settings,
     unused: Option<Unused>,
 ) -> anyhow::Result<Server> {
-    let place = Place::new("test".as_ref(), Some(path.to_owned()))?;
-    Server::new(&place, Options { policy: registry::DEFAULT.into(), settings, unused }, stop)
+    let endpoint = Endpoint::new("test".as_ref(), Some(path.to_owned()))?;
+    Server::new(&endpoint, Options { policy: registry::DEFAULT.into(), settings, unused }, stop)
 }
 
 pub fn ask(path: &Path, request: &Request) -> Reply {
@@ -127,7 +127,7 @@ pub fn ask_on(socket: &mut UnixStream, request: &Request) -> Reply {
 
 pub fn read_reply(socket: &mut UnixStream) -> Reply {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    // One frame and nothing of what follows it.
+    // Reads exactly one frame.
     let mut header = [0; HEADER];
     socket.read_exact(&mut header).unwrap();
     let length = u32::from_le_bytes(*header.last_chunk().unwrap());
@@ -140,7 +140,7 @@ pub fn read_reply(socket: &mut UnixStream) -> Reply {
     serde_json::from_slice(&frame.payload).unwrap()
 }
 
-/// Whether the other side has closed, once everything was read.
+/// Returns true if the peer has closed the connection, after reading all bytes.
 pub fn is_closed(socket: &impl AsFd) -> bool {
     let mut bytes = [0; 4096];
     loop {
@@ -152,7 +152,7 @@ pub fn is_closed(socket: &impl AsFd) -> bool {
     }
 }
 
-/// A client.
+/// A client of the server.
 pub struct Client {
     pub socket: OwnedFd,
     pub descriptors: Vec<OwnedFd>,
@@ -168,7 +168,7 @@ impl Client {
         Self::on(socket.into(), name)
     }
 
-    /// The handshake on a socket that is connected.
+    /// Connects on an open socket.
     pub fn on(socket: OwnedFd, name: &str) -> Self {
         send(&socket, &ToServer::Hello { pid: std::process::id(), name: name.to_owned() });
         let mut bytes = [0; 256];
@@ -188,24 +188,22 @@ impl Client {
         }
         assert_eq!(descriptors.len(), 3);
         let map = |file: &OwnedFd, bytes, protection| {
-            // SAFETY: a new mapping where the kernel likes it; it stays for the life of the process.
+            // SAFETY: a new mapping at an address that the kernel chooses does not affect other memory.
             unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }.unwrap()
         };
         let page = map(&descriptors[0], SERVER_BYTES, ProtFlags::READ).cast::<ServerPage>();
         let own =
             map(&descriptors[1], CLIENT_BYTES, ProtFlags::READ | ProtFlags::WRITE).cast::<ClientHeader>();
-        // SAFETY: a mapped page of atomics, large enough, never unmapped.
-        let page = unsafe { &*page };
-        // SAFETY: as above.
-        let header = unsafe { &*own };
-        // SAFETY: slots follow the header within the mapping.
-        let first = unsafe { own.add(1) }.cast::<Slot>();
-        // SAFETY: as above; `SLOTS` of them fit.
-        let slots = unsafe { std::slice::from_raw_parts(first, protocol::page::SLOTS) };
+        // SAFETY: both mappings consist of atomics, have the mapped sizes, and are never unmapped. In the second, `SLOTS` slots follow
+        // the header.
+        let (page, header, slots) = unsafe {
+            let first = own.add(1).cast::<Slot>();
+            (&*page, &*own, std::slice::from_raw_parts(first, protocol::page::SLOTS))
+        };
         Self { socket, descriptors, page, header, slots, writes: 0 }
     }
 
-    /// With one queue in slot 0, on device 1, which is there when this returns.
+    /// Connects, and creates a queue in slot 0 on device 1.
     pub fn with_queue(path: &Path, name: &str, priority: i64) -> Self {
         let client = Self::new(path, name);
         client.create(1, 0, 1, priority);
@@ -246,7 +244,7 @@ impl Client {
         self.store(slot, activity_word(Activity::Idle { since: Some(xserver::now()) }), WANTS_IDLE);
     }
 
-    /// Writes, then looks at what is wanted; the order is the protocol's.
+    /// Writes the slot, then reads the event mask, in the order of the protocol.
     pub fn store(&mut self, slot: usize, word: u64, wanted: u32) {
         self.slots[slot].activity.store(word, SeqCst);
         if self.page.wants.load(SeqCst) & wanted != 0 {
@@ -259,7 +257,7 @@ impl Client {
         rustix::io::write(&self.descriptors[2], &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// Something has completed.
+    /// Counts a completed command.
     pub fn complete(&self) {
         self.header.completed.fetch_add(1, SeqCst);
     }
@@ -268,7 +266,7 @@ impl Client {
         self.header.busy_until.store(time.0, SeqCst);
     }
 
-    /// Answers what the server asked for with these numbers.
+    /// Answers the request for a report.
     pub fn report(&mut self, pending: u64) {
         self.slots[0].pending.store(pending, SeqCst);
         self.header.reported.store(self.page.report.load(SeqCst), SeqCst);
@@ -280,8 +278,7 @@ pub fn send(socket: &OwnedFd, message: &ToServer) {
     rustix::io::write(socket, &message.encode()).unwrap();
 }
 
-/// A process that has connected to a server and does nothing else. This process holds its socket as well, and can speak
-/// for it.
+/// A process that has connected to a server and does nothing else. This process shares its socket, and can send for it.
 pub struct Child {
     pid: libc::pid_t,
 }
@@ -290,13 +287,13 @@ impl Child {
     pub fn connect(path: &Path) -> (Self, OwnedFd) {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let address = SocketAddrUnix::new(path).unwrap();
-        // SAFETY: the child only makes system calls, which need no lock of another thread's, and never returns.
+        // SAFETY: the child makes only async-signal-safe calls and never returns.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
             let _ = rustix::net::connect(&socket, &address);
             loop {
-                // SAFETY: a plain system call.
+                // SAFETY: the call has no arguments.
                 unsafe { libc::pause() };
             }
         }
@@ -310,7 +307,7 @@ impl Child {
     }
 
     pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: our own child, not reaped before `drop`.
+        // SAFETY: takes integers; the process is our child and not reaped before `drop`.
         assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0);
     }
 }
@@ -318,12 +315,12 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
-        // SAFETY: our own child, reaped once.
+        // SAFETY: the process is our child; the status pointer may be null.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
     }
 }
 
-/// For tests that need a number.
+/// The number of a descriptor.
 pub fn raw(socket: &OwnedFd) -> i32 {
     socket.as_raw_fd()
 }

@@ -1,12 +1,12 @@
-//! What a client may not do, and how much there may be of everything.
+//! Tests of the rules and limits for clients.
 
 use super::*;
 
 #[test]
-fn rules_are_kept() {
-    let mut stage = Stage::new(Settings::default(), &[&[(1, 0)]]);
-    let client = stage.clients[0];
-    let mut apply = |message| stage.core.apply(client, &message).unwrap_err();
+fn messages_that_break_a_rule_are_refused() {
+    let mut fixture = Fixture::new(Settings::default(), &[&[(1, 0)]]);
+    let client = fixture.clients[0];
+    let mut apply = |message| fixture.core.apply(client, &message).unwrap_err();
     let hello = ToServer::Hello { pid: 1, name: String::new() };
     assert_eq!(apply(hello), Fault::Hello);
     assert_eq!(apply(created(1, 1, 1, 0)), Fault::Queue(StatusError::QueueExists(QueueId(1))));
@@ -14,18 +14,18 @@ fn rules_are_kept() {
     assert_eq!(apply(created(2, SLOTS as u32, 1, 0)), Fault::Slot(SLOTS as u32));
     let unknown = StatusError::UnknownQueue(QueueId(2));
     assert_eq!(apply(ToServer::QueueDestroyed { queue: QueueId(2) }), Fault::Queue(unknown));
-    assert_eq!(stage.core.queues(), 1);
-    assert!(stage.core.leave(client).is_some() && stage.core.leave(client).is_none());
-    assert_eq!(stage.core.apply(client, &created(1, 0, 1, 0)), Err(Fault::Client));
+    assert_eq!(fixture.core.queues(), 1);
+    assert!(fixture.core.leave(client).is_some() && fixture.core.leave(client).is_none());
+    assert_eq!(fixture.core.apply(client, &created(1, 0, 1, 0)), Err(Fault::Client));
 }
 
 #[test]
-fn queues_are_bounded_all_together() {
-    let mut stage = Stage::new(Settings::default(), &[&[] as Queues<'_>; 17]);
+fn total_number_of_queues_is_bounded() {
+    let mut fixture = Fixture::new(Settings::default(), &[&[] as Queues<'_>; 17]);
     let mut left = QUEUES;
-    for client in stage.clients.clone() {
+    for client in fixture.clients.clone() {
         for slot in 0..SLOTS as u32 {
-            let result = stage.core.apply(client, &created(slot.into(), slot, 1, 0));
+            let result = fixture.core.apply(client, &created(slot.into(), slot, 1, 0));
             assert_eq!(result, if left > 0 { Ok(()) } else { Err(Fault::Full) });
             if left == 0 {
                 return;
@@ -37,17 +37,17 @@ fn queues_are_bounded_all_together() {
 }
 
 #[test]
-fn devices_are_bounded_all_together() {
-    let mut stage = Stage::new(Settings::default(), &[&[] as Queues<'_>; 2]);
-    let [one, other] = stage.clients[..] else { unreachable!() };
+fn total_number_of_devices_is_bounded() {
+    let mut fixture = Fixture::new(Settings::default(), &[&[] as Queues<'_>; 2]);
+    let [one, other] = fixture.clients[..] else { unreachable!() };
     for number in 0..DEVICES as u32 {
-        assert_eq!(stage.core.apply(one, &created(number.into(), number, number, 0)), Ok(()));
+        assert_eq!(fixture.core.apply(one, &created(number.into(), number, number, 0)), Ok(()));
     }
-    let core = &mut stage.core;
+    let core = &mut fixture.core;
     let new = DEVICES as u32;
     assert_eq!(core.apply(other, &created(1, 1, new, 0)), Err(Fault::Devices));
-    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(()), "one that is there already");
-    // A device is forgotten with its last queue, and not before.
+    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(()), "a device that exists already");
+    // A device counts until its last queue is destroyed.
     core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(7) }).unwrap();
     assert_eq!(core.apply(other, &created(2, 2, new, 0)), Err(Fault::Devices));
     core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(8) }).unwrap();

@@ -1,7 +1,7 @@
-//! One client as the core knows it.
+//! The state of one client.
 
-use super::Peer;
-use super::progress::{PATIENCE, Progress};
+use super::client_page::ClientPage;
+use super::guard::{PATIENCE, Progress};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
@@ -15,79 +15,78 @@ use protocol::time::Time;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub queue: QueueId,
-    /// Where its state stands on the client's page.
+    /// The index of its slot on the client's page.
     pub index: u32,
     level: PreemptLevel,
-    /// The priority that the client has given it last. What counts may have been hinted from outside.
+    /// The last priority from the client itself. A hint of `xcli hint` can override it.
     pub own_priority: Priority,
-    /// What the client has said of it last.
-    told: QueueHints,
-    /// The state when it was last looked at; a queue that is new has none.
+    /// The last hints from the client itself.
+    reported: QueueHints,
+    /// The last word read from the slot; none for a new queue.
     word: Option<u64>,
-    /// What that says. A time in the future was cut to the time of the look, once: cut anew at every look it would
-    /// never pass.
+    /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise it would never pass.
     pub activity: Activity,
 }
 
 #[derive(Debug)]
-pub(super) struct Member<P> {
+pub(super) struct ClientState<P> {
     pub client: ClientId,
     pub name: String,
-    pub peer: P,
-    /// In the order of the gang's queues: that of their names.
+    pub page: P,
+    /// In the order of the gang's queues, by number.
     pub slots: Vec<Slot>,
-    /// What the policy says.
+    /// The decision of the policy.
     pub decided: Permit,
-    /// What is in force.
+    /// The permission in force.
     pub permit: Permit,
-    /// Since when it may run, or may not; nothing before its first permission.
+    /// The time of the last change between run and suspended; none before the first permission.
     pub since: Option<Time>,
-    /// What the client has said of its process last.
-    pub told: ProcessHints,
-    /// The permission as it was stored, without its generation; nothing was, at first.
+    /// The last hints for the process from the client itself.
+    pub reported: ProcessHints,
+    /// The stored permission without its generation; none at first.
     stored: Option<u64>,
     generation: u32,
-    pub wants: u32,
-    /// Its agent shall look at its page at the end of this step.
+    pub event_mask: u32,
+    /// True if its agent must be woken at the end of this step.
     pub to_wake: bool,
-    /// It has work and is suspended because others stand in its way, since then.
+    /// The time since when it has work but is suspended because of rivals.
     pub waits_since: Option<Time>,
-    /// It stands in the way of others; the first of them waits since then.
+    /// The time since when another client waits for it.
     awaited_since: Option<Time>,
-    /// Others have waited for long enough that it matters what it completes.
+    /// Its progress, if others have waited so long that it is watched.
     pub progress: Option<Progress>,
-    /// Its process is stopped, so its work counts as none.
+    /// True if its process is stopped, so that it counts as idle.
     pub yielded: bool,
-    /// The preemption level in force for it, and by what or why not.
+    /// The preemption level in force, and the mechanism or the reason for no higher level.
     pub in_force: PreemptLevel,
     pub how: String,
-    /// When the process was last looked up.
+    /// The time of the last look-up of the process in `/proc`.
     pub looked_up: Time,
 }
 
 impl Slot {
-    /// Whether the client holds the queue by itself. It goes by its own priority and hears of no other, so that nothing that
-    /// the server permits lets the queue launch.
+    /// Returns true if the program suspends the queue itself. The client uses its own priority only, so no permission of the server
+    /// lets the queue launch.
     pub fn is_held(&self) -> bool {
         self.own_priority == Priority::NO_EXECUTE
     }
 }
 
-impl<P: Peer> Member<P> {
-    pub fn new(client: ClientId, name: String, peer: P) -> Self {
+impl<P: ClientPage> ClientState<P> {
+    pub fn new(client: ClientId, name: String, page: P) -> Self {
         let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         Self {
             client,
             name,
-            peer,
+            page,
             slots: Vec::new(),
             decided: permit,
             permit,
             since: None,
-            told: ProcessHints::default(),
+            reported: ProcessHints::default(),
             stored: None,
             generation: 0,
-            wants: 0,
+            event_mask: 0,
             to_wake: false,
             waits_since: None,
             awaited_since: None,
@@ -104,10 +103,10 @@ impl<P: Peer> Member<P> {
     }
 
     pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel, own_priority: Priority) {
-        let place = self.slots.partition_point(|slot| slot.queue < queue);
+        let at = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
-        let told = QueueHints::default();
-        self.slots.insert(place, Slot { queue, index, level, own_priority, told, word: None, activity });
+        let reported = QueueHints::default();
+        self.slots.insert(at, Slot { queue, index, level, own_priority, reported, word: None, activity });
     }
 
     pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
@@ -122,44 +121,44 @@ impl<P: Peer> Member<P> {
         }
     }
 
-    /// What the client has said of a queue last.
-    pub fn told_of(&mut self, queue: QueueId) -> Option<&mut QueueHints> {
-        self.slots.iter_mut().find(|slot| slot.queue == queue).map(|slot| &mut slot.told)
+    /// The last hints for a queue from the client itself.
+    pub fn reported(&mut self, queue: QueueId) -> Option<&mut QueueHints> {
+        self.slots.iter_mut().find(|slot| slot.queue == queue).map(|slot| &mut slot.reported)
     }
 
     pub fn remove(&mut self, queue: QueueId) {
         self.slots.retain(|slot| slot.queue != queue);
     }
 
-    /// Reads the state of its queues; says whether something is new.
+    /// Reads the state of its queues. Returns true if any has changed.
     pub fn look(&mut self, queues: &mut Queues, now: Time) -> bool {
-        let mut news = false;
+        let mut changed = false;
         for slot in &mut self.slots {
-            let word = self.peer.activity(slot.index);
+            let word = self.page.activity(slot.index);
             if slot.word != Some(word) {
                 slot.word = Some(word);
                 slot.activity = match activity_of(word) {
                     Activity::Ready { since } => Activity::Ready { since: since.min(now) },
                     Activity::Idle { since } => Activity::Idle { since: since.map(|since| since.min(now)) },
                 };
-                news = true;
+                changed = true;
                 if !self.yielded {
-                    // The gang has the queues of the slots.
+                    // The gang and the slots have the same queues.
                     let _ = queues.set_activity(slot.queue, slot.activity);
                 }
             }
         }
-        if news {
-            // Whoever does something is not stopped, and gets on.
+        if changed {
+            // A client that writes to its page is not stopped, and makes progress.
             self.set_yielded(false, queues);
             if let Some(progress) = &mut self.progress {
                 progress.at = now;
             }
         }
-        news
+        changed
     }
 
-    /// Lets its queues count, or count as idle.
+    /// Makes its queues count as idle, or by their real state.
     pub fn set_yielded(&mut self, yielded: bool, queues: &mut Queues) {
         if self.yielded == yielded {
             return;
@@ -167,40 +166,39 @@ impl<P: Peer> Member<P> {
         self.yielded = yielded;
         for slot in &self.slots {
             let activity = if yielded { Activity::Idle { since: None } } else { slot.activity };
-            // The gang has the queues of the slots.
+            // The gang and the slots have the same queues.
             let _ = queues.set_activity(slot.queue, activity);
         }
     }
 
-    /// Notes since when others wait where it runs because somebody stands in their way.
+    /// Sets the time since when others wait for it.
     pub fn set_awaited(&mut self, since: Option<Time>, now: Time) {
         self.awaited_since = since;
         if since.is_none_or(|since| now < since.after(PATIENCE)) {
             self.progress = None;
         } else if self.progress.is_none() {
-            self.progress = Some(Progress { at: now, completed: self.peer.completed() });
+            self.progress = Some(Progress { at: now, completed: self.page.completed() });
         }
     }
 
-    /// Whether it matters what it completes.
+    /// Returns true if its progress is watched.
     pub fn is_watched(&self) -> bool {
         self.progress.is_some()
     }
 
-    /// When it will matter, if it does not yet.
+    /// The time at which its progress must be watched, if it is not watched yet.
     pub fn watched_from(&self) -> Option<Time> {
         self.awaited_since.filter(|_| self.progress.is_none()).map(|since| since.after(PATIENCE))
     }
 
-    /// Stores a permission if it is another than before; says whether it was. That there are other `bystanders` is no change
-    /// by itself.
+    /// Stores a permission if it has changed. Returns true if so. A different number of `bystanders` alone is no change.
     pub fn permit(&mut self, permit: Permit, bystanders: usize, now: Time) -> bool {
         if self.since.is_none() || self.permit.run != permit.run {
             self.since = Some(now);
         }
         self.permit = permit;
         let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
-        // 1 to 3.
+        // The level is 1 to 3.
         let level = u64::from(level.number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
         let word = window | level | u64::from(permit.limit) << 1 | u64::from(permit.run);
@@ -210,7 +208,7 @@ impl<P: Peer> Member<P> {
         self.stored = Some(word);
         self.generation = self.generation.wrapping_add(1);
         let bystanders = if permit.run { 0 } else { bystanders.min(0xff) as u64 };
-        self.peer.set_permission(u64::from(self.generation) << 32 | bystanders << 16 | word);
+        self.page.set_permission(u64::from(self.generation) << 32 | bystanders << 16 | word);
         true
     }
 }

@@ -1,8 +1,8 @@
-//! `xcli suspend`, `resume` and what `list` shows of them, against a server that says what the test wants.
+//! `xcli suspend`, `resume`, and suspended queues in `list`, against a fake server.
 
 mod common;
 
-use common::{Place, empty_list, finish};
+use common::{TestDir, empty_list, finish};
 use protocol::control::{List, Reply, Request};
 use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, Held, HeldQueue, QueueFate};
@@ -15,9 +15,9 @@ fn fates(queues: &[(u32, Fate)], held: &[u32]) -> Reply {
 }
 
 #[test]
-fn orders_are_given_and_their_fate_is_told() {
-    let place = Place::new();
-    let requests = place.serve(|request| match request {
+fn result_of_each_queue_is_printed() {
+    let dir = TestDir::new();
+    let requests = dir.serve(|request| match request {
         Request::Hold { queues, .. } if queues.is_empty() => {
             fates(&[(1, Fate::Done), (2, Fate::Done)], &[1, 2])
         }
@@ -25,20 +25,23 @@ fn orders_are_given_and_their_fate_is_told() {
         Request::Release { .. } => fates(&[(1, Fate::Done)], &[2]),
         _ => Reply::Done,
     });
-    let (code, out, err) = finish(place.xcli().args(["suspend", "4242"]));
+    let (code, out, err) = finish(dir.xcli().args(["suspend", "4242"]));
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert_eq!(out, "process 4242 (train): suspended queues 1, 2; `xcli resume 4242` lets it go on\n");
-    // A server that was started for this must not end before.
+    assert_eq!(out, "process 4242 (train): suspended queues 1, 2; `xcli resume 4242` resumes it\n");
+    // `Expect` keeps the server until the request.
     let hold = |queues| Request::Hold { pid: PID, queues };
     assert_eq!(*requests.lock().unwrap(), [Request::Expect, hold(vec![])]);
 
-    let (code, out, err) = finish(place.xcli().args(["suspend", "4242", "--queue", "1", "--queue", "9"]));
+    let (code, out, err) = finish(dir.xcli().args(["suspend", "4242", "--queue", "1", "--queue", "9"]));
     assert_eq!(code, Some(1));
     assert!(out.contains("suspended queue 1;"), "{out}");
-    assert_eq!(err, "xcli: process 4242, queue 9: there is no such queue, or nothing is done to it now\n");
+    assert_eq!(
+        err,
+        "xcli: process 4242, queue 9: there is no such queue, or the driver is just changing it\n"
+    );
     assert_eq!(requests.lock().unwrap().pop(), Some(hold(vec![1, 9])));
 
-    let (code, out, _) = finish(place.xcli().args(["resume", "4242", "--queue", "1", "--json"]));
+    let (code, out, _) = finish(dir.xcli().args(["resume", "4242", "--queue", "1", "--json"]));
     assert_eq!(code, Some(0));
     let Reply::Fates(want) = fates(&[(1, Fate::Done)], &[2]) else { unreachable!() };
     assert_eq!(serde_json::from_str::<Fates>(&out).expect("JSON"), want);
@@ -46,14 +49,14 @@ fn orders_are_given_and_their_fate_is_told() {
 }
 
 #[test]
-fn a_refusal_is_one_sentence_without_the_servers_name() {
-    let place = Place::new();
-    place.serve(|request| match request {
+fn refusal_is_one_sentence_without_the_socket() {
+    let dir = TestDir::new();
+    dir.serve(|request| match request {
         Request::Expect => Reply::Done,
         _ => Reply::Error("process 4242 (train): why not".to_owned()),
     });
     for words in [["suspend", "4242"], ["resume", "4242"]] {
-        let (code, out, err) = finish(place.xcli().args(words));
+        let (code, out, err) = finish(dir.xcli().args(words));
         assert_eq!(
             (code, out.as_str(), err.as_str()),
             (Some(1), "", "xcli: process 4242 (train): why not\n")
@@ -62,18 +65,18 @@ fn a_refusal_is_one_sentence_without_the_servers_name() {
 }
 
 #[test]
-fn a_list_shows_what_is_held() {
-    let place = Place::new();
+fn list_shows_suspended_queues() {
+    let dir = TestDir::new();
     let queues = vec![HeldQueue { queue: 3, held_ms: 61_000 }];
     let held = vec![Held { pid: PID, name: "train".to_owned(), queues }];
     let list = List { held, ..empty_list() };
     let said = list.clone();
-    place.serve(move |_| Reply::List(said.clone()));
-    let (code, out, _) = finish(place.xcli().arg("list"));
-    let table = "held from outside, by xcli suspend:\n PID  NAME   HELD QUEUE      FOR\n4242  train           3  61.00 s\n";
+    dir.serve(move |_| Reply::List(said.clone()));
+    let (code, out, _) = finish(dir.xcli().arg("list"));
+    let table = "suspended by xcli suspend:\n PID  NAME   QUEUE      FOR\n4242  train      3  61.00 s\n";
     assert_eq!(code, Some(0));
     assert!(out.ends_with(table), "{out}");
-    let (_, out, _) = finish(place.xcli().args(["list", "--json"]));
+    let (_, out, _) = finish(dir.xcli().args(["list", "--json"]));
     assert_eq!(serde_json::from_str::<List>(&out).expect("JSON of a list"), list);
 }
 
@@ -88,11 +91,11 @@ fn an_older_list_is_a_list() {
 
 #[test]
 fn wrong_usage() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for words in
         [&["suspend"][..], &["resume", "0"], &["suspend", "4294967295"], &["resume", "7", "--queue", "all"]]
     {
-        let (code, out, err) = finish(place.xcli().args(words));
+        let (code, out, err) = finish(dir.xcli().args(words));
         assert_eq!((code, out.as_str()), (Some(2), ""), "{words:?}: {err}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the server wants a client to tell, as pure rules.
+//! The rules for the mask of events that a client reports to the server.
 
 use policies::{DeviceUse, Engine, SchedEntity};
 use protocol::bounds::Priority;
@@ -9,23 +9,23 @@ use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::time::Duration;
 
-/// A device after a decision, or all that are competed for as one.
+/// The competition for a device, or for several devices together, after a decision.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Contest {
-    /// Whether anybody waits for it, whatever for.
-    is_wanted: bool,
-    /// Since when the first of those waits in whose way others stand.
+    /// True if a client waits, for any reason.
+    has_waiter: bool,
+    /// The time since when the first client waits for a rival.
     pub(super) waits_since: Option<Time>,
-    /// How many run and have work there.
+    /// The number of clients that run and have work there.
     pub(super) running: usize,
-    /// The last that was counted among them: each counts once.
+    /// The last client that was counted, so that each counts once.
     counted: Option<usize>,
-    /// Whether somebody who runs there gets on, or may do so unseen.
+    /// True if a running client makes progress, or may do so unseen.
     pub(super) moves: bool,
 }
 
-/// Notes who waits and who runs after a decision of this engine, by the numbers of [`Engine::contest`]. Of each client comes
-/// whether it may run, and since when it waits for others.
+/// Fills the contests after a decision, indexed by [`Engine::contest`]. `clients` has for each client true if it may run, and the time
+/// since when it waits for rivals.
 pub fn note(
     contests: &mut Vec<Contest>,
     engine: &Engine,
@@ -34,54 +34,53 @@ pub fn note(
     let units = engine.entities();
     contests.clear();
     contests.resize(units.devices().len(), Contest::default());
-    for (place, (unit, (run, waits_since))) in units.all().iter().zip(clients).enumerate() {
+    for (index, (unit, (run, waits_since))) in units.all().iter().zip(clients).enumerate() {
         for used in units.uses(unit) {
             let contest = &mut contests[engine.contest(used.device)];
-            contest.is_wanted |= unit.ready && !run;
+            contest.has_waiter |= unit.ready && !run;
             contest.waits_since = [contest.waits_since, waits_since].into_iter().flatten().min();
-            if used.busy && run && contest.counted != Some(place) {
-                contest.counted = Some(place);
+            if used.busy && run && contest.counted != Some(index) {
+                contest.counted = Some(index);
                 contest.running += 1;
             }
         }
     }
 }
 
-/// What follows from a decision for what clients shall tell.
+/// The event masks that follow from a decision.
 #[derive(Debug)]
 pub struct Rules<'a> {
     engine: &'a Engine,
     contests: &'a [Contest],
     now: Time,
     hears_idle: bool,
-    /// One client is there whom nobody disturbs, and what it does matters to nobody.
+    /// True if there is only one client with queues and no policy depends on its events.
     alone: bool,
 }
 
 impl<'a> Rules<'a> {
-    /// After this decision, of which everything is noted.
+    /// Prepares the rules for the last decision.
     pub fn new(engine: &'a Engine, contests: &'a [Contest], now: Time) -> Self {
         let units = engine.entities();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
-        // Else a policy may keep a device with work unused, as one that hears of idle queues or power may by its
-        // parameters or by hints.
+        // A policy that does not conserve work may keep a device unused, and depends on events even with one client.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
         let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
         Self { engine, contests, now, hears_idle, alone }
     }
 
-    /// The word for the page of the client at this place; whether it is watched says the guard.
+    /// The mask for a client. `watched`: the guard watches its progress.
     ///
-    /// A queue that turns ready may change a decision. One that turns idle may, because the client runs, and
-    /// somebody is suspended on a device where it has work, or runs there and may outrank it then; or because
-    /// a policy counts what everybody does. Of whom somebody has waited for long enough the progress matters.
-    pub fn of(&self, place: usize, queues: &[QueueStatus], run: bool, watched: bool) -> u32 {
+    /// A queue that turns ready can change a decision. A queue that turns idle can, if the client runs and another client is suspended
+    /// on a device where it has work, or runs there and may outrank it then; or if a policy counts all events. Completions are
+    /// reported if another client has waited for long enough.
+    pub fn of(&self, index: usize, queues: &[QueueStatus], run: bool, watched: bool) -> u32 {
         if self.alone {
             return 0;
         }
         let units = self.engine.entities();
-        let unit = &units.all()[place];
+        let unit = &units.all()[index];
         let uses = units.uses(unit);
         let contest = |used: &DeviceUse| self.engine.contest(used.device);
         let mut runs_in = uses.iter().filter(|used| used.busy && run).map(contest);
@@ -90,8 +89,9 @@ impl<'a> Rules<'a> {
             self.contests[contest(used)].running > usize::from(own)
         };
         let falls = may_fall(unit, queues) && uses.iter().any(beside_others);
-        let idle =
-            falls || self.hears_idle && unit.ready || runs_in.any(|contest| self.contests[contest].is_wanted);
+        let idle = falls
+            || self.hears_idle && unit.ready
+            || runs_in.any(|contest| self.contests[contest].has_waiter);
         word(ready(unit, uses, units.devices(), queues, self.now), idle, watched)
     }
 }
@@ -101,9 +101,8 @@ fn word(ready: bool, idle: bool, watched: bool) -> u32 {
     bit(ready, WANTS_READY) | bit(idle, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
 }
 
-/// Whether a queue of the unit that was taken for idle would change what a policy goes by, if it turned ready: the unit
-/// has no other work, or the queue is more urgent than what it has, or the unit has no work on that device, or something
-/// is said of its queues, which may differ in that.
+/// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the queue is more urgent than the
+/// work, the unit has no work on that device, or its queues have hints.
 fn ready(
     unit: &SchedEntity,
     uses: &[DeviceUse],
@@ -118,8 +117,7 @@ fn ready(
     idle.any(|queue| !unit.ready || hinted(queues) || differs(queue))
 }
 
-/// Whether the unit may rank lower while it has work: it has other queues, which may be ready by then, and they are less
-/// urgent or something is said of them.
+/// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less urgent or has hints.
 fn may_fall(unit: &SchedEntity, queues: &[QueueStatus]) -> bool {
     unit.ready && (unit.floor < unit.priority || queues.len() > 1 && hinted(queues))
 }
@@ -128,7 +126,7 @@ fn hinted(queues: &[QueueStatus]) -> bool {
     queues.iter().any(|queue| queue.hints != QueueHints::default())
 }
 
-/// The rule of the policies: a queue that turned idle less than `linger` ago counts as ready.
+/// The rule of the policies that a queue still counts as ready until `linger` after it turned idle.
 fn counts_as_ready(activity: Activity, now: Time, linger: Duration) -> bool {
     match activity {
         Activity::Ready { .. } => true,

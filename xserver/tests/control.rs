@@ -1,4 +1,4 @@
-//! What people tell a running server: policies and hints, over its socket.
+//! Requests for policies and hints, over the socket of a running server.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn refused(server: &Running, request: &Request) -> String {
 }
 
 #[test]
-fn policies_are_listed_and_chosen_for_all_devices_or_one() {
+fn policies_are_listed_and_set_for_all_devices_or_one() {
     let server = Running::new();
     let all = policies(&server);
     assert_eq!(all.policies, named::all());
@@ -69,11 +69,11 @@ fn policies_are_listed_and_chosen_for_all_devices_or_one() {
     let wrong = Ruling { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
     let why = refused(&server, &Request::SetPolicy(wrong));
     assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has none");
-    assert_eq!(server.list().server.policy, last.name, "what is refused changes nothing");
+    assert_eq!(server.list().server.policy, last.name, "a refused request has no effect");
 }
 
 #[test]
-fn nothing_is_lost_while_policies_change() {
+fn work_is_not_lost_while_policies_change() {
     const COMMANDS: usize = 300;
     const CHANGES: usize = 100;
     let server = Running::new();
@@ -83,7 +83,7 @@ fn nothing_is_lost_while_policies_change() {
         let mut done = 0;
         while done < COMMANDS || !changed.load(SeqCst) {
             client.ready(0);
-            wait_for("its turn", || {
+            wait_for("its permission", || {
                 let word = client.page.word.load(SeqCst);
                 assert!((1..=3).contains(&(word >> 8 & 0xff)), "no level: {word:#x}");
                 word & 1 != 0
@@ -113,7 +113,7 @@ fn nothing_is_lost_while_policies_change() {
     });
 }
 
-/// Two clients, one of which runs; this process is both.
+/// Two clients in this process, one of which runs.
 fn two(server: &Running) -> (Client, Client) {
     let mut low = Client::with_queue(&server.path, "low", 0);
     let mut high = Client::new(&server.path, "high");
@@ -133,7 +133,7 @@ fn hint(of: Target, said: &[Said]) -> Request {
 }
 
 #[test]
-fn a_hint_from_outside_changes_who_runs() {
+fn hint_changes_the_running_client() {
     let server = Running::new();
     let (low, high) = two(&server);
     done(&server, &hint(of(1), &[Said::Priority(Priority::MAX)]));
@@ -142,12 +142,12 @@ fn a_hint_from_outside_changes_who_runs() {
     let Reason::Outranked { by, .. } = clients[1].permit.reason else { panic!("{clients:?}") };
     assert_eq!(by.queue, QueueId(1));
     assert_eq!(clients[1].reason, format!("queue 1 of pid {} has priority 255 > 10", std::process::id()));
-    // Since when is told as well.
+    // The list has the time of the change.
     assert!(server.list().server.now >= clients[1].since && clients[1].since >= clients[0].since);
 }
 
 #[test]
-fn whoever_speaks_last_of_something_counts() {
+fn last_hint_of_a_kind_counts() {
     let server = Running::new();
     let (low, _high) = two(&server);
     let share = |percent| Utilization::try_from(percent).unwrap();
@@ -158,7 +158,7 @@ fn whoever_speaks_last_of_something_counts() {
     let deadline_us = NonZeroU64::new(900);
     done(&server, &hint(of(1), &[Said::Deadline(deadline_us), Said::Utilization(share(70))]));
     assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
-    // It says something else: what it has not said anew stays.
+    // Another hint of the client does not change the earlier ones.
     let own = QueueHints { preemptible: false, ..own };
     low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
     wait_for("its hint is there", || !status().hints.preemptible);
@@ -173,7 +173,7 @@ fn whoever_speaks_last_of_something_counts() {
 }
 
 #[test]
-fn a_process_is_hinted_of_as_a_whole() {
+fn hints_apply_to_a_process_or_to_all() {
     let server = Running::new();
     let (low, _high) = two(&server);
     let pid = Target { pid: Some(Pid(std::process::id())), queue: None };
@@ -183,7 +183,7 @@ fn a_process_is_hinted_of_as_a_whole() {
     // The nice value is that of this process, whatever it was started with.
     wait_for("its hint is there", || hints()[0] == ProcessHints { nice: hints()[0].nice, ..own });
     done(&server, &hint(pid, &[Said::Window, Said::Job(NonZeroU64::new(4))]));
-    // Both are this process.
+    // Both clients are this process.
     assert!(hints().iter().all(|hints| hints.window && hints.job == NonZeroU64::new(4)));
     done(&server, &hint(of(2), &[Said::Window]));
     assert_eq!(hints().iter().map(|hints| hints.window).collect::<Vec<_>>(), [false, true]);
@@ -192,25 +192,28 @@ fn a_process_is_hinted_of_as_a_whole() {
     done(&server, &hint(Target::default(), &[Said::Timeslice(slice)]));
     let _third = Client::with_queue(&server.path, "third", 0);
     server.wait_for_clients(3);
-    assert!(hints().iter().all(|hints| hints.timeslice == Some(slice)), "who comes later as well");
+    assert!(
+        hints().iter().all(|hints| hints.timeslice == Some(slice)),
+        "also for a client that connects later"
+    );
 }
 
 #[test]
-fn who_is_not_meant_is_named() {
+fn hint_without_a_matching_target_is_refused() {
     let server = Running::new();
     let (_low, high) = two(&server);
     let me = Pid(std::process::id());
     let said = [Said::Priority(Priority::DEFAULT)];
     let why = |of| refused(&server, &hint(of, &said));
     assert!(why(of(9)).starts_with("no connected program has a queue 9"));
-    assert_eq!(why(Target::default()), "the target is missing: specify a process, or a queue");
+    assert_eq!(why(Target::default()), "specify a process or a queue for these hints");
     let gone = Target { pid: Some(Pid(1)), queue: None };
-    assert_eq!(why(gone), "process 1 is not connected; `xcli doctor 1` says why");
+    assert_eq!(why(gone), "process 1 is not connected");
     let other = Target { pid: Some(me), queue: Some(QueueId(9)) };
     assert_eq!(why(other), format!("process {me} has no queue 9 (it has 1, 2)"));
-    assert_eq!(refused(&server, &hint(of(1), &[])), "nothing is said");
+    assert_eq!(refused(&server, &hint(of(1), &[])), "the request contains no hint");
     high.create(1, 1, 1, 10);
     wait_for("it has two", || server.list().clients[1].queues.len() == 2);
     let why = why(of(1));
-    assert_eq!(why, format!("several programs have a queue 1: --pid says which ({me} low, {me} high)"));
+    assert_eq!(why, format!("several programs have a queue 1: specify --pid ({me} low, {me} high)"));
 }

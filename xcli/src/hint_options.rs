@@ -1,4 +1,4 @@
-//! The options that hint, for a running program (`xcli hint`) and for one to be started (`xcli run`). They follow from the
+//! The options for hints, of a running program (`xcli hint`) and of a program to start (`xcli run`). They follow from the
 //! table of hints.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _, ValueParser};
@@ -6,19 +6,15 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 use protocol::control::Said;
 use protocol::hint::table::{HINTS, HintSpec, Values};
 
-/// Options for a running program.
-pub type Running = Words<true>;
-/// Options for a program to be started: the hints that have a variable.
-pub type Started = Words<false>;
-
-/// The hints of a command line, in the order of the table.
+/// The hints of a command line, in the order of the table. A program to start takes only the hints that have a variable
+/// (`RUNNING` is false).
 #[derive(Debug)]
-pub struct Words<const RUNNING: bool> {
-    /// The updates.
-    pub said: Vec<Said>,
+pub struct HintOptions<const RUNNING: bool> {
+    /// The hints given.
+    pub hints: Vec<Said>,
 }
 
-impl<const RUNNING: bool> Words<RUNNING> {
+impl<const RUNNING: bool> HintOptions<RUNNING> {
     fn specs() -> impl Iterator<Item = &'static HintSpec> {
         HINTS.iter().filter(|spec| RUNNING || spec.variable.is_some())
     }
@@ -29,17 +25,17 @@ impl<const RUNNING: bool> Words<RUNNING> {
             let spec = said.spec();
             Some((format!("--{}", spec.name), spec.variable.as_ref()?.name, said.text()))
         };
-        self.said.iter().filter_map(variable).collect()
+        self.hints.iter().filter_map(variable).collect()
     }
 }
 
-impl<const RUNNING: bool> clap::FromArgMatches for Words<RUNNING> {
+impl<const RUNNING: bool> clap::FromArgMatches for HintOptions<RUNNING> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let of_row = |spec: &HintSpec| match spec.values {
             Values::Flag => matches.get_flag(spec.name).then(|| spec.from_number(1)).flatten(),
             _ => matches.get_one::<Said>(spec.name).copied(),
         };
-        Ok(Self { said: Self::specs().filter_map(of_row).collect() })
+        Ok(Self { hints: Self::specs().filter_map(of_row).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -48,14 +44,14 @@ impl<const RUNNING: bool> clap::FromArgMatches for Words<RUNNING> {
     }
 }
 
-impl<const RUNNING: bool> clap::Args for Words<RUNNING> {
+impl<const RUNNING: bool> clap::Args for HintOptions<RUNNING> {
     fn group_id() -> Option<clap::Id> {
-        Some("said".into())
+        Some("hints".into())
     }
 
     fn augment_args(command: clap::Command) -> clap::Command {
         let group =
-            ArgGroup::new("said").multiple(true).required(RUNNING).args(Self::specs().map(|spec| spec.name));
+            ArgGroup::new("hints").multiple(true).required(RUNNING).args(Self::specs().map(|spec| spec.name));
         Self::specs().fold(command, |command, spec| command.arg(option(spec))).group(group)
     }
 

@@ -1,60 +1,59 @@
-//! Queues of any process, suspended and resumed through a server: the driver resumes everything when the process that holds
-//! ends, so that the hold has to be the server's.
+//! `xcli suspend` and `xcli resume`. The server evicts the queues, because the driver restores them when the process that evicted
+//! them ends.
 
 use crate::ask::{self, Cause};
-use crate::list;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 use crate::server;
-use crate::table::{self, Column, Line, plain};
-use anyhow::{anyhow, bail};
+use crate::table::{self, Column, Line, duration, plain};
+use anyhow::anyhow;
 use protocol::control::{Reply, Request};
 use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, Held, Snapshot};
 use std::time::Duration;
 
-/// How long it may take. The driver waits 9 s for a queue by default (its parameter `queue_preemption_timeout_ms`) on one device
-/// after the other.
+/// The time limit. The driver waits up to 9 s for a queue (its parameter `queue_preemption_timeout_ms`), for one device after the
+/// other.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const COLUMNS: &[Column] = &[
     Column { title: "PID", words: false, gives_way: false },
     Column { title: "NAME", words: true, gives_way: true },
-    Column { title: "HELD QUEUE", words: false, gives_way: false },
+    Column { title: "QUEUE", words: false, gives_way: false },
     Column { title: "FOR", words: false, gives_way: false },
 ];
 
-/// What is wanted.
+/// The two commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Take queues off the hardware. Starts a server where none runs.
+    /// Evict queues. Starts a server if none runs.
     Suspend,
-    /// Put them back.
+    /// Restore queues.
     Resume,
 }
 
-/// Has it done; what became of the queues.
+/// Sends the command to the server, and returns the result for each queue.
 ///
 /// # Errors
-/// The server cannot be asked, or refuses; why.
-pub fn order(order: Order, place: &Place, pid: u32, queues: &[u32]) -> anyhow::Result<Fates> {
+/// The server does not answer or refuses.
+pub fn order(order: Order, endpoint: &Endpoint, pid: u32, queues: &[u32]) -> anyhow::Result<Fates> {
     let (pid, queues) = (Pid(pid), queues.to_vec());
     let request = match order {
         Order::Suspend => {
-            server::present(place)?;
+            server::require(endpoint)?;
             Request::Hold { pid, queues }
         }
         Order::Resume => Request::Release { pid, queues },
     };
-    match ask::ask_within(place, &request, LIMIT) {
+    match ask::ask_within(endpoint, &request, LIMIT) {
         Ok(Reply::Fates(fates)) => Ok(fates),
-        Ok(other) => bail!("the server answers something that makes no sense here: {other:?}"),
+        Ok(other) => Err(ask::unexpected(&other)),
         Err(failure) => Err(match &failure.cause {
-            // It is not the server that anything is wrong with.
+            // The reason is about the process; the socket of the server does not matter.
             Cause::Refused(why) => anyhow!("{}", plain(why)),
             Cause::Silent => {
                 anyhow!(
-                    "{failure} Or a queue does not come off, or process {pid} cannot be stopped; `{}` shows what is held",
-                    plain(&place.command("list"))
+                    "{failure} Possibly a queue cannot be evicted or process {pid} cannot be stopped; `{}` shows suspended queues",
+                    plain(&endpoint.command("list"))
                 )
             }
             _ => failure.into(),
@@ -62,8 +61,8 @@ pub fn order(order: Order, place: &Place, pid: u32, queues: &[u32]) -> anyhow::R
     }
 }
 
-/// What was done, for people; nothing if nothing was.
-pub fn text(order: Order, place: &Place, fates: &Fates) -> Option<String> {
+/// Formats what was done; nothing if no queue changed.
+pub fn text(order: Order, endpoint: &Endpoint, fates: &Fates) -> Option<String> {
     let done = numbers(fates, Fate::Done);
     if done.is_empty() {
         return None;
@@ -71,27 +70,27 @@ pub fn text(order: Order, place: &Place, fates: &Fates) -> Option<String> {
     let (pid, name, many) = (fates.pid, plain(&fates.name), if done.len() == 1 { "queue" } else { "queues" });
     let (word, rest) = match order {
         Order::Suspend => {
-            let resume = plain(&place.command(&format!("resume {pid}")));
-            ("suspended", format!("; `{resume}` lets it go on"))
+            let resume = plain(&endpoint.command(&format!("resume {pid}")));
+            ("suspended", format!("; `{resume}` resumes it"))
         }
         Order::Resume if fates.held.is_empty() => ("resumed", String::new()),
-        Order::Resume => ("resumed", format!("; still suspended: {}", words(&fates.held))),
+        Order::Resume => ("resumed", format!("; still suspended: {}", joined(&fates.held))),
     };
-    Some(format!("process {pid} ({name}): {word} {many} {}{rest}\n", words(&done)))
+    Some(format!("process {pid} ({name}): {word} {many} {}{rest}\n", joined(&done)))
 }
 
-/// What could not be done, one line each.
+/// Formats the failures, one line for each kind.
 pub fn faults(order: Order, fates: &Fates) -> Vec<String> {
     let of = |fate: Fate, what: &str| {
         let queues = numbers(fates, fate);
-        (!queues.is_empty()).then(|| format!("process {}, queue {}: {what}", fates.pid, words(&queues)))
+        (!queues.is_empty()).then(|| format!("process {}, queue {}: {what}", fates.pid, joined(&queues)))
     };
     let invalid = match order {
-        Order::Suspend => "there is no such queue, or nothing is done to it now",
-        Order::Resume => "this server does not hold it",
+        Order::Suspend => "there is no such queue, or the driver is just changing it",
+        Order::Resume => "this server has not suspended it",
     };
     let invalid = of(Fate::Invalid, invalid);
-    let failed = of(Fate::Failed, "the hardware did not do it, and its state is unknown");
+    let failed = of(Fate::Failed, "the hardware did not respond, and the state of the queue is unknown");
     [invalid, failed].into_iter().flatten().collect()
 }
 
@@ -99,16 +98,16 @@ fn numbers(fates: &Fates, fate: Fate) -> Vec<u32> {
     fates.queues.iter().filter(|queue| queue.fate == fate).map(|queue| queue.queue).collect()
 }
 
-fn words(numbers: &[u32]) -> String {
+fn joined(numbers: &[u32]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a server holds from outside, as a table of its own; nothing if it holds nothing.
-pub fn held(held: &[Held], terminal: Option<usize>) -> String {
+/// Formats the queues that a server has suspended as a table; nothing if there are none.
+pub fn held_table(held: &[Held], terminal: Option<usize>) -> String {
     let row = |process: &Held| -> Vec<Line> {
         let (pid, name) = (process.pid.to_string(), plain(&process.name));
         let cells = |queue: &protocol::outside::HeldQueue| {
-            let time = list::span(Duration::from_millis(queue.held_ms));
+            let time = duration(Duration::from_millis(queue.held_ms));
             Line::Row(vec![pid.clone(), name.clone(), queue.queue.to_string(), time])
         };
         process.queues.iter().map(cells).collect()
@@ -117,14 +116,14 @@ pub fn held(held: &[Held], terminal: Option<usize>) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    format!("held from outside, by xcli suspend:\n{}", table::text(COLUMNS, &lines, terminal))
+    format!("suspended by xcli suspend:\n{}", table::text(COLUMNS, &lines, terminal))
 }
 
-/// What a server sees of a process's queues; nothing if there is none that tells.
-pub fn look(place: &Place, pid: u32) -> Option<Snapshot> {
-    match ask::ask(place, &Request::Snapshot { pid: Pid(pid) }) {
+/// Asks the server for the queues of a process as the debugger shows them, if the server has attached to it.
+pub fn look(endpoint: &Endpoint, pid: u32) -> Option<Snapshot> {
+    match ask::ask(endpoint, &Request::Snapshot { pid: Pid(pid) }) {
         Ok(Reply::Snapshot(snapshot)) => Some(snapshot),
-        // Whatever it is, the driver's own numbers are worth showing without it.
+        // The numbers of the driver are useful without it.
         _ => None,
     }
 }
@@ -140,15 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_said_and_what_was_not() {
-        let here = Place::default();
+    fn result_lists_done_and_failed_queues() {
+        let here = Endpoint::default();
         let all = fates(&[(1, Fate::Done), (3, Fate::Done)], &[1, 3]);
-        let want = "process 42 (train?): suspended queues 1, 3; `xcli resume 42` lets it go on\n";
+        let want = "process 42 (train?): suspended queues 1, 3; `xcli resume 42` resumes it\n";
         assert_eq!(text(Order::Suspend, &here, &all).as_deref(), Some(want));
         assert!(faults(Order::Suspend, &all).is_empty());
-        // It is the same server that has to resume it.
-        let night = Place { said: "-p night".to_owned(), ..Place::default() };
-        let want = "process 42 (train?): suspended queues 1, 3; `xcli -p night resume 42` lets it go on\n";
+        // Only the same server can resume it.
+        let night = Endpoint { options: "-p night".to_owned(), ..Endpoint::default() };
+        let want = "process 42 (train?): suspended queues 1, 3; `xcli -p night resume 42` resumes it\n";
         assert_eq!(text(Order::Suspend, &night, &all).as_deref(), Some(want));
         let one = fates(&[(1, Fate::Done)], &[3]);
         let want = "process 42 (train?): resumed queue 1; still suspended: 3\n";
@@ -156,23 +155,23 @@ mod tests {
         let none = fates(&[(1, Fate::Invalid), (2, Fate::Failed), (9, Fate::Invalid)], &[]);
         assert_eq!(text(Order::Resume, &here, &none), None);
         let resumed = &faults(Order::Resume, &none)[0];
-        assert_eq!(resumed, "process 42, queue 1, 9: this server does not hold it");
+        assert_eq!(resumed, "process 42, queue 1, 9: this server has not suspended it");
         let faults = faults(Order::Suspend, &none);
         assert!(faults[0].starts_with("process 42, queue 1, 9: there is no such queue"), "{faults:?}");
         assert!(faults[1].starts_with("process 42, queue 2: the hardware did not"), "{faults:?}");
     }
 
     #[test]
-    fn what_is_held_is_a_table() {
+    fn suspended_queues_are_a_table() {
         let queues = vec![HeldQueue { queue: 2, held_ms: 12 }, HeldQueue { queue: 11, held_ms: 3250 }];
         let process = Held { pid: Pid(42), name: "train".to_owned(), queues };
         let want = "\
-held from outside, by xcli suspend:
-PID  NAME   HELD QUEUE     FOR
- 42  train           2   12 ms
- 42  train          11  3.25 s
+suspended by xcli suspend:
+PID  NAME   QUEUE     FOR
+ 42  train      2   12 ms
+ 42  train     11  3.25 s
 ";
-        assert_eq!(held(&[process], None), want);
-        assert_eq!(held(&[], None), "");
+        assert_eq!(held_table(&[process], None), want);
+        assert_eq!(held_table(&[], None), "");
     }
 }

@@ -1,0 +1,25 @@
+//! Standard output and standard error of xcli.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write as _, stderr};
+
+/// Writes to standard output. A reader that has closed the other end (`xcli list | head`) is not an error.
+pub fn print(text: &str) -> io::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to standard error, and ignores a failure: a closed terminal or a full disk does not end xcli.
+pub fn warn(line: impl Display) {
+    // A write beyond the limit of file sizes raises SIGXFSZ. The old disposition is restored for the program that xcli becomes.
+    // SAFETY: SIG_IGN runs no code, and no other thread changes the disposition of this signal.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    // One write, so that the lines of several processes stay whole.
+    let _ = stderr().write_all(format!("xcli: {line}\n").as_bytes());
+    if before != libc::SIG_ERR {
+        // SAFETY: `before` is the disposition that the kernel returned for this signal.
+        unsafe { libc::signal(libc::SIGXFSZ, before) };
+    }
+}

@@ -1,0 +1,66 @@
+//! Checks once a second for what causes no event: can clients find the server, and have processes ended (on old kernels).
+
+use super::{LISTENER, Server, UPKEEP, watch};
+use crate::endpoint::EndpointStatus;
+use hal_kfd::handle::Handle;
+use protocol::time::Time;
+use rustix::event::epoll::EventFlags;
+use rustix::fd::AsFd as _;
+use tracing::{info, warn};
+
+impl Server {
+    /// Runs the checks.
+    pub(super) fn upkeep(&mut self, now: Time) {
+        self.upkeep_at = now.after(UPKEEP);
+        self.check_processes();
+        self.check_endpoint();
+        self.costs.save();
+        self.note_use();
+    }
+
+    /// Closes connections of processes that have ended, on kernels without pidfds.
+    fn check_processes(&mut self) {
+        let ended = |process: &Handle| process.descriptor().is_none() && process.has_ended();
+        let connected = self.connections.iter();
+        let connected = connected.filter_map(|(number, other)| Some((*number, other.process.as_ref()?)));
+        let expected = self.expected.iter().map(|(number, process)| (*number, process));
+        let gone = connected.chain(expected).filter(|(_, process)| ended(process)).map(|(number, _)| number);
+        for number in gone.collect::<Vec<_>>() {
+            self.note_end(number);
+        }
+        self.attachments.check_processes();
+    }
+
+    /// Checks that new clients can find the socket. Connected clients do not depend on it.
+    fn check_endpoint(&mut self) {
+        let was_unreachable = std::mem::take(&mut self.unreachable);
+        match self.listener.check() {
+            EndpointStatus::Kept if was_unreachable => info!("new clients can connect again"),
+            EndpointStatus::Kept => {}
+            EndpointStatus::Renewed => {
+                // Closing the old socket has removed it from the epoll.
+                let watched = watch(&self.epoll, self.listener.socket.as_fd(), LISTENER, EventFlags::IN);
+                self.exhausted = false;
+                match watched {
+                    Ok(()) => warn!("the socket was removed; created it again"),
+                    Err(error) => {
+                        warn!(%error, "cannot listen on the new socket; the server ends");
+                        self.stopping = true;
+                    }
+                }
+            }
+            EndpointStatus::Lost => {
+                // Two servers would schedule independently; the clients connect to the other one.
+                warn!("another server listens on this socket; this server ends");
+                self.costs.abandon();
+                self.stopping = true;
+            }
+            EndpointStatus::Unreachable(why) => {
+                if !was_unreachable {
+                    warn!(why, "new clients cannot connect; connected clients stay");
+                }
+                self.unreachable = true;
+            }
+        }
+    }
+}
