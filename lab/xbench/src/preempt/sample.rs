@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The level of a setting without a low program.
 pub(super) const ALONE: u8 = 0;
+
 /// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Setting {

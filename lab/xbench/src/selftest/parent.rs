@@ -1,4 +1,4 @@
-//! The starter of workers.
+//! The start and the end of workers.
 
 use crate::process::{Program, clear_environment, last_words, this_program};
 use crate::stats::Samples;
@@ -15,7 +15,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(90);
 /// The time that the last lines of an ended worker may take to arrive.
 const REST: Duration = Duration::from_secs(2);
 
-/// A part.
+/// The parts that `xbench card` measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Part {
     /// HIP's release and the devices
