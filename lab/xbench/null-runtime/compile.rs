@@ -1,8 +1,8 @@
 //! Compiles the null runtime; part of xbench's build script and of the shim's tests.
 //!
-//! From the list of what a real runtime exports (`hip-sys/data`) it makes a function that returns 0 for each name, weak,
-//! so that one written out in `null_runtime.c` takes its place, and the version script with the real nodes. A stand-in
-//! without these nodes would end every program that was linked against the real one.
+//! From the list of a real runtime's exports (`hip-sys/data`) it generates a weak function that returns 0 for each name,
+//! which a function in `null_runtime.c` replaces, and the version script with the real nodes. Without these nodes no
+//! program that was linked against the real runtime would start.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

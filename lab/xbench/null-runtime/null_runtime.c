@@ -1,9 +1,8 @@
-/* A HIP runtime whose functions do nothing, at no cost: what remains of a call is the way to it.
+/* A HIP runtime whose functions do nothing, so that a call takes only the time of the path to it.
  *
- * Everything that libamdhip64 exports is here, under the real version nodes; build.rs generates the functions that only
- * return 0 from the lists of hip-sys/data. Those written out below keep enough of the real behaviour for a program to
- * run: handles, host memory, look-up by name, one call of the runtime to an export of its own. Nothing here is ever
- * a model of a GPU; that is gpu-sim.
+ * It has all exports of libamdhip64 under the real version nodes; build.rs generates the functions that only return 0 from
+ * the lists of hip-sys/data. The functions below keep enough of the real behaviour for a program to run: handles, host
+ * memory, look-up by name, and a call of the runtime to an export of its own. This is no model of a GPU; gpu-sim is.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +14,7 @@
 typedef struct { uint32_t x, y, z; } dim3;
 enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_READY = 600 };
 
-/* The launches that arrived here. A plain counter: the measurement launches from one thread. */
+/* The number of launches. It is not atomic, because the measurement launches from one thread. */
 static volatile long module_launches;
 
 int hipLaunchKernel(const void *function, dim3 grid, dim3 block, void **args, size_t shared, void *stream) {
@@ -31,7 +30,7 @@ int hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     return SUCCESS;
 }
 
-/* As in the real runtime, this goes through the PLT, and so to whoever interposes the other function. */
+/* As in the real runtime, this call goes through the PLT, and so to a library that interposes the other function. */
 int hipLaunchByPtr(const void *function) {
     return hipModuleLaunchKernel((void *)function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
 }

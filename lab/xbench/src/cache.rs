@@ -1,8 +1,8 @@
 //! A small per-user cache of compiled kernels, under `$XDG_CACHE_HOME/giveway` or `~/.cache/giveway`.
 //!
-//! An entry carries its whole key and a checksum. One that does not match, is cut short, or belongs to somebody else
-//! counts as absent, so that a corrupt cache costs one compilation and nothing more. A cache that cannot be written
-//! is no error either.
+//! An entry contains its whole key and a checksum. An entry that does not match, is truncated, or belongs to
+//! another user counts as absent, so that a corrupt cache costs only a compilation. A cache that cannot be
+//! written is no error.
 
 use std::fs;
 use std::io::Write;
@@ -10,10 +10,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Compilations faster than this are not worth a file.
+/// The shortest compilation whose result is kept.
 const WORTH_KEEPING: Duration = Duration::from_millis(500);
 
-/// First bytes of an entry; the number goes up when its layout changes.
+/// The first bytes of an entry; the number increases when the layout changes.
 const MAGIC: &[u8; 8] = b"GWKERN01";
 
 /// A directory of cached code objects.
@@ -24,19 +24,20 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache of the user who runs this process; `None` if the environment names no home.
+    /// Returns the cache of the user who runs this process; `None` if the environment names no home.
     pub fn of_user() -> Option<Self> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
         Some(Self::in_directory(base.join("giveway").join("kernels")))
     }
 
-    /// A cache in `directory`, which need not exist yet.
+    /// Returns a cache in `directory`, which need not exist yet.
     pub fn in_directory(directory: PathBuf) -> Self {
         Self { directory, worth_keeping: WORTH_KEEPING }
     }
 
-    /// The entry of `key`, or what `build` makes; kept for the next time if that took longer than half a second.
+    /// Returns the entry of `key`, or the result of `build`, which is kept if the build took longer than half
+    /// a second.
     pub fn get_or_build<E>(
         &self,
         key: &str,
@@ -49,7 +50,7 @@ impl Cache {
         let start = Instant::now();
         let code = build()?;
         if start.elapsed() > self.worth_keeping {
-            // Not kept means compiled again; nothing that the user needs to hear of.
+            // Without an entry the next run compiles again, which needs no report.
             let _ = write(&path, key, &code);
         }
         Ok(code)
@@ -60,7 +61,7 @@ impl Cache {
     }
 }
 
-/// The code of an entry that is whole, ours, and made for exactly this key.
+/// Returns the code of an entry that is whole, our user's, and made for exactly this key.
 fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
     let owner = fs::metadata(path).ok()?.uid();
     if owner != rustix::process::geteuid().as_raw() {
@@ -69,7 +70,7 @@ fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
     decode(&fs::read(path).ok()?, key)
 }
 
-/// Written beside its place and moved there, so that no reader ever sees half an entry.
+/// Writes an entry under a temporary name and renames it, so that no reader sees a partial entry.
 fn write(path: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -83,7 +84,8 @@ fn write(path: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// Layout: magic, checksum of all that follows, length of the key, key, code; numbers little-endian, 8 bytes each.
+/// Layout: magic, checksum of all that follows, length of the key, key, code; numbers little-endian, 8 bytes
+/// each.
 fn encode(key: &str, code: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(8 + key.len() + code.len());
     body.extend((key.len() as u64).to_le_bytes());
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fast_to_build_is_not_kept() {
+    fn fast_build_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::in_directory(directory.path().join("kernels"));
         let mut builds = 0;
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_entry_is_rebuilt() {
+    fn corrupt_entry_is_rebuilt() {
         let directory = tempfile::tempdir().unwrap();
         let cache = eager(directory.path());
         let mut builds = 0;
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_no_error() {
+    fn unwritable_directory_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("a"), "a file where a directory should be").unwrap();
         let mut builds = 0;
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_build_is_passed_on_and_leaves_nothing() {
+    fn failed_build_returns_its_error_and_leaves_no_entry() {
         let directory = tempfile::tempdir().unwrap();
         let cache = eager(directory.path());
         assert_eq!(cache.get_or_build("key", || Err("no")), Err("no"));
@@ -204,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_byte_is_noticed(code in prop::collection::vec(any::<u8>(), 1..100), at in any::<prop::sample::Index>(), by in 1u8..) {
+        fn changed_byte_is_noticed(code in prop::collection::vec(any::<u8>(), 1..100), at in any::<prop::sample::Index>(), by in 1u8..) {
             let mut entry = encode("key", &code);
             let index = at.index(entry.len());
             entry[index] ^= by;

@@ -1,12 +1,13 @@
-//! Running variants side by side: the same work in several modes, interleaved so that a drift of the machine (clock
-//! rate, temperature, a neighbour) meets all of them alike, and the figures that a comparison is judged by.
+//! Running variants side by side: the same work in several modes, interleaved so that a drift of the machine
+//! (clock rate, temperature, a neighbour) meets all of them alike, and the figures that a comparison is
+//! judged by.
 
 use crate::stats::Samples;
 
 /// Runs every mode once per round and returns the results by mode, in the order of `modes`.
 ///
-/// Even rounds go through the modes forwards, odd ones backwards (A B, B A, A B, ...): over each pair of rounds every
-/// mode has the same mean position, so a linear drift cancels. The first error ends the run.
+/// Even rounds go through the modes forwards, odd ones backwards (A B, B A, A B, ...): over each pair of
+/// rounds every mode has the same mean position, so a linear drift cancels. The first error ends the run.
 pub fn interleave<M, T, E>(
     modes: &[M],
     rounds: usize,
@@ -22,8 +23,8 @@ pub fn interleave<M, T, E>(
     Ok(results)
 }
 
-/// Median of the differences `with[i] - without[i]` of runs that were made next to each other. A disturbance that
-/// lasts longer than one round cancels in its own pair. `None` if the two are empty or not equally long.
+/// Median of the differences `with[i] - without[i]` of runs that were made next to each other. A disturbance
+/// that lasts longer than one round cancels in its own pair. `None` if the two are empty or not equally long.
 pub fn median_difference(with: &[f64], without: &[f64]) -> Option<f64> {
     if with.len() != without.len() {
         return None;
@@ -32,8 +33,8 @@ pub fn median_difference(with: &[f64], without: &[f64]) -> Option<f64> {
     Some(Samples::new(differences)?.median())
 }
 
-/// Largest over smallest of one figure taken in several blocks: how far the blocks agree (1 = exactly). `None` without
-/// blocks, or if one of them is not a positive number.
+/// Largest over smallest of one figure taken in several blocks: how far the blocks agree (1 = exactly).
+/// `None` without blocks, or if one of them is not a positive number.
 pub fn spread(figure_of_blocks: &[f64]) -> Option<f64> {
     let blocks = Samples::new(figure_of_blocks.to_vec())?;
     (blocks.min() > 0.0).then(|| blocks.max() / blocks.min())

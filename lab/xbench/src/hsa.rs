@@ -1,8 +1,8 @@
-//! One hardware queue, used directly: what a measurement needs that must not contain HIP's way to the device.
+//! A hardware queue, used directly, for measurements that must not include HIP's path to the device.
 //!
-//! ROCr (libhsa-runtime64) lies under every HIP runtime, and its C interface has kept its ABI since version 1.0. A
-//! barrier packet needs no kernel: the packet processor completes it by lowering its completion signal. So one store to
-//! the doorbell and one load of the signal bracket what the device does, with nothing else in between.
+//! ROCr (libhsa-runtime64) lies under every HIP runtime, and its C interface has kept its ABI since version
+//! 1.0. A barrier packet needs no kernel: the packet processor completes it by lowering its completion
+//! signal. So only the work of the device lies between a store to the doorbell and a load of the signal.
 
 use libloading::Library;
 use std::ffi::{c_int, c_void};
@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<BarrierPacket>() == 64);
 
 /// Barrier-AND, waits for the packets before it, acquires from and releases to the whole system.
 const HEADER: u16 = 3 | 1 << 8 | 2 << 9 | 2 << 11;
-/// Packets of the queue; one is in flight at most.
+/// The size of the queue; at most one packet is in flight.
 const SIZE: u32 = 64;
 
 type Status = c_int;
@@ -64,7 +64,8 @@ macro_rules! functions {
             fn load() -> Result<Self, HsaError> {
                 let library = LIBRARIES
                     .iter()
-                    // SAFETY: loading ROCr runs its initialisers, as in every HIP program; here it is loaded already.
+                    // SAFETY: loading ROCr runs its initialisers, as in every HIP program; here it is loaded
+                    // already.
                     .find_map(|name| unsafe { Library::new(*name) }.ok())
                     .ok_or(HsaError::NotFound("libhsa-runtime64.so.1"))?;
                 // Leaked on purpose: HIP uses it for as long as the process lives.
@@ -93,10 +94,10 @@ functions! {
     hsa_signal_load_scacquire: fn(Signal) -> i64;
 }
 
-/// Why there is no queue.
+/// The reason why there is no queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HsaError {
-    /// ROCr, or a function of it, is not there.
+    /// ROCr, or a function of it, is missing.
     NotFound(&'static str),
     /// A function returned this `hsa_status_t`.
     Failed(&'static str, i32),
@@ -139,7 +140,8 @@ impl BarrierQueue {
         let status = unsafe { (api.hsa_signal_create)(0, 0, ptr::null(), &mut signal) };
         check("hsa_signal_create", status)?;
         let mut queue = ptr::null_mut();
-        // SAFETY: the agent is a GPU, the size a power of two, the callback may be null, and one pointer is written.
+        // SAFETY: the agent is a GPU, the size a power of two, the callback may be null, and one pointer is
+        // written.
         let status = unsafe {
             (api.hsa_queue_create)(
                 agent,
@@ -157,8 +159,8 @@ impl BarrierQueue {
         Ok(Self { api, queue, signal })
     }
 
-    /// Puts a barrier packet into the queue's memory, all but the header that makes it one: a device that looks without
-    /// having been told finds nothing. The packet before it must be done.
+    /// Writes a barrier packet into the queue's memory without the header that makes it valid, so that a
+    /// polling device finds no packet. The packet before it must have completed.
     pub fn prepare(&mut self) -> Ready<'_> {
         debug_assert!(self.is_done());
         // SAFETY: the signal is live and no packet in flight uses it.
@@ -168,7 +170,8 @@ impl BarrierQueue {
         // SAFETY: ROCr keeps the head readable while the queue lives.
         let head = unsafe { self.queue.as_ref() };
         let slot = head.base_address.wrapping_add((index % u64::from(head.size)) as usize);
-        // SAFETY: the slot lies in the ring, and is free: at most one packet is in flight, and that one has completed.
+        // SAFETY: the slot lies in the ring, and is free: at most one packet is in flight, and that one has
+        // completed.
         let packet = unsafe { &mut *slot };
         packet.reserved = [0; 3];
         packet.dependencies = [Signal(0); 5];
@@ -177,18 +180,20 @@ impl BarrierQueue {
         Ready { queue: self, header: &packet.header, index, doorbell: head.doorbell }
     }
 
-    /// When the device took the last packet up, nanoseconds of the monotonic clock by the device's own stamp; `None`
-    /// where barrier packets are not stamped (a real device unless it is profiled).
+    /// Returns the moment at which the device took the last packet up, nanoseconds of the monotonic clock by
+    /// the device's own stamp; `None` where barrier packets are not stamped (a real device unless it is
+    /// profiled).
     pub fn taken_at(&self) -> Option<u64> {
         /// Offset of `start_ts` in ROCr's `amd_signal_t`.
         const START: usize = 32;
         let start = (self.signal.0 as *const u8).wrapping_add(START).cast::<u64>();
-        // SAFETY: a signal's handle is the address of its `amd_signal_t` of 64 bytes, which lives as long as `self`.
+        // SAFETY: a signal's handle is the address of its `amd_signal_t` of 64 bytes, which lives as long as
+        // `self`.
         let stamp = unsafe { start.read_volatile() };
         (stamp != 0).then_some(stamp)
     }
 
-    /// Whether the last packet has completed.
+    /// Returns true if the last packet has completed.
     pub fn is_done(&self) -> bool {
         // SAFETY: the signal is live.
         unsafe { (self.api.hsa_signal_load_scacquire)(self.signal) == 0 }
@@ -210,7 +215,7 @@ impl Drop for BarrierQueue {
     }
 }
 
-/// A packet that the device has not been told of.
+/// A packet that is not valid yet.
 #[derive(Debug)]
 pub struct Ready<'a> {
     queue: &'a BarrierQueue,
@@ -220,7 +225,7 @@ pub struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Makes the packet valid and tells the device: one store to the doorbell.
+    /// Makes the packet valid and notifies the device by one store to the doorbell.
     pub fn ring(self) {
         self.header.store(HEADER, Ordering::Release);
         // SAFETY: the doorbell belongs to the live queue; its value is the index of the last packet.

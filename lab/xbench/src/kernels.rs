@@ -1,5 +1,5 @@
-//! The project's own kernels (`examples/kernels/giveway_kernels.h`), compiled at run time for the device at hand, so
-//! that every measurement runs on a user's own GPU as it does on the simulated one.
+//! The project's own kernels (`examples/kernels/giveway_kernels.h`), compiled at run time for the device at
+//! hand, so that every measurement runs on a user's own GPU as it does on the simulated one.
 
 use crate::cache::Cache;
 use crate::hip::{Device, DeviceMemory, Dims, Function, Hip, HipError, Stream};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use std::ffi::c_void;
 use std::ptr;
 
-/// The one source of the kernels; hipcc builds the test programs from the same file.
+/// The source of the kernels; hipcc builds the test programs from the same file.
 const SOURCE: &str = include_str!("../../../examples/kernels/giveway_kernels.h");
 
 /// Threads of a work-group in the kernels that work on an array.
@@ -24,8 +24,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles the kernels for device `ordinal`, or takes them from the user's cache, and loads them there. The
-    /// device is the calling thread's current one afterwards.
+    /// Compiles the kernels for device `ordinal`, or takes them from the user's cache, and loads them there.
+    /// The device is the calling thread's current one afterwards.
     pub fn load(hip: &Hip, ordinal: u32) -> Result<Self> {
         hip.set_device(ordinal)?;
         let arch = hip.device(ordinal)?.arch;
@@ -52,8 +52,9 @@ impl Kernels {
         unsafe { stream.launch(&self.busy, shape.dims, &mut arguments) }
     }
 
-    /// Launches `busy_store`: as [`Self::busy`], and at its end the first word of `memory`, which must stay allocated until
-    /// then, is `value`. On a GPU that is the end of the first work-group, on the simulated one that of the grid.
+    /// Launches `busy_store`: as [`Self::busy`], and at its end the first word of `memory`, which must stay
+    /// allocated until then, is `value`. On a GPU that is the end of the first work-group, on the simulated
+    /// one that of the grid.
     ///
     /// # Panics
     /// If the memory has no word.
@@ -70,19 +71,19 @@ impl Kernels {
         let (mut duration, mut rounds) = (duration_ns, shape.rounds);
         let mut arguments =
             [address(&mut word), address(&mut value), address(&mut duration), address(&mut rounds)];
-        // SAFETY: `busy_store` takes (pointer, u64, u64, u32), which is what the addresses point at, and stores one word,
-        // which the memory holds (checked above).
+        // SAFETY: `busy_store` takes (pointer, u64, u64, u32), which is what the addresses point at, and
+        // stores one word, which the memory holds (checked above).
         unsafe { stream.launch(&self.busy_store, shape.dims, &mut arguments) }
     }
 
-    /// A grid of `busy_store` that fills `device` exactly once, with work-groups of 256 threads.
+    /// Returns a grid of `busy_store` that fills `device` exactly once, with work-groups of 256 threads.
     pub fn filling_shape(&self, device: &Device) -> Result<BusyShape, HipError> {
         let mut dims = Dims { grid: [1, 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
         dims.grid[0] = self.busy_store.groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
         Ok(BusyShape { dims, rounds: 1 })
     }
 
-    /// The shape of a `busy` kernel of these dimensions on `device`.
+    /// Returns the shape of a `busy` kernel of these dimensions on `device`.
     pub fn busy_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape, HipError> {
         let at_once = u64::from(self.busy.groups_per_unit(&dims)?) * u64::from(device.compute_units);
         let groups: u64 = dims.grid.iter().map(|n| u64::from(*n)).product();
@@ -90,8 +91,8 @@ impl Kernels {
         Ok(BusyShape { dims, rounds: u32::try_from(rounds).unwrap_or(u32::MAX) })
     }
 
-    /// Launches `mix` over the first `count` 64-bit words of `dst` and `src`, which may be the same memory. Both must
-    /// stay allocated until the kernel has run; freeing them waits for it.
+    /// Launches `mix` over the first `count` 64-bit words of `dst` and `src`, which may be the same memory.
+    /// Both must stay allocated until the kernel has run; freeing them waits for it.
     ///
     /// # Panics
     /// If one of the two is smaller than that.
@@ -109,13 +110,13 @@ impl Kernels {
         let (mut count, mut value) = (count, value);
         let dims = linear(count);
         let mut arguments = [address(&mut dst), address(&mut src), address(&mut count), address(&mut value)];
-        // SAFETY: `mix` takes (pointer, pointer, u32, u64), which is what the addresses point at; it stays below `count`
-        // words, which both buffers hold (checked above).
+        // SAFETY: `mix` takes (pointer, pointer, u32, u64), which is what the addresses point at; it stays
+        // below `count` words, which both buffers hold (checked above).
         unsafe { stream.launch(&self.mix, dims, &mut arguments) }
     }
 
-    /// Launches `vector_add`: `c[i] = a[i] + b[i]` for the first `count` floats. The three must stay allocated until
-    /// the kernel has run; freeing them waits for it.
+    /// Launches `vector_add`: `c[i] = a[i] + b[i]` for the first `count` floats. The three must stay
+    /// allocated until the kernel has run; freeing them waits for it.
     ///
     /// # Panics
     /// If one of the three is smaller than that.
@@ -134,8 +135,8 @@ impl Kernels {
         let mut count = count;
         let dims = linear(count);
         let mut arguments = [address(&mut a), address(&mut b), address(&mut c), address(&mut count)];
-        // SAFETY: `vector_add` takes (pointer, pointer, pointer, u32), which is what the addresses point at; it stays
-        // below `count` floats, which all three buffers hold (checked above).
+        // SAFETY: `vector_add` takes (pointer, pointer, pointer, u32), which is what the addresses point at;
+        // it stays below `count` floats, which all three buffers hold (checked above).
         unsafe { stream.launch(&self.vector_add, dims, &mut arguments) }
     }
 }
@@ -143,20 +144,18 @@ impl Kernels {
 /// The grid of a `busy` kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyShape {
-    /// Work-groups and threads.
     pub dims: Dims,
-    /// How many times the device must be filled to place the grid; 1 if it fits at once.
+    /// The number of times that the grid fills the device; 1 if it fits at once.
     pub rounds: u32,
 }
 
 impl BusyShape {
-    /// One work-group of one wavefront: fits any device at once.
+    /// A work-group of one wavefront, which fits any device.
     pub const ONE: Self =
         Self { dims: Dims { grid: [1, 1, 1], block: [64, 1, 1], shared_bytes: 0 }, rounds: 1 };
 }
 
-/// What `mix` computes for element `index` (the formula of the kernel, a second time): what a buffer must hold after a
-/// known list of commands.
+/// Returns the result of `mix` for element `index`, by the host's implementation of the kernel's formula.
 pub fn mix_step(dst: u64, src: u64, index: u32, value: u64) -> u64 {
     let mut x = dst
         .wrapping_add(src.rotate_left(17))
@@ -171,12 +170,12 @@ fn address<T>(value: &mut T) -> *mut c_void {
     ptr::from_mut(value).cast()
 }
 
-/// A one-dimensional grid with at least one thread for each of `count` elements.
+/// Returns a one-dimensional grid with at least one thread for each of `count` elements.
 fn linear(count: u32) -> Dims {
     Dims { grid: [count.div_ceil(BLOCK).max(1), 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 }
 }
 
-/// Everything that the code object depends on.
+/// Returns a key of everything that the code object depends on.
 fn cache_key(arch: &str, runtime: i32) -> String {
     let source = crate::cache::fnv1a(SOURCE.as_bytes());
     format!("source {source:016x} length {} arch {arch} runtime {runtime}", SOURCE.len())
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn mix_tells_order_and_number_of_commands() {
+    fn mix_depends_on_order_and_number_of_commands() {
         let step = |x, value| mix_step(x, x, 0, value);
         assert_ne!(step(step(5, 1), 2), step(step(5, 2), 1));
         assert_ne!(step(step(5, 1), 1), step(5, 1));
@@ -210,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn the_key_names_architecture_and_runtime() {
+    fn cache_key_has_architecture_and_runtime() {
         let key = cache_key("gfx90a", 50_221_153);
         assert!(key.ends_with(" arch gfx90a runtime 50221153"), "{key}");
         assert_ne!(key, cache_key("gfx942", 50_221_153));
     }
 
     #[test]
-    fn the_source_holds_the_kernels() {
+    fn source_has_all_kernels() {
         for kernel in ["void vector_add(", "void mix(", "void busy(", "void busy_store("] {
             assert!(SOURCE.contains(kernel), "{kernel}");
         }

@@ -1,58 +1,82 @@
-//! giveway's measurements, for a user's own GPU as for the simulated one.
+//! giveway's measurements, on a user's own GPU or on the simulated one.
 //!
-//! Nothing here is shared with what it measures: the only giveway crates below it hold types and data, and the policies
-//! that [`policy_sim`] asks. Timing decides what the other commands report, never a test.
+//! No code here is shared with what it measures: of giveway's crates it uses those that hold types and data,
+//! and the policies that [`policy_sim`] asks. Timing decides the reports of the commands, never a test.
 //!
+//! Commands, a module each
 //! * [`sim`]: judges the simulated device by the host's clock
-//! * [`launch_path`]: what the preloaded library adds to a launch
+//! * [`launch_path`]: the time that the preloaded library adds to a launch
+//! * [`replay`]: a recorded model (`trace`) as load
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
-//! * [`preempt`]: from an urgent launch until it runs, for each preemption level
-//! * [`scenario`]: several programs under one policy after the other
-//! * [`session`]: one run of a co-run or a scenario on a simulated GPU of its own
-//! * [`policy_sim`]: what scheduling policies make of a workload, in simulated time
-//! * [`card`]: the measured parts of `xcli report`
-//! * [`replay`]: a recorded model ([`trace`]) as load
-//! * [`hip`]: the HIP runtime, loaded at run time, with handles that own what they name
-//! * [`hsa`]: one hardware queue, used without HIP
-//! * [`kernels`]: the project's kernels, compiled for the device at hand by [`rtc`] and kept in a [`cache`]
-//! * [`random`]: random numbers that are the same on every machine
-//! * [`stats`], [`compare`], [`report`]: quantiles, interleaved runs, figures with limits
-//! * [`proc`]: processor time of a process and of the machine
+//! * [`scenario`]: several programs under one policy after the other; `prepreempt` as well
+//! * [`preempt`]: the time from an urgent launch until it runs, for each preemption level
+//! * [`policy_sim`]: scheduling policies and a workload in simulated time
+//! * [`selftest`]: the measured parts of `xcli report` (`xbench card`)
+//! * [`session`]: one run of a co-run or a scenario on a simulated GPU
+//!
+//! Measuring: `experiment` (modes in interleaved blocks), `compare`, `stats`, `report` (figures with limits),
+//! `table`, `svg`. Programs: `process`, `server` (questions to xserver), `simulated` (gpu-sim), `library`,
+//! `library_log`, `processor_time`. Devices: `hip`, `hsa`, `kernels`, which `rtc` compiles and a `cache`
+//! keeps.
 
-mod ask;
-pub mod cache;
-pub mod card;
-mod child;
-pub mod compare;
+mod cache;
+mod clock;
+mod compare;
 pub mod corun;
-mod daemon;
+mod experiment;
 mod files;
-pub mod hip;
-pub mod hsa;
-pub mod kernels;
+mod hip;
+mod hsa;
+mod kernels;
 pub mod launch_path;
+mod library;
+mod library_log;
 pub mod policy_sim;
 pub mod preempt;
-pub mod proc;
-pub mod random;
+mod process;
+mod processor_time;
+mod random;
 pub mod replay;
-pub mod report;
-pub mod rtc;
+mod report;
+mod rtc;
 pub mod scenario;
+pub mod selftest;
+mod server;
 pub mod session;
 pub mod sim;
 mod simulated;
-pub mod stats;
+mod stats;
 mod svg;
-pub mod trace;
+mod table;
+mod trace;
 
-/// An error that is the caller's to mend: an argument or a variable of the environment makes no sense. The program exits
-/// with 2 for it, with 1 for every other error.
+/// An error in an argument, an input file or an environment variable. The program exits with 2 for it, with 1
+/// for every other error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongInput(
-    /// One sentence that names what is wrong.
+    /// The reason, as one sentence.
     pub String,
 );
+
+impl WrongInput {
+    /// Puts the place of the error before the reason.
+    pub(crate) fn within(self, place: impl std::fmt::Display) -> Self {
+        Self(format!("{place}: {}", self.0))
+    }
+}
+
+/// Checks that a number is in its range, ends included.
+pub(crate) fn ensure_in<T: Copy + PartialOrd + std::fmt::Display>(
+    name: &str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), WrongInput> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(WrongInput(format!("{name} = {value} is not in {low}..{high}")))
+}
 
 impl std::fmt::Display for WrongInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -2,12 +2,12 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, card, corun, launch_path, policy_sim, preempt, replay, scenario, session, sim};
+use xbench::{WrongInput, corun, launch_path, policy_sim, preempt, replay, scenario, selftest, session, sim};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
-/// Each subcommand prints its figures with their limits, or JSON with --json, and exits with 0 if every limit is met, 1
-/// if one is missed or the measurement cannot be made, 2 for wrong input.
+/// Each subcommand prints its figures with their limits, or JSON with --json, and exits with 0 if every limit
+/// is met, 1 if one is missed or the measurement cannot be made, 2 for wrong input.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -17,52 +17,56 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure what the preloaded library adds to a launch
+    /// Measure the time that the preloaded library adds to a launch
     ///
-    /// The same calls with and without the library in front, interleaved, on a runtime whose functions do nothing; with
-    /// --real on this machine's own HIP as well.
+    /// The same calls with and without the library, interleaved, on a runtime whose functions do nothing;
+    /// with --real on this machine's own HIP as well.
     LaunchPath(launch_path::LaunchPathArgs),
     /// Judge the simulated device by the host's clock
     ///
-    /// Kernels take as long as they say, thousands of short ones take their sum, the idle supervisor uses next to no
-    /// processor time and still sees the next dispatch at once. Takes about 45 seconds; run it on an idle machine.
-    /// Outside gpu-sim it starts itself again under the gpu-sim in its own directory.
+    /// Kernels take their nominal time, thousands of short ones take the sum of theirs, and the idle
+    /// supervisor uses almost no processor time and still sees the next dispatch at once. Takes about 45
+    /// seconds; run it on an idle machine. Outside gpu-sim it restarts itself under the gpu-sim in its own
+    /// directory.
     Sim(sim::SimArgs),
     /// Run a recorded model as load
     ///
     /// Its kernels become kernels of the same grids and durations; a digest of every inference is checked.
     Replay(replay::ReplayArgs),
-    /// An urgent model's latency beside a batch model on one simulated GPU, without and with giveway
+    /// Measure an urgent model's latency beside a batch model on one simulated GPU, without and with giveway
     ///
-    /// Starts gpu-sim, xserver and the library that lie beside this program, in interleaved blocks: the urgent model alone,
-    /// the batch model alone, both without giveway, and both with it at each preemption level that is asked for. The exit
-    /// code is 1 if a level was not in force or never used; limits that are missed are told and do not change it.
+    /// Starts gpu-sim, xserver and the library that lie beside this program, in interleaved blocks: the
+    /// urgent model alone, the batch model alone, both without giveway, and both with it at each requested
+    /// preemption level. The exit code is 1 if a level was not in force or never used; missed limits are
+    /// reported and do not change it.
     Corun(corun::CorunArgs),
-    /// How long an urgent launch waits for the device, at each preemption level
+    /// Measure how long an urgent launch waits for the device, at each preemption level
     ///
-    /// From the urgent program's launch until its kernel runs and until the low program's queue stands, for several lengths
-    /// of the low program's kernels and, on the simulated GPU, costs of saving them. Starts gpu-sim, xserver, xcli and the
-    /// library that lie beside this program. All settings take about four minutes; run it on an idle machine. The exit code
-    /// is 1 if a level that is asked for was not in force; limits that are missed are told and do not change it.
+    /// Measures the time from the urgent program's launch until its kernel runs and until the low program's
+    /// queue has stopped, for several lengths of the low program's kernels and, on the simulated GPU, costs
+    /// of saving them. Starts gpu-sim, xserver, xcli and the library that lie beside this program. All
+    /// settings take about four minutes; run it on an idle machine. The exit code is 1 if a requested level
+    /// was not in force; missed limits are reported and do not change it.
     Preempt(preempt::PreemptArgs),
-    /// Several programs on one simulated GPU, under one policy after the other
+    /// Run several programs on one simulated GPU, under one policy after the other
     ///
-    /// Each program alone, all together without giveway, and all together under each policy; limits are told as met or
-    /// missed and do not change the exit code. --list tells the scenarios.
+    /// Runs each program alone, all together without giveway, and all together under each policy. Limits are
+    /// reported as met or missed and do not change the exit code. --list shows the scenarios.
     Scenario(scenario::ScenarioArgs),
-    /// What it is worth to know of work before it comes: hints, and what is learnt
+    /// Measure the benefit of knowing about work before it arrives, from hints or by learning
     ///
-    /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the device is cleared
-    /// meanwhile. A curve over lengths of preparation; limits are told as met or missed.
+    /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the
+    /// device is cleared meanwhile. The result is a curve over lengths of preparation; limits are reported as
+    /// met or missed.
     Prepreempt(scenario::PrepreemptArgs),
-    /// What scheduling policies make of a workload, in simulated time
+    /// Simulate a workload under scheduling policies
     ///
-    /// Programs, devices and costs are modelled, the policies are those of this build. Standard output is the same for the
-    /// same seed; how long the simulation itself takes goes to standard error.
+    /// Programs, devices and costs are modelled; the policies are those of this build. Standard output is the
+    /// same for the same seed; the speed of the simulation goes to standard error.
     PolicySim(policy_sim::PolicySimArgs),
-    /// A part of what `xcli report` asks for, as JSON.
+    /// Measure a part of `xcli report`, as JSON.
     #[command(hide = true)]
-    Card(card::CardArgs),
+    Card(selftest::CardArgs),
     /// A process of `preempt`.
     #[command(hide = true)]
     PreemptPart(preempt::PartArgs),
@@ -85,7 +89,7 @@ fn main() -> ExitCode {
         Command::Prepreempt(args) => scenario::run_prepreempt(&args),
         Command::Session(args) => session::run(&args).map(|()| ExitCode::SUCCESS),
         Command::PolicySim(args) => policy_sim::run(&args),
-        Command::Card(args) => card::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Card(args) => selftest::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => replay::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

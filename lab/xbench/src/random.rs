@@ -1,16 +1,16 @@
-//! Random numbers that are the same on every machine: ChaCha8 by the crate that the Rust project's `rand` is made of, and
-//! logarithms in software, because those of the machine's own library differ in the last bit from one to the next.
+//! Random numbers that are the same on every machine: ChaCha8 from a crate of the Rust project's `rand`, and
+//! logarithms in software, because those of the machines' own libraries differ in the last bit.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// What a program draws numbers for; each has a sequence of its own, so that a program's arrivals and its work are the same
-/// whatever becomes of them and whoever is beside it.
+/// The purpose of random numbers. Each has its own sequence, so that a program's arrivals and its work do not
+/// depend on scheduling or on other programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// When requests arrive.
+    /// The arrivals of requests.
     Arrivals,
-    /// What they consist of.
+    /// The contents of requests.
     Work,
 }
 
@@ -19,24 +19,24 @@ pub enum Purpose {
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The sequence of a program, by its number among those of this seed, for a purpose.
+    /// Creates the sequence of a program, by its number among those of this seed, for a purpose.
     pub fn new(seed: u64, program: usize, purpose: Purpose) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
         generator.set_stream(program as u64 * 2 + purpose as u64);
         Self(generator)
     }
 
-    /// Above 0, and up to 1, in steps of 2^-53.
+    /// Draws uniformly above 0 and up to 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// From an exponential distribution of mean 1.
+    /// Draws from an exponential distribution with mean 1.
     pub fn exponential(&mut self) -> f64 {
         -libm::log(self.unit())
     }
 
-    /// From a normal distribution of mean 0 and variance 1, by Marsaglia's polar method.
+    /// Draws from a normal distribution with mean 0 and variance 1, by Marsaglia's polar method.
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_has_its_moments() {
+    fn normal_has_its_moments() {
         let mut random = Random::new(3, 0, Purpose::Work);
         let n = 200_000;
         let (mut sum, mut squares) = (0.0, 0.0);

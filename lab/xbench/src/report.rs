@@ -1,7 +1,7 @@
-//! Figures with limits, as a table for people and as JSON for programs.
+//! Figures with limits, as a table and as JSON.
 //!
-//! A [`Figure`] is one measured number; with a [`Limit`] it is judged, without one it is there for information. A
-//! [`Report`] is met when every judged figure is.
+//! A [`Figure`] is a measured number. With a [`Limit`] it is judged, without one it is information. A
+//! [`Report`] is met when every judged figure is met.
 
 use serde::Serialize;
 use std::fmt;
@@ -18,17 +18,15 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `min..=max`.
     pub fn within(min: f64, max: f64) -> Self {
         Self { min: Some(min), max: Some(max) }
     }
 
-    /// `..=max`.
     pub fn at_most(max: f64) -> Self {
         Self { min: None, max: Some(max) }
     }
 
-    /// Whether `value` is inside. NaN never is.
+    /// Returns true if `value` is inside, which NaN never is.
     pub fn is_met(&self, value: f64) -> bool {
         let above = self.min.is_none_or(|min| value >= min);
         let below = self.max.is_none_or(|max| value <= max);
@@ -47,42 +45,22 @@ impl fmt::Display for Limit {
     }
 }
 
-/// One measured number.
+/// A measured number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Stable name for programs: lower case, words joined by underscores.
     pub name: &'static str,
-    /// What was measured, for people.
+    /// The description for people.
     pub what: String,
     /// The value in `unit`.
     pub value: f64,
     /// Unit of `value` and of the limit; empty for a ratio.
     pub unit: &'static str,
-    /// What it is judged by, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Whether the limit is met; absent without one.
+    /// True if the limit is met; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-}
-
-impl Figure {
-    /// A figure that is judged.
-    pub fn judged(
-        name: &'static str,
-        what: impl Into<String>,
-        value: f64,
-        unit: &'static str,
-        limit: Limit,
-    ) -> Self {
-        let met = Some(limit.is_met(value));
-        Self { name, what: what.into(), value, unit, limit: Some(limit), met }
-    }
-
-    /// A figure for information.
-    pub fn info(name: &'static str, what: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { name, what: what.into(), value, unit, limit: None, met: None }
-    }
 }
 
 /// All figures of one command, in the order in which they are shown.
@@ -92,39 +70,59 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a figure at the end.
-    pub fn push(&mut self, figure: Figure) {
-        self.figures.push(figure);
+    /// Adds a figure.
+    pub fn push(
+        &mut self,
+        name: &'static str,
+        what: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        limit: Option<Limit>,
+    ) {
+        let met = limit.map(|limit| limit.is_met(value));
+        self.figures.push(Figure { name, what: what.into(), value, unit, limit, met });
     }
 
-    /// The figures in order.
+    /// Adds a figure with a limit.
+    pub fn judged(
+        &mut self,
+        name: &'static str,
+        what: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        limit: Limit,
+    ) {
+        self.push(name, what, value, unit, Some(limit));
+    }
+
+    /// Adds a figure without a limit.
+    pub fn info(&mut self, name: &'static str, what: impl Into<String>, value: f64, unit: &'static str) {
+        self.push(name, what, value, unit, None);
+    }
+
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
 
-    /// The figures whose limit is missed.
+    /// Returns the figures whose limit is missed.
     pub fn missed(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter().filter(|f| f.met == Some(false))
     }
 
-    /// Whether no figure missed its limit.
+    /// Returns true if no figure missed its limit.
     pub fn is_met(&self) -> bool {
         self.missed().next().is_none()
     }
 }
 
-/// The table: what, value with unit, limit, verdict.
+/// Writes the table: description, value with unit, limit, verdict.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: Vec<[String; 4]> = self
             .figures
             .iter()
             .map(|figure| {
-                let verdict = match figure.met {
-                    Some(true) => "met",
-                    Some(false) => "MISSED",
-                    None => "",
-                };
+                let verdict = figure.met.map_or("", crate::table::verdict);
                 let limit = figure.limit.map(|l| l.to_string()).unwrap_or_default();
                 let value = format!("{} {:<2}", short(figure.value), figure.unit);
                 [figure.what.clone(), value, limit, verdict.to_owned()]
@@ -140,7 +138,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A number with as many digits as a reader needs: about four significant ones, no exponent, no trailing zeros.
+/// Returns a number with about four significant digits, without exponent or trailing zeros.
 fn short(value: f64) -> String {
     let magnitude = value.abs();
     let digits = match magnitude {
@@ -183,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_met_when_every_judged_figure_is() {
+    fn report_is_met_when_every_judged_figure_is() {
         let mut report = Report::default();
         assert!(report.is_met());
-        report.push(Figure::info("a", "for information", 9.0, "us"));
-        report.push(Figure::judged("b", "small enough", 1.0, "%", Limit::at_most(1.0)));
+        report.info("a", "for information", 9.0, "us");
+        report.judged("b", "small enough", 1.0, "%", Limit::at_most(1.0));
         assert!(report.is_met());
-        report.push(Figure::judged("c", "too late", 101.0, "us", Limit::at_most(100.0)));
+        report.judged("c", "too late", 101.0, "us", Limit::at_most(100.0));
         assert!(!report.is_met());
         assert_eq!(report.missed().map(|f| f.name).collect::<Vec<_>>(), ["c"]);
     }
@@ -197,9 +195,9 @@ mod tests {
     #[test]
     fn table_lines_up() {
         let mut report = Report::default();
-        report.push(Figure::judged("k", "500 us kernel", 505.2, "us", Limit::within(475.0, 525.0)));
-        report.push(Figure::judged("i", "idle", 3.0, "%", Limit::at_most(1.0)));
-        report.push(Figure::info("n", "info", 1.05, ""));
+        report.judged("k", "500 us kernel", 505.2, "us", Limit::within(475.0, 525.0));
+        report.judged("i", "idle", 3.0, "%", Limit::at_most(1.0));
+        report.info("n", "info", 1.05, "");
         let expected = "500 us kernel  505.2 us  475 .. 525  met\n\
                         idle               3 %   <= 1        MISSED\n\
                         info            1.05\n";
@@ -209,8 +207,8 @@ mod tests {
     #[test]
     fn json_carries_limits_and_verdicts() {
         let mut report = Report::default();
-        report.push(Figure::judged("i", "idle", 3.0, "%", Limit::at_most(1.0)));
-        report.push(Figure::info("n", "info", 1.5, ""));
+        report.judged("i", "idle", 3.0, "%", Limit::at_most(1.0));
+        report.info("n", "info", 1.5, "");
         let json = serde_json::to_value(&report).unwrap();
         let expected = serde_json::json!({"figures": [
             {"name": "i", "what": "idle", "value": 3.0, "unit": "%", "limit": {"max": 1.0}, "met": false},

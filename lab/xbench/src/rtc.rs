@@ -1,10 +1,11 @@
 //! Compiling HIP source at run time: by hiprtc, and by `hipcc --genco` where the runtime comes without it.
 //!
-//! Up to ROCm 6 the hiprtc functions live in libamdhip64 itself; since then in libhiprtc, which distributions package
-//! apart from the runtime. hiprtc of Debian's 5.2.3 needs no network, no device and no files besides its libraries.
-//! It aborts the process on an architecture that its compiler does not know; a device that the same runtime drives is
-//! never one.
+//! Up to ROCm 6 the hiprtc functions live in libamdhip64 itself; since then in libhiprtc, which distributions
+//! package apart from the runtime. hiprtc of Debian's 5.2.3 needs no network, no device and no files besides
+//! its libraries. It aborts the process on an architecture that its compiler does not know; a device that the
+//! same runtime drives is never one.
 
+use crate::files::scratch;
 use crate::hip::lookup;
 use hip_sys::pfn;
 use hip_sys::types::{HIPRTC_SUCCESS, hiprtcProgram, hiprtcResult};
@@ -15,24 +16,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
 
-/// Both functions that tell a number of bytes have this shape.
+/// The type of both functions that return a number of bytes.
 type GetSize = pfn::hiprtcGetCodeSize;
-/// Both functions that write them have this one.
+/// The type of both functions that write the bytes.
 type GetBytes = pfn::hiprtcGetCode;
 
-/// Where hiprtc may be when libamdhip64 does not carry it, newest first.
+/// The libraries that may contain hiprtc if libamdhip64 does not, newest first.
 const LIBRARIES: [&str; 4] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"];
 
-/// Why nothing was compiled.
+/// The reason why nothing was compiled.
 #[derive(Debug)]
 pub enum CompileError {
     /// Neither hiprtc nor hipcc is on this machine.
     NoCompiler,
-    /// A compiler is there and refused; `by` is its name, `log` what it said.
+    /// The compiler reported an error.
     Failed {
         /// hiprtc, or the path of hipcc.
         by: String,
-        /// The compiler's own words.
+        /// The compiler's output.
         log: String,
     },
 }
@@ -72,7 +73,7 @@ macro_rules! functions {
         }
 
         impl Hiprtc {
-            /// All of them from one library, or nothing.
+            /// Looks all functions up in one library; `None` if one is missing.
             fn of(library: &'static Library) -> Option<Self> {
                 Some(Self {
                     // SAFETY: the type is the prototype that hip-sys holds for exactly this name.
@@ -100,7 +101,8 @@ impl Hiprtc {
             return Some(found);
         }
         LIBRARIES.iter().find_map(|name| {
-            // SAFETY: loading ROCm's own library runs its initialisers, which is what every user of hiprtc does.
+            // SAFETY: loading ROCm's own library runs its initialisers, which is what every user of hiprtc
+            // does.
             let library = unsafe { Library::new(*name) }.ok()?;
             // Leaked on purpose: unloading a ROCm library while the runtime lives is not supported by it.
             Self::of(Box::leak(Box::new(library)))
@@ -114,8 +116,8 @@ impl Hiprtc {
         let source = text(source.to_owned())?;
         let option = text(format!("--offload-arch={arch}"))?;
         let mut program = hiprtcProgram::NULL;
-        // SAFETY: the strings are zero-terminated and live across the call, `program` is writable, and a header count
-        // of 0 allows null header arrays.
+        // SAFETY: the strings are zero-terminated and live across the call, `program` is writable, and a
+        // header count of 0 allows null header arrays.
         let status = unsafe {
             (self.create)(
                 &mut program,
@@ -135,7 +137,8 @@ impl Hiprtc {
 
     fn build(&self, program: hiprtcProgram, option: &CStr) -> Result<Vec<u8>, CompileError> {
         let mut options = [option.as_ptr()];
-        // SAFETY: `program` is a live program and `options` holds as many zero-terminated strings as its length says.
+        // SAFETY: `program` is a live program and `options` holds as many zero-terminated strings as its
+        // length says.
         let status = unsafe { (self.compile)(program, options.len() as c_int, options.as_mut_ptr()) };
         if status != HIPRTC_SUCCESS {
             let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
@@ -146,7 +149,7 @@ impl Hiprtc {
         self.bytes(program, self.code_size, self.code)
     }
 
-    /// One of the two "size, then bytes" pairs of hiprtc.
+    /// Calls one of the two pairs of hiprtc functions that return a size and then the bytes.
     fn bytes(&self, program: hiprtcProgram, size: GetSize, get: GetBytes) -> Result<Vec<u8>, CompileError> {
         let mut length = 0usize;
         // SAFETY: `program` is a live program and `length` is writable.
@@ -169,7 +172,8 @@ impl Hiprtc {
         if name.is_null() {
             return format!("hiprtc error {}", status.0);
         }
-        // SAFETY: not null, so it is a zero-terminated string that lives as long as the library, which is leaked.
+        // SAFETY: not null, so it is a zero-terminated string that lives as long as the library, which is
+        // leaked.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
@@ -178,7 +182,7 @@ impl Hiprtc {
     }
 }
 
-/// `hipcc` in `$HIP_PATH/bin`, `$ROCM_PATH/bin`, the directories of `$PATH`, or ROCm's usual place.
+/// Finds `hipcc` in `$HIP_PATH/bin`, `$ROCM_PATH/bin`, the directories of `$PATH`, or ROCm's usual folder.
 fn find_hipcc() -> Option<PathBuf> {
     let roots = ["HIP_PATH", "ROCM_PATH"].into_iter().filter_map(std::env::var_os);
     let in_roots = roots.map(|root| PathBuf::from(root).join("bin"));
@@ -193,9 +197,9 @@ fn find_hipcc() -> Option<PathBuf> {
 
 fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
     let failed = |log: String| CompileError::Failed { by: hipcc.display().to_string(), log };
-    let scratch = Scratch::new().map_err(|e| failed(format!("no scratch directory: {e}")))?;
-    let input = scratch.path.join("giveway_kernels.hip");
-    let output = scratch.path.join("giveway_kernels.co");
+    let scratch = scratch().map_err(|e| failed(format!("{e:#}")))?;
+    let input = scratch.path().join("giveway_kernels.hip");
+    let output = scratch.path().join("giveway_kernels.co");
     // hiprtc brings the declarations of threadIdx and the like along, hipcc takes them from the header.
     let text = format!("#include <hip/hip_runtime.h>\n{source}");
     std::fs::write(&input, text).map_err(|e| failed(format!("cannot write the source: {e}")))?;
@@ -213,30 +217,14 @@ fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, C
     std::fs::read(&output).map_err(|e| failed(format!("it left no code object: {e}")))
 }
 
-/// A directory of our own that goes with the value.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    pub(crate) path: PathBuf,
-    /// Removes it.
-    _directory: tempfile::TempDir,
-}
-
-impl Scratch {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let private = std::fs::Permissions::from_mode(0o700);
-        let directory = tempfile::Builder::new().prefix("xbench-").permissions(private).tempdir()?;
-        Ok(Self { path: directory.path().to_owned(), _directory: directory })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Held from writing a program file to the end of its run: a child forked by another test in between would inherit
-    /// the open file, and the kernel refuses to execute a file that somebody has open for writing.
+    /// Held from writing a program file to the end of its run: a child forked by another test in between
+    /// would inherit the open file, and the kernel refuses to execute a file that somebody has open for
+    /// writing.
     static FORK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     fn fake_hipcc(directory: &Path, script: &str) -> PathBuf {
@@ -258,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hipcc_says_is_passed_on() {
+    fn output_of_hipcc_is_in_the_error() {
         let _guard = FORK.lock().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let hipcc = fake_hipcc(directory.path(), "echo unknown target >&2; exit 1");
@@ -267,15 +255,5 @@ mod tests {
         let silent = fake_hipcc(directory.path(), "true");
         let error = compile_by_hipcc(&silent, "", "gfx1").unwrap_err().to_string();
         assert!(error.contains("left no code object"), "{error}");
-    }
-
-    #[test]
-    fn scratch_directories_are_private_and_go_away() {
-        let (a, b) = (Scratch::new().unwrap(), Scratch::new().unwrap());
-        assert_ne!(a.path, b.path);
-        assert_eq!(a.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        let path = a.path.clone();
-        drop(a);
-        assert!(!path.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated GPU for a measurement: how it is started, and what it says of a run.
+//! The simulated GPU of a measurement: its start and its statistics of a run.
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -10,13 +10,13 @@ use std::process::Command;
 /// Options of measurements on a simulated GPU.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GpuArgs {
-    /// What it costs the simulated GPU to save what runs on queues that come off, and to bring that back, in microseconds
+    /// Cost of saving evicted work on the simulated GPU, and of restoring it, in microseconds
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000), allow_negative_numbers = true)]
     pub(crate) save_us: u32,
-    /// How the simulated GPU shares its compute units
+    /// Sharing of the simulated GPU's compute units
     #[arg(long, value_enum, default_value_t = CuModel::Shared)]
     pub(crate) cu_model: CuModel,
-    /// Count runs in which the simulated GPU was late as well. For tests, which look at the work and never at times
+    /// Count runs in which the simulated GPU was late. For tests, which check the work and never times
     #[arg(long, hide = true)]
     pub(crate) allow_late: bool,
 }
@@ -39,8 +39,8 @@ impl CuModel {
     }
 }
 
-/// The gpu-sim beside `this` with what comes behind it on its command line: the program that runs on the device. Saving
-/// and bringing back cost so much, statistics go to a file.
+/// Returns the command of the gpu-sim beside `this`, which runs this program on the device. Saving and
+/// restoring evicted work cost `save_us` each; statistics go to a file.
 pub(crate) fn gpu_sim(this: &Path, cu_model: CuModel, save_us: u32, stats: &Path) -> Command {
     let mut command = Command::new(this.with_file_name("gpu-sim"));
     let save_us = save_us.to_string();
@@ -49,20 +49,20 @@ pub(crate) fn gpu_sim(this: &Path, cu_model: CuModel, save_us: u32, stats: &Path
     command
 }
 
-/// Commands that a device retired, by kind.
+/// The numbers of commands that a device retired, by kind.
 pub(crate) type Counts = BTreeMap<String, i64>;
 
-/// The part of gpu-sim's statistics that is needed here.
+/// The part of gpu-sim's statistics that is used here.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct DeviceStats {
-    /// Whether the device kept up with its virtual time.
+    /// True if the device kept up with its virtual time.
     pub(crate) valid: bool,
     pub(crate) late_us: Late,
     processes: Vec<Process>,
     gpus: Vec<Gpu>,
 }
 
-/// How late completions became visible.
+/// The lateness of completions.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Late {
     pub(crate) p99: f64,
@@ -75,7 +75,7 @@ struct Gpu {
 
 #[derive(Debug, Clone, Deserialize)]
 struct Driver {
-    /// Operations that took a queue off the hardware.
+    /// The operations that evicted a queue from the hardware.
     unmaps: u64,
 }
 
@@ -86,15 +86,16 @@ struct Process {
 }
 
 impl DeviceStats {
-    /// How often the driver took queues off the hardware, whoever asked for that.
+    /// Returns the driver's evictions of queues from the hardware, on any request.
     pub(crate) fn unmaps(&self) -> u64 {
         self.gpus.iter().map(|gpu| gpu.driver.unmaps).sum()
     }
 
-    /// What process `pid` had retired beyond `inferences` of `kernels` kernels each: its start-up.
+    /// Returns the commands of process `pid` beyond `inferences` of `kernels` kernels each, which belong to
+    /// its start-up.
     ///
-    /// Barriers are left out. They order and do no work, the runtime inserts them where it finds a queue still busy, and
-    /// the library's marks are such packets: their number depends on timing and on the mode.
+    /// Barriers are left out. They do no work, the runtime inserts them where it finds a queue still busy,
+    /// and the library's markers are such packets: their number depends on timing and on the mode.
     pub(crate) fn beyond(&self, pid: u32, inferences: u64, kernels: u64) -> Result<Counts> {
         let mut of_pid = self.processes.iter().filter(|process| process.pid == pid);
         let process = of_pid.next().with_context(|| format!("gpu-sim knows no process {pid}"))?;
@@ -111,7 +112,7 @@ impl DeviceStats {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a device says that was that late.
+    /// Returns the statistics of a device with this lateness.
     pub(crate) fn stats(valid: bool, p99: f64) -> DeviceStats {
         DeviceStats { valid, late_us: Late { p99 }, processes: Vec::new(), gpus: Vec::new() }
     }
@@ -130,7 +131,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_left_is_start_up() {
+    fn commands_beyond_the_inferences_are_counted() {
         let stats = serde_json::from_str::<DeviceStats>(STATS).unwrap();
         assert!(stats.valid);
         assert_eq!((stats.late_us.p99, stats.unmaps()), (38.0, 40));

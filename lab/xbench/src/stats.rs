@@ -1,13 +1,14 @@
 //! Statistics over measured samples: one definition of a quantile for every figure that xbench prints.
 //!
-//! **Quantile.** The p-th percentile of n samples is the nearest-rank one: the smallest sample such that at least
-//! p percent of all samples are less than or equal to it, that is the sample of rank `ceil(n * p / 100)` in sorted
-//! order (ranks start at 1, percentile 0 is the minimum). It is always a value that was measured, never an
-//! interpolated one, and it errs towards the larger sample, which is the honest side for a latency. The median is the
-//! 50th percentile under the same definition, so that it is the lower middle one of an even number of samples.
+//! **Quantile.** The p-th percentile of n samples is the nearest-rank one: the smallest sample such that at
+//! least p percent of all samples are less than or equal to it, that is the sample of rank `ceil(n * p /
+//! 100)` in sorted order (ranks start at 1, percentile 0 is the minimum). It is always a value that was
+//! measured, never an interpolated one, and it errs towards the larger sample, which is the honest side for a
+//! latency. The median is the 50th percentile under the same definition, so that it is the lower middle one
+//! of an even number of samples.
 //!
-//! All samples are kept and sorted: the largest run here has some ten thousand of them, which a histogram would only
-//! make less exact.
+//! All samples are kept and sorted: the largest run here has some ten thousand of them, which a histogram
+//! would only make less exact.
 
 use serde::Serialize;
 
@@ -27,47 +28,44 @@ impl Samples {
         Some(Self { sorted: values })
     }
 
-    /// How many samples there are; at least one.
+    /// Returns the number of samples, which is at least one.
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// The p-th percentile by nearest rank (see the module's description). `percent` outside 0..=100 is clamped.
+    /// Returns a percentile by nearest rank. `percent` is clamped to 0..=100.
     pub fn percentile(&self, percent: f64) -> f64 {
-        // The rank in integers: `0.99 * n` in binary floating point can land on either side of a whole number.
+        // The rank in integers: `0.99 * n` in binary floating point can land on either side of a whole
+        // number.
         const SCALE: u128 = 1_000_000;
         let parts = (percent.clamp(0.0, 100.0) * (SCALE / 100) as f64).round() as u128;
         let rank = (self.sorted.len() as u128 * parts).div_ceil(SCALE).max(1) as usize;
         self.sorted[rank - 1]
     }
 
-    /// The 50th percentile.
+    /// Returns the 50th percentile.
     pub fn median(&self) -> f64 {
         self.percentile(50.0)
     }
 
-    /// The smallest sample.
     pub fn min(&self) -> f64 {
         self.sorted[0]
     }
 
-    /// The largest sample.
     pub fn max(&self) -> f64 {
         self.sorted[self.sorted.len() - 1]
     }
 
-    /// The arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.sorted.iter().sum::<f64>() / self.sorted.len() as f64
     }
 
-    /// The samples in ascending order.
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
 
-    /// The figures that reports carry.
+    /// Returns the figures for reports.
     pub fn summary(&self) -> Summary {
         Summary {
             n: self.len(),
@@ -80,20 +78,25 @@ impl Samples {
     }
 }
 
+/// Returns the arithmetic mean; `None` without values.
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.into_iter().fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Returns the median; `None` without values.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Samples::new(values.into_iter().collect()).map(|samples| samples.median())
+}
+
 /// The usual figures of one set of samples, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// Number of samples.
     pub n: usize,
-    /// Smallest sample.
     pub min: f64,
-    /// Median.
     pub p50: f64,
-    /// 90th percentile.
     pub p90: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// Largest sample.
     pub max: f64,
 }
 
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_every_percentile() {
+    fn single_sample_is_every_percentile() {
         let s = samples(&[7.0]);
         for p in [-5.0, 0.0, 1.0, 50.0, 99.0, 100.0, 200.0] {
             assert_eq!(s.percentile(p), 7.0);

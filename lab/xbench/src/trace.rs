@@ -1,49 +1,46 @@
-//! Recorded models: the GPU commands of one inference in their order, as the files of `examples/traces` hold them.
+//! Recorded models: the GPU commands of one inference in their order, as in the files of `examples/traces`.
 //!
-//! Whatever a file says that cannot be replayed is refused with a sentence, which names the command.
+//! A command that cannot be replayed is refused, with its number and the reason.
 
 use crate::WrongInput;
 use crate::hip::Dims;
 use serde::Deserialize;
 use std::path::Path;
 
-/// What the recorder's profiler did to the host: submitting under it took about twice as long (ResNet-18, whose time is
-/// host time: 2.04 ms recorded, 1.00 ms without), so gaps between submits are multiplied by this.
+/// The factor for recorded gaps between submits. Under the recorder's profiler a submit took about twice as
+/// long: ResNet-18, whose time is host time, took 2.04 ms recorded and 1.00 ms without the profiler.
 pub const GAP_FACTOR: f64 = 0.49;
-/// Local memory that a work-group of an AMD GPU can have; the recorder's device has up to 227 KiB.
+/// The most local memory of a work-group on an AMD GPU; the recorder's device has up to 227 KiB.
 const MOST_SHARED_BYTES: u32 = 64 << 10;
-/// Threads that a work-group can have.
+/// The most threads of a work-group.
 const MOST_THREADS: u64 = 1024;
-/// HIP counts a grid's threads in 32 bits, in each dimension.
+/// The most threads of a grid in one dimension, which HIP counts in 32 bits.
 const MOST_THREADS_OF_A_DIMENSION: u64 = u32::MAX as u64;
-/// Longest that one command can take, microseconds.
+/// The longest command, microseconds.
 const MOST_US: f64 = 60e6;
-/// Largest memset, bytes.
 const MOST_MEMSET_BYTES: usize = 1 << 30;
 
-/// What is submitted.
+/// The work of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
-    /// A kernel.
     Kernel {
-        /// Its grid; local memory beyond what AMD's devices have is cut.
+        /// The grid; local memory is limited to that of AMD's devices.
         dims: Dims,
     },
-    /// A fill of device memory.
     Memset {
-        /// Its length, at least 1.
+        /// The length, at least 1.
         bytes: usize,
     },
 }
 
-/// One command of the inference, in microseconds as recorded.
+/// A command of the inference; times are microseconds as recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Command {
-    /// What it is.
     pub work: Work,
-    /// From the previous submit (of the inference's first command: 0) to this one, the profiler's slow-down included.
+    /// The time from the previous submit to this one, including the profiler's slow-down; 0 for the first
+    /// command.
     pub gap_us: f64,
-    /// How long it took on the device.
+    /// The time on the device.
     pub duration_us: f64,
 }
 
@@ -59,34 +56,33 @@ pub struct Trace {
 impl Trace {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, WrongInput> {
-        let wrong = |why: String| WrongInput(format!("{} is no trace: {why}", path.display()));
         let text = std::fs::read_to_string(path)
             .map_err(|error| WrongInput(format!("cannot read the trace {}: {error}", path.display())))?;
-        Self::parse(&text).map_err(wrong)
+        Self::parse(&text).map_err(|why| why.within(format!("{} is no trace", path.display())))
     }
 
-    /// Parses a file's text; the error is what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    /// Parses a file's text.
+    pub fn parse(text: &str) -> Result<Self, WrongInput> {
+        let file: File = serde_json::from_str(text).map_err(|error| WrongInput(error.to_string()))?;
         if file.commands.is_empty() {
-            return Err("it has no commands".to_owned());
+            return Err(WrongInput("it has no commands".to_owned()));
         }
         let mut last_us = 0.0;
         let mut commands = Vec::with_capacity(file.commands.len());
         for (index, recorded) in file.commands.iter().enumerate() {
-            let command = recorded.check(last_us).map_err(|why| format!("command {index}: {why}"))?;
+            let command = recorded.check(last_us).map_err(|why| why.within(format!("command {index}")))?;
             last_us = recorded.submit_us;
             commands.push(command);
         }
         Ok(Self { name: format!("{} bs{}", file.model, file.batch), commands })
     }
 
-    /// What the device works for one inference, microseconds as recorded.
+    /// Returns the device time of one inference, microseconds as recorded.
     pub fn device_us(&self) -> f64 {
         self.commands.iter().map(|command| command.duration_us).sum()
     }
 
-    /// The largest memset; 0 if there is none.
+    /// Returns the size of the largest memset; 0 if there is none.
     pub fn most_memset_bytes(&self) -> usize {
         let bytes = |command: &Command| match command.work {
             Work::Memset { bytes } => bytes,
@@ -96,7 +92,7 @@ impl Trace {
     }
 }
 
-/// A file as it is written. Fields that are not needed here are left out.
+/// The file format, without the fields that are not needed here.
 #[derive(Debug, Deserialize)]
 struct File {
     model: String,
@@ -116,37 +112,40 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// The command, if it can be replayed; `last_us` is when the one before it was submitted.
-    fn check(&self, last_us: f64) -> Result<Command, String> {
+    /// Converts a command that can be replayed. `last_us` is the submit time of the command before it.
+    fn check(&self, last_us: f64) -> Result<Command, WrongInput> {
+        let wrong = |why: String| Err(WrongInput(why));
         let gap_us = self.submit_us - last_us;
         if !(0.0..=MOST_US).contains(&gap_us) {
-            return Err(format!("submit_us is {}, after {last_us}", self.submit_us));
+            return wrong(format!("submit_us is {}, after {last_us}", self.submit_us));
         }
         if !(0.0..=MOST_US).contains(&self.duration_us) {
-            return Err(format!("duration_us is {}", self.duration_us));
+            return wrong(format!("duration_us is {}", self.duration_us));
         }
         let work = match self.kind.as_str() {
             "kernel" => Work::Kernel { dims: self.dims()? },
-            "memset" => match self.bytes.ok_or("a memset needs bytes")? {
-                bytes @ 1..=MOST_MEMSET_BYTES => Work::Memset { bytes },
-                bytes => return Err(format!("a memset of {bytes} bytes")),
+            "memset" => match self.bytes {
+                None => return wrong("a memset needs bytes".to_owned()),
+                Some(bytes @ 1..=MOST_MEMSET_BYTES) => Work::Memset { bytes },
+                Some(bytes) => return wrong(format!("a memset of {bytes} bytes")),
             },
-            other => return Err(format!("kind {other:?} is neither kernel nor memset")),
+            other => return wrong(format!("kind {other:?} is neither kernel nor memset")),
         };
         Ok(Command { work, gap_us, duration_us: self.duration_us })
     }
 
-    fn dims(&self) -> Result<Dims, String> {
+    fn dims(&self) -> Result<Dims, WrongInput> {
+        let wrong = |why: String| Err(WrongInput(why));
         let (Some(grid), Some(block)) = (self.grid, self.block) else {
-            return Err("a kernel needs grid and block".to_owned());
+            return wrong("a kernel needs grid and block".to_owned());
         };
         let threads: u64 = block.iter().map(|n| u64::from(*n)).product();
         if !(1..=MOST_THREADS).contains(&threads) {
-            return Err(format!("a work-group of {block:?} threads"));
+            return wrong(format!("a work-group of {block:?} threads"));
         }
         let all = grid.iter().zip(block).map(|(groups, threads)| u64::from(*groups) * u64::from(threads));
         if all.clone().any(|threads| !(1..=MOST_THREADS_OF_A_DIMENSION).contains(&threads)) {
-            return Err(format!("a grid of {grid:?} work-groups"));
+            return wrong(format!("a grid of {grid:?} work-groups"));
         }
         let shared_bytes = self.shared_bytes.unwrap_or(0).min(MOST_SHARED_BYTES);
         Ok(Dims { grid, block, shared_bytes })
@@ -162,7 +161,7 @@ mod tests {
     const MEMSET: &str =
         r#"{"kind": "memset", "bytes": 256, "submit_us": 12.0, "start_us": 14.0, "duration_us": 1.0}"#;
 
-    fn parse(commands: &str) -> Result<Trace, String> {
+    fn parse(commands: &str) -> Result<Trace, WrongInput> {
         Trace::parse(&format!(r#"{{"model": "m", "batch": 8, "device": "d", "commands": [{commands}]}}"#))
     }
 
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_named() {
+    fn parse_names_the_command_that_cannot_be_replayed() {
         let cases = [
             (String::new(), "it has no commands"),
             (format!("{MEMSET}, {KERNEL}"), "command 1: submit_us is 0, after 12"),
@@ -204,20 +203,20 @@ mod tests {
             (MEMSET.replace("bytes", "size"), "command 0: a memset needs bytes"),
         ];
         for (commands, expected) in cases {
-            assert_eq!(parse(&commands).unwrap_err(), expected, "{commands}");
+            assert_eq!(parse(&commands).unwrap_err().0, expected, "{commands}");
         }
         assert!(Trace::parse("[]").is_err());
-        assert!(parse(&KERNEL.replace("7.5", "\"x\"")).unwrap_err().contains("expected f64"));
+        assert!(parse(&KERNEL.replace("7.5", "\"x\"")).unwrap_err().0.contains("expected f64"));
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn missing_file_is_named() {
         let error = Trace::load(Path::new("/no/such/trace.json")).unwrap_err().to_string();
         assert!(error.starts_with("cannot read the trace /no/such/trace.json: "), "{error}");
     }
 
     #[test]
-    fn the_examples_are_traces() {
+    fn example_files_are_traces() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces");
         for (name, commands) in
             [("bert_bs8", 154), ("resnet18_bs1", 109), ("resnet50_bs1", 227), ("resnet50_bs256", 285)]

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
-/// Held while a program file is written and while a process is started: a child forked by another test in between would
-/// inherit the open file, and the kernel refuses to execute a file that somebody has open for writing.
+/// Held while a program file is written and while a process is started: a child forked by another test in
+/// between would inherit the open file, and the kernel refuses to execute a file that somebody has open for
+/// writing.
 static FORK: Mutex<()> = Mutex::new(());
 
 /// Runs to the end.
@@ -34,7 +35,7 @@ fn sentence(output: &Output) -> String {
 }
 
 #[test]
-fn outside_gpu_sim_it_says_what_to_type() {
+fn sim_outside_gpu_sim_reports_the_command_to_type() {
     let output = run(xbench(XBENCH).args(["sim", "--no-spawn"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(sentence(&output).ends_with("must run under it: gpu-sim run -- xbench sim"));
@@ -53,7 +54,7 @@ fn wrong_input_is_exit_code_2() {
 }
 
 #[test]
-fn a_missing_runtime_is_one_sentence() {
+fn missing_runtime_is_one_sentence() {
     // Files of the runtime's names that are no libraries, found before any installed one.
     let directory = tempfile::tempdir().unwrap();
     for suffix in [".7", ".6", ".5", ""] {
@@ -79,7 +80,7 @@ fn beside(directory: &Path, script: &str) -> PathBuf {
 }
 
 #[test]
-fn it_starts_itself_again_under_the_gpu_sim_beside_it() {
+fn sim_restarts_under_the_gpu_sim_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let program = beside(directory.path(), "echo \"$@\"; exit 77");
     let output = run(xbench(&program).args(["sim", "--quick"]));
@@ -92,7 +93,7 @@ fn it_starts_itself_again_under_the_gpu_sim_beside_it() {
 }
 
 #[test]
-fn a_gpu_sim_that_does_not_announce_itself_is_no_loop() {
+fn gpu_sim_that_does_not_announce_itself_causes_no_loop() {
     let directory = tempfile::tempdir().unwrap();
     let program = beside(directory.path(), "shift 2; exec \"$@\"");
     let output = run(xbench(&program).arg("sim"));
@@ -101,7 +102,7 @@ fn a_gpu_sim_that_does_not_announce_itself_is_no_loop() {
 }
 
 #[test]
-fn a_simulation_has_the_same_bytes_for_the_same_seed() {
+fn simulation_has_the_same_bytes_for_the_same_seed() {
     let bytes = |seed: &str| {
         let output = run(xbench(XBENCH).args([
             "policy-sim",
@@ -124,7 +125,7 @@ fn a_simulation_has_the_same_bytes_for_the_same_seed() {
 }
 
 #[test]
-fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
+fn invalid_workload_is_one_line_and_exit_code_2() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");
     let shown = run(xbench(XBENCH).args(["policy-sim", "--show", "mm1"]));
@@ -152,7 +153,7 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
         wrong(&text, &["--policy", "HPF slack-us=5"]).starts_with("xbench: HPF: no parameter \"slack-us\"")
     );
     assert_eq!(wrong(&text, &["--set", "slack-us=x"]), "xbench: --set: \"slack-us=x\" is not a name=number");
-    assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration 0 is not in 0.001..86400");
+    assert_eq!(wrong(&text, &["--duration", "0"]), "xbench: --duration = 0 is not in 0.001..86400");
     let refused = |words: &[&str]| {
         let output = run(xbench(XBENCH).args(words));
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -165,7 +166,7 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
         assert!(said.starts_with("error: invalid value '-1' for") && said.contains(why), "{said}");
     }
     assert!(refused(&["policy-sim", ""]).starts_with("xbench: no workload \"\""));
-    assert_eq!(wrong(&text, &["--duration", "-1"]), "xbench: --duration -1 is not in 0.001..86400");
+    assert_eq!(wrong(&text, &["--duration", "-1"]), "xbench: --duration = -1 is not in 0.001..86400");
     assert_eq!(wrong(&text, &["--save-us", "-1"]), "xbench: save_us = -1 is not in 0..1000000");
     let output = run(xbench(XBENCH).args(["policy-sim", "mm2"]));
     assert_eq!(output.status.code(), Some(2));
@@ -173,7 +174,7 @@ fn a_workload_that_makes_no_sense_is_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn a_plot_is_written_where_it_is_asked_for() {
+fn plot_is_written_to_the_given_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("plot.svg");
     let plot = |workload: &str| {

@@ -1,39 +1,29 @@
-//! `xbench corun`: an urgent model's latency beside a batch model on one simulated GPU, without and with giveway.
+//! `xbench corun`: measures an urgent model's latency beside a batch model on one simulated GPU, without and
+//! with giveway.
 //!
-//! Modes in three interleaved blocks: the urgent model alone, the batch model alone, both as they are, and, for each
-//! preemption level that is asked for in the batch model, both with the preloaded library under `xserver`. Requests of the
-//! urgent model arrive as a Poisson process, the same one in all modes of a block; every request is served, and its latency
-//! counts from its arrival. The batch model runs back to back until the last request is served.
+//! It is an [`experiment`](crate::experiment) with these modes: the urgent model alone, both models without
+//! the library, both with it for each preemption level of the batch model, and the batch model alone.
 //!
-//! What makes a figure worth something, besides what holds of every [`crate::session`]: beyond the commands of its
-//! inferences each program must have had the same commands retired in all modes. With the library, it must have suspended
-//! something. A level above 1 is taken for it only if the server says that it was in force all the time and that queues were
-//! taken off the hardware in every block, and the device's driver counted at least as many such operations; at level 1 there
-//! must be none.
+//! Besides the checks of every session, each program must have retired the same commands beyond its
+//! inferences in all modes. With the library something must have been suspended. A level above 1 counts only
+//! if the server reports that it was in force all the time and that queues were evicted in every block, and
+//! the device's driver counted at least as many evictions; at level 1 there must be none.
 
 mod agreement;
 mod figures;
 mod levels;
 mod plot;
 
-pub use figures::{Figures, ModeFigures, Setting};
-pub use levels::Level;
-
 use crate::WrongInput;
-use crate::child::{ensure_beside, this_program};
-use crate::compare::interleave;
+use crate::experiment::{Experiment, Mode, Outcome, Program, Setup};
 use crate::files::{ensure_writable, write, write_json};
 use crate::replay;
-use crate::replay::digest::mixes_of;
 use crate::replay::schedule::Pattern;
-use crate::session::{NEEDED, Part, Session};
 use crate::simulated::GpuArgs;
-use crate::trace::Trace;
 use agreement::Agreement;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use figures::{Blocks, Mode, Outcome};
-use levels::Held;
+use figures::{Blocks, Figures, HIGH, LOW, Setting};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -41,7 +31,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Most seconds that the batch model runs alone: back to back, it needs no more to show its rate.
+/// The names of the programs in raw data.
+const ROLES: [&str; 2] = ["high", "low"];
+/// The most seconds that the batch model runs alone.
 const LOW_ALONE_SECONDS: f64 = 5.0;
 
 /// Options of `xbench corun`.
@@ -61,35 +53,27 @@ pub struct CorunArgs {
     level: Vec<u8>,
     #[command(flatten)]
     gpu: GpuArgs,
-    /// What takes the batch model's queues off: auto, update-queue, debug-trap, or off
+    /// Mechanism that evicts the batch model's queues: auto, update-queue, debug-trap, or off
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
     mechanism: String,
     /// Blocks, each with all modes; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     blocks: u32,
-    /// How long requests arrive in each mode of each block
+    /// Seconds in which requests arrive, in each mode of each block
     #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = replay::seconds)]
     seconds: f64,
-    /// Which arrivals: the same number, the same moments
+    /// Seed of the arrivals: the same number, the same moments
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Most commands in flight; without it the library chooses
+    /// Most commands in flight; by default the library chooses
     #[arg(long, value_name = "T", requires = "batch", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     threshold: Option<u32>,
     /// Commands between two synchronization points
     #[arg(long, value_name = "B", requires = "threshold", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: Option<u32>,
-    /// Write the figures there, a plot beside it as .svg, all latencies as .jsonl
+    /// Write the figures to this file, a plot beside it as .svg, all latencies as .jsonl
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-impl CorunArgs {
-    /// Each level once, in order.
-    fn levels(&self) -> Vec<u8> {
-        let levels: BTreeSet<u8> = self.level.iter().copied().collect();
-        levels.into_iter().collect()
-    }
 }
 
 /// The urgent model and its rate.
@@ -100,31 +84,73 @@ struct High {
 }
 
 impl FromStr for High {
-    type Err = String;
+    type Err = WrongInput;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (trace, rate) = text.rsplit_once('@').ok_or("it has no @RATE")?;
+        let (trace, rate) = text.rsplit_once('@').ok_or_else(|| WrongInput("it has no @RATE".to_owned()))?;
         Ok(Self { trace: trace.into(), rate: replay::rate(rate)? })
     }
 }
 
-/// Who a program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
-    High,
-    Low,
-}
+impl CorunArgs {
+    fn programs(&self) -> [Program; 2] {
+        let Self { scale, mechanism, .. } = self;
+        let load = Some((self.high.rate, Pattern::Poisson));
+        let program = |name, trace: &Path, load, priority| Program {
+            scale: *scale,
+            ..Program::new(name, trace, load, priority)
+        };
+        let variables = vec![("KFD_MECHANISM".to_owned(), mechanism.clone())];
+        [
+            Program { level: Some(1), ..program(ROLES[HIGH], &self.high.trace, load, 10) },
+            Program { variables, ..program(ROLES[LOW], &self.low, None, 0) },
+        ]
+    }
 
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Low => "low",
+    /// Returns the modes of a block in their order, with each level once.
+    fn modes(&self) -> Result<Vec<Mode>, WrongInput> {
+        let window = self.threshold.zip(self.batch);
+        let words = window.map_or("HPF".to_owned(), |(most, batch)| format!("HPF +window={most}/{batch}"));
+        let mut modes = vec![Mode::Alone(HIGH), Mode::Native];
+        for level in self.level.iter().copied().collect::<BTreeSet<u8>>() {
+            modes.push(Mode::Policy(words.parse()?, level));
+        }
+        modes.push(Mode::Alone(LOW));
+        Ok(modes)
+    }
+
+    fn setup<'a>(&'a self, programs: &'a [Program]) -> Setup<'a> {
+        Setup {
+            name: "corun",
+            programs,
+            traces: Path::new(""),
+            gpu: &self.gpu,
+            blocks: self.blocks,
+            seconds: self.seconds,
+            alone_seconds: LOW_ALONE_SECONDS,
+            seed: self.seed,
+            seed_step: 1,
+        }
+    }
+
+    fn setting(&self, experiment: &Experiment<'_>) -> Setting {
+        Setting {
+            high: format!("{}@{}", experiment.traces[HIGH].name, self.high.rate),
+            low: experiment.traces[LOW].name.clone(),
+            scale: self.scale,
+            cu_model: self.gpu.cu_model.name().to_owned(),
+            threshold: self.threshold,
+            batch: self.batch,
+            save_us: self.gpu.save_us,
+            mechanism: self.mechanism.clone(),
+            blocks: self.blocks as usize,
+            seconds: self.seconds,
+            seed: self.seed,
         }
     }
 }
 
-/// Runs the command. The exit code is 1 if a level that is asked for was not used; figures do not decide it.
+/// Runs the command. The exit code is 1 if a requested level was not used; figures do not change it.
 ///
 /// # Errors
 /// Something could not be measured, or a check of the work fails.
@@ -134,26 +160,26 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     {
         bail!(WrongInput(format!("--batch {batch} is more than --threshold {threshold}")));
     }
-    let traces = [Trace::load(&args.high.trace)?, Trace::load(&args.low)?];
-    let this = this_program()?;
-    ensure_beside(&this, NEEDED)?;
+    let programs = args.programs();
+    let experiment = Experiment::new(args.setup(&programs))?;
     if let Some(path) = &args.json {
         let directory = path.parent().unwrap_or(Path::new(""));
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         ensure_writable(path)?;
     }
-    let bench = Bench { args, this, traces };
     let mut agreement = Agreement::default();
-    let modes = Mode::of_block(&args.levels());
-    let results =
-        interleave(&modes, args.blocks as usize, |block, mode| bench.run(*mode, block, &mut agreement))?;
-    let blocks: Blocks = modes.into_iter().zip(results).collect();
-    let figures = bench.figures(&blocks)?;
+    let blocks = experiment.run(args.modes()?, |name, mode, outcome| {
+        for index in mode.indices(programs.len()) {
+            agreement.check(ROLES[index], name, &outcome.beyond[index])?;
+        }
+        mode.level().map_or(Ok(()), |level| check_suspensions(name, level, outcome))
+    })?;
+    let figures = Figures::new(args.setting(&experiment), &blocks, experiment.device_us(HIGH))?;
     println!("{}", figures.table());
     if let Some(path) = &args.json {
         write_json(path, &figures)?;
-        write(&path.with_extension("svg"), &plot::svg(&figures, &blocks))?;
-        write(&path.with_extension("jsonl"), &raw(&blocks))?;
+        write(&path.with_extension("svg"), plot::svg(&figures, &blocks))?;
+        write(&path.with_extension("jsonl"), raw(&blocks))?;
     }
     let missing: Vec<&str> = figures.missing().collect();
     for reason in &missing {
@@ -162,21 +188,49 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Every request and inference, a line each.
+/// Checks a run with the library against the server's and the device's counts.
+fn check_suspensions(name: &str, level: u8, outcome: &Outcome) -> Result<()> {
+    ensure!(
+        outcome.suspensions > 0,
+        "{name}: the library suspended no queue, so the run shows no scheduling"
+    );
+    let low = outcome.suspended[LOW].as_ref();
+    let holds = low.with_context(|| format!("{name}: xserver does not know the batch program"))?.holds;
+    ensure!(
+        holds <= outcome.unmaps,
+        "{name}: the server counts {holds} evictions, the device only {} operations that evict a queue",
+        outcome.unmaps
+    );
+    ensure!(level > 1 || holds == 0, "{name}: {holds} evictions at level 1");
+    Ok(())
+}
+
+/// Returns the short name of a mode in raw data.
+fn key(mode: &Mode) -> &'static str {
+    match mode {
+        Mode::Alone(HIGH) => "alone",
+        Mode::Alone(_) => "low_alone",
+        Mode::Native => "native",
+        Mode::Equal(_) | Mode::Policy(..) => "shim",
+    }
+}
+
+/// Returns a line of JSON for every request and inference.
 fn raw(blocks: &Blocks) -> String {
+    let rounded_ms = |us: f64| us.round() / 1e3;
     let mut text = String::new();
     for (mode, outcomes) in blocks {
         for (block, outcome) in outcomes.iter().enumerate() {
-            for (role, record) in [(Role::High, &outcome.high), (Role::Low, &outcome.low)] {
+            for (role, record) in ROLES.iter().zip(&outcome.records) {
                 for request in record.iter().flat_map(|record| &record.requests) {
                     let line = json!({
-                        "mode": mode.key(),
+                        "mode": key(mode),
                         "level": mode.level(),
                         "block": block,
-                        "role": role.name(),
-                        "arrived_ms": micros(request.arrived_us),
-                        "began_ms": micros(request.began_us),
-                        "latency_ms": micros(request.latency_ms() * 1e3),
+                        "role": role,
+                        "arrived_ms": rounded_ms(request.arrived_us),
+                        "began_ms": rounded_ms(request.began_us),
+                        "latency_ms": rounded_ms(request.latency_ms() * 1e3),
                     });
                     let _ = writeln!(text, "{line}");
                 }
@@ -186,176 +240,61 @@ fn raw(blocks: &Blocks) -> String {
     text
 }
 
-/// Milliseconds with three digits.
-fn micros(us: f64) -> f64 {
-    us.round() / 1e3
-}
-
-struct Bench<'a> {
-    args: &'a CorunArgs,
-    /// This program.
-    this: PathBuf,
-    /// Of the urgent and of the batch model.
-    traces: [Trace; 2],
-}
-
-impl Bench<'_> {
-    fn figures(&self, blocks: &Blocks) -> Result<Figures> {
-        let args = self.args;
-        let setting = Setting {
-            high: format!("{}@{}", self.traces[0].name, args.high.rate),
-            low: self.traces[1].name.clone(),
-            scale: args.scale,
-            cu_model: args.gpu.cu_model.name().to_owned(),
-            threshold: args.threshold,
-            batch: args.batch,
-            save_us: args.gpu.save_us,
-            mechanism: args.mechanism.clone(),
-            blocks: args.blocks as usize,
-            seconds: args.seconds,
-            seed: args.seed,
-        };
-        Figures::new(setting, blocks, self.traces[0].device_us() * args.scale)
-    }
-
-    fn trace(&self, role: Role) -> &Trace {
-        match role {
-            Role::High => &self.traces[0],
-            Role::Low => &self.traces[1],
-        }
-    }
-
-    /// One mode of one block.
-    fn run(&self, mode: Mode, block: usize, agreement: &mut Agreement) -> Result<Outcome> {
-        let name = format!("block {} of {}, {}", block + 1, self.args.blocks, mode.name());
-        let outcome = self.measure(mode, block, &name, agreement)?;
-        eprintln!("xbench: {name}: {}", summary(&outcome));
-        Ok(outcome)
-    }
-
-    fn measure(&self, mode: Mode, block: usize, name: &str, agreement: &mut Agreement) -> Result<Outcome> {
-        let args = self.args;
-        let parts = mode.roles().iter().map(|role| self.part(*role, mode, block)).collect::<Result<_>>()?;
-        let alone = mode == Mode::LowAlone;
-        let session = Session {
-            parts,
-            seconds: if alone { args.seconds.min(LOW_ALONE_SECONDS) } else { args.seconds },
-            policy: mode.level().map(|_| vec!["HPF".to_owned()]),
-        };
-        let done = session.run(&self.this, &args.gpu, name)?;
-        let device = &done.device;
-        let mut outcome = Outcome { late_us: device.late_us.p99, late: !device.valid, ..Outcome::default() };
-        for &role in mode.roles() {
-            let commands = self.trace(role).commands.len();
-            let (record, suspensions) = done.judge(role.name(), commands)?;
-            let kernels = commands as u64 + mixes_of(commands);
-            agreement.check(role, name, device.beyond(record.pid, record.inferences(), kernels)?)?;
-            outcome.suspensions += suspensions;
-            match role {
-                Role::High => outcome.high = Some(record),
-                Role::Low => outcome.low = Some(record),
-            }
-        }
-        if let (Some(level), Some(low)) = (mode.level(), &outcome.low) {
-            ensure!(
-                outcome.suspensions > 0,
-                "{name}: the library suspended nothing, so nothing was scheduled"
-            );
-            let watched = done.watched()?;
-            let [before, after] = watched.preemption(low.pid)?;
-            let held = Held::between(before, after, watched.seconds);
-            ensure!(
-                held.holds <= device.unmaps(),
-                "{name}: the server counts {} holds, the device took queues off {} times",
-                held.holds,
-                device.unmaps()
-            );
-            ensure!(level > 1 || held.holds == 0, "{name}: {} holds at level 1", held.holds);
-            outcome.held = Some(held);
-        }
-        Ok(outcome)
-    }
-
-    /// A program as a session takes it.
-    fn part(&self, role: Role, mode: Mode, block: usize) -> Result<Part> {
-        let args = self.args;
-        let (trace, load, priority) = match role {
-            Role::High => (&args.high.trace, Some((args.high.rate, Pattern::Poisson)), 10),
-            Role::Low => (&args.low, None, 0),
-        };
-        let mut variables = vec![("AUTO_XQUEUE_PRIORITY".to_owned(), priority.to_string())];
-        let window = [("AUTO_XQUEUE_THRESHOLD", args.threshold), ("AUTO_XQUEUE_BATCH_SIZE", args.batch)];
-        variables.extend(
-            window.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_string()))),
-        );
-        if role == Role::Low {
-            variables.push(("KFD_MECHANISM".to_owned(), args.mechanism.clone()));
-        }
-        Ok(Part {
-            name: role.name().to_owned(),
-            trace: std::path::absolute(trace)?,
-            scale: args.scale,
-            seed: args.seed.wrapping_add(block as u64),
-            load,
-            prepare_us: 0,
-            hint: false,
-            level: mode.level().filter(|_| role == Role::Low).unwrap_or(1),
-            variables,
-        })
-    }
-}
-
-/// A few words on a run, for the one who waits.
-fn summary(outcome: &Outcome) -> String {
-    let mut words = Vec::new();
-    if let Some(samples) = outcome.high.as_ref().and_then(|r| crate::stats::Samples::new(r.latencies_ms())) {
-        words.push(format!("p50 {:.1} ms, p99 {:.1} ms", samples.median(), samples.percentile(99.0)));
-    }
-    if let Some(low) = &outcome.low {
-        words.push(format!("batch {:.2}/s", low.per_second(false)));
-    }
-    if let Some(held) = &outcome.held {
-        words.push(format!("level {} in force, holds {}, waits {}", held.in_force, held.holds, held.waits));
-    }
-    words.push(format!("device late p99 {:.0} µs", outcome.late_us));
-    words.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::tests::record;
 
     #[test]
-    fn the_urgent_model_has_a_rate() {
+    fn urgent_model_needs_a_rate() {
         let high = |text: &str| text.parse::<High>();
         assert_eq!(high("a@b.json@2.5"), Ok(High { trace: "a@b.json".into(), rate: 2.5 }));
-        assert_eq!(high("a.json").unwrap_err(), "it has no @RATE");
-        assert_eq!(high("a.json@fast").unwrap_err(), "not a number");
+        assert_eq!(high("a.json").unwrap_err().0, "it has no @RATE");
+        assert_eq!(high("a.json@fast").unwrap_err().0, "not a number");
     }
 
-    #[test]
-    fn levels_are_modes_of_their_own() {
+    fn parse(words: &[&str]) -> Result<CorunArgs, clap::Error> {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             args: CorunArgs,
         }
-        let parse = |words: &[&str]| {
-            let line = ["x", "--high", "a.json@1", "--low", "b.json"].iter().chain(words);
-            <Line as clap::Parser>::try_parse_from(line).map(|line| line.args)
-        };
+        let line = ["x", "--high", "a.json@1", "--low", "b.json"].iter().chain(words);
+        <Line as clap::Parser>::try_parse_from(line).map(|line| line.args)
+    }
+
+    #[test]
+    fn levels_are_modes_of_their_own() {
+        let levels =
+            |args: &CorunArgs| args.modes().unwrap().iter().filter_map(Mode::level).collect::<Vec<_>>();
         let default = parse(&[]).unwrap();
-        assert_eq!((default.levels(), default.gpu.save_us, default.blocks), (vec![1], 50, 3));
-        assert_eq!(parse(&["--level", "3,1,3"]).unwrap().levels(), [1, 3]);
+        assert_eq!((levels(&default), default.gpu.save_us, default.blocks), (vec![1], 50, 3));
+        let args = parse(&["--level", "3,1,3", "--threshold=4", "--batch=2"]).unwrap();
+        assert_eq!(levels(&args), [1, 3]);
+        let Mode::Policy(words, 1) = &args.modes().unwrap()[2] else { panic!("level 1 comes first") };
+        assert_eq!((words.window, words.server.as_slice()), (Some((4, 2)), &["HPF".to_owned()][..]));
         for wrong in ["--level=0", "--level=4", "--level=", "--save-us=-1", "--blocks=0"] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
     }
 
     #[test]
+    fn batch_model_alone_has_the_level() {
+        let args = parse(&["--mechanism=off", "--scale=2"]).unwrap();
+        let [high, low] = args.programs();
+        assert_eq!((high.level, high.priority, high.scale), (Some(1), 10, 2.0));
+        assert_eq!((low.level, low.priority, low.load), (None, 0, None));
+        assert_eq!(low.variables, [("KFD_MECHANISM".to_owned(), "off".to_owned())]);
+        // The urgent model's arrivals are those of the seed and the block.
+        assert_eq!(args.setup(&[]).arrivals_seed(2, HIGH), 3);
+    }
+
+    #[test]
     fn raw_data_has_a_line_for_each_inference() {
-        let outcome = Outcome { high: Some(figures::tests::record(&[1.0, 2.0])), ..Outcome::default() };
-        let text = raw(&vec![(Mode::HighAlone, vec![outcome.clone()]), (Mode::Shim(3), vec![outcome])]);
+        let records = vec![Some(record(&[1.0, 2.0], 100.0, 1.0)), None];
+        let outcome = Outcome { records, ..Outcome::default() };
+        let level_3 = Mode::Policy("HPF".parse().unwrap(), 3);
+        let text = raw(&vec![(Mode::Alone(HIGH), vec![outcome.clone()]), (level_3, vec![outcome])]);
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         assert_eq!(lines[3]["latency_ms"], 2.0);
@@ -363,5 +302,19 @@ mod tests {
         assert_eq!(lines[3]["block"], 0);
         assert_eq!((&lines[3]["mode"], &lines[3]["level"]), (&"shim".into(), &3.into()));
         assert_eq!(lines[3]["role"], "high");
+    }
+
+    #[test]
+    fn suspensions_are_checked_against_server_and_device() {
+        use crate::experiment::Suspensions;
+        let check = |level: u8, suspensions: u64, holds: u64, unmaps: u64| {
+            let suspended = vec![None, Some(Suspensions { holds, ..Suspensions::default() })];
+            let outcome = Outcome { suspensions, suspended, unmaps, ..Outcome::default() };
+            check_suspensions("run", level, &outcome).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(3, 5, 4, 4), Ok(()));
+        assert!(check(3, 0, 4, 4).unwrap_err().contains("suspended no queue"));
+        assert!(check(3, 5, 4, 3).unwrap_err().contains("counts 4 evictions"));
+        assert!(check(1, 5, 1, 9).unwrap_err().contains("1 evictions at level 1"));
     }
 }

@@ -1,6 +1,6 @@
 //! The runtime's functions, looked up once by name.
 
-use super::{Device, HipError, LoadError, text_of};
+use super::types::{Device, HipError, LoadError, text_of};
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipError_t, hipErrorInvalidValue, hipErrorNotReady,
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 /// Declares the struct of functions that every supported release has, and how it is filled.
 macro_rules! functions {
     ($($name:ident)*) => {
-        /// One field a function, of the type that `hip-sys` has for it.
+        /// The functions, one field each, with the type of `hip-sys`.
         #[allow(non_snake_case)] // the names are HIP's
         pub(super) struct Api {
             pub(super) library: &'static Library,
@@ -36,7 +36,8 @@ macro_rules! functions {
                     )*
                     properties: Properties::find(library)
                         .ok_or(missing("hipGetDeviceProperties"))?,
-                    // SAFETY: the type is the function's prototype in hip/hip_runtime_api.h, the same in all releases.
+                    // SAFETY: the type is the function's prototype in hip/hip_runtime_api.h, the same in all
+                    // releases.
                     occupancy: unsafe { lookup(library, OCCUPANCY) }.ok_or(missing(OCCUPANCY))?,
                 })
             }
@@ -48,17 +49,17 @@ functions! {
     hipRuntimeGetVersion hipGetDeviceCount hipSetDevice hipDeviceSynchronize
     hipMalloc hipFree hipHostMalloc hipHostFree hipHostRegister hipHostUnregister hipHostGetDevicePointer hipMemcpy hipMemsetAsync
     hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamQuery hipStreamWaitEvent
-    hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventQuery hipEventElapsedTime
+    hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventSynchronize hipEventElapsedTime
     hipModuleLoadData hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel
 }
 
-/// Work-groups of a function that one compute unit holds at once. The library in front does not change it, so hip-sys
-/// has no prototype for it.
+/// The function that returns how many work-groups a compute unit holds at once. The preloaded library does
+/// not hook it, so hip-sys has no prototype for it.
 pub(super) const OCCUPANCY: &str = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor";
 /// `(out groups, function, threads of a group, dynamic local memory)`.
 pub(super) type Occupancy = unsafe extern "C" fn(*mut c_int, hipFunction_t, c_int, usize) -> hipError_t;
 
-/// The two shapes of the properties call: release 6.0 changed the structure and gave the function a new name.
+/// The two versions of the properties call: release 6.0 changed the structure and the name of the function.
 enum Properties {
     R0600(pfn::hipGetDevicePropertiesR0600),
     R0000(pfn::hipGetDeviceProperties),
@@ -70,12 +71,13 @@ impl Properties {
         if let Some(function) = unsafe { lookup(library, "hipGetDevicePropertiesR0600") } {
             return Some(Self::R0600(function));
         }
-        // SAFETY: as above; a library without the newer name has the older structure under this one.
+        // SAFETY: a library without the newer name has the older structure under this name, as hip-sys
+        // declares it.
         unsafe { lookup(library, "hipGetDeviceProperties") }.map(Self::R0000)
     }
 }
 
-/// The function `name` of a library; `None` if it has no such symbol.
+/// Returns the function `name` of a library; `None` if it has no such symbol.
 ///
 /// # Safety
 /// `T` is the function-pointer type of the library's function `name`.
@@ -84,12 +86,12 @@ pub(crate) unsafe fn lookup<T: Copy>(library: &'static Library, name: &str) -> O
     unsafe { library.get::<T>(name) }.ok().map(|symbol| *symbol)
 }
 
-/// `Ok` for hipSuccess.
+/// Returns `Ok` for hipSuccess.
 pub(super) fn check(call: &'static str, code: hipError_t) -> Result<(), HipError> {
     if code.is_success() { Ok(()) } else { Err(HipError { call, code }) }
 }
 
-/// For queries: whether the work is done.
+/// Returns, for a query, true if the work is done.
 pub(super) fn check_ready(call: &'static str, code: hipError_t) -> Result<bool, HipError> {
     if code == hipErrorNotReady {
         return Ok(false);
@@ -97,12 +99,12 @@ pub(super) fn check_ready(call: &'static str, code: hipError_t) -> Result<bool, 
     check(call, code).map(|()| true)
 }
 
-/// A pointer that a successful call has written.
+/// Checks a pointer that a successful call has written.
 pub(super) fn non_null(call: &'static str, pointer: *mut c_void) -> Result<NonNull<c_void>, HipError> {
     NonNull::new(pointer).ok_or(HipError { call, code: hipErrorInvalidValue })
 }
 
-/// What is read of either structure of properties.
+/// Reads the device from either structure of properties.
 macro_rules! device_of {
     ($properties:expr) => {
         Device {
@@ -122,7 +124,8 @@ impl Api {
                 // SAFETY: the function writes one structure of the type that it is declared with.
                 let code = unsafe { function(properties.as_mut_ptr(), ordinal as i32) };
                 check("hipGetDevicePropertiesR0600", code)?;
-                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw pointer.
+                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw
+                // pointer.
                 let properties = unsafe { properties.assume_init_ref() };
                 Ok(device_of!(properties))
             }
@@ -131,7 +134,8 @@ impl Api {
                 // SAFETY: the function writes one structure of the type that it is declared with.
                 let code = unsafe { function(properties.as_mut_ptr(), ordinal as i32) };
                 check("hipGetDeviceProperties", code)?;
-                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw pointer.
+                // SAFETY: zeroed, then written; every field is a number, an array of numbers or a raw
+                // pointer.
                 let properties = unsafe { properties.assume_init_ref() };
                 Ok(device_of!(properties))
             }

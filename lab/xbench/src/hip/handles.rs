@@ -1,14 +1,13 @@
 //! Owners of what the runtime hands out: memory, streams, events, modules and their functions.
 //!
-//! A drop ignores the runtime's answer: there is nobody to tell, and the process is usually about to end.
+//! A drop ignores the runtime's error, because it cannot return one and the process is usually about to end.
 
-use super::HipError;
 use super::api::{Api, OCCUPANCY, check, check_ready, non_null};
+use super::types::HipError;
 use hip_sys::types::{
     hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t, hipStreamDefault,
 };
 use std::ffi::{CStr, c_uint, c_void};
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,15 +21,16 @@ pub trait DeviceMemory {
 }
 
 /// Memory on a device, freed on drop (which waits for the device).
+#[derive(Debug)]
 pub struct DeviceBuffer {
     api: Arc<Api>,
     address: NonNull<c_void>,
     bytes: usize,
 }
 
-// SAFETY: an address on the device, which HIP lets any thread use and free; the host never dereferences it.
+// SAFETY: HIP lets any thread use and free an address on the device; the host never dereferences it.
 unsafe impl Send for DeviceBuffer {}
-// SAFETY: as above; every method only passes the address on.
+// SAFETY: methods only pass the address to HIP, which any threads may do at once.
 unsafe impl Sync for DeviceBuffer {}
 
 impl DeviceBuffer {
@@ -42,7 +42,7 @@ impl DeviceBuffer {
         Ok(Self { api: Arc::clone(api), address: non_null("hipMalloc", address)?, bytes })
     }
 
-    /// Address of `length` bytes from `offset` on.
+    /// Returns the address of `length` bytes from `offset` on.
     pub(super) fn range(&self, offset: usize, length: usize) -> *mut c_void {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "a copy reaches past its device buffer");
@@ -62,34 +62,37 @@ impl DeviceMemory for DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from hipMalloc and is freed once, here; hipFree waits for work that uses it.
+        // SAFETY: the address came from hipMalloc and is freed once, here; hipFree waits for work that uses
+        // it.
         let _ = unsafe { (self.api.hipFree)(self.address.as_ptr()) };
     }
 }
 
-/// Pinned host memory that the device reaches as well; kernels may change it at any time, so the host looks at it by
-/// atomic words only. Freed on drop (which waits for the device).
+/// Pinned host memory that the device reaches as well. Kernels may change it at any time, so the host
+/// accesses it by atomic words only. Freed on drop, which waits for the device.
+#[derive(Debug)]
 pub struct HostBuffer {
     api: Arc<Api>,
     address: NonNull<c_void>,
     bytes: usize,
 }
 
-// SAFETY: the host side goes through atomics, and HIP lets any thread use and free the memory.
+// SAFETY: HIP lets any thread use and free the memory.
 unsafe impl Send for HostBuffer {}
-// SAFETY: as above.
+// SAFETY: the host accesses the memory by atomic words only.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
     pub(super) fn new(api: &Arc<Api>, bytes: usize) -> Result<Self, HipError> {
-        /// Portable to all devices, mapped into the device, coherent: a kernel's stores reach the host while it runs.
+        /// Portable to all devices, mapped into the device, coherent: a kernel's stores reach the host while
+        /// it runs.
         const FLAGS: c_uint = 0x1 | 0x2 | 0x4000_0000;
         let mut address = ptr::null_mut();
         // SAFETY: the function writes one pointer.
         let code = unsafe { (api.hipHostMalloc)(&mut address, bytes, FLAGS) };
         check("hipHostMalloc", code)?;
         let address = non_null("hipHostMalloc", address)?;
-        // SAFETY: fresh host memory of `bytes` bytes that nobody else knows.
+        // SAFETY: the memory is new, has `bytes` bytes, and nothing else refers to it.
         unsafe { ptr::write_bytes(address.as_ptr().cast::<u8>(), 0, bytes) };
         Ok(Self { api: Arc::clone(api), address, bytes })
     }
@@ -97,12 +100,12 @@ impl HostBuffer {
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.bytes / size_of::<u64>(), "there is no word {index} in the buffer");
         let word = self.address.as_ptr().cast::<AtomicU64>().wrapping_add(index);
-        // SAFETY: in bounds (checked above) and aligned, because allocations are page-aligned; the memory lives as long
-        // as `self`, and host code touches it in no other way.
+        // SAFETY: the word is in bounds (checked above) and aligned, because allocations are page-aligned;
+        // the memory lives as long as `self`, and host code accesses it in no other way.
         unsafe { &*word }
     }
 
-    /// The 64-bit word `index`.
+    /// Loads the 64-bit word `index`.
     ///
     /// # Panics
     /// If the buffer has no such word.
@@ -132,12 +135,14 @@ impl DeviceMemory for HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from hipHostMalloc and is freed once, here, when no reference into it is left.
+        // SAFETY: the address came from hipHostMalloc and is freed once, here, when no reference into it is
+        // left.
         let _ = unsafe { (self.api.hipHostFree)(self.address.as_ptr()) };
     }
 }
 
-/// Host memory of the program's own that kernels reach as well; taken back from the device on drop.
+/// The program's own host memory, registered for kernels; unregistered on drop.
+#[derive(Debug)]
 pub struct Registered {
     api: Arc<Api>,
     host: NonNull<c_void>,
@@ -147,8 +152,8 @@ pub struct Registered {
 
 impl Registered {
     /// # Safety
-    /// The memory stays mapped and writable until the value is dropped, and the host touches what kernels write only by
-    /// atomic words.
+    /// The memory stays mapped and writable until the value is dropped, and the host touches what kernels
+    /// write only by atomic words.
     pub(super) unsafe fn new(api: &Arc<Api>, host: NonNull<c_void>, bytes: usize) -> Result<Self, HipError> {
         /// Portable to all devices, mapped into the device.
         const FLAGS: c_uint = 0x1 | 0x2;
@@ -175,15 +180,10 @@ impl DeviceMemory for Registered {
     }
 }
 
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registered({:p}, {} bytes)", self.host, self.bytes)
-    }
-}
-
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: registered once, and taken back once, here; the call waits for work that uses the memory.
+        // SAFETY: `new` registered the memory, only this call unregisters it, and it waits for work that uses
+        // the memory.
         let _ = unsafe { (self.api.hipHostUnregister)(self.host.as_ptr()) };
     }
 }
@@ -200,6 +200,7 @@ pub struct Dims {
 }
 
 /// A stream, destroyed on drop (its work still runs to its end); the null stream stays.
+#[derive(Debug)]
 pub struct Stream {
     api: Arc<Api>,
     handle: hipStream_t,
@@ -218,12 +219,12 @@ impl Stream {
         Self { api: Arc::clone(api), handle: hipStream_t::NULL }
     }
 
-    /// The runtime's own handle, valid as long as the value.
+    /// Returns the runtime's own handle, which is valid as long as the value.
     pub(crate) fn handle(&self) -> hipStream_t {
         self.handle
     }
 
-    /// Lets what is submitted from now on wait for the work before the event's last record.
+    /// Makes all later work of the stream wait for the work before the event's last record.
     pub fn wait(&self, event: &Event) -> Result<(), HipError> {
         // SAFETY: stream and event are live; the flags must be 0.
         let code = unsafe { (self.api.hipStreamWaitEvent)(self.handle, event.handle, 0) };
@@ -233,8 +234,8 @@ impl Stream {
     /// Launches `function`.
     ///
     /// # Safety
-    /// `arguments` points at one value for each of the kernel's parameters, in order and of its type, and what the
-    /// kernel does with them must be sound: its memory stays allocated until it has run.
+    /// `arguments` points at one value for each of the kernel's parameters, in order and of its type, and
+    /// what the kernel does with them must be sound: its memory stays allocated until it has run.
     pub unsafe fn launch(
         &self,
         function: &Function,
@@ -242,8 +243,8 @@ impl Stream {
         arguments: &mut [*mut c_void],
     ) -> Result<(), HipError> {
         let ([gx, gy, gz], [bx, by, bz]) = (dims.grid, dims.block);
-        // SAFETY: function and stream are live; the runtime copies the arguments, which the caller vouches for, before
-        // it returns.
+        // SAFETY: function and stream are live; the runtime copies the arguments, which the caller vouches
+        // for, before it returns.
         let code = unsafe {
             (self.api.hipModuleLaunchKernel)(
                 function.handle,
@@ -265,10 +266,11 @@ impl Stream {
     /// Fills the first `bytes` bytes of `memory`, behind the stream's work so far.
     ///
     /// # Panics
-    /// If it has not that many.
+    /// If the memory is smaller.
     pub fn memset(&self, memory: &DeviceBuffer, byte: u8, bytes: usize) -> Result<(), HipError> {
         let target = memory.range(0, bytes);
-        // SAFETY: `target` starts `bytes` bytes of a live allocation (checked by `range`); freeing it waits for the device.
+        // SAFETY: `target` starts `bytes` bytes of a live allocation (checked by `range`); freeing it waits
+        // for the device.
         let code = unsafe { (self.api.hipMemsetAsync)(target, i32::from(byte), bytes, self.handle) };
         check("hipMemsetAsync", code)
     }
@@ -280,17 +282,11 @@ impl Stream {
         check("hipStreamSynchronize", code)
     }
 
-    /// Whether all work of the stream has run.
+    /// Returns true if all work of the stream has run.
     pub fn is_done(&self) -> Result<bool, HipError> {
         // SAFETY: the stream is live.
         let code = unsafe { (self.api.hipStreamQuery)(self.handle) };
         check_ready("hipStreamQuery", code)
-    }
-}
-
-impl fmt::Debug for Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({:p})", self.handle.0)
     }
 }
 
@@ -305,6 +301,7 @@ impl Drop for Stream {
 }
 
 /// An event with time stamps, destroyed on drop.
+#[derive(Debug)]
 pub struct Event {
     api: Arc<Api>,
     handle: hipEvent_t,
@@ -333,26 +330,13 @@ impl Event {
         check("hipEventSynchronize", code)
     }
 
-    /// Whether the work before the last record has run.
-    pub fn is_done(&self) -> Result<bool, HipError> {
-        // SAFETY: the event is live.
-        let code = unsafe { (self.api.hipEventQuery)(self.handle) };
-        check_ready("hipEventQuery", code)
-    }
-
-    /// Milliseconds between two events that have both happened, by the device's time stamps.
+    /// Returns the milliseconds between two completed events, by the device's time stamps.
     pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, HipError> {
         let mut milliseconds = 0f32;
         // SAFETY: both events are live; the function writes one float.
         let code = unsafe { (self.api.hipEventElapsedTime)(&mut milliseconds, earlier.handle, self.handle) };
         check("hipEventElapsedTime", code)?;
         Ok(milliseconds)
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:p})", self.handle.0)
     }
 }
 
@@ -364,6 +348,7 @@ impl Drop for Event {
 }
 
 /// A loaded code object; unloaded when the last of its functions is gone.
+#[derive(Debug)]
 pub struct Module {
     api: Arc<Api>,
     handle: hipModule_t,
@@ -372,13 +357,14 @@ pub struct Module {
 impl Module {
     pub(super) fn new(api: &Arc<Api>, code: &[u8]) -> Result<Arc<Self>, HipError> {
         let mut handle = hipModule_t::NULL;
-        // SAFETY: the function writes one handle and copies the code object; a malformed one is an error of the call.
+        // SAFETY: the function writes one handle and copies the code object; a malformed one is an error of
+        // the call.
         let result = unsafe { (api.hipModuleLoadData)(&mut handle, code.as_ptr().cast()) };
         check("hipModuleLoadData", result)?;
         Ok(Arc::new(Self { api: Arc::clone(api), handle }))
     }
 
-    /// The kernel `name`.
+    /// Returns the kernel `name`.
     pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function, HipError> {
         let mut handle = hipFunction_t::NULL;
         // SAFETY: the module is live, the name zero-terminated; the function writes one handle.
@@ -390,19 +376,21 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the handle came from hipModuleLoadData and is unloaded once, here, when no function of it is left.
+        // SAFETY: the handle came from hipModuleLoadData and is unloaded once, here, when no function of it
+        // is left.
         let _ = unsafe { (self.api.hipModuleUnload)(self.handle) };
     }
 }
 
 /// A kernel of a module, which it keeps loaded.
+#[derive(Debug)]
 pub struct Function {
     handle: hipFunction_t,
     module: Arc<Module>,
 }
 
 impl Function {
-    /// How many work-groups of this shape one compute unit holds at once.
+    /// Returns the number of work-groups of this shape that a compute unit holds at once.
     pub fn groups_per_unit(&self, dims: &Dims) -> Result<u32, HipError> {
         let api = &self.module.api;
         let threads = dims.block.iter().product::<u32>() as i32;
@@ -411,29 +399,5 @@ impl Function {
         let code = unsafe { (api.occupancy)(&mut groups, self.handle, threads, dims.shared_bytes as usize) };
         check(OCCUPANCY, code)?;
         Ok(groups.unsigned_abs())
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Function({:p})", self.handle.0)
-    }
-}
-
-impl fmt::Debug for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Module({:p})", self.handle.0)
-    }
-}
-
-impl fmt::Debug for DeviceBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceBuffer({:p}, {} bytes)", self.address, self.bytes)
-    }
-}
-
-impl fmt::Debug for HostBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostBuffer({:p}, {} bytes)", self.address, self.bytes)
     }
 }

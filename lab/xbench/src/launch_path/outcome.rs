@@ -1,9 +1,9 @@
-//! What the command prints: the figures, the limits that they have to keep, JSON and table.
+//! The figures of `xbench launch-path` and their limits, as JSON and as a table.
 
 use super::Figures;
-use super::scenario::{Measured, Pair, PerCall};
+use super::setup::{Measured, Pair, PerCall};
 use crate::compare::median_difference;
-use crate::report::{Figure, Limit, Report};
+use crate::report::{Limit, Report};
 use crate::stats::Samples;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -16,18 +16,18 @@ const DEFERRED_CPU_NS: f64 = 1500.0;
 const LAUNCH_SYNC_ADDED_NS: f64 = 500.0;
 const REAL_RATIO: f64 = 1.15;
 
-/// All figures. One that was not asked for is null.
+/// All figures. One that was not measured is null.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     command: &'static str,
     met: bool,
-    /// Whether the workers were connected to a server.
+    /// True if the workers were connected to a server.
     connected: bool,
     /// Added to a launch by the library without queues.
     forward_added_ns: f64,
     /// The same for a launch and the synchronization after it.
     forward_launch_sync_added_ns: f64,
-    /// Added to a launch that goes at once.
+    /// Added to a direct launch.
     direct_added_ns: f64,
     /// Added to a launch while an urgent rival is connected.
     contended_added_ns: f64,
@@ -37,9 +37,9 @@ pub(super) struct Outcome {
     deferred_cpu_ns: f64,
     /// Added to a launch and the synchronization after it.
     launch_sync_added_ns: f64,
-    /// On the machine's own HIP: a launch with the library over one without.
+    /// The time of a launch with the library over that without it, on the machine's own HIP.
     real_ratio: Option<f64>,
-    /// Calls on the runtime that does nothing, made with the library and counted by it.
+    /// The calls with the library on the null runtime, all of which the library has counted.
     calls_counted: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     real_calls_counted: Option<u64>,
@@ -47,25 +47,17 @@ pub(super) struct Outcome {
     report: Report,
 }
 
-impl PerCall {
-    fn wall(&self) -> f64 {
-        self.wall
-    }
-
-    fn cpu(&self) -> f64 {
-        self.cpu
-    }
-}
-
-/// One of the two times.
+/// One of the two times of a call.
 type Time = fn(&PerCall) -> f64;
+const WALL: Time = |per_call| per_call.wall;
+const CPU: Time = |per_call| per_call.cpu;
 
 impl Pair {
     fn of(&self, time: Time) -> [Vec<f64>; 2] {
         [&self.native, &self.shimmed].map(|rounds| rounds.iter().map(time).collect())
     }
 
-    /// The two medians, and the median of the difference.
+    /// Returns both medians, and the median of the differences.
     fn added(&self, time: Time) -> Result<[f64; 3]> {
         let [native, shimmed] = self.of(time);
         let added = median_difference(&shimmed, &native);
@@ -74,16 +66,17 @@ impl Pair {
         all.context("no rounds were measured")
     }
 
-    /// Median of what a round with the library takes, over the round without it that was next to it. (Not the ratio of
-    /// the medians: a machine that is now and then slow for both is not slower with the library.)
+    /// Returns the median over rounds of the time with the library over that of the adjacent round without
+    /// it. The ratio of the medians would be wrong where the machine is slow now and then, with and without
+    /// the library.
     fn ratio(&self) -> Result<f64> {
-        let [native, shimmed] = self.of(PerCall::wall);
+        let [native, shimmed] = self.of(WALL);
         let ratios = shimmed.iter().zip(&native).map(|(shimmed, native)| shimmed / native);
         Ok(Samples::new(ratios.collect()).context("no rounds were measured")?.median())
     }
 }
 
-/// The names of a figure and of the two medians that it was made from.
+/// The names of a difference and of its two medians.
 struct Row {
     what: &'static str,
     native: &'static str,
@@ -92,17 +85,14 @@ struct Row {
     limit: Option<f64>,
 }
 
-/// Adds the rows of one pair, and returns what the library adds.
+/// Adds the rows of one pair, and returns the time that the library adds.
 fn push(report: &mut Report, measured: &Measured, index: usize, time: Time, row: &Row) -> Result<f64> {
     let [native, shimmed, added] = measured.pairs[index].added(time)?;
     let Row { what, limit, .. } = row;
-    report.push(Figure::info(row.native, *what, native, "ns"));
-    report.push(Figure::info(row.shimmed, format!("{what} with the library"), shimmed, "ns"));
+    report.info(row.native, *what, native, "ns");
+    report.info(row.shimmed, format!("{what} with the library"), shimmed, "ns");
     let text = "  added";
-    report.push(match limit {
-        Some(limit) => Figure::judged(row.added, text, added, "ns", Limit::at_most(*limit)),
-        None => Figure::info(row.added, text, added, "ns"),
-    });
+    report.push(row.added, text, added, "ns", limit.map(Limit::at_most));
     Ok(added)
 }
 
@@ -122,21 +112,20 @@ impl Outcome {
     pub(super) fn new(figures: &Figures, connected: bool) -> Result<Self> {
         let mut report = Report::default();
         let r = &mut report;
-        let wall: Time = PerCall::wall;
         let Figures { forward, direct, contended, batches, deferred, real } = figures;
-        let forward_added_ns = push(r, forward, 0, wall, &row!("launch, no queues", "forward", None))?;
+        let forward_added_ns = push(r, forward, 0, WALL, &row!("launch, no queues", "forward", None))?;
         let sync = row!("launch + synchronize, no queues", "forward_launch_sync", None);
-        let forward_launch_sync_added_ns = push(r, forward, 1, wall, &sync)?;
+        let forward_launch_sync_added_ns = push(r, forward, 1, WALL, &sync)?;
         let limit = Some(DIRECT_ADDED_NS);
-        let direct_added_ns = push(r, direct, 0, wall, &row!("launch, no rival", "direct", limit))?;
-        push(r, direct, 2, wall, &row!("launch, no rival, own stream", "direct_own", None))?;
+        let direct_added_ns = push(r, direct, 0, WALL, &row!("launch, no rival", "direct", limit))?;
+        push(r, direct, 2, WALL, &row!("launch, no rival, own stream", "direct_own", None))?;
         let limit = Some(CONTENDED_ADDED_NS);
-        let contended_added_ns = push(r, contended, 0, wall, &row!("launch, rival", "contended", limit))?;
-        push(r, contended, 1, wall, &row!("launch, rival, own stream", "contended_own", None))?;
-        push(r, batches, 0, wall, &row!("launch, rival, batches of 8", "contended_batch", None))?;
+        let contended_added_ns = push(r, contended, 0, WALL, &row!("launch, rival", "contended", limit))?;
+        push(r, contended, 1, WALL, &row!("launch, rival, own stream", "contended_own", None))?;
+        push(r, batches, 0, WALL, &row!("launch, rival, batches of 8", "contended_batch", None))?;
         let limit = Some(DEFERRED_ADDED_NS);
-        let deferred_added_ns = push(r, deferred, 0, wall, &row!("launch, deferred", "deferred", limit))?;
-        push(r, deferred, 1, wall, &row!("launch, deferred, own stream", "deferred_own", None))?;
+        let deferred_added_ns = push(r, deferred, 0, WALL, &row!("launch, deferred", "deferred", limit))?;
+        push(r, deferred, 1, WALL, &row!("launch, deferred, own stream", "deferred_own", None))?;
         let cpu = Row {
             what: "launch, deferred: all threads",
             native: "deferred_cpu_native_ns",
@@ -144,11 +133,11 @@ impl Outcome {
             added: "deferred_cpu_ns",
             limit: Some(DEFERRED_CPU_NS),
         };
-        let deferred_cpu_ns = push(r, deferred, 0, PerCall::cpu, &cpu)?;
+        let deferred_cpu_ns = push(r, deferred, 0, CPU, &cpu)?;
         let sync = row!("launch + synchronize, no rival", "launch_sync", Some(LAUNCH_SYNC_ADDED_NS));
-        let launch_sync_added_ns = push(r, direct, 1, wall, &sync)?;
+        let launch_sync_added_ns = push(r, direct, 1, WALL, &sync)?;
         let sync = row!("launch + synchronize, no rival, own stream", "launch_sync_own", None);
-        push(r, direct, 3, wall, &sync)?;
+        push(r, direct, 3, WALL, &sync)?;
         let real_ratio = real.as_ref().map(|real| Self::judge_real(real, &mut report)).transpose()?;
         Ok(Self {
             command: "launch-path",
@@ -169,33 +158,33 @@ impl Outcome {
     }
 
     fn judge_real(real: &Measured, report: &mut Report) -> Result<f64> {
-        push(report, real, 0, PerCall::wall, &row!("launch, stock HIP", "real", None))?;
+        push(report, real, 0, WALL, &row!("launch, stock HIP", "real", None))?;
         let ratio = real.pairs[0].ratio()?;
         let limit = Limit::at_most(REAL_RATIO);
-        report.push(Figure::judged("real_ratio", "  with over without", ratio, "", limit));
+        report.judged("real_ratio", "  with over without", ratio, "", limit);
         let sync = row!("launch + synchronize, stock HIP", "real_launch_sync", None);
-        push(report, real, 1, PerCall::wall, &sync)?;
+        push(report, real, 1, WALL, &sync)?;
         Ok(ratio)
     }
 
-    /// How many limits are missed.
+    /// Returns the number of missed limits.
     pub(super) fn missed(&self) -> usize {
         self.report.missed().count()
     }
 
     pub(super) fn table(&self) -> String {
         let mut text = format!(
-            "What the library adds to a call, on a runtime that does nothing; medians over alternating rounds\n\n{}\n\
-             {} calls made with the library, as many counted by it.\n",
+            "Time that the library adds to a call, on a runtime whose functions do nothing; medians over alternating rounds\n\n{}\n\
+             The library has counted all {} calls made with it.\n",
             self.report, self.calls_counted
         );
         if !self.connected {
             text.push_str(
-                "Nobody was connected to a server: the figures with queues are those of one process.\n",
+                "No process was connected to a server: the figures with queues are those of one process.\n",
             );
         }
         if let Some(counted) = self.real_calls_counted {
-            text.push_str(&format!("On stock HIP {counted} calls made, as many counted.\n"));
+            text.push_str(&format!("On stock HIP it has counted all {counted} calls.\n"));
         }
         text
     }
@@ -221,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_their_names() {
+    fn json_has_every_figure_by_its_name() {
         let outcome = Outcome::new(&figures(52.0, None), true).unwrap();
         let json = serde_json::to_value(&outcome).unwrap();
         for (name, value) in [
@@ -247,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_judged() {
+    fn missed_limits_are_named() {
         let outcome = Outcome::new(&figures(63.0, Some(measured(1000.0, 1151.0))), false).unwrap();
         let missed: Vec<_> = outcome.report.missed().map(|figure| figure.name).collect();
         assert_eq!(missed, ["direct_added_ns", "real_ratio"]);
         assert_eq!(outcome.real_ratio, Some(1.151));
         let table = outcome.table();
-        assert!(table.contains("MISSED") && table.contains("Nobody was connected"), "{table}");
+        assert!(table.contains("MISSED") && table.contains("No process was connected"), "{table}");
     }
 }

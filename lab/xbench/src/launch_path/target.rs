@@ -1,10 +1,10 @@
-//! The worker's side: the calls that are timed, on the runtime that does nothing or on the machine's own HIP.
+//! The worker: makes the timed calls, on the null runtime or on the machine's own HIP.
 
-use super::code;
-use super::worker::{Calls, Kind, On, Round, Took};
+use super::code_object;
+use super::protocol::{Calls, Kind, On, Round, Took};
 use crate::hip::{Hip, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::proc::process_cpu;
+use crate::processor_time::process_cpu;
 use anyhow::{Result, bail, ensure};
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipStream_t, hipStreamNonBlocking, hipSuccess};
@@ -18,12 +18,12 @@ use std::ptr;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// What a worker calls into.
+/// The runtime that a worker calls.
 #[derive(Debug, Clone)]
 pub(super) enum Runtime {
     /// The machine's own HIP.
     Real,
-    /// The library that does nothing, at this place.
+    /// The null runtime, whose functions do nothing, at this path.
     Null(PathBuf),
 }
 
@@ -44,18 +44,18 @@ impl Runtime {
     }
 }
 
-/// What a worker can call: a launch, and a synchronization with the launches before it.
+/// The functions that a worker can call: a launch, and a synchronization with the launches before it.
 trait Target {
-    /// One launch. Errors are found by the synchronization, or by the check of the first call.
+    /// Launches. The synchronization, or the check of the first call, finds errors.
     fn launch(&self, on: On) -> Result<()>;
     fn synchronize(&self, on: On) -> Result<()>;
-    /// Where the two functions are.
+    /// Returns the addresses of the two functions.
     fn functions(&self) -> Result<[*const c_void; 2]>;
-    /// Events recorded so far, where that can be known.
-    fn marks(&self) -> u64;
+    /// Returns the number of events recorded so far; 0 where the runtime does not count them.
+    fn markers(&self) -> u64;
 }
 
-/// Makes calls as standard input says.
+/// Makes the calls that standard input asks for.
 pub(super) fn serve(runtime: &Runtime) -> Result<()> {
     match runtime {
         Runtime::Null(path) => serve_target(&NullTarget::load(path)?),
@@ -81,26 +81,26 @@ fn serve_target(target: &impl Target) -> Result<()> {
     Ok(())
 }
 
-/// One round: calls that warm up the caches and the device, which the other worker has just used, then those that are
-/// timed.
+/// Runs one round: first calls that warm up the caches and the device, which the other worker has just used,
+/// then timed calls.
 fn round(target: &impl Target, round: Round, calls: &mut Calls) -> Result<Took> {
     let Round { kind, on, calls: count } = round;
     let warming = count / 4;
     make(target, kind, on, warming)?;
-    // Nothing is left over when the clock starts, nor when the other worker's round does.
+    // No work is left when the clock starts, nor when the other worker's round begins.
     target.synchronize(on)?;
     let me = std::process::id();
-    let (marks, cpu) = (target.marks(), process_cpu(me)?);
+    let (markers, cpu) = (target.markers(), process_cpu(me)?);
     let start = Instant::now();
     make(target, kind, on, count)?;
     let wall = start.elapsed();
     target.synchronize(on)?;
-    let (marks, cpu) = (target.marks() - marks, process_cpu(me)? - cpu);
+    let (markers, cpu) = (target.markers() - markers, process_cpu(me)? - cpu);
     let made = u64::from(warming) + u64::from(count);
     calls.launches += made;
     calls.synchronizations += 2 + if kind == Kind::LaunchSync { made } else { 0 };
     let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
-    Ok(Took { wall: nanoseconds(wall)?, cpu: nanoseconds(cpu)?, marks })
+    Ok(Took { wall: nanoseconds(wall)?, cpu: nanoseconds(cpu)?, markers })
 }
 
 fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
@@ -120,13 +120,13 @@ fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// The file that an address lies in.
+/// Returns the file that an address lies in.
 fn file_of(address: *const c_void) -> Result<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: any address may be asked about, and the result has a valid place.
+    // SAFETY: the function takes any address, and `info` is writable.
     let known = unsafe { libc::dladdr(address, info.as_mut_ptr()) } != 0;
     ensure!(known, "{address:p} is in no file");
-    // SAFETY: filled, since the call succeeded.
+    // SAFETY: the call succeeded, so it has filled `info`.
     let info = unsafe { info.assume_init() };
     // SAFETY: the name of a loaded object is a C string.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
@@ -134,7 +134,7 @@ fn file_of(address: *const c_void) -> Result<String> {
     Ok(Path::new(&*path).canonicalize().map_or_else(|_| path.into_owned(), |path| path.display().to_string()))
 }
 
-/// Calls into the runtime that does nothing.
+/// Calls of the null runtime.
 #[derive(Debug)]
 struct NullTarget {
     launch: pfn::hipLaunchKernel,
@@ -143,11 +143,11 @@ struct NullTarget {
     /// A stream that no default stream waits for.
     own: hipStream_t,
     /// The arguments, and a pointer to each.
-    _values: Box<[u64; code::ARGUMENTS]>,
-    arguments: [*mut c_void; code::ARGUMENTS],
+    _values: Box<[u64; code_object::ARGUMENTS]>,
+    arguments: [*mut c_void; code_object::ARGUMENTS],
 }
 
-/// What programs register for each file of code.
+/// The structure that programs register for each file of code.
 #[repr(C)]
 struct FatBinary {
     magic: u32,
@@ -156,7 +156,7 @@ struct FatBinary {
     reserved: *const c_void,
 }
 
-/// The launch's handle: the kernel's function on the host, which nobody calls.
+/// The kernel's function on the host, whose address is the launch's handle; it is never called.
 extern "C" fn kernel() {}
 
 impl NullTarget {
@@ -175,10 +175,10 @@ impl NullTarget {
         Self::register(function!(__hipRegisterFatBinary), function!(__hipRegisterFunction))?;
         let mut own = hipStream_t::NULL;
         let create: pfn::hipStreamCreateWithFlags = function!(hipStreamCreateWithFlags);
-        // SAFETY: the function gets a place for its answer.
+        // SAFETY: `own` is writable.
         let created = unsafe { create(&mut own, hipStreamNonBlocking) };
         ensure!(created == hipSuccess, "hipStreamCreateWithFlags returns {}", created.0);
-        let mut values = Box::new([3; code::ARGUMENTS]);
+        let mut values = Box::new([3; code_object::ARGUMENTS]);
         let arguments = values.each_mut().map(|value| ptr::from_mut(value).cast());
         Ok(Self {
             launch: function!(hipLaunchKernel),
@@ -193,15 +193,15 @@ impl NullTarget {
     /// Registers the kernel as compiled programs do before `main`.
     fn register(binary: pfn::__hipRegisterFatBinary, function: pfn::__hipRegisterFunction) -> Result<()> {
         // Both leaked: registered code stays until the process ends.
-        let code = Box::leak(code::object().into_boxed_slice()).as_ptr().cast();
+        let code = Box::leak(code_object::object().into_boxed_slice()).as_ptr().cast();
         let wrapper = FatBinary { magic: 0x4849_5046, version: 1, code, reserved: ptr::null() };
         let wrapper: *const FatBinary = Box::leak(Box::new(wrapper));
-        let name: *mut c_char = CString::new(code::KERNEL)?.into_raw();
-        // SAFETY: a wrapper that stays, around code that stays.
+        let name: *mut c_char = CString::new(code_object::KERNEL)?.into_raw();
+        // SAFETY: the wrapper and the code that it points at are leaked.
         let modules = unsafe { binary(wrapper.cast()) };
         let none = ptr::null_mut();
         let (dimensions, thread) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: a name that stays; the addresses that may be null are.
+        // SAFETY: the name is leaked, and all other addresses may be null.
         unsafe {
             function(
                 modules,
@@ -232,7 +232,8 @@ impl Target for NullTarget {
     fn launch(&self, on: On) -> Result<()> {
         let (grid, block) = (dim3 { x: 1024, y: 1, z: 1 }, dim3 { x: 256, y: 1, z: 1 });
         let arguments = self.arguments.as_ptr().cast_mut();
-        // SAFETY: this runtime looks at no argument; a copy of them reads as many as the kernel's code says.
+        // SAFETY: the null runtime reads no argument; the library copies as many as the kernel's code object
+        // declares.
         let result = unsafe {
             (self.launch)(black_box(kernel as *const c_void), grid, block, arguments, 0, self.stream(on))
         };
@@ -244,7 +245,7 @@ impl Target for NullTarget {
 
     #[inline]
     fn synchronize(&self, on: On) -> Result<()> {
-        // SAFETY: this runtime looks at no argument.
+        // SAFETY: the null runtime reads no argument.
         let result = unsafe { (self.synchronize)(self.stream(on)) };
         if result != hipSuccess {
             bail!("hipStreamSynchronize returns {}", result.0);
@@ -256,15 +257,15 @@ impl Target for NullTarget {
         Ok([self.launch as *const c_void, self.synchronize as *const c_void])
     }
 
-    fn marks(&self) -> u64 {
+    fn markers(&self) -> u64 {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the function gets places for its answers.
+        // SAFETY: both results are writable.
         let _ = unsafe { (self.memory_info)(&mut free, &mut total) };
         total as u64
     }
 }
 
-/// Launches the shortest kernel there is on the machine's own HIP, always on a stream of its own.
+/// Launches of an empty kernel on the machine's own HIP, always on a created stream.
 #[derive(Debug)]
 struct RealTarget {
     hip: Hip,
@@ -296,14 +297,17 @@ impl Target for RealTarget {
 
     fn functions(&self) -> Result<[*const c_void; 2]> {
         let library = self.hip.library();
-        // SAFETY: the symbol is a function of this type; only its address is used.
-        let launch = unsafe { library.get::<pfn::hipModuleLaunchKernel>(b"hipModuleLaunchKernel\0") }?;
-        // SAFETY: as above.
-        let synchronize = unsafe { library.get::<pfn::hipStreamSynchronize>(b"hipStreamSynchronize\0") }?;
+        // SAFETY: both symbols are functions of these types; only their addresses are used.
+        let (launch, synchronize) = unsafe {
+            (
+                library.get::<pfn::hipModuleLaunchKernel>(b"hipModuleLaunchKernel\0")?,
+                library.get::<pfn::hipStreamSynchronize>(b"hipStreamSynchronize\0")?,
+            )
+        };
         Ok([*launch as *const c_void, *synchronize as *const c_void])
     }
 
-    fn marks(&self) -> u64 {
+    fn markers(&self) -> u64 {
         0
     }
 }
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_a_file() {
+    fn file_of_an_address_is_its_library() {
         assert!(file_of(libc::malloc as *const c_void).unwrap().contains("libc"));
         assert!(file_of(ptr::null()).is_err());
     }

@@ -1,70 +1,65 @@
-//! When requests come.
+//! Arrival times of requests.
 
-use super::span::{MOST_US, Span, nanos};
+use super::distribution::{Distribution, MOST_US, nanos};
 use crate::random::Random;
+use crate::{WrongInput, ensure_in};
 use serde::Deserialize;
 
-/// How the requests of a client arrive. In a file a table with `kind` and the fields of that row, for example
-/// `{ kind = "poisson", per_s = 20 }`.
+/// The arrival process of a client's requests. In a file it is a table with `kind` and the fields of the
+/// variant, for example `{ kind = "poisson", per_s = 20 }`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Arrivals {
-    /// Independently of each other.
+    /// Requests arrive independently of each other.
     Poisson {
-        /// How many a second, on average.
+        /// The mean number a second.
         per_s: f64,
     },
-    /// One in each period, the first at a random moment of the first period.
+    /// A request arrives in each period, the first at a random moment of the first period.
     Periodic {
-        /// How many a second.
+        /// The number a second.
         per_s: f64,
-        /// How much sooner or later than its moment each may come, microseconds; at most half of the period.
+        /// The largest deviation from the regular moment, microseconds; at most half of the period.
         #[serde(default)]
         jitter_us: f64,
     },
-    /// Several at a time, with exponential breaks from the last of some to the first of the next.
+    /// Requests arrive in bursts, with exponential breaks from the last request of a burst to the first of
+    /// the next.
     Bursty {
-        /// How long the breaks are on average, microseconds.
+        /// The mean length of the breaks, microseconds.
         every_us: f64,
-        /// How many at a time, 1 to 100000.
+        /// The requests of a burst, 1 to 100000.
         size: u32,
-        /// How long after each other they come, microseconds.
+        /// The time between two requests of a burst, microseconds.
         #[serde(default)]
         spacing_us: f64,
     },
-    /// As they were recorded.
+    /// Requests arrive at recorded moments.
     Recorded {
-        /// Milliseconds from the start, not falling.
+        /// The moments in milliseconds from the start, in ascending order.
         at_ms: Vec<f64>,
-        /// After so many milliseconds they come again, and again; nothing if they come once. Not before the last.
+        /// The period in milliseconds after which the moments repeat, not before the last moment; `None` if
+        /// they do not repeat.
         repeat_ms: Option<f64>,
     },
-    /// The next comes when one is done: the client is never without work but while it thinks.
+    /// Closed loop: a request arrives when the one before it is done and the client has thought.
     Closed {
-        /// From the end of a request to the next.
-        think: Option<Span>,
+        /// The time from the end of a request to the next.
+        think: Option<Distribution>,
     },
 }
 
 impl Arrivals {
-    /// Whether the next request comes when one is done.
+    /// Returns true for a closed loop.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Whether the numbers make sense; if not, what is wrong with them.
-    ///
-    /// # Errors
-    /// A number is outside its range.
-    pub fn check(&self) -> Result<(), String> {
-        let rate = |per_s: f64| match (1e-3..=1e6).contains(&per_s) {
-            true => Ok(()),
-            false => Err(format!("per_s = {per_s} is not in 0.001..1000000")),
-        };
-        let time = |name: &str, us: f64, most: f64| match (0.0..=most).contains(&us) {
-            true => Ok(()),
-            false => Err(format!("{name} = {us} is not in 0..{most}")),
-        };
+    /// Checks the numbers.
+    pub fn check(&self) -> Result<(), WrongInput> {
+        let rate = |per_s: f64| ensure_in("per_s", per_s, 1e-3, 1e6);
+        let time = |name: &str, us: f64, most: f64| ensure_in(name, us, 0.0, most);
+        let wrong = |why: String| Err(WrongInput(why));
         match self {
             Self::Poisson { per_s } => rate(*per_s),
             Self::Periodic { per_s, jitter_us } => {
@@ -74,17 +69,15 @@ impl Arrivals {
             Self::Bursty { every_us, size, spacing_us } => {
                 time("every_us", *every_us, MOST_US)?;
                 time("spacing_us", *spacing_us, MOST_US)?;
-                if !(1..=100_000).contains(size) {
-                    return Err(format!("size = {size} is not in 1..100000"));
-                }
-                // Otherwise no time would ever pass.
-                if every_us + spacing_us < 1e-3 { Err("every_us is 0".to_owned()) } else { Ok(()) }
+                ensure_in("size", *size, 1, 100_000)?;
+                // Otherwise no time would ever pass in the simulation.
+                if every_us + spacing_us < 1e-3 { wrong("every_us is 0".to_owned()) } else { Ok(()) }
             }
             Self::Recorded { at_ms, repeat_ms } => {
                 let mut last = 0.0;
                 for at in at_ms {
                     if !(last..=MOST_US / 1e3).contains(at) {
-                        return Err(format!("at_ms has {at} after {last}"));
+                        return wrong(format!("at_ms has {at} after {last}"));
                     }
                     last = *at;
                 }
@@ -92,7 +85,7 @@ impl Arrivals {
                     None => Ok(()),
                     Some(repeat) if *repeat >= last && (1e-3..=MOST_US / 1e3).contains(repeat) => Ok(()),
                     Some(repeat) => {
-                        Err(format!("repeat_ms = {repeat} comes before the last of at_ms, {last}"))
+                        wrong(format!("repeat_ms = {repeat} comes before the last of at_ms, {last}"))
                     }
                 }
             }
@@ -100,40 +93,40 @@ impl Arrivals {
         }
     }
 
-    /// The first sequence of arrivals that `random` gives.
+    /// Starts a sequence of arrivals with `random`.
     pub(super) fn start(&self, mut random: Random) -> Source<'_> {
-        let place = match self {
+        let position = match self {
             Self::Periodic { per_s, .. } => {
-                // From here on whole periods follow, of exact length.
-                Place { base: nanos(random.unit() * 1e6 / per_s), count: 0 }
+                // Whole periods of exact length follow from here.
+                Position { base: nanos(random.unit() * 1e6 / per_s), count: 0 }
             }
-            _ => Place::default(),
+            _ => Position::default(),
         };
-        Source { arrivals: self, random, place }
+        Source { arrivals: self, random, position }
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    /// Nanoseconds from which the next is counted.
+struct Position {
+    /// The base of the next arrival, nanoseconds.
     base: u64,
-    /// How many have come since.
+    /// The number of arrivals since the base.
     count: u64,
 }
 
-/// One arrival after the other.
+/// A sequence of arrivals.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     arrivals: &'a Arrivals,
     random: Random,
-    place: Place,
+    position: Position,
 }
 
 impl Source<'_> {
-    /// When the next request comes, nanoseconds from the start, never sooner than the one before. Nothing if none does
-    /// by itself.
+    /// Returns the next arrival, nanoseconds from the start and not before the last one; `None` if no request
+    /// arrives by itself.
     pub(super) fn next(&mut self) -> Option<u64> {
-        let Place { base, count } = &mut self.place;
+        let Position { base, count } = &mut self.position;
         match self.arrivals {
             Arrivals::Poisson { per_s } => {
                 *base += nanos(self.random.exponential() * 1e6 / per_s);
@@ -142,7 +135,7 @@ impl Source<'_> {
             Arrivals::Periodic { per_s, jitter_us } => {
                 let at = *base + nanos(*count as f64 * 1e6 / per_s);
                 *count += 1;
-                // Half a period at most: they stay in order.
+                // At most half a period, so that arrivals stay in order.
                 let early = nanos(*jitter_us);
                 Some((at + nanos(self.random.unit() * 2.0 * jitter_us)).saturating_sub(early))
             }
@@ -156,16 +149,16 @@ impl Source<'_> {
                 Some(*base)
             }
             Arrivals::Recorded { at_ms, repeat_ms } => {
-                let place = usize::try_from(*count).ok().filter(|place| *place < at_ms.len());
-                let place = match place {
-                    Some(place) => place,
+                let position = usize::try_from(*count).ok().filter(|position| *position < at_ms.len());
+                let position = match position {
+                    Some(position) => position,
                     None => {
                         *base += nanos((*repeat_ms)? * 1e3);
                         *count = 0;
                         0
                     }
                 };
-                let at = *base + nanos(at_ms.get(place)? * 1e3);
+                let at = *base + nanos(at_ms.get(position)? * 1e3);
                 *count += 1;
                 Some(at)
             }
@@ -173,7 +166,7 @@ impl Source<'_> {
         }
     }
 
-    /// How long a client thinks after a request, nanoseconds; nothing unless its next request comes of that.
+    /// Returns the time that a client thinks after a request, nanoseconds; `None` unless the loop is closed.
     pub(super) fn think(&mut self) -> Option<u64> {
         match self.arrivals {
             Arrivals::Closed { think } => Some(think.map_or(0, |think| think.draw(&mut self.random))),
@@ -245,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loop_waits_for_itself() {
-        let closed = Arrivals::Closed { think: Some(Span::Constant { us: 2.0 }) };
+    fn closed_loop_has_no_arrivals_by_itself() {
+        let closed = Arrivals::Closed { think: Some(Distribution::Constant { us: 2.0 }) };
         let mut source = closed.start(Random::new(1, 0, Purpose::Arrivals));
         assert_eq!((source.next(), source.think()), (None, Some(2_000)));
         assert!(closed.is_closed());
@@ -255,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn check_names_the_invalid_number() {
         let recorded = |at_ms: &[f64], repeat_ms| Arrivals::Recorded { at_ms: at_ms.to_vec(), repeat_ms };
         let cases = [
             (Arrivals::Poisson { per_s: 0.0 }, "per_s = 0 is not in 0.001..1000000"),
@@ -265,12 +258,12 @@ mod tests {
             (recorded(&[2.0, 1.0], None), "at_ms has 1 after 2"),
             (recorded(&[2.0], Some(1.0)), "repeat_ms = 1 comes before the last of at_ms, 2"),
             (
-                Arrivals::Closed { think: Some(Span::Constant { us: -1.0 }) },
+                Arrivals::Closed { think: Some(Distribution::Constant { us: -1.0 }) },
                 "us = -1 is not in 0..86400000000",
             ),
         ];
         for (arrivals, words) in cases {
-            assert_eq!(arrivals.check().unwrap_err(), words);
+            assert_eq!(arrivals.check().unwrap_err().0, words);
         }
     }
 }

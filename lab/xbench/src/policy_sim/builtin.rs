@@ -1,6 +1,6 @@
-//! The workloads that are built in. They are files like those that users write: `xbench policy-sim --show NAME` prints one.
+//! The built-in workloads. They have the form of users' files: `xbench policy-sim --show NAME` prints one.
 
-/// Name and text of each, in the order in which they are listed.
+/// The name and the text of each, in the order of the list.
 pub const WORKLOADS: &[(&str, &str)] = &[
     ("mm1", include_str!("../../workloads/mm1.toml")),
     ("mg1", include_str!("../../workloads/mg1.toml")),
@@ -19,7 +19,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("many", include_str!("../../workloads/many.toml")),
 ];
 
-/// The text of the workload with this name.
+/// Returns the text of the workload with this name.
 pub fn find(name: &str) -> Option<&'static str> {
     WORKLOADS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_a_workload_that_says_what_it_shows() {
+    fn builtin_workloads_load_and_have_a_description() {
         for (name, _) in WORKLOADS {
             let case = Case::load(name).unwrap();
             assert!(!case.workload.about.is_empty() && !case.workload.about.contains('\n'), "{name}");

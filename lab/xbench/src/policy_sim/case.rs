@@ -1,4 +1,4 @@
-//! A workload that is ready to be simulated: its files are read, its groups are counted out.
+//! A workload that is ready to be simulated: its files are loaded and its groups expanded.
 
 use super::builtin;
 use super::request::Recipe;
@@ -6,45 +6,38 @@ use super::workload::{Client, Model, Workload};
 use crate::WrongInput;
 use std::path::Path;
 
-/// A workload with all that it names.
+/// A workload with all files that it names.
 #[derive(Debug)]
 pub struct Case {
-    /// Its name.
     pub name: String,
-    /// What its file says; the options of the command are in its model and its duration.
+    /// The contents of its file, after the options of the command have changed model and duration.
     pub workload: Workload,
     pub(super) recipes: Vec<Recipe>,
 }
 
-/// One of a group of clients.
+/// A client of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instance {
-    /// Its group, by its place in the workload.
+    /// The index of its group in the workload.
     pub group: usize,
-    /// Its number among all clients of the workload, which its random numbers come from.
+    /// Its number among all clients of the workload, from which its random numbers follow.
     pub number: usize,
 }
 
 impl Case {
-    /// A built-in workload by its name, or a file.
-    ///
-    /// # Errors
-    /// There is no such workload, or its file cannot be read or makes no sense.
+    /// Loads a built-in workload by its name, or a file.
     pub fn load(name: &str) -> Result<Self, WrongInput> {
         Self::load_with(name, |_| Ok(()))
     }
 
-    /// The same, after something is changed of what the file says.
-    ///
-    /// # Errors
-    /// As with [`Case::load`]; and what the change says.
+    /// Loads a workload as [`Case::load`] does, and changes it.
     pub fn load_with(
         name: &str,
         change: impl FnOnce(&mut Workload) -> Result<(), WrongInput>,
     ) -> Result<Self, WrongInput> {
         if let Some(text) = builtin::find(name) {
-            let mut workload = Workload::from_toml(text)
-                .map_err(|why| WrongInput(format!("{name} is no workload: {why}")))?;
+            let mut workload =
+                Workload::from_toml(text).map_err(|why| why.within(format!("{name} is no workload")))?;
             change(&mut workload)?;
             return Self::new(name.to_owned(), workload, Path::new(""));
         }
@@ -61,21 +54,18 @@ impl Case {
         Self::new(stem, workload, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// A workload whose files lie in `folder`.
-    ///
-    /// # Errors
-    /// A file cannot be read or makes no sense.
+    /// Prepares a workload whose files lie in `folder`.
     pub fn new(name: String, workload: Workload, folder: &Path) -> Result<Self, WrongInput> {
         let slots = workload.model.slots;
         let recipe = |client: &Client| {
             Recipe::new(client, slots, folder)
-                .map_err(|error| WrongInput(format!("{name}: client {:?}: {error}", client.name)))
+                .map_err(|error| error.within(format!("{name}: client {:?}", client.name)))
         };
         let recipes = workload.client.iter().map(recipe).collect::<Result<_, _>>()?;
         Ok(Self { name, workload, recipes })
     }
 
-    /// Every client, group by group.
+    /// Returns all clients, group by group.
     pub fn instances(&self) -> Vec<Instance> {
         let groups = self.workload.client.iter().enumerate();
         let all = groups.flat_map(|(group, client)| (0..client.count).map(move |_| group));
@@ -90,7 +80,7 @@ impl Case {
         &self.workload.model
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub(super) fn devices(&self) -> usize {
         let queues = self.workload.client.iter().flat_map(|client| &client.queues);
         queues.map(|queue| queue.device as usize + 1).max().unwrap_or(1)

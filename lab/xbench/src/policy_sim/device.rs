@@ -1,37 +1,38 @@
-//! A device: kernels at the heads of their queues, one at a time or a few that share it.
+//! A device: runs kernels at the heads of their queues, one at a time or a few that share it.
 //!
-//! Heads are taken in the order in which they reached the heads of their queues, so queues with work take turns. What runs
-//! progresses at the device's full speed as long as the widths of all sum up to no more than the device, otherwise slower,
-//! all alike. Progress is counted in 1024ths of a nanosecond of a *virtual* time that passes at that speed: a kernel ends
-//! when the virtual time has reached its end, so that nothing but the sum changes when others come and go.
+//! Heads run in the order in which they reached the heads of their queues, so queues with work alternate.
+//! Running kernels progress at full speed as long as their widths sum up to at most the device, otherwise all
+//! equally slower. Progress is counted in 1024ths of a nanosecond of a *virtual* time that passes at that
+//! speed. A kernel ends when the virtual time reaches its end, so that only the sum of widths changes when
+//! other kernels begin and end.
 
 use super::request::WHOLE;
 use std::collections::BTreeSet;
 
-/// Virtual time that a nanosecond is at full speed.
+/// The virtual time of a nanosecond at full speed.
 pub(super) const FINE: u64 = 1024;
 
-/// A queue, by its number in the simulation.
+/// The number of a queue in the simulation.
 pub(super) type QueueIndex = u32;
 
-/// What a device needs to know of the first kernel of a queue.
+/// The first kernel of a queue, as its device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) queue: QueueIndex,
-    /// When it reached the head of its queue, or arrives there, nanoseconds.
+    /// The moment at which it reaches the head of its queue, nanoseconds.
     pub(super) since: u64,
-    /// Counts the heads, so that no two are equal.
+    /// The number of the head, which makes it unique.
     pub(super) order: u64,
-    /// What is left of it, nanoseconds alone, and 1024ths of a nanosecond besides.
+    /// The remaining work, 1024ths of a nanosecond alone.
     pub(super) left: u64,
-    /// How many nanoseconds it runs longer because it was taken off.
+    /// The additional run time after an eviction, nanoseconds.
     pub(super) restore: u64,
-    /// What part of the device it needs, in 1024ths.
+    /// The share of the device that it needs, in 1024ths.
     pub(super) width: u32,
 }
 
 impl Head {
-    /// A kernel that has not run yet.
+    /// Creates the head of a kernel that has not run yet.
     pub(super) fn new(queue: QueueIndex, since: u64, order: u64, duration: u64, width: u32) -> Self {
         Self { queue, since, order, left: duration * FINE, restore: 0, width }
     }
@@ -41,15 +42,14 @@ impl Head {
     }
 }
 
-/// A kernel that is on the device.
+/// A kernel on the device.
 #[derive(Debug, Clone, Copy)]
 struct Resident {
     head: Head,
-    /// The virtual time of its end.
     end: u64,
 }
 
-/// A head in the line, by its place in it.
+/// A waiting head, ordered by its moment and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Waiting(Head);
 
@@ -65,29 +65,27 @@ impl Ord for Waiting {
     }
 }
 
-/// What a device did, nanoseconds. Busy, stalled and idle time together are all the time.
+/// The times of a device, nanoseconds. Busy, stalled and idle time sum up to the whole time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
-    /// At least one kernel ran.
+    /// The time in which at least one kernel ran.
     pub busy: u64,
-    /// Kernels were being taken off.
+    /// The time of evictions.
     pub stalled: u64,
-    /// Neither.
+    /// The remaining time.
     pub idle: u64,
-    /// What kernels ran longer because they had been taken off.
+    /// The additional run time of evicted kernels.
     pub restored: u64,
-    /// How often a running kernel was taken off.
+    /// The evictions of running kernels.
     pub saves: u64,
 }
 
-/// A device.
 #[derive(Debug)]
 pub(super) struct Device {
     share: usize,
-    /// Kernels that may run, by their turn.
+    /// The kernels that may run, in their order.
     line: BTreeSet<Waiting>,
     residents: Vec<Resident>,
-    /// The sum of the residents' widths.
     width: u64,
     virtual_now: u64,
     now: u64,
@@ -96,7 +94,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// One that runs so many kernels at once.
+    /// Creates a device that runs `share` kernels at once.
     pub(super) fn new(share: u32) -> Self {
         Self {
             share: share as usize,
@@ -110,20 +108,21 @@ impl Device {
         }
     }
 
-    /// What it did until `now`.
+    /// Returns the times until `now`.
     pub(super) fn times(&mut self, now: u64) -> DeviceTimes {
         self.advance(now);
         let restored: u64 = self.residents.iter().map(|resident| self.left_of(resident).1 / FINE).sum();
         DeviceTimes { restored: self.times.restored + restored, ..self.times }
     }
 
-    /// Lets a kernel wait for its turn.
+    /// Adds a kernel to the waiting ones.
     pub(super) fn enter(&mut self, head: Head) {
         self.line.insert(Waiting(head));
     }
 
-    /// Takes a kernel off, or out of the line, with what is left of it. `save` is for how long the device is busy with
-    /// taking it off, `restore` how much longer it runs afterwards, if it has run already.
+    /// Evicts a running kernel or removes a waiting one, and returns its head with the remaining work. `save`
+    /// is the device time of the eviction, `restore` the additional run time afterwards, both only for a
+    /// running kernel.
     pub(super) fn leave(&mut self, now: u64, head: &Head, save: u64, restore: u64) -> Head {
         self.advance(now);
         let Some(place) = self.residents.iter().position(|resident| resident.head.queue == head.queue) else {
@@ -135,12 +134,12 @@ impl Device {
         let (left, spent) = self.left_of(&resident);
         self.times.restored += spent / FINE;
         self.times.saves += 1;
-        // Those that are taken off at once are saved at once.
+        // Kernels that are evicted at the same time are saved in parallel.
         self.stalled_until = self.stalled_until.max(now + save);
         Head { left, restore, ..resident.head }
     }
 
-    /// What is left of a resident's own work, and how much of the time that restoring it takes is over.
+    /// Returns the remaining own work of a resident, and the elapsed part of its restoration.
     fn left_of(&self, resident: &Resident) -> (u64, u64) {
         let (all, restore) = (resident.end.saturating_sub(self.virtual_now), resident.head.restore * FINE);
         // Restoring comes first.
@@ -148,14 +147,14 @@ impl Device {
         (left, restore - (all - left))
     }
 
-    /// What the residents have done that has not ended, nanoseconds.
+    /// Returns the remaining work of a running kernel; `None` if the queue's kernel does not run.
     pub(super) fn unfinished(&mut self, now: u64, queue: QueueIndex) -> Option<u64> {
         self.advance(now);
         let resident = self.residents.iter().find(|resident| resident.head.queue == queue)?;
         Some(self.left_of(resident).0)
     }
 
-    /// Goes on to `now`: ends what has ended, which is added to `ended` in the order of its ends, and begins what can.
+    /// Advances to `now`: ends kernels, whose queues are added to `ended`, and begins others.
     pub(super) fn proceed(&mut self, now: u64, ended: &mut Vec<QueueIndex>) {
         self.advance(now);
         let first = ended.len();
@@ -170,12 +169,12 @@ impl Device {
                 place += 1;
             }
         }
-        // All of them end now.
+        // All of them end at the same moment, so the order is by number.
         ended[first..].sort_unstable();
         self.fill(now);
     }
 
-    /// Begins what can.
+    /// Begins waiting kernels if there is room.
     pub(super) fn fill(&mut self, now: u64) {
         self.advance(now);
         while self.stalled_until <= now && self.residents.len() < self.share {
@@ -190,11 +189,11 @@ impl Device {
         }
     }
 
-    /// When something happens by itself, nanoseconds.
+    /// Returns the moment of the next begin or end, nanoseconds.
     pub(super) fn next(&self) -> Option<u64> {
         let begun = self.now.max(self.stalled_until);
         let end = self.residents.iter().map(|resident| resident.end).min();
-        // Rounded up, so that the virtual time has reached the end by then.
+        // Rounded up, so that the virtual time has reached the end at that moment.
         let pace = u128::from(self.pace());
         let after = |left: u64| (u128::from(left) * pace).div_ceil(u128::from(FINE * u64::from(WHOLE)));
         let end = end.map(|end| begun.saturating_add(after(end.saturating_sub(self.virtual_now)) as u64));
@@ -203,7 +202,7 @@ impl Device {
         [end, begin].into_iter().flatten().min()
     }
 
-    /// Over how many 1024ths of a device its speed is spread.
+    /// Returns the 1024ths of a device over which its speed is spread.
     fn pace(&self) -> u64 {
         self.width.max(u64::from(WHOLE))
     }
@@ -227,7 +226,7 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Lets a device work until it has nothing more to do: each end with its time.
+    /// Runs a device until it is idle, and returns each end with its moment.
     fn run(device: &mut Device) -> Vec<(u64, QueueIndex)> {
         let mut ends = Vec::new();
         while let Some(at) = device.next() {
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_in_turn() {
+    fn kernels_run_one_at_a_time_in_order() {
         let mut device = Device::new(1);
         device.enter(head(1, 10, 100));
         device.enter(head(2, 10, 50));
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_off_comes_back_with_what_is_left() {
+    fn evicted_kernel_continues_with_its_remaining_work() {
         let mut device = Device::new(1);
         let low = head(1, 0, 100);
         device.enter(low);
@@ -268,7 +267,7 @@ mod tests {
         device.enter(low);
         device.proceed(50, &mut ended);
         assert_eq!(ended, [2]);
-        // It is taken off again while it is restored: nothing of its work is done.
+        // It is evicted again while it is restored, before any of its work is done.
         let low = device.leave(53, &low, 0, 5);
         assert_eq!(low.left, 70 * FINE);
         device.enter(low);
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn several_share_the_device() {
+    fn kernels_share_the_device_equally() {
         let mut device = Device::new(3);
         for (queue, duration) in [(1, 100), (2, 100), (3, 50)] {
             device.enter(head(queue, 0, duration));
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_beside_each_other_does_not_slow_each_other() {
+    fn narrow_kernels_do_not_slow_each_other() {
         let mut device = Device::new(2);
         device.enter(Head { width: WHOLE / 4, ..head(1, 0, 100) });
         device.enter(Head { width: WHOLE / 2, ..head(2, 0, 60) });
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_out_of_the_line_has_not_run() {
+    fn removed_waiting_kernel_has_not_run() {
         let mut device = Device::new(1);
         let (one, two) = (head(1, 0, 10), head(2, 0, 10));
         device.enter(one);

@@ -1,34 +1,34 @@
-//! What is to happen, by time. What happens at the same time has an order that does not depend on the machine: first what
-//! ends on devices, then what hosts do, then what is noticed, then what is decided; among the same, what was foreseen
-//! first.
+//! The queue of events by time. Events at the same time have an order that does not depend on the machine:
+//! first the ends on devices, then the actions of hosts, then observations, then decisions; events of one
+//! class in the order of scheduling.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens. Numbers are those of the simulation.
+/// An event. Numbers are those of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Happening {
-    /// Something ends or begins on a device.
+pub(super) enum Event {
+    /// A kernel ends or begins on a device.
     Device(u32),
     /// A request of a client arrives.
     Arrival(u32),
-    /// A host thread launches what comes next of its request.
+    /// A host thread launches the next kernels of its request.
     Submit(u32),
-    /// A queue has had nothing to do for so long that it is seen to be idle, if it still has nothing. The second number
-    /// tells this time from others.
+    /// A queue without work is seen to be idle, unless it has work again. The second number identifies this
+    /// idle phase.
     Quiet(u32, u32),
-    /// What a suspended unit has launched has been waited for, if it is suspended still. The second number tells this
-    /// suspension from others.
+    /// The library stops waiting for the launched work of a suspended entity, if it is still suspended. The
+    /// second number identifies this suspension.
     Patience(u32, u32),
-    /// The scheduler has come to a decision.
+    /// The scheduler decides.
     Decision,
-    /// The policy wanted to be asked.
+    /// The policy has asked for this decision.
     Wake,
-    /// The server decides anew, whatever has happened.
+    /// The server makes its regular decision.
     Heartbeat,
 }
 
-impl Happening {
+impl Event {
     fn class(self) -> u64 {
         match self {
             Self::Device(_) => 0,
@@ -42,9 +42,9 @@ impl Happening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// The class in the highest bits, the number of the entry below.
+    /// The class in the highest bits, and the number of the entry in the others.
     order: u64,
-    what: Happening,
+    what: Event,
 }
 
 impl PartialOrd for Entry {
@@ -59,7 +59,7 @@ impl Ord for Entry {
     }
 }
 
-/// Everything that is foreseen.
+/// All scheduled events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -67,14 +67,14 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Foresees something at this time.
-    pub(super) fn push(&mut self, at: u64, what: Happening) {
+    /// Schedules an event.
+    pub(super) fn push(&mut self, at: u64, what: Event) {
         self.count += 1;
         self.heap.push(Reverse(Entry { at, order: what.class() << 60 | self.count, what }));
     }
 
-    /// What happens next, and when, unless that is after `end`.
-    pub(super) fn pop(&mut self, end: u64) -> Option<(u64, Happening)> {
+    /// Removes and returns the next event and its time, unless it is after `end`.
+    pub(super) fn pop(&mut self, end: u64) -> Option<(u64, Event)> {
         let Reverse(entry) = self.heap.peek()?;
         if entry.at > end {
             return None;
@@ -91,14 +91,14 @@ mod tests {
     fn by_time_then_by_class_then_as_foreseen() {
         let mut events = Events::default();
         let list = [
-            (5, Happening::Decision),
-            (5, Happening::Quiet(1, 0)),
-            (5, Happening::Arrival(2)),
-            (5, Happening::Submit(1)),
-            (5, Happening::Arrival(1)),
-            (5, Happening::Device(0)),
-            (4, Happening::Wake),
-            (6, Happening::Device(0)),
+            (5, Event::Decision),
+            (5, Event::Quiet(1, 0)),
+            (5, Event::Arrival(2)),
+            (5, Event::Submit(1)),
+            (5, Event::Arrival(1)),
+            (5, Event::Device(0)),
+            (4, Event::Wake),
+            (6, Event::Device(0)),
         ];
         for (at, what) in list {
             events.push(at, what);

@@ -1,119 +1,104 @@
-//! What a simulation comes to: figures of each client and each policy, as a table for people and as JSON for programs.
+//! The figures of a simulation for each client and each policy, as a table and as JSON.
 
 use super::case::{Case, Instance};
 use super::scheduler::Policy;
 use super::simulation::Run;
 use super::workload::{Client, Model};
 use crate::stats::Samples;
+use crate::table::{Table, dash, number};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Everything that the command says. The same for the same workload, options and seed.
+/// The output of the command, which is the same for the same workload, options and seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
-    /// The workload.
+pub(crate) struct Figures {
     pub workload: String,
-    /// What it shows.
     pub about: String,
-    /// Which random numbers.
     pub seed: u64,
-    /// How long was simulated, seconds.
+    /// The simulated time, seconds.
     pub duration_s: f64,
-    /// Whether processes were decided about (`global`), or queues of one process (`local`).
+    /// The scheduled entities: processes (`global`), or queues of one process (`local`).
     pub scheduler: &'static str,
-    /// The model's parameters.
     pub model: Model,
-    /// What each policy made of it.
     pub policies: Vec<PolicyFigures>,
 }
 
-/// What a policy made of a workload.
+/// The figures of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PolicyFigures {
-    /// Its name, with the parameters that were set with it.
+pub(crate) struct PolicyFigures {
+    /// The policy's name, with the parameters that were set.
     pub policy: String,
-    /// All of its parameters.
     pub parameters: BTreeMap<&'static str, f64>,
-    /// What each group of clients got.
+    /// The figures of each group of clients.
     pub clients: Vec<ClientFigures>,
-    /// What each device did.
     pub devices: Vec<DeviceFigures>,
-    /// Jain's index over all clients' throughput relative to alone and to the utilization that they ask for: 1 if all
-    /// are equal, down to 1 over their number if one has all. Nothing if nobody got anything done alone.
+    /// Jain's index of all clients' throughput relative to alone and to their requested utilization: 1 if all
+    /// are equal, down to 1 over their number if one has all. `null` if no client finished a request alone.
     pub fairness: Option<f64>,
-    /// How often a client with work was suspended.
+    /// Suspensions of clients with work.
     pub preemptions: u64,
-    /// How often a running kernel was taken off.
+    /// Evictions of running kernels.
     pub saves: u64,
-    /// How often the policy was asked.
+    /// Decisions of the policy.
     pub decisions: u64,
-    /// How many things happened in the simulation.
+    /// Events of the simulation.
     pub events: u64,
 }
 
-/// What a client got, or all of a group that are alike.
+/// The figures of a client or a group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClientFigures {
-    /// Its name.
+pub(crate) struct ClientFigures {
     pub name: String,
-    /// How many there are.
+    /// The size of the group.
     pub count: u32,
-    /// Whether it is latency-critical.
+    /// True if it is latency-critical.
     pub critical: bool,
-    /// Requests that arrived.
     pub arrived: u64,
-    /// Requests that were done.
     pub done: u64,
-    /// From arrival to end, of the requests that were done; nothing if none was.
+    /// Latency from arrival to end, of the completed requests; `null` if there are none.
     pub latency_ms: Option<Latency>,
-    /// Within how many milliseconds they should be done.
+    /// The time in which requests should be done.
     pub slo_ms: Option<f64>,
-    /// Requests that took longer, those that were not done in the end and older than that included.
+    /// Requests that took longer, and unfinished requests that are older at the end.
     pub slo_misses: Option<u64>,
-    /// Requests done a second, by all of the group.
+    /// Completed requests a second, of the whole group.
     pub per_s: f64,
-    /// The same by those that are alone, each for itself, under the default policy.
+    /// The same of the clients alone, one by one, under the default policy.
     pub alone_per_s: f64,
-    /// `per_s` over `alone_per_s`; nothing if nothing is done alone.
+    /// `per_s` over `alone_per_s`; `null` if the clients complete nothing alone.
     pub of_alone: Option<f64>,
-    /// Device time of the kernels that it ran, seconds.
+    /// The device time of its kernels, seconds.
     pub device_s: f64,
-    /// What part that is of the device time of all clients; nothing if that is none.
+    /// The share of the device time of all clients; `null` if there is none.
     pub device_share: Option<f64>,
-    /// How often it was suspended while it had work.
+    /// Suspensions while it had work.
     pub suspensions: u64,
 }
 
 /// Quantiles by nearest rank, milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Latency {
-    /// Mean.
+pub(crate) struct Latency {
     pub mean: f64,
-    /// Median.
     pub p50: f64,
-    /// 90th percentile.
     pub p90: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// Largest.
     pub max: f64,
 }
 
-/// What a device did, shares of the time.
+/// The figures of a device, as shares of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct DeviceFigures {
-    /// Its number.
+pub(crate) struct DeviceFigures {
     pub device: usize,
-    /// At least one kernel ran.
+    /// The share in which at least one kernel ran.
     pub utilization: f64,
-    /// It was busy with taking kernels off and with bringing them back.
+    /// The share of evicting and restoring kernels.
     pub overhead: f64,
 }
 
 impl PolicyFigures {
-    /// What a run under a policy comes to. `alone` has, for each instance, how many requests it gets done alone in the
-    /// same time.
+    /// Computes the figures of a run. `alone` has the requests that each instance completes alone in the same
+    /// time.
     pub(super) fn new(
         case: &Case,
         policy: &Policy,
@@ -184,13 +169,14 @@ impl PolicyFigures {
         }
     }
 
-    /// The longest p99 of the critical clients, milliseconds; nothing if none of them got anything done.
+    /// Returns the longest p99 of the critical clients, milliseconds; `None` if none of them completed a
+    /// request.
     pub fn critical_p99_ms(&self) -> Option<f64> {
         let critical = self.clients.iter().filter(|client| client.critical);
         critical.filter_map(|client| client.latency_ms).map(|latency| latency.p99).reduce(f64::max)
     }
 
-    /// What the others get done relative to what they get done alone, on average; nothing without others.
+    /// Returns the mean throughput of the other clients relative to alone; `None` without other clients.
     pub fn best_effort_of_alone(&self) -> Option<f64> {
         let others: Vec<f64> = self
             .clients
@@ -214,20 +200,21 @@ impl Latency {
     }
 }
 
-/// What part of the device a client asks for: what is said of its process, or else of its queues; all if nothing is.
+/// Returns the share of the device that a client requests: the hint for its process, or else for its queues,
+/// or else all.
 fn due(client: &Client) -> f64 {
-    let said = client.process.utilization.or(client.hints.utilization);
-    f64::from(said.unwrap_or_default().get()) / 100.0
+    let hint = client.process.utilization.or(client.hints.utilization);
+    f64::from(hint.unwrap_or_default().get()) / 100.0
 }
 
-/// Jain's index: the square of the sum over the number times the sum of the squares.
+/// Returns Jain's index: the square of the sum over the number times the sum of the squares.
 fn jain(values: &[f64]) -> Option<f64> {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
 impl Figures {
-    /// The tables.
+    /// Returns the tables as text.
     pub fn table(&self) -> String {
         let mut out = format!(
             "{}: {}\n{} s simulated, seed {}, {} scheduler, level {}, {}\n",
@@ -250,7 +237,6 @@ impl Figures {
 fn model_line(model: &Model) -> String {
     let Model { decision_us, launch_us, window_us, save_us, restore_us, linger_us, .. } = model;
     let mut line = format!("decision {decision_us} us, launch {launch_us} us, linger {linger_us} us");
-    // Writing to a String cannot fail.
     let _ = match model.level {
         3 if model.wait => write!(line, ", save {save_us} us, restore {restore_us} us, or wait"),
         3 => write!(line, ", save {save_us} us, restore {restore_us} us"),
@@ -261,35 +247,29 @@ fn model_line(model: &Model) -> String {
 
 impl PolicyFigures {
     fn table(&self) -> String {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
-        };
         let percent = |share: Option<f64>| number(share.map(|share| share * 100.0), 1);
-        let mut rows = vec![
-            [
-                self.policy.as_str(),
-                "arrived",
-                "done",
-                "p50 ms",
-                "p90 ms",
-                "p99 ms",
-                "max ms",
-                "SLO ms",
-                "missed",
-                "done/s",
-            ]
-            .into_iter()
-            .chain(["% of alone", "% of device"])
-            .map(str::to_owned)
-            .collect::<Vec<_>>(),
+        let header = [
+            self.policy.as_str(),
+            "arrived",
+            "done",
+            "p50 ms",
+            "p90 ms",
+            "p99 ms",
+            "max ms",
+            "SLO ms",
+            "missed",
+            "done/s",
+            "% of alone",
+            "% of device",
         ];
+        let mut table = Table::new(1, header);
         for client in &self.clients {
             let part = |part: fn(&Latency) -> f64| number(client.latency_ms.as_ref().map(part), 3);
             let name = match client.count {
                 1 => client.name.clone(),
                 count => format!("{count} x {}", client.name),
             };
-            rows.push(vec![
+            table.push([
                 name,
                 client.arrived.to_string(),
                 client.done.to_string(),
@@ -297,24 +277,14 @@ impl PolicyFigures {
                 part(|latency| latency.p90),
                 part(|latency| latency.p99),
                 part(|latency| latency.max),
-                client.slo_ms.map_or("-".to_owned(), |slo| slo.to_string()),
-                client.slo_misses.map_or("-".to_owned(), |misses| misses.to_string()),
+                client.slo_ms.map_or_else(dash, |slo| slo.to_string()),
+                client.slo_misses.map_or_else(dash, |misses| misses.to_string()),
                 number(Some(client.per_s), 2),
                 percent(client.of_alone),
                 percent(client.device_share),
             ]);
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-        let mut out = String::new();
-        for row in &rows {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{:<1$}", row[0], widths[0]);
-            for (cell, width) in row.iter().zip(&widths).skip(1) {
-                let _ = write!(out, "  {cell:>width$}");
-            }
-            out.push('\n');
-        }
+        let mut out = table.to_string();
         let device = |device: &DeviceFigures| {
             let (busy, overhead) = (device.utilization * 100.0, device.overhead * 100.0);
             format!("device {}: {busy:.1} % busy, {overhead:.2} % overhead", device.device)
@@ -322,7 +292,7 @@ impl PolicyFigures {
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         let _ = writeln!(
             out,
-            "{}; fairness {}; {} preemptions, {} kernels taken off, {} decisions, {} events",
+            "{}; fairness {}; {} preemptions, {} kernels evicted, {} decisions, {} events",
             devices.join("; "),
             number(self.fairness, 3),
             self.preemptions,
@@ -394,7 +364,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_table_lines_up() {
+    fn table_lines_up() {
         let expected = "\
 w: something
 10 s simulated, seed 1, global scheduler, level 1, decision 20 us, launch 5 us, linger 200 us, window 200 us
@@ -402,7 +372,7 @@ w: something
 HPF         arrived  done  p50 ms  p90 ms  p99 ms  max ms  SLO ms  missed  done/s  % of alone  % of device
 urgent           10     9   1.000   2.000   4.000   8.000       5       1    0.90        50.0         50.0
 20 x batch       10     9       -       -       -       -       -       -    0.90        50.0         50.0
-device 0: 50.0 % busy, 0.10 % overhead; fairness 1.000; 3 preemptions, 2 kernels taken off, 30 decisions, 100 events
+device 0: 50.0 % busy, 0.10 % overhead; fairness 1.000; 3 preemptions, 2 kernels evicted, 30 decisions, 100 events
 ";
         let mut hpf = policy("HPF", 4.0, 0.5);
         assert_eq!(figures(vec![hpf.clone()]).table(), expected);

@@ -1,91 +1,79 @@
-//! What clients tell the policies, as a workload's file says it.
+//! Hints of clients to the policies, as in a workload's file.
 
+use crate::{WrongInput, ensure_in};
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use serde::Deserialize;
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// What is said of each queue of a client, besides its priority.
+/// The hints for each queue of a client, besides its priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hints {
-    /// Its share of the device relative to the others, percent.
+    /// The share of the device relative to other queues, percent.
     pub utilization: Option<Utilization>,
-    /// Microseconds from the moment it turns ready to the time by which its work should be done.
+    /// Microseconds from the moment it turns ready to the deadline of its work.
     pub deadline_us: Option<NonZeroU64>,
-    /// When it turns critical.
+    /// The time after which it turns critical.
     pub laxity: Option<Laxity>,
-    /// Whether it may be suspended while it has work; it may, if nothing is said.
+    /// True if it may be suspended while it has work, which is the default.
     pub preemptible: Option<bool>,
 }
 
-/// Which priority a queue has before and after it turns critical.
+/// The priorities of a queue before and after it turns critical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Laxity {
-    /// Microseconds from the moment it turns ready until it is critical.
+    /// Microseconds from the moment it turns ready until it turns critical.
     pub us: u64,
-    /// Until then.
+    /// The priority until then.
     pub lax: Priority,
-    /// From then on, until it is idle.
+    /// The priority from then on, until it is idle.
     pub critical: Priority,
 }
 
-/// What is said of a client's process.
+/// The hints for a client's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
-    /// Its share of the devices relative to other processes, percent.
+    /// The share of the devices relative to other processes, percent.
     pub utilization: Option<Utilization>,
-    /// The slice that it asks for, microseconds.
+    /// The requested slice, microseconds.
     pub timeslice_us: Option<Timeslice>,
-    /// How many of the earliest deadlines may run at once.
+    /// The number of earliest deadlines that may run at once.
     pub k_deadline: Option<NonZeroU32>,
-    /// Whether it owns the window that the user works in.
+    /// True if it owns the window that the user works in.
     pub window: bool,
-    /// Which job it belongs to.
+    /// The job to which it belongs.
     pub job: Option<NonZeroU64>,
-    /// The most that it gets of its devices, percent.
+    /// The cap on its share of its devices, percent.
     pub cap: Option<Cap>,
     /// Its nice value on the processor, -20 (most urgent) to 19.
     pub nice: i8,
 }
 
 impl Process {
-    /// Whether the numbers make sense; if not, what is wrong with them.
-    ///
-    /// # Errors
-    /// A number is outside its range.
-    pub fn check(&self) -> Result<(), String> {
-        match self.nice {
-            -20..=19 => Ok(()),
-            nice => Err(format!("nice = {nice} is not in -20..19")),
-        }
+    /// Checks the numbers.
+    pub fn check(&self) -> Result<(), WrongInput> {
+        ensure_in("nice", self.nice, -20, 19)
     }
 }
 
-/// A client says, when it begins to prepare a request, when the first launch will come.
+/// The announcements of a client, which predicts the first launch of a request when it begins to prepare it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Announce {
-    /// By how much it is wrong at most, microseconds; every error up to this, to either side, is as likely.
+    /// The largest error, microseconds; errors are uniform to either side.
     #[serde(default)]
     pub error_us: f64,
-    /// How many requests it does not announce, 0 to 1.
+    /// The share of requests that it does not announce, 0 to 1.
     #[serde(default)]
     pub missing: f64,
 }
 
 impl Announce {
-    /// Whether the numbers make sense; if not, what is wrong with them.
-    ///
-    /// # Errors
-    /// A number is outside its range.
-    pub fn check(&self) -> Result<(), String> {
-        for (name, value, most) in [("error_us", self.error_us, 1e6), ("missing", self.missing, 1.0)] {
-            if !(0.0..=most).contains(&value) {
-                return Err(format!("{name} = {value} is not in 0..{most}"));
-            }
-        }
-        Ok(())
+    /// Checks the numbers.
+    pub fn check(&self) -> Result<(), WrongInput> {
+        ensure_in("error_us", self.error_us, 0.0, 1e6)?;
+        ensure_in("missing", self.missing, 0.0, 1.0)
     }
 }

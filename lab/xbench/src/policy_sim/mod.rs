@@ -1,19 +1,20 @@
-//! `xbench policy-sim`: what a policy makes of a workload, in simulated time.
+//! `xbench policy-sim`: simulates a workload under scheduling policies.
 //!
-//! A discrete-event simulation of programs, devices and the scheduler, in which the policies themselves decide: the
-//! crate `policies`, as the server and the preloaded library use it. Everything else is modelled (`docs/policy-sim.md`).
-//! It reads no clock and calls no mathematics of the machine, so that the same seed gives the same bytes everywhere.
+//! A discrete-event simulation of programs, devices and the scheduler, in which the policies themselves
+//! decide: the crate `policies`, as the server and the preloaded library use it. Everything else is modelled
+//! (`docs/policy-sim.md`). It reads no clock and calls no mathematics of the machine, so that the same seed
+//! gives the same bytes everywhere.
 //!
-//! # Rooms
-//! `workload` what a file says, `builtin` those that are built in, `case` one with all that it names · `span`, `arrivals`,
-//! `request` what is drawn ([`crate::random`]) · `hints` what clients tell policies · `events` what happens when · `device`
-//! kernels on a device · `scheduler` the way to the policies · `simulation` all of it together · `figures`, `plot` what it
-//! comes to.
+//! # Modules
+//! Input: `workload` (a file), `builtin`, `case` (a workload with its files), `hints` · random numbers:
+//! `distribution`, `arrivals`, `request` · simulation: `events`, `device`, `scheduler` (the connection to the
+//! policies), `simulation` · output: `figures`, `plot`.
 
 mod arrivals;
 mod builtin;
 mod case;
 mod device;
+mod distribution;
 mod events;
 mod figures;
 mod hints;
@@ -21,27 +22,25 @@ mod plot;
 mod request;
 mod scheduler;
 mod simulation;
-mod span;
 mod workload;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod theory;
 
-pub use arrivals::Arrivals;
-pub use builtin::WORKLOADS;
-pub use case::{Case, Instance};
-pub use device::DeviceTimes;
-pub use figures::{ClientFigures, DeviceFigures, Figures, Latency, PolicyFigures};
-pub use hints::{Announce, Hints, Laxity, Process};
-pub use scheduler::{Policy, Scope};
-pub use simulation::{ClientRun, Run, Setting};
-pub use span::Span;
-pub use workload::{Client, Dispatch, MOST_SECONDS, Model, QueueOn, RequestKind, Workload};
+pub(crate) use arrivals::Arrivals;
+pub(crate) use case::{Case, Instance};
+pub(crate) use distribution::Distribution;
+pub(crate) use hints::Announce;
+pub(crate) use scheduler::{Policy, Scope};
+pub(crate) use simulation::{Run, Setting};
+pub(crate) use workload::{Client, Workload};
 
-use crate::WrongInput;
+use builtin::WORKLOADS;
+use figures::{Figures, PolicyFigures};
+use workload::MOST_SECONDS;
+
 use crate::files::{ensure_writable, write};
+use crate::{WrongInput, ensure_in};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 use std::collections::BTreeSet;
@@ -56,34 +55,35 @@ pub struct PolicySimArgs {
     /// A built-in workload (--list), or a TOML or JSON file (docs/policy-sim.md)
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "show"])]
     workload: Option<String>,
-    /// Which policies, with their parameters, as in 'HPF,SLO target-ms=50'; or all that there are
+    /// Policies with their parameters, as in 'HPF,SLO target-ms=50'; or all
     #[arg(long, value_name = "P,...|all", value_delimiter = ',', default_value = "all")]
     policy: Vec<String>,
-    /// A parameter of the policies, for those of them that have it; can be repeated
+    /// Set a parameter of all policies that have it; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// After how many milliseconds whoever has waited runs for a moment, under policies that go by priority; 0 is never
+    /// Milliseconds of waiting after which a client runs briefly, under policies that use priorities; 0 means
+    /// never
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     starvation_ms: u64,
-    /// Which random numbers
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
-    /// How long to simulate; without it, as long as the workload says
+    /// Simulated time; the default is that of the workload
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
-    /// Who is decided about: each process with all its queues, or the queues of one process
-    #[arg(long, value_name = "WHO", default_value = "global")]
-    scheduler: Who,
+    /// Scheduled entities: processes with all their queues, or the queues of one process
+    #[arg(long, value_name = "ENTITIES", default_value = "global")]
+    scheduler: Entities,
     /// The preemption level
     #[arg(long, value_name = "1|3", value_parser = value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: Option<u8>,
-    /// For how long a queue that turned idle counts as ready still, microseconds
+    /// Time for which an idle queue still counts as ready, microseconds
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
     linger_us: Option<f64>,
-    /// How long a device is busy with taking a kernel off, microseconds
+    /// Device time of evicting a kernel, microseconds
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
     save_us: Option<f64>,
-    /// How much longer a kernel runs that was taken off, microseconds
+    /// Additional run time of an evicted kernel, microseconds
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
     restore_us: Option<f64>,
     /// Another parameter of the model, as in a file; can be repeated
@@ -92,7 +92,7 @@ pub struct PolicySimArgs {
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Where to write the plot: best-effort throughput against critical p99
+    /// Write a plot to this file: best-effort throughput over critical p99
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// List the built-in workloads
@@ -103,9 +103,9 @@ pub struct PolicySimArgs {
     show: Option<String>,
 }
 
-/// Who is decided about.
+/// The scheduled entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Who {
+enum Entities {
     Global,
     Local,
 }
@@ -113,21 +113,21 @@ enum Who {
 /// Runs the command.
 ///
 /// # Errors
-/// [`WrongInput`] for a workload, a policy or a value that makes no sense; otherwise something could not be written.
+/// [`WrongInput`] for an invalid workload, policy or value; otherwise a file could not be written.
 pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     if args.list {
         return print(&list()?);
     }
     if let Some(name) = &args.show {
-        let text =
-            builtin::find(name).ok_or_else(|| WrongInput(format!("no workload {name:?} is built in")))?;
+        let text = builtin::find(name)
+            .ok_or_else(|| WrongInput(format!("no workload {name:?} is built in; --list shows them")))?;
         return print(text);
     }
     let case = args.case()?;
     let chosen = args.policies()?;
     let scope = match args.scheduler {
-        Who::Global => Scope::Global,
-        Who::Local => Scope::Local,
+        Entities::Global => Scope::Global,
+        Entities::Local => Scope::Local,
     };
     args.plot.as_deref().map_or(Ok(()), ensure_writable)?;
     let start = Instant::now();
@@ -141,7 +141,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
         let run = setting.run();
         let seconds = start.elapsed().as_secs_f64();
         let figures = PolicyFigures::new(&case, &policy, &instances, &run, &alone);
-        // The only place where a clock is read: this is not among the figures.
+        // The clock is only read for this line, which is not part of the figures.
         eprintln!(
             "xbench: {}: {} events in {seconds:.3} s, {:.2} million a second",
             figures.policy,
@@ -161,7 +161,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     };
     if let Some(path) = &args.plot {
         let picture = plot::svg(&figures).ok_or_else(|| {
-            let why = "a plot needs a critical client and another one that get something done";
+            let why = "a plot needs a critical client and another client that complete requests";
             WrongInput(format!("{}: {why}", figures.workload))
         })?;
         write(path, &picture)?;
@@ -172,7 +172,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     }
 }
 
-/// Writes to standard output; a reader who has gone is no error of the caller's.
+/// Writes to standard output. A reader that has ended is no error.
 fn print(text: &str) -> Result<ExitCode> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
@@ -187,12 +187,12 @@ fn list() -> Result<String, WrongInput> {
 }
 
 impl PolicySimArgs {
-    /// The workload, with what the options say.
+    /// Loads the workload and applies the options.
     fn case(&self) -> Result<Case, WrongInput> {
         Case::load_with(self.workload.as_deref().unwrap_or_default(), |workload| self.change(workload))
     }
 
-    /// Puts into the workload what the options say.
+    /// Applies the options to the workload.
     fn change(&self, workload: &mut Workload) -> Result<(), WrongInput> {
         let model = &mut workload.model;
         model.level = self.level.unwrap_or(model.level);
@@ -203,17 +203,15 @@ impl PolicySimArgs {
         ] {
             *value = given.unwrap_or(*value);
         }
-        model.check().map_err(WrongInput)?;
+        model.check()?;
         for setting in &self.model {
             let (name, value) = setting
                 .split_once('=')
                 .ok_or_else(|| WrongInput(format!("--model {setting:?} is not a name=value")))?;
-            model.set(name, value).map_err(|why| WrongInput(format!("--model: {why}")))?;
+            model.set(name, value).map_err(|why| why.within("--model"))?;
         }
         if let Some(seconds) = self.duration {
-            if !(1e-3..=MOST_SECONDS).contains(&seconds) {
-                return Err(WrongInput(format!("--duration {seconds} is not in 0.001..{MOST_SECONDS}")));
-            }
+            ensure_in("--duration", seconds, 1e-3, MOST_SECONDS)?;
             workload.duration_s = seconds;
         }
         Ok(())
@@ -225,12 +223,11 @@ impl PolicySimArgs {
             if name == "all" {
                 policies.extend(Policy::all());
             } else {
-                policies.push(Policy::by_name(name).map_err(WrongInput)?);
+                policies.push(Policy::by_name(name)?);
             }
         }
         for setting in &self.set {
-            let (name, value) =
-                scheduler::assignment(setting).map_err(|why| WrongInput(format!("--set: {why}")))?;
+            let (name, value) = scheduler::assignment(setting).map_err(|why| why.within("--set"))?;
             if !policies.iter().any(|policy| policy.has(name)) {
                 let known: BTreeSet<_> =
                     policies.iter().flat_map(Policy::parameters).map(|(name, _)| name).collect();
@@ -243,7 +240,7 @@ impl PolicySimArgs {
                 )));
             }
             for policy in policies.iter_mut().filter(|policy| policy.has(name)) {
-                policy.set(name, value).map_err(|why| WrongInput(format!("--set: {why}")))?;
+                policy.set(name, value).map_err(|why| why.within("--set"))?;
             }
         }
         let starvation = (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms));
@@ -252,9 +249,9 @@ impl PolicySimArgs {
     }
 }
 
-/// How many requests each client gets done alone, in the order of [`Case::instances`]. In a closed loop those of a group
-/// are alike, so only the first is simulated.
-pub fn alone(case: &Case, seed: u64) -> Vec<u64> {
+/// Returns the requests that each client completes alone, in the order of [`Case::instances`]. In a closed
+/// loop all clients of a group complete as many, so only the first is simulated.
+fn alone(case: &Case, seed: u64) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     let mut last = None;
     for instance in case.instances() {

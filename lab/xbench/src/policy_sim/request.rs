@@ -1,7 +1,7 @@
-//! What a request consists of: its kernels, and what the host does around them.
+//! Requests: their kernels, and the host's work around them.
 
+use super::distribution::{Distribution, nanos};
 use super::hints::Announce;
-use super::span::{Span, nanos};
 use super::workload::{Client, RequestKind};
 use crate::WrongInput;
 use crate::hip::Dims;
@@ -10,17 +10,17 @@ use crate::trace::{Command, GAP_FACTOR, Trace, Work};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A part of a device that is all of it.
+/// The width of a kernel that fills a device.
 pub(super) const WHOLE: u32 = 1024;
 
-/// One kernel.
+/// A kernel of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
-    /// What the host needs before its launch, nanoseconds.
+    /// The host's time before the launch, nanoseconds.
     pub(super) gap: u64,
-    /// How long it takes alone, nanoseconds.
+    /// The duration alone, nanoseconds.
     pub(super) duration: u64,
-    /// What part of a device it needs, in 1024ths.
+    /// The share of a device that it needs, in 1024ths.
     pub(super) width: u32,
 }
 
@@ -45,19 +45,19 @@ impl std::ops::Deref for Steps {
 /// A request.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    /// When it arrived, nanoseconds.
+    /// The arrival, nanoseconds.
     pub(super) arrived: u64,
-    /// What the host does before its first kernel, nanoseconds.
+    /// The host's time before the first kernel, nanoseconds.
     pub(super) prepare: u64,
-    /// When the client says that its first launch comes, nanoseconds after it began to prepare it, if it says so.
+    /// The announced time from the begin of the preparation to the first launch, nanoseconds.
     pub(super) announced: Option<u64>,
     pub(super) steps: Steps,
 }
 
-/// How the requests of a client come into being.
+/// The generator of a client's requests.
 #[derive(Debug, Clone)]
 pub(super) struct Recipe {
-    prepare: Option<Span>,
+    prepare: Option<Distribution>,
     announce: Option<Announce>,
     kinds: Vec<Kind>,
     /// The sum of the weights.
@@ -67,17 +67,18 @@ pub(super) struct Recipe {
 #[derive(Debug, Clone)]
 struct Kind {
     weight: f64,
-    what: What,
+    content: Content,
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum Content {
     Recorded(Rc<[Step]>),
-    Drawn { kernels: u32, duration: Span, gap: Option<Span>, width: u32 },
+    Drawn { kernels: u32, duration: Distribution, gap: Option<Distribution>, width: u32 },
 }
 
 impl Recipe {
-    /// That of a client; files lie in `folder`, and devices hold `slots` waves, if that is said.
+    /// Creates the generator of a client. Files lie in `folder`; devices hold `slots` waves, unless that is
+    /// 0.
     pub(super) fn new(client: &Client, slots: u32, folder: &Path) -> Result<Self, WrongInput> {
         let kinds: Vec<Kind> =
             client.requests.iter().map(|kind| Kind::new(kind, slots, folder)).collect::<Result<_, _>>()?;
@@ -85,7 +86,7 @@ impl Recipe {
         Ok(Self { prepare: client.prepare, announce: client.announce, kinds, weights })
     }
 
-    /// A request, all of whose times are drawn now: later ones of the client are the same whenever this one is served.
+    /// Draws a request with all its times, so that later requests do not depend on when this one is served.
     pub(super) fn draw(&self, arrived: u64, random: &mut Random) -> Request {
         let prepare = self.prepare.map_or(0, |span| span.draw(random));
         let steps = self.pick(random).draw(random);
@@ -96,37 +97,37 @@ impl Recipe {
         Request { arrived, prepare, announced, steps }
     }
 
-    fn pick(&self, random: &mut Random) -> &What {
+    fn pick(&self, random: &mut Random) -> &Content {
         let [first, others @ ..] = &self.kinds[..] else {
             unreachable!("a workload is checked for requests")
         };
         if others.is_empty() {
-            return &first.what;
+            return &first.content;
         }
         let mut left = random.unit() * self.weights;
         let found = self.kinds.iter().find(|kind| {
             left -= kind.weight;
             left <= 0.0
         });
-        &found.unwrap_or(first).what
+        &found.unwrap_or(first).content
     }
 }
 
 impl Kind {
     fn new(kind: &RequestKind, slots: u32, folder: &Path) -> Result<Self, WrongInput> {
         let width = (kind.width * f64::from(WHOLE)).round() as u32;
-        let what = match (&kind.trace, kind.duration) {
-            (Some(name), _) => What::Recorded(recorded(&trace(name, folder)?, kind, slots, width)),
+        let content = match (&kind.trace, kind.duration) {
+            (Some(name), _) => Content::Recorded(recorded(&trace(name, folder)?, kind, slots, width)),
             (None, Some(duration)) => {
-                What::Drawn { kernels: kind.kernels.unwrap_or(1), duration, gap: kind.gap, width }
+                Content::Drawn { kernels: kind.kernels.unwrap_or(1), duration, gap: kind.gap, width }
             }
             (None, None) => return Err(WrongInput("a request needs a trace or a duration".to_owned())),
         };
-        Ok(Self { weight: kind.weight, what })
+        Ok(Self { weight: kind.weight, content })
     }
 }
 
-impl What {
+impl Content {
     fn draw(&self, random: &mut Random) -> Steps {
         match self {
             Self::Recorded(steps) => Steps::Many(Rc::clone(steps)),
@@ -144,7 +145,7 @@ impl What {
     }
 }
 
-/// The kernels of a recorded model, on devices that hold `slots` waves, or else of this width.
+/// Returns the kernels of a recorded model; their width follows from `slots` waves, or is `width`.
 fn recorded(trace: &Trace, kind: &RequestKind, slots: u32, width: u32) -> Rc<[Step]> {
     let step = |command: &Command| Step {
         gap: nanos(command.gap_us * GAP_FACTOR * kind.gap_scale),
@@ -157,8 +158,9 @@ fn recorded(trace: &Trace, kind: &RequestKind, slots: u32, width: u32) -> Rc<[St
     trace.commands.iter().map(step).collect()
 }
 
-/// What part of a device of so many wave slots a grid fills: that of its waves, or of the local memory that keeps others
-/// out. A compute unit has 32 slots and 64 KiB of local memory, as gpu-sim has it (docs/gpu-model.md).
+/// Returns the share of a device with so many wave slots that a grid fills, by its waves or by the slots that
+/// its local memory blocks. A compute unit has 32 slots and 64 KiB of local memory, as in gpu-sim
+/// (docs/gpu-model.md).
 fn width_of(dims: &Dims, slots: u32) -> u32 {
     let count = |numbers: [u32; 3]| numbers.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
     let waves = count(dims.block).div_ceil(64).max((u64::from(dims.shared_bytes) * 32).div_ceil(64 << 10));
@@ -166,7 +168,7 @@ fn width_of(dims: &Dims, slots: u32) -> u32 {
     filled.clamp(1, u64::from(WHOLE)) as u32
 }
 
-/// The recorded models that are built in.
+/// The built-in recorded models.
 pub(super) const TRACES: [(&str, &str); 4] = [
     ("bert_bs8", include_str!("../../../../examples/traces/bert_bs8.json")),
     ("resnet18_bs1", include_str!("../../../../examples/traces/resnet18_bs1.json")),
@@ -176,7 +178,7 @@ pub(super) const TRACES: [(&str, &str); 4] = [
 
 fn trace(name: &str, folder: &Path) -> Result<Trace, WrongInput> {
     match TRACES.iter().find(|(known, _)| *known == name) {
-        Some((_, text)) => Trace::parse(text).map_err(|why| WrongInput(format!("{name} is no trace: {why}"))),
+        Some((_, text)) => Trace::parse(text).map_err(|why| why.within(format!("{name} is no trace"))),
         None => Trace::load(&folder.join(name)),
     }
 }
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_fills_its_part_of_a_device() {
+    fn width_is_the_share_of_waves_or_local_memory() {
         let dims = |groups: u32, threads: u32, shared_bytes: u32| Dims {
             grid: [groups, 1, 1],
             block: [threads, 1, 1],
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_are_wrong_by_so_much_and_miss_so_many() {
+    fn announcements_have_their_error_and_their_misses() {
         let mut recipe = recipe("{ trace = \"resnet18_bs1\" }").unwrap();
         let mut random = Random::new(1, 0, Purpose::Work);
         assert_eq!(recipe.draw(0, &mut random).announced, None);
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_come_by_their_weights() {
+    fn kinds_are_drawn_by_their_weights() {
         let constant = |us: u32| format!("duration = {{ dist = \"constant\", us = {us} }}");
         let recipe = recipe(&format!(
             "{{ {}, weight = 3 }}, {{ {}, kernels = 2, width = 0.5 }}",

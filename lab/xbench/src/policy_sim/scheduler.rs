@@ -1,9 +1,9 @@
-//! The way to the policies: what the simulation says to their engine, and hears from it. Nothing else in the simulation
-//! knows how a status looks.
+//! The connection to the policies' engine. No other part of the simulation knows the form of a status.
 
+use super::distribution::nanos;
 use super::hints::{Hints, Process};
-use super::span::nanos;
 use super::workload::{Client, Model};
+use crate::WrongInput;
 use policies::registry::{self, Row};
 use policies::{Choice, Engine};
 use protocol::codes::PreemptLevel;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// A policy of the build with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How it was named.
+    /// The name and the parameters that were set.
     words: String,
     choice: Choice,
     starvation: Option<Duration>,
@@ -29,18 +29,16 @@ impl Policy {
         Self { words: row.kind.name().to_owned(), choice: Choice::new(row), starvation: None }
     }
 
-    /// Every policy of the build, with the defaults of its parameters.
+    /// Returns every policy of the build, with the defaults of its parameters.
     pub fn all() -> Vec<Self> {
         registry::POLICIES.iter().map(Self::new).collect()
     }
 
-    /// The policy with this name, with parameters behind it, as in `SLO target-ms=50`, and the defaults of the others.
-    ///
-    /// # Errors
-    /// There is no such policy, or it has no such parameter; one line says which there are.
-    pub fn by_name(words: &str) -> Result<Self, String> {
+    /// Parses a policy with parameters, as in `SLO target-ms=50`; the other parameters have their defaults.
+    pub fn by_name(words: &str) -> Result<Self, WrongInput> {
         let mut words = words.split_whitespace();
-        let mut policy = Self::new(registry::by_name(words.next().unwrap_or_default())?);
+        let row = registry::by_name(words.next().unwrap_or_default());
+        let mut policy = Self::new(row.map_err(|error| WrongInput(error.to_string()))?);
         for word in words {
             let (name, value) = assignment(word)?;
             policy.set(name, value)?;
@@ -49,95 +47,90 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The policy under which a client runs that is alone.
+    /// Returns the policy for a client that runs alone.
     pub(crate) fn for_one() -> Self {
         Self::new(registry::DEFAULT)
     }
 
-    /// Its name, with the parameters that were set with it.
+    /// Returns its name with the parameters that were set.
     pub fn words(&self) -> &str {
         &self.words
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.choice.row.kind.name()
     }
 
-    /// Its parameters with their values.
+    /// Returns its parameters with their values.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, f64)> {
         self.choice.values.iter().map(|(parameter, value)| (parameter.name, value))
     }
 
-    /// Whether it has a parameter of this name.
+    /// Returns true if it has a parameter of this name.
     pub fn has(&self, name: &str) -> bool {
         self.parameters().any(|(known, _)| known == name)
     }
 
     /// Sets a parameter.
-    ///
-    /// # Errors
-    /// It has none of that name, or the value is outside its range; one line says which.
-    pub fn set(&mut self, name: &str, value: f64) -> Result<(), String> {
-        self.choice.values.set(name, value).map_err(|error| format!("{}: {error}", self.name()))
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), WrongInput> {
+        let set = self.choice.values.set(name, value);
+        set.map_err(|error| WrongInput(format!("{}: {error}", self.name())))
     }
 
-    /// After how long whoever has waited runs for a moment, under a policy that goes by priority; off at first.
+    /// Sets the waiting time after which an entity runs briefly under a policy that uses priorities; `None`
+    /// by default.
     pub fn set_starvation(&mut self, limit: Option<Duration>) {
         self.starvation = limit;
     }
 }
 
-/// A name and a number, as in `target-ms=50`.
-///
-/// # Errors
-/// It is something else; one line says what.
-pub(super) fn assignment(word: &str) -> Result<(&str, f64), String> {
+/// Parses a name and a number, as in `target-ms=50`.
+pub(super) fn assignment(word: &str) -> Result<(&str, f64), WrongInput> {
     let parsed = word.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-    parsed.ok_or_else(|| format!("{word:?} is not a name=number"))
+    parsed.ok_or_else(|| WrongInput(format!("{word:?} is not a name=number")))
 }
 
-/// Who is decided about.
+/// The scheduled entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Processes, under a server: each client is one.
+    /// Processes under a server, one for each client.
     Global,
-    /// The queues of one process, to which all clients belong. What is said of it is what is said of the first.
+    /// The queues of one process, to which all clients belong. Its hints are those of the first client.
     Local,
 }
 
-/// Who may run, and how much, from now on.
+/// The permission of a sched entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permission {
     pub(super) run: bool,
-    /// Whether the window limits what is launched.
+    /// True if the window limits the launched work.
     pub(super) limit: bool,
-    /// How much of it; the library's own choice is the model's.
+    /// The size of the window; the library's own choice is the model's.
     pub(super) window: Window,
 }
 
-/// The policy with the status that it decides from.
+/// The policy and the status from which it decides.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     engine: Engine,
     status: Status,
-    /// Of each queue of the simulation its place in the status.
-    places: Vec<Place>,
+    /// The index in the status of each queue of the simulation.
+    indices: Vec<Index>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Index {
     gang: usize,
     queue: QueueId,
 }
 
 impl Scheduler {
-    /// Decides about the queues of these clients with a policy that has decided nothing yet. Queues are numbered through
-    /// in the order of the clients; so are *units*: the clients, or under the local scheduler the queues.
+    /// Creates the scheduler of these clients' queues. Queues are numbered in the order of the clients, and
+    /// so are the sched entities: the clients, or under the local scheduler the queues.
     pub(super) fn new(policy: &Policy, scope: Scope, model: &Model, clients: &[&Client]) -> Self {
         let level = if model.level == 3 { PreemptLevel::Interrupt } else { PreemptLevel::Block };
         let mut lists: Vec<Queues> = Vec::new();
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         for (index, client) in clients.iter().enumerate() {
             if scope == Scope::Global || index == 0 {
                 lists.push(Queues::default());
@@ -148,11 +141,11 @@ impl Scheduler {
                 let queue = QueueId(list.len() as u64 + 1);
                 let priority = on.priority.unwrap_or(client.priority);
                 let created = Event::QueueCreated { queue, device: DeviceId(on.device), priority, level };
-                let told = Event::Hint(Hint::Queue { queue, hints: of_queue(&client.hints) });
-                for event in [created, told] {
+                let hinted = Event::Hint(Hint::Queue { queue, hints: of_queue(&client.hints) });
+                for event in [created, hinted] {
                     list.apply(&event).expect("the number is a new one");
                 }
-                places.push(Place { gang, queue });
+                indices.push(Index { gang, queue });
             }
         }
         let status = match scope {
@@ -171,58 +164,58 @@ impl Scheduler {
         let linger = Duration::from_nanos(nanos(model.linger_us));
         let mut engine = Engine::new(policy.choice.clone(), linger);
         engine.set_starvation(policy.starvation);
-        Self { engine, status, places }
+        Self { engine, status, indices }
     }
 
-    /// Says that a queue has work since then.
+    /// Reports that a queue has had work since a moment.
     pub(super) fn ready(&mut self, queue: usize, since: u64) {
         self.set(queue, Activity::Ready { since: Time(since) });
     }
 
-    /// Says that a queue has had none since then.
+    /// Reports that a queue has been idle since a moment.
     pub(super) fn idle(&mut self, queue: usize, since: u64) {
         self.set(queue, Activity::Idle { since: Some(Time(since)) });
     }
 
-    /// Says that work comes for a queue at that time.
+    /// Announces work for a queue at a moment.
     pub(super) fn announce(&mut self, queue: usize, at: u64) {
         let (queues, queue) = self.find(queue);
         let known = queues.iter().find(|status| status.queue == queue).map(|status| status.hints);
         let hints = QueueHints { arrival: Some(Time(at)), ..known.unwrap_or_default() };
-        let told = Event::Hint(Hint::Queue { queue, hints });
-        queues.apply(&told).expect("every place names a queue");
+        let hinted = Event::Hint(Hint::Queue { queue, hints });
+        queues.apply(&hinted).expect("every index names a queue");
     }
 
     fn set(&mut self, queue: usize, activity: Activity) {
         let (queues, queue) = self.find(queue);
-        queues.set_activity(queue, activity).expect("every place names a queue");
+        queues.set_activity(queue, activity).expect("every index names a queue");
     }
 
     fn find(&mut self, queue: usize) -> (&mut Queues, QueueId) {
-        let Place { gang, queue } = self.places[queue];
+        let Index { gang, queue } = self.indices[queue];
         match &mut self.status {
             Status::Local { queues, .. } => (queues, queue),
             Status::Global { gangs } => (&mut gangs[gang].queues, queue),
         }
     }
 
-    /// Whether the policy wants to decide whenever a queue turns idle, also if nobody waits for that.
+    /// Returns true if the policy needs every report of an idle queue, even if no other entity waits.
     pub(super) fn hears_idle(&self) -> bool {
         self.engine.hears_idle()
     }
 
-    /// For how long a queue of this unit that turned idle counted as ready at the last decision.
-    pub(super) fn linger(&self, unit: usize) -> u64 {
-        let linger = self.engine.entities().all().get(unit).map(|unit| unit.linger);
+    /// Returns the time for which an idle queue of this entity counted as ready at the last decision.
+    pub(super) fn linger(&self, entity: usize) -> u64 {
+        let linger = self.engine.entities().all().get(entity).map(|entity| entity.linger);
         linger.map_or(0, |linger| linger.as_nanos().try_into().unwrap_or(u64::MAX))
     }
 
-    /// Decides. `tell` hears the permission of each unit; what comes back is when to decide anew.
+    /// Decides, and passes the permission of each entity to `tell`. Returns the moment of the next decision.
     pub(super) fn decide(&mut self, now: u64, mut tell: impl FnMut(usize, Permission)) -> Option<u64> {
         let decision = self.engine.decide(&self.status, Time(now));
-        for (unit, operation) in decision.operations.iter().enumerate() {
+        for (entity, operation) in decision.operations.iter().enumerate() {
             let permit = operation.permit;
-            tell(unit, Permission { run: permit.run, limit: permit.limit, window: permit.window });
+            tell(entity, Permission { run: permit.run, limit: permit.limit, window: permit.window });
         }
         decision.wake.map(|wake| wake.0)
     }
@@ -284,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_say_stands_in_the_status() {
+    fn hints_of_clients_are_in_the_status() {
         let mut scheduler = scheduler(Scope::Global);
         scheduler.announce(1, 70);
         scheduler.ready(2, 30);
@@ -321,31 +314,34 @@ mod tests {
     }
 
     #[test]
-    fn units_are_processes_or_queues() {
-        for (scope, units) in [(Scope::Global, 2), (Scope::Local, 3)] {
+    fn entities_are_processes_or_queues() {
+        for (scope, entities) in [(Scope::Global, 2), (Scope::Local, 3)] {
             let mut scheduler = scheduler(scope);
             let mut told = Vec::new();
             scheduler.ready(1, 0);
-            scheduler.decide(1, |unit, permission| told.push((unit, permission.run)));
-            // The second queue, of priority 9, outranks whoever is on device 0.
+            scheduler.decide(1, |entity, permission| told.push((entity, permission.run)));
+            // The second queue, of priority 9, outranks the other client on device 0.
             let runs: Vec<bool> = told.iter().map(|(_, run)| *run).collect();
             assert_eq!(
-                told.iter().map(|(unit, _)| *unit).collect::<Vec<_>>(),
-                (0..units).collect::<Vec<_>>()
+                told.iter().map(|(entity, _)| *entity).collect::<Vec<_>>(),
+                (0..entities).collect::<Vec<_>>()
             );
-            assert_eq!(runs, if units == 2 { vec![true, false] } else { vec![true, true, false] });
+            assert_eq!(runs, if entities == 2 { vec![true, false] } else { vec![true, true, false] });
         }
     }
 
     #[test]
-    fn a_policy_has_only_its_own_parameters() {
+    fn policy_has_only_its_own_parameters() {
         assert_eq!(Policy::by_name("hpf  ").unwrap(), Policy::by_name("HPF").unwrap());
-        assert_eq!(Policy::by_name("HPF x").unwrap_err(), "\"x\" is not a name=number");
-        assert_eq!(Policy::by_name("HPF x=1").unwrap_err(), "HPF: no parameter \"x\": this policy has none");
-        assert!(Policy::by_name("").unwrap_err().starts_with("no policy \"\""));
+        assert_eq!(Policy::by_name("HPF x").unwrap_err().0, "\"x\" is not a name=number");
+        assert_eq!(
+            Policy::by_name("HPF x=1").unwrap_err().0,
+            "HPF: no parameter \"x\": this policy has none"
+        );
+        assert!(Policy::by_name("").unwrap_err().0.starts_with("no policy \"\""));
         for mut policy in Policy::all() {
             assert!(!policy.has("no-such"));
-            let error = policy.set("no-such", 1.0).unwrap_err();
+            let error = policy.set("no-such", 1.0).unwrap_err().0;
             assert!(error.starts_with(&format!("{}: no parameter \"no-such\"", policy.name())), "{error}");
             let parameters: Vec<_> = policy.parameters().collect();
             for (name, value) in parameters {

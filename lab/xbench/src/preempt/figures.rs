@@ -1,92 +1,96 @@
-//! From arrivals to rows, the table, and what they are judged by: pure arithmetic.
+//! The figures of `xbench preempt`, computed from its arrivals, their table and their limits.
 
-use super::{ALONE, Outcome, Sample, Setting};
-use crate::report::{Figure, Limit, Report};
-use crate::stats::Samples;
+use super::sample::{ALONE, Outcome, Sample, Setting};
+use crate::report::{Limit, Report};
+use crate::stats::{Samples, median};
+use crate::table::{Table, dash};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The library's budget of work in flight, and how far it launches ahead of a foreseen end (docs/adr/0009).
+/// The library's budget of work in flight, and its launch-ahead before a predicted end (docs/adr/0009).
 const BUDGET_US: f64 = 200.0;
 const AHEAD_US: f64 = 50.0;
-/// What deciding may take, and telling: the limit of the software share.
+/// The time for a decision and its notification: the limit of the software share.
 const DECIDING_US: f64 = 200.0;
 
-/// Median and 99th percentile, microseconds; of several runs the median of theirs.
+/// Median and 99th percentile, microseconds; for several runs the medians of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Quantiles {
-    /// The median.
-    pub p50: f64,
-    /// The 99th percentile.
-    pub p99: f64,
+pub(crate) struct Quantiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
 }
 
 impl Quantiles {
-    /// Of the samples of one run; nothing if there are none.
+    /// Returns the quantiles of one run; `None` without samples.
     pub(super) fn of(samples: Vec<f64>) -> Option<Self> {
         let samples = Samples::new(samples)?;
         Some(Self { p50: samples.median(), p99: samples.percentile(99.0) })
     }
 
     fn median(runs: &[Self]) -> Option<Self> {
-        let of = |part: fn(&Self) -> f64| Some(Samples::new(runs.iter().map(part).collect())?.median());
-        Some(Self { p50: of(|run| run.p50)?, p99: of(|run| run.p99)? })
+        Some(Self {
+            p50: median(runs.iter().map(|run| run.p50))?,
+            p99: median(runs.iter().map(|run| run.p99))?,
+        })
     }
 }
 
-/// One setting.
+/// The figures of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
-    /// The preemption level that was asked for in the low program.
-    pub level: u8,
-    /// The one that was in force; the least of all runs.
-    pub in_force: i32,
-    /// What takes queues off: `update-queue`, `debug-trap`, or `-` at level 1.
-    pub mechanism: String,
-    /// How long the low program's kernels take.
-    pub kernel_us: u32,
-    /// What saving them costs on the simulated GPU, and bringing them back; `null` on a real one.
-    pub save_us: Option<u32>,
-    /// Until the low program's queues stood.
-    pub to_stopped_us: Quantiles,
-    /// Until the urgent kernel ran.
-    pub to_started_us: Quantiles,
-    /// Until the urgent kernel ran where there was no low program, and launches as far apart; `null` if that was not measured.
-    pub alone_us: Option<Quantiles>,
-    /// Until the last hold request, over the arrivals with a hold that did not wait first; `null` without any.
-    pub software_us: Option<Quantiles>,
+pub(crate) struct Row {
+    /// The requested preemption level of the low program.
+    pub(crate) level: u8,
+    /// The level in force, the lowest of all runs.
+    pub(crate) in_force: i32,
+    /// The eviction mechanism: `update-queue`, `debug-trap`, or `-` at level 1.
+    pub(crate) mechanism: String,
+    /// The length of the low program's kernels.
+    pub(crate) kernel_us: u32,
+    /// The cost of saving them on the simulated GPU, and of restoring them; `null` on a real one.
+    pub(crate) save_us: Option<u32>,
+    /// The time until the low program's queues had stopped.
+    pub(crate) to_stopped_us: Quantiles,
+    /// The time until the urgent kernel ran.
+    pub(crate) to_started_us: Quantiles,
+    /// The time until the urgent kernel ran without a low program, for launches as far apart; `null` if not
+    /// measured.
+    pub(crate) alone_us: Option<Quantiles>,
+    /// The time until the last eviction request, of arrivals with an eviction that did not wait first; `null`
+    /// without any.
+    pub(crate) software_us: Option<Quantiles>,
     /// Arrivals, all runs together.
-    pub samples: usize,
-    /// Those for which the low program's queues were taken off.
-    pub held: usize,
-    /// Those for which waiting was expected to cost less.
-    pub waited: usize,
-    /// Those that are among both: a hold came after all, because waiting took longer than was expected.
-    pub waited_then_held: usize,
-    /// 99th percentile of the simulated device's lateness, the most of all runs; `null` on a real one.
-    pub device_late_p99_us: Option<f64>,
-    /// Whether the simulated device kept up with its own time in all runs; figures of one that did not say little.
-    pub device_valid: bool,
-    /// What the server says of the level.
+    pub(crate) samples: usize,
+    /// Arrivals for which the low program's queues were evicted.
+    pub(crate) held: usize,
+    /// Arrivals for which waiting was expected to cost less.
+    pub(crate) waited: usize,
+    /// Arrivals among both: an eviction followed because waiting took longer than expected.
+    pub(crate) waited_then_held: usize,
+    /// 99th percentile of the simulated device's lateness, the largest of all runs; `null` on a real one.
+    pub(crate) device_late_p99_us: Option<f64>,
+    /// True if the simulated device kept up with its own time in all runs; otherwise the figures are not
+    /// reliable.
+    pub(crate) device_valid: bool,
+    /// The server's explanation of the level.
     #[serde(skip)]
     how: String,
 }
 
 /// All rows of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
-    /// `simulated GPU`, or what the runtime calls the card.
-    pub device: String,
+pub(crate) struct Figures {
+    /// `simulated GPU`, or the runtime's name of the GPU.
+    pub(crate) device: String,
     /// Arrivals in each run of each setting.
-    pub samples: u32,
+    pub(crate) samples: u32,
     /// Runs of each setting.
-    pub runs: u32,
-    /// By level, save cost and length of kernels.
-    pub rows: Vec<Row>,
-    /// What the rows are judged by.
+    pub(crate) runs: u32,
+    /// The rows, sorted by level, save cost and length of kernels.
+    pub(crate) rows: Vec<Row>,
+    /// The judgement of the rows.
     #[serde(flatten)]
-    pub checks: Report,
+    pub(crate) checks: Report,
 }
 
 impl Figures {
@@ -114,7 +118,7 @@ impl Figures {
         Ok(Self { device, samples, runs, rows, checks })
     }
 
-    /// Levels that were asked for and not reached, with what was in force and why; each once.
+    /// Returns each requested level that was not in force, with the level in force and the reason.
     pub(super) fn not_in_force(&self) -> Vec<(u8, i32, &str)> {
         let mut missing: Vec<(u8, i32, &str)> = self
             .rows
@@ -126,15 +130,13 @@ impl Figures {
         missing
     }
 
-    /// The table for people, and below it what was judged.
-    pub fn table(&self) -> String {
+    /// Returns the table and the judgement as text.
+    pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{}, {} arrivals in each of {} runs; microseconds, p50 / p99\n\n",
             self.device, self.samples, self.runs
         );
-        let _ = writeln!(
-            text,
-            "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>13} {:>6} {:>6} {:>6} {:>6}",
+        let header = [
             "level",
             "in force",
             "mechanism",
@@ -147,34 +149,31 @@ impl Figures {
             "held",
             "waited",
             "both",
-            "late"
-        );
+            "late",
+        ];
+        let mut table = Table::new(0, header);
         let both = |q: &Quantiles| format!("{:.0} / {:.0}", q.p50, q.p99);
-        let dash = || "-".to_owned();
         for row in &self.rows {
-            let _ = writeln!(
-                text,
-                "{:>5} {:>8} {:<13} {:>7} {:>6} {:>17} {:>17} {:>13} {:>13} {:>6} {:>6} {:>6} {:>6}",
-                row.level,
-                row.in_force,
-                row.mechanism,
-                row.kernel_us,
+            let late = |late| format!("{late:.0}{}", if row.device_valid { "" } else { "!" });
+            table.push([
+                row.level.to_string(),
+                row.in_force.to_string(),
+                row.mechanism.clone(),
+                row.kernel_us.to_string(),
                 row.save_us.map_or_else(dash, |save| save.to_string()),
                 both(&row.to_stopped_us),
                 both(&row.to_started_us),
                 row.alone_us.as_ref().map_or_else(dash, both),
                 row.software_us.as_ref().map_or_else(dash, both),
-                row.held,
-                row.waited,
-                row.waited_then_held,
-                row.device_late_p99_us.map_or_else(dash, |late| format!(
-                    "{late:.0}{}",
-                    if row.device_valid { "" } else { "!" }
-                )),
-            );
+                row.held.to_string(),
+                row.waited.to_string(),
+                row.waited_then_held.to_string(),
+                row.device_late_p99_us.map_or_else(dash, late),
+            ]);
         }
+        let _ = write!(text, "{table}");
         if self.rows.iter().any(|row| !row.device_valid) {
-            text.push_str("\n! the simulated GPU was late: the row says little\n");
+            text.push_str("\n! the simulated GPU was late: the row is not reliable\n");
         }
         if !self.checks.figures().is_empty() {
             let _ = write!(text, "\n{}", self.checks);
@@ -183,7 +182,7 @@ impl Figures {
     }
 }
 
-/// Of each run, then the median of the runs.
+/// Returns the medians of the quantiles of all runs.
 fn quantiles(runs: &[Outcome], of: fn(&Sample) -> Option<f64>) -> Option<Quantiles> {
     let each = runs.iter().map(|run| run.record.samples.iter().filter_map(of).collect());
     Quantiles::median(&each.filter_map(Quantiles::of).collect::<Vec<_>>())
@@ -215,13 +214,13 @@ fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
     })
 }
 
-/// The mechanism in what the server says.
+/// Returns the mechanism in the server's explanation.
 fn mechanism(in_force: i32, how: &str) -> &str {
     let known = ["update-queue", "debug-trap"].into_iter().find(|name| how.contains(name));
     if in_force <= 1 { "-" } else { known.unwrap_or(how) }
 }
 
-/// Software shares at level 3 over all its settings: of each run, then the median of the runs.
+/// Returns the medians of the software shares of all runs, over all settings of level 3.
 fn software(outcomes: &[(Setting, Vec<Outcome>)], runs: usize) -> Option<Quantiles> {
     let of_run = |run: usize| {
         let outcomes =
@@ -231,7 +230,7 @@ fn software(outcomes: &[(Setting, Vec<Outcome>)], runs: usize) -> Option<Quantil
     Quantiles::median(&(0..runs).filter_map(of_run).collect::<Vec<_>>())
 }
 
-/// What is expected of the levels. A figure whose settings were not measured is left out.
+/// Judges the levels. A figure whose settings were not measured is left out.
 fn checks(rows: &[Row], software: &Option<Quantiles>) -> Report {
     let mut report = Report::default();
     let level = |level: u8| rows.iter().filter(move |row| row.level == level && row.in_force >= level.into());
@@ -239,57 +238,53 @@ fn checks(rows: &[Row], software: &Option<Quantiles>) -> Report {
     let mut level_1 = |name: &'static str, what: &str, part: fn(&Row) -> f64| {
         if let Some(worst) = level(1).map(|row| part(row) / bound(row)).reduce(f64::max) {
             let what = format!(
-                "level 1: p99 until {what}, of one kernel or 200 µs, and 50 and 200 µs, worst setting"
+                "level 1: p99 until {what}, over one kernel or 200 µs, plus 50 and 200 µs, worst setting"
             );
-            report.push(Figure::judged(name, what, worst, "", Limit::at_most(1.1)));
+            report.judged(name, what, worst, "", Limit::at_most(1.1));
         }
     };
     level_1("level1_stopped", "stopped", |row| row.to_stopped_us.p99);
     level_1("level1_started", "started", |row| row.to_started_us.p99);
     length(&mut report, level(3).collect());
     if let Some(software) = software {
-        report.push(Figure::judged(
+        report.judged(
             "software_p50",
             "level 3: software share, p50",
             software.p50,
             "µs",
             Limit::at_most(60.0),
-        ));
-        report.push(Figure::judged(
+        );
+        report.judged(
             "software_p99",
             "level 3: software share, p99",
             software.p99,
             "µs",
             Limit::at_most(200.0),
-        ));
+        );
     }
     // Where saving takes longer than a whole kernel, waiting for its end is never worse.
     let hopeless = || level(3).filter(|row| row.save_us.is_some_and(|save| save >= row.kernel_us));
     if let Some(share) = hopeless().map(|row| row.held as f64 / row.samples as f64).reduce(f64::max) {
-        report.push(Figure::judged(
+        report.judged(
             "held_in_vain",
-            "level 3: arrivals held where saving takes longer than a kernel, worst setting",
+            "level 3: arrivals with an eviction where saving takes longer than a kernel, worst setting",
             share * 100.0,
             "%",
             Limit::at_most(1.0),
-        ));
+        );
     }
     let beside = hopeless().filter_map(|row| {
         let alike = |other: &&Row| (other.save_us, other.kernel_us) == (row.save_us, row.kernel_us);
         Some(row.to_started_us.p99 / level(1).find(alike)?.to_started_us.p99)
     });
     if let Some(worst) = beside.reduce(f64::max) {
-        report.push(Figure::info(
-            "level3_of_level1_p99",
-            "the same: p99 until started, of level 1's",
-            worst,
-            "",
-        ));
+        report.info("level3_of_level1_p99", "  there: p99 until started, over that of level 1", worst, "");
     }
     report
 }
 
-/// Level 3 must not depend on how long kernels take: the longest against the shortest, at the least save cost.
+/// Judges whether level 3 depends on the length of kernels: the longest over the shortest, at the smallest
+/// save cost.
 fn length(report: &mut Report, rows: Vec<&Row>) {
     let Some(save_us) = rows.iter().map(|row| row.save_us).min() else { return };
     let rows = || rows.iter().filter(|row| row.save_us == save_us);
@@ -305,19 +300,20 @@ fn length(report: &mut Report, rows: Vec<&Row>) {
         )
     };
     if let (Some(short), Some(long)) = (short.alone_us, long.alone_us) {
-        let words = "the urgent program alone: p50, launches as far apart as there, over the same";
-        report.push(Figure::info("alone_length_p50", words, long.p50 / short.p50, ""));
+        let words = "  the urgent program alone: p50, launches as far apart";
+        report.info("alone_length_p50", words, long.p50 / short.p50, "");
     }
     let (short, long) = (short.to_started_us, long.to_started_us);
     let limit = Limit::at_most(1.5);
-    report.push(Figure::judged("level3_length_p50", words("p50"), long.p50 / short.p50, "", limit));
-    report.push(Figure::judged("level3_length_p99", words("p99"), long.p99 / short.p99, "", limit));
+    report.judged("level3_length_p50", words("p50"), long.p50 / short.p50, "", limit);
+    report.judged("level3_length_p99", words("p99"), long.p99 / short.p99, "", limit);
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Record;
+    use super::super::sample::Record;
     use super::*;
+    use crate::report::Figure;
 
     fn sample(started: f64, software: Option<f64>) -> Sample {
         Sample {
@@ -371,7 +367,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rows_have_what_others_read() {
+    fn json_has_the_documented_names() {
         let json = serde_json::to_value(figures()).unwrap();
         let rows = json["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 8);
@@ -391,13 +387,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_real_card_has_its_own_name() {
+    fn real_gpu_has_its_own_name() {
         let real = Figures::new(false, 2, 1, &rows()).unwrap();
         assert_eq!((real.device.as_str(), figures().device.as_str()), ("card (gfx90a)", "simulated GPU"));
     }
 
     #[test]
-    fn limits_are_judged() {
+    fn limits_have_their_values() {
         let figures = figures();
         let value = |name| check(&figures, name).unwrap().value;
         assert!((value("level1_stopped") - 9990.0 / 10_250.0).abs() < 1e-9);
@@ -410,7 +406,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_limit_can_be_missed() {
+    fn missed_limits_are_named() {
         let mut rows = rows();
         for (setting, runs) in rows.iter_mut().filter(|(setting, _)| setting.level == 3) {
             let far = if setting.kernel_us > 100 { 400.0 } else { 150.0 };
@@ -422,7 +418,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_level_that_is_not_in_force_is_not_passed_off_as_it() {
+    fn level_that_is_not_in_force_is_not_judged() {
         let mut rows = rows();
         for (_, runs) in rows.iter_mut().filter(|(setting, _)| setting.level == 3) {
             runs[0] = outcome(1, "not measured", &[sample(150.0, None); 2]);
@@ -433,7 +429,7 @@ pub(super) mod tests {
         assert!(check(&figures, "held_in_vain").is_none());
         assert!(self::figures().not_in_force().is_empty());
         let line = figures.table().lines().nth(7).unwrap().to_owned();
-        assert!(line.starts_with("    3        1 - "), "{line}");
+        assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3", "1", "-"], "{line}");
     }
 
     #[test]

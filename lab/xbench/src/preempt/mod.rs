@@ -1,47 +1,50 @@
-//! `xbench preempt`: from an urgent program's launch until its kernel runs and the low program's queue stands.
+//! `xbench preempt`: measures the time from an urgent program's launch until its kernel runs and the low
+//! program's queue has stopped.
 //!
-//! A setting is a preemption level, a length of the low program's kernels and, on the simulated GPU, what saving them
-//! costs. Each has a device, an `xserver` with the policy HPF and two programs under `xcli run` of its own: a low one
-//! whose kernels fill the device back to back, and an urgent one that arrives at random moments of them.
+//! A setting is a preemption level, a length of the low program's kernels and, on the simulated GPU, the cost
+//! of saving them. Each run has its own device, an `xserver` with the policy HPF, and two programs under
+//! `xcli run`: a low one whose kernels fill the device back to back, and an urgent one that arrives at random
+//! moments of them.
 //!
-//! * `to_started_us`: from before the launch call to the start of the urgent kernel, which fills the device as well. That
-//!   is when the host, looking without pause, sees the word that the kernel stores, less the kernel's fixed 5 µs. On a GPU
-//!   the first work-group stores it; on the simulated one it is there when the last has ended, so the last one's start is
-//!   meant. The error is what lies between two looks (some microseconds), how late the simulated device is (`device_late`),
-//!   and what a hold that comes when the urgent kernel already runs takes from it.
-//! * `to_stopped_us`: to the moment when the low program's queues stood, as the server has it of the hold that this arrival
-//!   made; without a hold to the end of the last of its kernels, 0 if none was in flight.
-//! * `alone_us`: the same as `to_started_us` where there is no low program: launches that far apart take so long by themselves.
-//! * `software_us`: to the entry of the low program's last hold request. What the driver, real or simulated, takes from
-//!   then on is not part of it.
+//! * `to_started_us`: from before the launch call to the start of the urgent kernel, which fills the device
+//!   as well. The host polls without pause for the word that the kernel stores, and subtracts the kernel's
+//!   fixed 5 µs. On a GPU the first work-group stores the word; on the simulated one it appears when the last
+//!   has ended, so the figure is the start of the last. The error is the time between two polls (some
+//!   microseconds), the lateness of the simulated device (`device_late`), and the time that an eviction takes
+//!   from an urgent kernel that already runs.
+//! * `to_stopped_us`: to the moment when the low program's queues have stopped, which the server reports for
+//!   the eviction of this arrival; without an eviction, to the end of the last of its kernels, or 0 if none
+//!   was in flight.
+//! * `alone_us`: `to_started_us` without a low program, for launches as far apart.
+//! * `software_us`: to the entry of the low program's last eviction request. The time that the driver, real
+//!   or simulated, needs from then on is not part of it.
 
-mod board;
 mod figures;
 mod low;
 mod plot;
-mod session;
+mod process;
+mod sample;
+mod shared_page;
 mod urgent;
 
-pub use figures::{Figures, Quantiles, Row};
-pub use session::{PartArgs, run as run_part};
+pub use process::PartArgs;
 
-use crate::child;
 use crate::compare::interleave;
-use crate::files::{read_json, write, write_json};
-use crate::rtc::Scratch;
-use crate::simulated::{CuModel, DeviceStats, gpu_sim};
+use crate::files::{read_json, scratch, write, write_json};
+use crate::process::{ensure_beside, run as run_program, this_program};
+use crate::simulated::{CuModel, gpu_sim};
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
-use serde::{Deserialize, Serialize};
+use figures::{Figures, Quantiles};
+use process::{Files, Part};
+use sample::{ALONE, Outcome, Setting};
 use serde_json::json;
-use session::{Files, Part};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The level of a setting without a low program.
-const ALONE: u8 = 0;
-/// How often a run is repeated in which the simulated device was late.
+/// The number of repetitions of a run in which the simulated device was late.
 const REPEATS: usize = 2;
 
 /// Options of `xbench preempt`.
@@ -50,10 +53,10 @@ pub struct PreemptArgs {
     /// Preemption levels of the low program
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 3], value_parser = value_parser!(u8).range(1..=3))]
     level: Vec<u8>,
-    /// What saving running kernels costs on the simulated GPU, and bringing them back, in microseconds
+    /// Cost of saving running kernels on the simulated GPU, and of restoring them, in microseconds
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [50, 500, 5000], value_parser = value_parser!(u32).range(0..=1_000_000))]
     save_us: Vec<u32>,
-    /// How long the low program's kernels take, in microseconds
+    /// Length of the low program's kernels, in microseconds
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [100, 500, 2000, 10_000], value_parser = value_parser!(u32).range(50..=1_000_000))]
     kernel_us: Vec<u32>,
     /// Arrivals of the urgent program in each setting
@@ -62,10 +65,10 @@ pub struct PreemptArgs {
     /// Runs of each setting; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// What takes the low program's queues off: auto, update-queue, debug-trap, or off
+    /// Mechanism that evicts the low program's queues: auto, update-queue, debug-trap, or off
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
     mechanism: String,
-    /// Which moments of arrival
+    /// Seed of the arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// This machine's own GPU instead of a simulated one
@@ -74,72 +77,19 @@ pub struct PreemptArgs {
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// Where figures (preempt.json), plot (preempt.svg) and all arrivals (preempt.jsonl) go
+    /// Directory for figures (preempt.json), plot (preempt.svg) and all arrivals (preempt.jsonl)
     #[arg(long, value_name = "DIRECTORY", default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// What is measured side by side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Setting {
-    /// The preemption level that is asked for; or [`ALONE`].
-    level: u8,
-    /// Modelled cost of saving; nothing on a real GPU.
-    save_us: Option<u32>,
-    kernel_us: u32,
-}
-
-impl std::fmt::Display for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.level {
-            ALONE => write!(f, "alone, as beside kernels of {} µs", self.kernel_us)?,
-            level => write!(f, "level {level}, kernels of {} µs", self.kernel_us)?,
-        }
-        self.save_us.map_or(Ok(()), |save| write!(f, ", save cost {save} µs"))
-    }
-}
-
-/// What the urgent program leaves.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// What the runtime calls the GPU.
-    card: String,
-    /// The level in force in the low program.
-    in_force: i32,
-    /// By what, or why it is less than what is asked for.
-    how: String,
-    samples: Vec<Sample>,
-}
-
-/// One arrival; microseconds from before the launch call.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sample {
-    to_started_us: f64,
-    to_stopped_us: f64,
-    /// Nothing without a hold, or if waiting came first.
-    software_us: Option<f64>,
-    /// Whether the low program's queues were taken off for it.
-    held: bool,
-    /// Whether waiting was expected to cost less.
-    waited: bool,
-}
-
-/// One run of one setting.
-#[derive(Debug, Clone)]
-pub(crate) struct Outcome {
-    record: Record,
-    /// What the simulated device says of itself; nothing on a real GPU.
-    device: Option<DeviceStats>,
-}
-
-/// Runs the command. The exit code is 1 if a level that is asked for was not in force; figures do not decide it.
+/// Runs the command. The exit code is 1 if a requested level was not in force; figures do not change it.
 ///
 /// # Errors
 /// Something could not be measured.
 pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
-    let this = child::this_program()?;
+    let this = this_program()?;
     let gpu_sim = Some(&"gpu-sim").filter(|_| !args.real);
-    child::ensure_beside(&this, ["xserver", "xcli", "libshimhip.so"].iter().chain(gpu_sim))?;
+    ensure_beside(&this, ["xserver", "xcli", "libshimhip.so"].iter().chain(gpu_sim))?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let settings = args.settings();
     let mut done = 0;
@@ -158,21 +108,33 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
     let figures = Figures::new(!args.real, args.samples, args.runs, &rows)?;
 
     write_json(&args.out.join("preempt.json"), &figures)?;
-    write(&args.out.join("preempt.svg"), &plot::svg(&figures))?;
-    write(&args.out.join("preempt.jsonl"), &raw(&rows)?)?;
+    write(&args.out.join("preempt.svg"), plot::svg(&figures))?;
+    write(&args.out.join("preempt.jsonl"), raw(&rows)?)?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&figures)?),
         false => print!("{}", figures.table()),
     }
     let missing = figures.not_in_force();
     for (level, in_force, how) in &missing {
-        let why = if how.is_empty() { "the server does not say why" } else { how };
+        let why = if how.is_empty() { "the server gives no reason" } else { how };
         eprintln!("xbench: level {level} is not in force, level {in_force} is: {why}");
     }
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Every arrival, a line each.
+/// Runs one of the processes of a run.
+///
+/// # Errors
+/// It could not do its work.
+pub fn run_part(args: &PartArgs) -> Result<()> {
+    match args.part {
+        Part::Session => process::run(args),
+        Part::Low => low::run(args),
+        Part::Urgent => urgent::run(args),
+    }
+}
+
+/// Returns a line of JSON for every arrival.
 fn raw(rows: &[(Setting, Vec<Outcome>)]) -> Result<String> {
     let mut text = String::new();
     for (setting, runs) in rows {
@@ -190,7 +152,7 @@ fn raw(rows: &[(Setting, Vec<Outcome>)]) -> Result<String> {
     Ok(text)
 }
 
-/// A few words on a run, for the one who waits.
+/// Returns a summary of a run, to show progress.
 fn summary(outcome: &Outcome) -> String {
     let samples = &outcome.record.samples;
     let started = Quantiles::of(samples.iter().map(|sample| sample.to_started_us).collect());
@@ -202,7 +164,8 @@ fn summary(outcome: &Outcome) -> String {
 }
 
 impl PreemptArgs {
-    /// All settings; the levels of a cost and a length stand next to each other, so that they are measured so.
+    /// Returns all settings. The levels of a cost and a length are adjacent, so that they are measured one
+    /// after the other.
     fn settings(&self) -> Vec<Setting> {
         let saves: Vec<Option<u32>> = match self.real {
             true => vec![None],
@@ -214,20 +177,15 @@ impl PreemptArgs {
                 settings.extend(self.level.iter().map(|&level| Setting { level, save_us, kernel_us }));
             }
         }
-        // Where nobody is held, saving costs nothing.
+        // Without a low program nothing is saved.
         let alone = |&kernel_us| Setting { level: ALONE, save_us: saves[0], kernel_us };
         settings.extend(self.kernel_us.iter().map(alone));
-        let mut seen = Vec::new();
-        settings.retain(|setting| {
-            !seen.contains(setting) && {
-                seen.push(*setting);
-                true
-            }
-        });
+        let mut seen = BTreeSet::new();
+        settings.retain(|setting| seen.insert(*setting));
         settings
     }
 
-    /// One run of a setting; again if the device was late, and what the last one gave if it always was.
+    /// Runs a setting, and repeats the run if the device was late; the last repetition counts even then.
     fn measure(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
         let mut repeats = 0..REPEATS;
         loop {
@@ -248,14 +206,14 @@ impl PreemptArgs {
     }
 
     fn measure_once(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
-        let scratch = Scratch::new().context("no scratch directory")?;
-        let files = Files(&scratch.path);
+        let scratch = scratch()?;
+        let files = Files(scratch.path());
         self.session(this, setting, run, &files)?;
         let record = read_json(&files.record())?;
         for (name, part) in [("low", Part::Low), ("urgent", Part::Urgent)] {
             let log = std::fs::read_to_string(files.log(part)).unwrap_or_default();
             for line in log.lines() {
-                eprintln!("xbench: {setting}: the library in the {name} program says: {line}");
+                eprintln!("xbench: {setting}: log of the library in the {name} program: {line}");
             }
         }
         let device = if self.real { None } else { Some(read_json(&files.stats())?) };
@@ -278,7 +236,7 @@ impl PreemptArgs {
             Some(save_us) => gpu_sim(this, CuModel::Shared, save_us, &files.stats()),
         };
         command.args(part.words(Part::Session));
-        child::run(command)
+        run_program(command)
     }
 }
 
@@ -298,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_of_one_setting_are_measured_side_by_side() {
+    fn settings_have_their_levels_side_by_side() {
         let settings = parse(&[]).unwrap().settings();
         assert_eq!(settings.len(), 3 * 3 * 4 + 4);
         assert_eq!(settings[1], Setting { level: 2, save_us: Some(50), kernel_us: 100 });
@@ -307,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_gpu_has_no_modelled_cost() {
+    fn real_gpu_has_no_modelled_cost() {
         let settings = parse(&["--real", "--level", "3"]).unwrap().settings();
         assert_eq!(settings.len(), 4 + 4);
         assert!(settings.iter().all(|setting| setting.save_us.is_none()));
@@ -318,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_arrival_has_its_line() {
+    fn raw_data_has_a_line_for_each_arrival() {
         let rows = figures::tests::rows();
         let text = raw(&rows).unwrap();
         let arrivals: usize =

@@ -1,33 +1,35 @@
 //! The urgent program: one arrival after the other, each while the low program's kernels fill the device.
 //!
-//! An arrival is a kernel that fills the device as well. When it has started is known from a word that it stores at the
-//! end of its fixed time. Behind it short kernels keep the program ready until the low one has completed nothing for
-//! longer than its kernels take: then its queue stands, and the last completion was the end of what had been in flight.
+//! An arrival is a kernel that fills the device as well. It stores a word at the end of its fixed time, from
+//! which its start follows. Short kernels behind it keep the program ready until the low one has completed
+//! nothing for longer than its kernels take: then its queue has stopped, and the last completion was the end
+//! of the work that was in flight.
 
-use super::board::Board;
-use super::session::{Files, PartArgs};
-use super::{ALONE, Record, Sample};
-use crate::ask::Server;
+use super::process::{Files, PartArgs};
+use super::sample::{ALONE, Record, Sample};
+use super::shared_page::SharedPage;
+use crate::clock::{now_ns, wait_until};
 use crate::files::write_json;
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
 use crate::random::{Purpose, Random};
-use crate::replay::{now_ns, wait_until};
+use crate::server::Connection;
 use anyhow::{Result, bail, ensure};
 use protocol::control::Preemption;
 
-/// Arrivals before the measured ones: code is mapped, and the library knows how long kernels take and what a hold costs here.
+/// The arrivals before the measured ones: code is mapped, and the library knows the lengths of kernels and
+/// the cost of an eviction.
 const WARM_UP: usize = 20;
-/// How long the kernel of an arrival takes.
+/// The length of an arrival's kernel.
 const URGENT_NS: u64 = 5_000;
-/// Completions of the low program after which it counts as running again.
+/// The completions after which the low program counts as running again.
 const RUNNING: u64 = 2;
-/// What one arrival may take beside kernels of the low program.
+/// The time that one arrival may take beside kernels of the low program.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 pub(super) fn run(args: &PartArgs) -> Result<()> {
     let files = Files(&args.dir);
-    let board = Board::open(&files.board())?;
+    let page = SharedPage::open(&files.page())?;
     let hip = Hip::load()?;
     ensure!(hip.device_count()? > 0, "the HIP runtime sees no GPU");
     let kernels = Kernels::load(&hip, 0)?;
@@ -39,23 +41,23 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         word: hip.host_malloc(size_of::<u64>())?,
         kernels,
         filling,
-        board: (args.level != ALONE).then_some(board),
+        page: (args.level != ALONE).then_some(page),
         kernel_ns,
         random: Random::new(args.seed, 0, Purpose::Arrivals),
         arrivals: 0,
     };
-    let mut server = Server::connect(&files.socket())?;
-    let mut preemption = |board: &Option<Board>| match board {
-        Some(board) => server.preemption(board.pid()),
+    let mut server = Connection::open(&files.socket())?;
+    let mut preemption = |page: &Option<SharedPage>| match page {
+        Some(page) => server.preemption(page.pid()),
         None => Ok(Preemption::default()),
     };
     let mut samples = Vec::with_capacity(args.samples);
     urgent.await_running()?;
-    let mut before = preemption(&urgent.board)?;
+    let mut before = preemption(&urgent.page)?;
     for index in 0..WARM_UP + args.samples {
         let arrival = urgent.arrive()?;
         urgent.await_running()?;
-        let after = preemption(&urgent.board)?;
+        let after = preemption(&urgent.page)?;
         if index >= WARM_UP {
             samples.push(arrival.sample(&before, &after));
         }
@@ -71,25 +73,25 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
 #[derive(Debug)]
 struct Urgent {
     stream: Stream,
-    /// Which arrival's kernel has ended.
+    /// The number of the last arrival whose kernel has ended.
     word: HostBuffer,
     kernels: Kernels,
     filling: BusyShape,
-    /// What the low program has completed; nothing if there is no such program.
-    board: Option<Board>,
+    /// The page of the low program, if there is one.
+    page: Option<SharedPage>,
     kernel_ns: u64,
     random: Random,
     arrivals: u64,
 }
 
-/// What the host saw of an arrival, nanoseconds of CLOCK_MONOTONIC.
+/// An arrival as the host sees it, nanoseconds of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    /// Before the launch.
+    /// The moment before the launch.
     launched: u64,
-    /// When its kernel had the device.
+    /// The start of its kernel.
     started: u64,
-    /// When the last kernel of the low program ended; nothing if none did after the launch.
+    /// The end of the last kernel of the low program; `None` if none ended after the launch.
     stopped: Option<u64>,
 }
 
@@ -99,12 +101,13 @@ impl Urgent {
         self.await_completions(RUNNING)
     }
 
-    /// Waits until the low program has completed so many more kernels; alone as long as they would take.
+    /// Waits until the low program has completed so many more kernels; without that program, as long as they
+    /// would take.
     fn await_completions(&self, more: u64) -> Result<()> {
         let begin = now_ns();
         let target = self.completed() + more;
-        let is_over = || match &self.board {
-            Some(board) => board.completed() >= target,
+        let is_over = || match &self.page {
+            Some(page) => page.completed() >= target,
             None => now_ns() >= begin + more * self.kernel_ns,
         };
         let end = self.end_of_patience();
@@ -116,22 +119,23 @@ impl Urgent {
     }
 
     fn completed(&self) -> u64 {
-        self.board.as_ref().map_or(0, Board::completed)
+        self.page.as_ref().map_or(0, SharedPage::completed)
     }
 
     fn end_of_patience(&self) -> u64 {
         now_ns() + PATIENCE_NS + 20 * self.kernel_ns
     }
 
-    /// One arrival at a random moment of a kernel of the low program, until that program's queue stands.
+    /// Makes one arrival at a random moment of a kernel of the low program, and waits until that program's
+    /// queue has stopped.
     fn arrive(&mut self) -> Result<Arrival> {
         self.await_completions(1)?;
         wait_until(now_ns() + (self.random.unit() * self.kernel_ns as f64) as u64);
 
         self.arrivals += 1;
         let end = self.end_of_patience();
-        // Longer than the next completion would take if the low program ran: half a kernel for work-groups that wait for
-        // each other and a device that is late, and the time between two commands.
+        // Longer than the next completion takes while the low program runs: half a kernel more for
+        // work-groups that wait for each other and a late device, and the time between two commands.
         let quiet = self.kernel_ns + self.kernel_ns / 2 + 300_000;
         let mut completed = self.completed();
         let (mut started, mut stopped, mut kept) = (None, None, 0);
@@ -152,7 +156,7 @@ impl Urgent {
                     return Ok(Arrival { launched, started, stopped });
                 }
                 if now >= kept {
-                    // The next one is there before this one ends.
+                    // The next kernel is launched before this one ends.
                     kept = now + quiet * 4 / 5;
                     self.kernels.busy(&self.stream, quiet, BusyShape::ONE)?;
                 }
@@ -160,25 +164,25 @@ impl Urgent {
             if now > end {
                 bail!("the urgent kernel has not run, or the low program does not stop");
             }
-            // The device, the library and the server need the processors while this looks.
+            // The device, the library and the server need the processors as well.
             std::thread::yield_now();
         }
     }
 }
 
 impl Arrival {
-    /// With what the server said before and after it.
+    /// Returns the sample, from the server's state before and after the arrival.
     fn sample(self, before: &Preemption, after: &Preemption) -> Sample {
         let since = |moment: u64| moment.saturating_sub(self.launched) as f64 / 1e3;
         let (held, waited) = (after.holds > before.holds, after.waits > before.waits);
-        // Of this hold, whose moments lie behind the launch.
+        // Moments before the launch belong to an earlier eviction.
         let of_hold = |moment: Option<u64>| moment.filter(|at| held && *at >= self.launched).map(since);
         let (asked, stood) = (of_hold(after.asked_at), of_hold(after.stood_at));
         Sample {
             to_started_us: since(self.started),
-            // What was not in flight stands already.
+            // Without work in flight the queue has stopped already.
             to_stopped_us: stood.unwrap_or(self.stopped.map_or(0.0, since)),
-            // A hold that comes because waiting took too long says nothing about how long one takes to come.
+            // An eviction after waiting for too long does not show how fast an eviction is.
             software_us: asked.filter(|_| !waited),
             held,
             waited,
@@ -193,7 +197,7 @@ mod tests {
     const ARRIVAL: Arrival = Arrival { launched: 1_000_000, started: 1_090_000, stopped: Some(1_080_000) };
 
     #[test]
-    fn without_a_hold_the_last_completion_counts() {
+    fn sample_without_eviction_stops_at_the_last_completion() {
         let before = Preemption { asked_at: Some(5), stood_at: Some(7), holds: 3, ..Preemption::default() };
         let after = Preemption { waits: 1, ..before.clone() };
         let sample = ARRIVAL.sample(&before, &after);
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_says_itself_when_the_queues_stood() {
+    fn sample_with_eviction_stops_when_the_queues_stood() {
         let before = Preemption::default();
         let after = Preemption {
             asked_at: Some(1_030_000),
@@ -214,11 +218,11 @@ mod tests {
         };
         let sample = ARRIVAL.sample(&before, &after);
         assert_eq!((sample.to_stopped_us, sample.software_us, sample.held), (85.0, Some(30.0), true));
-        // It came because waiting took longer than was expected.
+        // It came because waiting took longer than expected.
         let late = Preemption { waits: 1, ..after.clone() };
         let sample = ARRIVAL.sample(&before, &late);
         assert_eq!((sample.to_stopped_us, sample.software_us, sample.held), (85.0, None, true));
-        // Moments of an older hold say nothing about this one.
+        // Moments of an earlier eviction are ignored.
         let stale = Preemption { asked_at: Some(1), stood_at: Some(2), ..after };
         let sample = ARRIVAL.sample(&before, &stale);
         assert_eq!((sample.to_stopped_us, sample.software_us, sample.held), (80.0, None, true));

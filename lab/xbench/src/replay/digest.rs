@@ -1,14 +1,14 @@
-//! What the `mix` kernels of a replay leave behind, computed by the host.
+//! The result of the `mix` kernels of a replay, computed by the host.
 
 use crate::kernels::mix_step;
 
-/// Words of the digest.
+/// The number of words of the digest.
 pub const WORDS: usize = 64;
-/// A `mix` follows every command whose number is a multiple of this.
+/// A `mix` kernel follows every command whose number is a multiple of this.
 pub const EVERY: usize = 8;
 
-/// The digest after some number of `mix` kernels. It is never reset: each one takes what all before it left, so that a
-/// lost, doubled or exchanged one anywhere shows in all later ones.
+/// The digest after some number of `mix` kernels. It is never reset: each kernel continues from the result of
+/// all kernels before it, so that a lost, doubled or exchanged one shows in all later digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest {
     words: [u64; WORDS],
@@ -22,7 +22,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// What `requests` inferences of `commands` commands each leave.
+    /// Returns the digest after `requests` inferences of `commands` commands each.
     pub fn of(requests: u64, commands: usize) -> Self {
         let mut digest = Self::default();
         for _ in 0..requests * mixes_of(commands) {
@@ -31,7 +31,7 @@ impl Digest {
         digest
     }
 
-    /// The next `mix` kernel: applies it, and returns the value that it is to be launched with.
+    /// Applies the next `mix` kernel, and returns the value for its launch.
     pub fn mix(&mut self) -> u64 {
         self.mixes += 1;
         for (word, index) in self.words.iter_mut().zip(0..) {
@@ -40,19 +40,18 @@ impl Digest {
         self.mixes
     }
 
-    /// The words.
     pub fn words(&self) -> &[u64; WORDS] {
         &self.words
     }
 
-    /// A short form for records.
+    /// Returns a short form for records.
     pub fn text(words: &[u64; WORDS]) -> String {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         format!("{:016x}", crate::cache::fnv1a(&bytes))
     }
 }
 
-/// `mix` kernels of one inference.
+/// Returns the number of `mix` kernels of an inference.
 pub fn mixes_of(commands: usize) -> u64 {
     (commands / EVERY) as u64
 }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_or_exchanged_mix_shows() {
+    fn lost_or_exchanged_mix_changes_the_digest() {
         let whole = Digest::of(3, 24);
         assert_eq!(Digest::of(9, 8), whole);
         assert_ne!(Digest::text(Digest::of(2, 24).words()), Digest::text(whole.words()));
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_every_eighth() {
+    fn mix_follows_every_eighth_command() {
         assert_eq!([7, 8, 15, 16, 285].map(mixes_of), [0, 1, 1, 2, 35]);
     }
 }

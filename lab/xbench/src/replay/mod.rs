@@ -1,27 +1,26 @@
-//! `xbench replay`: a recorded model as load, and how long its inferences took.
+//! `xbench replay`: runs a recorded model as load and measures its inferences.
 //!
-//! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the recorded grid,
-//! block, local memory and duration, memsets stay memsets, and after every eighth command a `mix` kernel adds to a
-//! digest that is checked after each inference. An inference ends with a synchronization of its stream. With `--rate`
-//! requests arrive by themselves (as a Poisson process, if nothing else is said), are served in their order by one thread,
-//! and a latency counts from the arrival; without it one inference follows the other.
+//! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the
+//! recorded grid, block, local memory and duration, memsets stay memsets, and after every eighth command a
+//! `mix` kernel adds to a digest that is checked after each inference. An inference ends with a
+//! synchronization of its stream. With `--rate` requests arrive at given times (by default as a Poisson
+//! process), one thread serves them in order, and a latency counts from the arrival; without it one inference
+//! follows the other.
 
-mod clock;
-pub mod digest;
-mod hint;
+pub(crate) mod digest;
 mod player;
-pub mod schedule;
+pub(crate) mod schedule;
 
-pub(crate) use clock::{now_ns, wait_until};
-
+use crate::WrongInput;
+use crate::clock::{now_ns, wait_until};
 use crate::files::write;
 use crate::hip::Hip;
+use crate::library::{Library, Queue};
 use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use digest::Digest;
-use hint::Hints;
 use player::Player;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -29,35 +28,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Inferences before the measured time: code and memory are mapped, clocks are up, kernel times are known to a library
-/// that estimates them.
-pub const WARM_UP: u64 = 3;
+/// The inferences before the measurement: code and memory are mapped, clocks are up, and a library that
+/// estimates kernel times knows them.
+const WARM_UP: u64 = 3;
 
 /// Options of `xbench replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
     /// File of the recorded model, see examples/traces
     trace: PathBuf,
-    /// Requests per second; without it one inference follows the other
+    /// Requests per second; without the option one inference follows the other
     #[arg(long, value_name = "R", value_parser = rate)]
     rate: Option<f64>,
     /// How requests arrive
     #[arg(long, value_enum, default_value_t = schedule::Pattern::Poisson, requires = "rate")]
     arrivals: schedule::Pattern,
-    /// For how many microseconds the host works on a request before its first launch
+    /// Microseconds of work on the host before the first launch of a request
     #[arg(long, value_name = "US", default_value_t = 0, requires = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     prepare_us: u32,
-    /// Tell the preloaded library of each request when it arrives: its first launch comes after the preparation
+    /// Announce each request to the preloaded library when it arrives: its first launch follows after the
+    /// preparation
     #[arg(long, requires = "rate")]
     hint: bool,
-    /// How long requests arrive, or inferences are begun
+    /// Time in which requests arrive, or inferences are begun
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Multiplies kernel durations and the host's gaps between submits (which are first multiplied by 0.49, the
-    /// recorder's own slow-down)
+    /// Multiplies kernel durations and the host's gaps between submits (which are first multiplied by 0.49,
+    /// the recorder's own slow-down)
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// Which arrivals: the same number, the same moments
+    /// Seed of the arrivals: the same number, the same moments
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The stream to work on; PyTorch works on the null stream
@@ -66,12 +66,13 @@ pub struct ReplayArgs {
     /// Write every inference's times as JSON
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Say `ready`, wait for `start NS` on standard input, and end at `stop` (or once every request is served).
+    /// Print `ready`, wait for `start NS` on standard input, and end at `stop` or once every request is
+    /// served.
     #[arg(long, hide = true)]
     gate: bool,
 }
 
-/// Which stream.
+/// The stream of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StreamKind {
     /// The null stream.
@@ -81,84 +82,84 @@ enum StreamKind {
 }
 
 /// Parses a number in a range.
-fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
-    let value = text.parse().map_err(|_| "not a number".to_owned())?;
-    let outside = || format!("not in {} to {}", range.start(), range.end());
+fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, WrongInput> {
+    let value = text.parse().map_err(|_| WrongInput("not a number".to_owned()))?;
+    let outside = || WrongInput(format!("not in {} to {}", range.start(), range.end()));
     if range.contains(&value) { Ok(value) } else { Err(outside()) }
 }
 
-/// Requests per second.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
+/// Parses requests per second.
+pub(crate) fn rate(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.01..=10_000.0)
 }
 
-/// Length of a run in seconds.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+/// Parses the length of a run in seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.1..=3600.0)
 }
 
-/// Factor on recorded times.
-pub(crate) fn scale(text: &str) -> Result<f64, String> {
+/// Parses a factor on recorded times.
+pub(crate) fn scale(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.01..=1000.0)
 }
 
-/// One inference, in microseconds from the start of the measured time.
+/// An inference; times are microseconds from the start of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Request {
-    /// When it arrived; back to back, when it began.
+pub(crate) struct Request {
+    /// The arrival; back to back, the begin.
     pub arrived_us: f64,
-    /// When its first command was about to be submitted.
+    /// The moment before the submit of its first command.
     pub began_us: f64,
-    /// When its last command had been waited for.
+    /// The moment at which the wait for its last command ended.
     pub ended_us: f64,
 }
 
 impl Request {
-    /// From arrival to end, milliseconds.
+    /// Returns the time from arrival to end, milliseconds.
     pub fn latency_ms(&self) -> f64 {
-        // To the nanosecond, which is what was measured: a binary fraction has more digits.
+        // Rounded to the measured nanoseconds, because a binary fraction has more digits.
         ((self.ended_us - self.arrived_us) * 1e3).round() / 1e6
     }
 }
 
-/// What a replay did.
+/// The results of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// The process, as a device's statistics know it.
+pub(crate) struct Record {
+    /// The process id, which the device's statistics use as well.
     pub pid: u32,
-    /// Name of the trace.
     pub trace: String,
-    /// Inferences before the measured time.
     pub warm_up: u64,
     /// Seconds in which requests arrived.
     pub seconds: f64,
-    /// The digest after the last inference, as the device left it.
+    /// The device's digest after the last inference.
     pub digest: String,
-    /// The measured inferences in their order.
     pub requests: Vec<Request>,
 }
 
 impl Record {
-    /// Inferences per second: until the last one has ended, at least over the time in which they arrived. `open` is
-    /// whether they arrive by themselves.
+    /// Returns the inferences per second until the end of the last one, or for requests with arrivals
+    /// (`open`) until the end of the arrivals if that is later.
     pub fn per_second(&self, open: bool) -> f64 {
         let Some(last) = self.requests.last() else { return 0.0 };
         let least = if open { self.seconds } else { 0.0 };
         self.requests.len() as f64 / (last.ended_us / 1e6).max(least)
     }
 
-    /// All inferences, those before the measured time included.
+    /// Returns the number of all inferences, including those before the measurement.
     pub fn inferences(&self) -> u64 {
         self.warm_up + self.requests.len() as u64
     }
 
-    /// Latencies in milliseconds, in the order of arrival.
+    /// Returns the latencies in milliseconds, in the order of arrival.
     pub fn latencies_ms(&self) -> Vec<f64> {
         self.requests.iter().map(Request::latency_ms).collect()
     }
 }
 
-/// Runs the command. An error if something could not be run, or the digest is wrong.
+/// Runs the command.
+///
+/// # Errors
+/// Something could not be run, or a digest is wrong.
 pub fn run(args: &ReplayArgs) -> Result<()> {
     let trace = Trace::load(&args.trace)?;
     let hip = Hip::load()?;
@@ -167,7 +168,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         player.infer()?;
         player.check()?;
     }
-    let hints = args.hint.then(|| Hints::of(player.stream())).transpose()?;
+    let hints = args.hint.then(|| queue(&player)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let start = if args.gate { pass_gate(&stop)? } else { now_ns() };
     let mut requests = Vec::new();
@@ -176,9 +177,9 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
             for arrival in schedule::moments(args.arrivals, rate, args.seconds, args.seed) {
                 wait_until(start + arrival);
                 if let Some(hints) = &hints {
-                    hints.arrival(args.prepare_us.into())?;
+                    hints.hint_arrival(args.prepare_us.into())?;
                 }
-                // From now on, not from the arrival: one that waits for its turn is prepared then.
+                // Counted from now, not from the arrival: a request that had to wait is prepared afterwards.
                 wait_until(now_ns() + u64::from(args.prepare_us) * 1_000);
                 requests.push(serve(&mut player, start, Some(arrival))?);
             }
@@ -186,7 +187,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         None => {
             wait_until(start);
             let end = start + (args.seconds * 1e9) as u64;
-            // Behind a gate the other one decides.
+            // With a gate the parent process decides.
             while if args.gate { !stop.load(Ordering::Acquire) } else { now_ns() < end } {
                 requests.push(serve(&mut player, start, None)?);
             }
@@ -205,11 +206,19 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         write(path, &text)?;
     }
     if args.gate {
-        say("done")?;
+        print_word("done")?;
     } else {
         print!("{}", table(&record, args.rate.is_some())?);
     }
     Ok(())
+}
+
+/// Returns the XQueue for hints.
+fn queue(player: &Player) -> Result<Queue> {
+    let library = Library::find();
+    let library =
+        library.context("--hint needs libshimhip.so to be preloaded, with XSCHED_AUTO_XQUEUE=ON")?;
+    library.queue(player.stream())
 }
 
 /// Runs and checks one inference.
@@ -222,16 +231,16 @@ fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Reques
     Ok(Request { arrived_us: us(arrival.unwrap_or(began)), began_us: us(began), ended_us: us(ended) })
 }
 
-fn say(word: &str) -> Result<()> {
+fn print_word(word: &str) -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{word}")?;
     Ok(out.flush()?)
 }
 
-/// Says that everything is warm and waits for the moment to start at. From then on a line, or the end of standard input
-/// (whoever started us has gone), sets `stop`.
+/// Reports that this process is warm, and waits for the start moment. From then on a line, or the end of
+/// standard input if the parent has ended, sets `stop`.
 fn pass_gate(stop: &Arc<AtomicBool>) -> Result<u64> {
-    say("ready")?;
+    print_word("ready")?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let Some(start) = line.strip_prefix("start ").and_then(|text| text.trim().parse().ok()) else {
@@ -250,7 +259,7 @@ fn table(record: &Record, open: bool) -> Result<String> {
     let what = if open { "requests, from arrival to end" } else { "inferences, back to back" };
     Ok(format!(
         "{}: {} {what}; {:.2} a second\nmilliseconds: min {:.2}, p50 {:.2}, p90 {:.2}, p99 {:.2}, max {:.2}\n\
-         digest {} after {} inferences, as it must be\n",
+         digest {} after {} inferences, which is correct\n",
         record.trace,
         latencies.n,
         record.per_second(open),
@@ -280,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_over_the_whole_time() {
+    fn rate_counts_the_whole_time() {
         assert_eq!(record(&[500.0, 1000.0]).per_second(true), 1.0);
         assert_eq!(record(&[500.0, 1000.0]).per_second(false), 2.0);
         assert_eq!(record(&[500.0, 4000.0]).per_second(true), 0.5);
@@ -288,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused() {
+    fn number_out_of_range_is_an_error() {
         assert_eq!(seconds("2.5"), Ok(2.5));
-        assert_eq!(rate("fast").unwrap_err(), "not a number");
+        assert_eq!(rate("fast").unwrap_err().0, "not a number");
         for wrong in ["0", "-1", "nan", "inf"] {
             assert!(scale(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn records_survive_the_file() {
+    fn record_survives_the_file() {
         let record = record(&[1.5]);
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);

@@ -1,19 +1,20 @@
 //! Issues a trace to HIP, one inference at a time.
 //!
-//! **Host time.** The recorded gap between two submits is time that the framework's thread computes. The replay spends
-//! it the same way: it waits for the moment of the next submit, sleeping only if that is more than 150 µs away, so the
-//! processor is as busy as a framework keeps it while it submits. Moments are absolute, so that one late wake-up delays
-//! one submit and not all behind it. Time that a call takes beyond the gap that it falls into (the runtime or the
-//! library made it wait) delays everything behind it, as it delays a framework.
+//! **Host time.** The recorded gap between two submits is time that the framework's thread computes. The
+//! replay spends it the same way: it waits for the moment of the next submit, sleeping only if that is more
+//! than 150 µs away, so the processor is as busy as a framework keeps it while it submits. Moments are
+//! absolute, so that one late wake-up delays one submit and not all behind it. Time that a call takes beyond
+//! the gap that it falls into (the runtime or the library made it wait) delays everything behind it, as it
+//! delays a framework.
 
-use super::clock::{now_ns, wait_until};
 use super::digest::{Digest, EVERY, WORDS};
+use crate::clock::{now_ns, wait_until};
 use crate::hip::{DeviceBuffer, Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
 use crate::trace::{GAP_FACTOR, Trace, Work};
 use anyhow::{Context, Result, ensure};
 
-/// What one command does.
+/// A command to issue.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Busy { duration_ns: u64, shape: BusyShape },
@@ -22,19 +23,19 @@ enum Call {
 
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// After the moment of the previous command's submit.
+    /// The time from the previous command's submit.
     gap_ns: u64,
     call: Call,
 }
 
-/// A trace ready to run.
+/// A trace that is ready to run.
 #[derive(Debug)]
 pub(super) struct Player {
     kernels: Kernels,
     stream: Stream,
     steps: Vec<Step>,
     scratch: Option<DeviceBuffer>,
-    /// The digest: in host memory that the device reaches, so that looking at it is no command.
+    /// The digest, in host memory that the device reaches, so that reading it is no command.
     memory: HostBuffer,
     expected: Digest,
     requests: u64,
@@ -69,7 +70,7 @@ impl Player {
         Ok(Self { kernels, stream, steps, scratch, memory, expected: Digest::default(), requests: 0 })
     }
 
-    /// One inference, ended by a synchronization of the stream.
+    /// Runs one inference, ended by a synchronization of the stream.
     pub(super) fn infer(&mut self) -> Result<()> {
         let mut due = now_ns();
         let mut spent = 0;
@@ -95,17 +96,17 @@ impl Player {
         Ok(())
     }
 
-    /// Where it works.
+    /// Returns its stream.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Inferences so far.
+    /// Returns the number of inferences so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// The digest as the device left it; an error if that is not what the commands so far must leave.
+    /// Returns the digest of the device, which must be the one that the host computes.
     pub(super) fn check(&self) -> Result<[u64; WORDS]> {
         let mut words = [0; WORDS];
         for (index, word) in words.iter_mut().enumerate() {

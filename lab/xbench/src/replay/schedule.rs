@@ -1,10 +1,10 @@
-//! When requests arrive. A seed means the same arrivals in every mode and on every machine.
+//! Arrivals of requests. A seed gives the same arrivals in every mode and on every machine.
 
 use crate::random::{Purpose, Random};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// How requests arrive.
+/// The pattern of arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -19,19 +19,20 @@ pub enum Pattern {
 /// Requests of a burst.
 pub(crate) const BURST: usize = 8;
 
-/// Arrivals within `seconds`, as nanoseconds in ascending order: `rate * seconds` of them (rounded, at least one).
+/// Returns `rate * seconds` arrivals within `seconds` (rounded, at least one), as nanoseconds in ascending
+/// order.
 pub fn moments(pattern: Pattern, rate: f64, seconds: f64, seed: u64) -> Vec<u64> {
     let count = (rate * seconds).round().max(1.0) as usize;
     let mut random = Random::new(seed, 0, Purpose::Arrivals);
     let at = |share: f64| (share * seconds * 1e9) as u64;
     if pattern == Pattern::Poisson {
-        // Given the number of arrivals of a Poisson process in an interval, they are independent and uniform there; drawing
-        // them so fixes the number, and every block has the same.
+        // Given the number of arrivals of a Poisson process in an interval, they are independent and uniform
+        // there; drawing them so fixes the number, and every block has the same.
         let mut moments: Vec<u64> = (0..count).map(|_| at(random.unit())).collect();
         moments.sort_unstable();
         return moments;
     }
-    // So that two programs with one rate do not arrive together.
+    // A random phase, so that two programs with one rate do not arrive together.
     let phase = random.unit();
     let together = if pattern == Pattern::Bursts { BURST } else { 1 };
     let times = count.div_ceil(together) as f64;
@@ -47,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_its_arrivals() {
+    fn seed_determines_the_arrivals() {
         assert_eq!(arrivals(10.0, 50.0, 7), arrivals(10.0, 50.0, 7));
         assert_ne!(arrivals(10.0, 50.0, 7), arrivals(10.0, 50.0, 8));
     }
 
     #[test]
-    fn as_many_as_the_rate_says_in_order_and_inside() {
+    fn arrivals_match_the_rate_in_order_and_inside() {
         let moments = arrivals(20.0, 25.0, 1);
         assert_eq!(moments.len(), 500);
         assert!(moments.is_sorted());
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn even_ones_are_even_and_bursts_come_together() {
+    fn periodic_arrivals_are_even_and_bursts_coincide() {
         let even = moments(Pattern::Periodic, 20.0, 10.0, 1);
         assert_eq!(even.len(), 200);
         assert!(even.windows(2).all(|pair| (pair[1] - pair[0]).abs_diff(50_000_000) <= 1));
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_those_of_a_poisson_process() {
+    fn poisson_gaps_are_exponential() {
         let moments = arrivals(1000.0, 100.0, 3);
         let gaps: Vec<f64> = moments.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e6).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;

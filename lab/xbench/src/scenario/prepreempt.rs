@@ -1,17 +1,18 @@
-//! `xbench prepreempt`: what it is worth to know of work before it comes.
+//! `xbench prepreempt`: measures the benefit of knowing about work before it arrives.
 //!
-//! An urgent program prepares each request for a while on the host before its first launch, beside a batch program back to
-//! back. It runs alone; under HPF; under LCBE without hints, which learns when requests come; and under LCBE with a hint at
-//! each arrival. Latencies count from the arrival, preparation included. One such scenario for each length of preparation.
+//! An urgent program prepares each request on the host before its first launch, beside a batch program back
+//! to back. It runs alone; under HPF; under LCBE without hints, which learns when requests come; and under
+//! LCBE with a hint at each arrival. Latencies count from the arrival and include the preparation. Each
+//! length of preparation is a scenario.
 
-use super::cast::{Part, Scene};
+use super::definition::Scenario;
 use super::figures::{Figures, Judged, ModeFigures};
-use super::{Bench, Common};
+use super::measure::{Common, measure};
 use crate::WrongInput;
-use crate::child::{ensure_beside, this_program};
+use crate::experiment::Program;
 use crate::files::{ensure_writable, write_json};
 use crate::replay::schedule::Pattern;
-use crate::session::NEEDED;
+use crate::table::{Table, dash, verdict};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -23,9 +24,9 @@ const ALONE: &str = "urgent alone";
 const HPF: &str = "HPF";
 const LEARNT: &str = "LCBE learn=1";
 const HINTED: &str = "LCBE learn=0 +hint";
-/// What the urgent program does a second, evenly.
+/// The requests of the urgent program a second, at even intervals.
 const RATE: f64 = 20.0;
-/// The preparation that is judged, microseconds.
+/// The length of preparation that is judged, microseconds.
 const JUDGED_US: u32 = 300;
 
 /// Options of `xbench prepreempt`.
@@ -39,7 +40,7 @@ pub struct PrepreemptArgs {
     /// Preemption level
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: u8,
-    /// Write the figures there as JSON
+    /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -71,13 +72,11 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     if lengths.is_empty() {
         return Err(WrongInput("no length of preparation".to_owned()).into());
     }
-    let this = this_program()?;
-    ensure_beside(&this, NEEDED)?;
     args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut points = Vec::new();
     for prepare_us in lengths {
-        let scene = scene(prepare_us);
-        let figures = Bench::new(&args.common, args.level, &[], &this, &scene)?.measure(None)?;
+        let scenario = scenario(prepare_us);
+        let figures = measure(&scenario, &args.common.experiment(&scenario)?, args.level, false, &[])?;
         points.push(Point { prepare_us, figures });
     }
     let checks = checks(&points).context("a mode is missing")?;
@@ -89,19 +88,23 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn scene(prepare_us: u32) -> Scene {
-    let urgent = Part::new("urgent", "resnet18_bs1", Some((RATE, Pattern::Periodic)), 10);
-    Scene {
+fn scenario(prepare_us: u32) -> Scenario {
+    let urgent = Program::new("urgent", "resnet18_bs1.json", Some((RATE, Pattern::Periodic)), 10);
+    Scenario {
         name: "prepreempt",
         about: "ResNet-18, evenly, each request prepared on the host first, beside ResNet-50 at batch 256 back to back".to_owned(),
-        parts: vec![Part { prepare_us, ..urgent }, Part::new("batch", "resnet50_bs256", None, 0)],
+        programs: vec![
+            Program { prepare_us, ..urgent },
+            Program::new("batch", "resnet50_bs256.json", None, 0),
+        ],
         policies: &[HPF, LEARNT, HINTED],
         seconds: 20.0,
         checks: &[],
     }
 }
 
-/// Latency of the urgent program at a mode over that alone, and what the batch program does a second.
+/// Returns the p99 of the urgent program in a mode over that alone, and the inferences of the batch program a
+/// second.
 fn of(point: &Point, mode: &str) -> Option<(f64, f64)> {
     let find = |name: &str| point.figures.modes.iter().find(|mode| mode.mode == name);
     let p99 =
@@ -111,13 +114,13 @@ fn of(point: &Point, mode: &str) -> Option<(f64, f64)> {
     Some((p99(here)? / p99(find(ALONE)?)?, batch))
 }
 
-/// For which part of the time the device was kept free for work that did not come, as the policy counted it.
-fn vain(point: &Point, mode: &str) -> Option<f64> {
+/// Returns the share of time for which the policy kept the device free for work that did not come.
+fn wasted(point: &Point, mode: &str) -> Option<f64> {
     let mode = point.figures.modes.iter().find(|known| known.mode == mode)?;
     Some(*mode.counted.get("wasted-us")? as f64 / 1e6 / mode.server_s)
 }
 
-/// At the length that is judged, if it was measured; nothing if a mode is missing.
+/// Judges the point of [`JUDGED_US`], if it was measured; `None` if a mode is missing.
 fn checks(points: &[Point]) -> Option<Vec<Judged>> {
     let Some(point) = points.iter().find(|point| point.prepare_us == JUDGED_US) else {
         return Some(Vec::new());
@@ -125,55 +128,33 @@ fn checks(points: &[Point]) -> Option<Vec<Judged>> {
     let (hinted, batch) = of(point, HINTED)?;
     let (without, batch_without) = of(point, HPF)?;
     let (_, batch_learnt) = of(point, LEARNT)?;
-    let [vain_hinted, vain_learnt] = [vain(point, HINTED)?, vain(point, LEARNT)?];
     let lost = |batch: f64| 1.0 - batch / batch_without;
-    let judged = |what: String, value: f64, met: bool| Judged { what, value, met };
+    let at_most =
+        |what: &str, value: f64, most: f64| Judged::new(format!("{what} <= {most}"), value, value <= most);
     Some(vec![
-        judged(format!("p99 over alone with a hint, {JUDGED_US} µs, <= 1.05"), hinted, hinted <= 1.05),
-        judged("p99 over alone without is larger".to_owned(), without, without > hinted),
-        judged(
-            "kept free for work that did not come, hinted <= 0.02".to_owned(),
-            vain_hinted,
-            vain_hinted <= 0.02,
-        ),
-        judged(
-            "kept free for work that did not come, learnt <= 0.02".to_owned(),
-            vain_learnt,
-            vain_learnt <= 0.02,
-        ),
-        judged("batch lost by hints <= 0.02".to_owned(), lost(batch), lost(batch) <= 0.02),
-        judged(
-            "batch lost by what is learnt <= 0.02".to_owned(),
-            lost(batch_learnt),
-            lost(batch_learnt) <= 0.02,
-        ),
+        at_most(&format!("p99 over alone with a hint, {JUDGED_US} µs,"), hinted, 1.05),
+        Judged::new("p99 over alone without is larger".to_owned(), without, without > hinted),
+        at_most("kept free for work that did not come, hinted", wasted(point, HINTED)?, 0.02),
+        at_most("kept free for work that did not come, learnt", wasted(point, LEARNT)?, 0.02),
+        at_most("batch lost by hints", lost(batch), 0.02),
+        at_most("batch lost by what is learnt", lost(batch_learnt), 0.02),
     ])
 }
 
 impl Curve {
     fn table(&self) -> String {
+        let mut table = Table::new(0, ["prepared us", "HPF", "LCBE, learnt", "LCBE, hinted"]);
+        for point in &self.points {
+            let cell =
+                |mode| of(point, mode).map_or_else(dash, |(p99, batch)| format!("{p99:.3} ({batch:.2})"));
+            table.push([point.prepare_us.to_string(), cell(HPF), cell(LEARNT), cell(HINTED)]);
+        }
         let mut text = format!(
-            "{} requests a second beside a batch program; simulated GPU, level {}; p99 over alone (batch a second)\n\n",
+            "{} requests a second beside a batch program; simulated GPU, level {}; p99 over alone (batch a second)\n\n{table}\n",
             RATE, self.level
         );
-        let _ = writeln!(
-            text,
-            "{:>12} {:>18} {:>18} {:>18}",
-            "prepared us", "HPF", "LCBE, learnt", "LCBE, hinted"
-        );
-        for point in &self.points {
-            let _ = write!(text, "{:>12}", point.prepare_us);
-            for mode in [HPF, LEARNT, HINTED] {
-                let cell =
-                    of(point, mode).map_or("-".to_owned(), |(p99, batch)| format!("{p99:.3} ({batch:.2})"));
-                let _ = write!(text, " {cell:>18}");
-            }
-            text.push('\n');
-        }
-        text.push('\n');
-        for check in &self.checks {
-            let word = if check.met { "met" } else { "MISSED" };
-            let _ = writeln!(text, "{}: {:.3}, {word}", check.what, check.value);
+        for Judged { what, value, met } in &self.checks {
+            let _ = writeln!(text, "{what}: {value:.3}, {}", verdict(*met));
         }
         text
     }

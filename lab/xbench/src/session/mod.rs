@@ -1,84 +1,83 @@
-//! Sessions: recorded models that run at the same time on a simulated GPU of their own, without the library or with it
-//! under `xserver`. What `xbench corun` and `xbench scenario` have in common.
+//! A session: recorded models that run at the same time on a simulated GPU of their own, without the library
+//! or with it under `xserver`.
 //!
-//! A session is a process of its own (`gpu-sim run -- xbench session`, see `inside`), so that all its programs are on one
-//! device and none outlives it. What makes its figures worth something is checked here: the device kept up with its own
-//! time (else the session is repeated), the host has computed every digest a second time, and with the library its own
-//! count covers every command.
+//! A session is a separate process (`gpu-sim run -- xbench session`, see `inner`), so that all its programs
+//! are on one device and none outlives it. This module checks that its figures are valid: the device kept up
+//! with its own time (otherwise the session is repeated), every digest is the one that the host computes, and
+//! the library's own counts cover every command.
 
-mod inside;
-mod library;
+mod inner;
 
-pub use inside::{SessionArgs, run};
+pub use inner::{SessionArgs, run};
 
-use crate::ask::preemption;
-use crate::child;
-use crate::files::{read, read_json, write_json};
+use crate::files::{read, read_json, scratch, write_json};
+use crate::library_log::{Counts, complaints};
+use crate::process;
 use crate::replay::Record;
 use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::schedule::Pattern;
-use crate::rtc::Scratch;
+use crate::server::preemption;
 use crate::simulated::{DeviceStats, GpuArgs, gpu_sim};
 use anyhow::{Context, Result, bail, ensure};
-use library::{ShimSummary, complaints};
 use protocol::control::{InForce, List, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
-/// How often a session is repeated in which the device was late.
+/// The number of repetitions of a session in which the device was late.
 const REPEATS: usize = 3;
-/// The programs that take part, beside this one.
+/// The files that a session needs beside this program.
 pub(crate) const NEEDED: &[&str] = &["gpu-sim", "xserver", "libshimhip.so"];
 
-/// What to run.
+/// The contents of `session.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Session {
-    pub(crate) parts: Vec<Part>,
-    /// How long requests arrive. Programs without a rate run until the last request is served.
+    pub(crate) parts: Vec<Program>,
+    /// The time in which requests arrive. Programs without a rate run until the last request is served.
     pub(crate) seconds: f64,
-    /// With the preloaded library under `xserver`: the policy, and the words behind it on the server's command line.
+    /// The policy of the `xserver` and its options on the command line; `None` without server and library.
     pub(crate) policy: Option<Vec<String>>,
 }
 
 /// A program of a session.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct Program {
     pub(crate) name: String,
     /// The file of the recorded model.
     pub(crate) trace: PathBuf,
     /// Multiplies its recorded times.
     pub(crate) scale: f64,
-    /// Which arrivals.
+    /// The seed of its arrivals.
     pub(crate) seed: u64,
-    /// Requests a second and how they arrive; without that one inference follows the other.
+    /// Requests a second and how they arrive; without a load one inference follows the other.
     pub(crate) load: Option<(f64, Pattern)>,
-    /// For how many microseconds the host works on a request before its first launch.
+    /// Microseconds of work on the host before the first launch of a request.
     pub(crate) prepare_us: u32,
-    /// Whether it tells the library of each request when it arrives.
+    /// True if it announces each request to the library when the request arrives.
     pub(crate) hint: bool,
-    /// The preemption level that it asks for.
+    /// The preemption level that it requests.
     pub(crate) level: u8,
-    /// What else it says to the library: names, without what all begin with (`XSCHED_`), and values.
+    /// Further variables for the library: names without their prefix `XSCHED_`, and values.
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// What the server said before the first request and after the last.
+/// The server's state before the first request and after the last.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Watched {
     before: List,
     after: List,
-    /// Between the two.
+    /// The time between the two.
     pub(crate) seconds: f64,
 }
 
 impl Watched {
-    /// How often it decided.
+    /// Returns the number of decisions.
     pub(crate) fn decisions(&self) -> u64 {
         self.after.server.decisions.saturating_sub(self.before.server.decisions)
     }
 
-    /// What the policy of all devices counted, by its names.
+    /// Returns the counters of the policy for all devices, by name.
     pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
         let [before, after] = [&self.before, &self.after].map(|list| list.server.policies.first());
         let counted =
@@ -90,14 +89,14 @@ impl Watched {
         after
     }
 
-    /// What became of suspensions of process `pid`, before and after.
-    pub(crate) fn preemption(&self, pid: u32) -> Result<[&Preemption; 2]> {
-        let both = preemption(&self.before, pid).zip(preemption(&self.after, pid));
-        both.map(<[_; 2]>::from).with_context(|| format!("xserver knows no process {pid}"))
+    /// Returns the preemption state of process `pid`, before and after; `None` if the server knew it only
+    /// once.
+    pub(crate) fn preemption(&self, pid: u32) -> Option<[&Preemption; 2]> {
+        preemption(&self.before, pid).zip(preemption(&self.after, pid)).map(<[_; 2]>::from)
     }
 }
 
-/// Where a session finds and leaves what.
+/// The files of a session in its directory.
 #[derive(Debug, Clone, Copy)]
 struct Files<'a>(&'a Path);
 
@@ -110,13 +109,9 @@ impl Files<'_> {
         self.0.join(format!("{program}.json"))
     }
 
-    /// What the library in a program said.
+    /// The log of the library in a program.
     fn log(&self, program: &str) -> PathBuf {
         self.0.join(format!("{program}.log"))
-    }
-
-    fn errors(&self, program: &str) -> PathBuf {
-        self.0.join(format!("{program}.err"))
     }
 
     fn watched(&self) -> PathBuf {
@@ -133,18 +128,16 @@ impl Files<'_> {
 }
 
 impl Session {
-    /// Runs it, again if the device was late. `this` is this program; `name` is for messages.
-    ///
-    /// # Errors
-    /// A program fails, or the device is always late.
+    /// Runs the session, and repeats it if the device was late. `this` is this program; `name` is for
+    /// messages.
     pub(crate) fn run(&self, this: &Path, gpu: &GpuArgs, name: &str) -> Result<Done> {
         for _ in 0..=REPEATS {
-            let scratch = Scratch::new().context("no scratch directory")?;
-            let files = Files(&scratch.path);
+            let scratch = scratch()?;
+            let files = Files(scratch.path());
             write_json(&files.session(), self)?;
             let mut command = gpu_sim(this, gpu.cu_model, gpu.save_us, &files.stats());
             command.arg("session").arg("--dir").arg(files.0);
-            child::run(command).with_context(|| name.to_owned())?;
+            process::run(command).with_context(|| name.to_owned())?;
             let device: DeviceStats = read_json(&files.stats())?;
             if device.valid || gpu.allow_late {
                 return Ok(Done { name: name.to_owned(), device, scheduled: self.policy.is_some(), scratch });
@@ -161,24 +154,22 @@ impl Session {
     }
 }
 
-/// A session that has been run.
+/// A session that has ended.
 #[derive(Debug)]
 pub(crate) struct Done {
     name: String,
     pub(crate) device: DeviceStats,
     scheduled: bool,
-    scratch: Scratch,
+    scratch: TempDir,
 }
 
 impl Done {
     fn files(&self) -> Files<'_> {
-        Files(&self.scratch.path)
+        Files(self.scratch.path())
     }
 
-    /// What a program did whose inferences have so many commands, and how often the library suspended it.
-    ///
-    /// # Errors
-    /// It did not do its work, or not all of it went through the library.
+    /// Returns the record of a program whose inferences have so many commands, and the number of its
+    /// suspensions.
     pub(crate) fn judge(&self, program: &str, commands: usize) -> Result<(Record, u64)> {
         self.judged(program, commands).with_context(|| self.name.clone())
     }
@@ -195,21 +186,23 @@ impl Done {
         }
         let log = read(&self.files().log(program))?;
         for line in complaints(&log) {
-            eprintln!("xbench: {}: the library in {program} says: {line}", self.name);
+            eprintln!("xbench: {}: log of the library in {program}: {line}", self.name);
         }
-        let ShimSummary { launched, suspensions, pending } = ShimSummary::parse(&log)?;
+        let counts = Counts::last(&log, "queues");
+        let counts =
+            counts.context("the library's log does not end with its counts (`queues created=...`)")?;
+        let launched = counts.require("direct")? + counts.require("deferred")?;
+        let (suspensions, pending) = (counts.require("suspensions")?, counts.require("pending")?);
         let least = record.inferences() * (commands as u64 + mixes_of(commands));
         ensure!(
             launched >= least && pending == 0,
-            "the library launched {launched} of the {least} commands of {program} and had {pending} left: some went past it"
+            "the library launched {launched} of the {least} commands of {program} and has {pending} pending: some \
+             commands bypassed it"
         );
         Ok((record, suspensions))
     }
 
-    /// What the server said.
-    ///
-    /// # Errors
-    /// There was none.
+    /// Returns the server's state before and after.
     pub(crate) fn watched(&self) -> Result<Watched> {
         read_json(&self.files().watched())
     }
@@ -223,9 +216,9 @@ mod tests {
     use crate::simulated::tests::stats;
 
     #[test]
-    fn what_is_not_all_of_the_work_is_told() {
+    fn judge_missing_work_returns_error() {
         let judge = |requests: usize, digest_of: u64, log: &str| {
-            let scratch = Scratch::new().unwrap();
+            let scratch = scratch().unwrap();
             let done = Done { name: "run".into(), device: stats(true, 1.0), scheduled: true, scratch };
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
             let digest = Digest::text(Digest::of(digest_of, 16).words());
@@ -242,9 +235,10 @@ mod tests {
         };
         // Five inferences of 16 commands and two `mix` kernels.
         assert_eq!(judge(2, 5, &log(82, 0)), Ok(2));
-        let all = "the library launched 89 of the 90 commands of high and had 0 left: some went past it";
+        let all =
+            "the library launched 89 of the 90 commands of high and has 0 pending: some commands bypassed it";
         assert_eq!(judge(2, 5, &log(81, 0)), Err(format!("run: {all}")));
-        assert!(judge(2, 5, &log(99, 1)).unwrap_err().contains("had 1 left"));
+        assert!(judge(2, 5, &log(99, 1)).unwrap_err().contains("has 1 pending"));
         assert!(judge(2, 4, &log(82, 0)).unwrap_err().starts_with("run: the digest of high is wrong"));
         assert_eq!(judge(0, 3, &log(82, 0)).unwrap_err(), "run: high finished nothing");
     }

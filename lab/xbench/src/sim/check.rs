@@ -1,15 +1,15 @@
-//! Before anything is timed: the device computes. One that dropped kernels would look fast.
+//! Checks, before any measurement, that the device computes: one that drops kernels would look fast.
 
 use crate::hip::{DeviceBuffer, Hip, Stream};
 use crate::kernels::{Kernels, mix_step};
 use anyhow::{Result, bail};
 
-/// Elements: several work-groups, the last of them not full.
+/// The number of elements: several work-groups, of which the last is not full.
 const COUNT: u32 = 5_000;
-/// Values of the chain of `mix` kernels; another order or number of them gives another result.
+/// The values of a chain of `mix` kernels, whose result depends on their order and number.
 const CHAIN: [u64; 3] = [3, 1, 2];
 
-/// Runs the kernels on device memory, with copies to and fro, and compares with the host's own results.
+/// Runs the kernels on device memory, with copies to and from it, and compares the results with the host's.
 pub(super) fn check(hip: &Hip, kernels: &Kernels, stream: &Stream) -> Result<()> {
     check_vector_add(hip, kernels, stream)?;
     check_mix(hip, kernels, stream)
@@ -56,7 +56,7 @@ fn compare(kernel: &str, result: &[u8], expected: &[u8]) -> Result<()> {
     match result.iter().zip(expected).position(|(a, b)| a != b) {
         None => Ok(()),
         Some(at) => bail!(
-            "the device computes wrongly: kernel `{kernel}` left {:#04x} at byte {at} of {}, where {:#04x} is right",
+            "the device computes wrong results: kernel `{kernel}` left {:#04x} at byte {at} of {}, where {:#04x} is right",
             result[at],
             expected.len(),
             expected[at]
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_wrong_byte_is_named() {
+    fn compare_names_the_first_wrong_byte() {
         assert!(compare("mix", &[1, 2, 3], &[1, 2, 3]).is_ok());
         let error = compare("mix", &[1, 9, 9], &[1, 2, 3]).unwrap_err().to_string();
         let expected =
-            "the device computes wrongly: kernel `mix` left 0x09 at byte 1 of 3, where 0x02 is right";
+            "the device computes wrong results: kernel `mix` left 0x09 at byte 1 of 3, where 0x02 is right";
         assert_eq!(error, expected);
     }
 }

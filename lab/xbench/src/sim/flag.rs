@@ -1,15 +1,15 @@
-//! A word of pinned host memory that a kernel changes: the most direct way in which the host can see that a dispatch
-//! has run, without an event, an interrupt or the runtime in between.
+//! A word of pinned host memory that a kernel changes. With it the host sees directly that a dispatch has
+//! run, without an event, an interrupt or the runtime.
 
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{Kernels, mix_step};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// How long the host looks at the word before it gives up.
+/// The time limit for the word to change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The word, and what it will be once all kernels launched on it have run.
+/// The word, and its value once all launched kernels have run.
 pub(super) struct Flag {
     memory: HostBuffer,
     before: u64,
@@ -31,7 +31,7 @@ impl Flag {
         Ok(())
     }
 
-    /// Looks at the word without pause until the last launch has changed it; the moment of seeing it.
+    /// Polls the word without pause until the last launch has changed it, and returns that moment.
     pub(super) fn wait(&self) -> Result<Instant> {
         let start = Instant::now();
         loop {
@@ -42,7 +42,7 @@ impl Flag {
             }
             if word != self.before {
                 bail!(
-                    "kernel `mix` left {word:#x} in memory where {:#x} is right; the device computes wrongly",
+                    "kernel `mix` left {word:#x} in memory where {:#x} is right; the device computes wrong results",
                     self.expected
                 );
             }

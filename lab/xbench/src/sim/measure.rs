@@ -1,24 +1,25 @@
-//! Kernel times, short kernels and idleness, by the host's clock around calls of the HIP runtime.
+//! Measures kernel times, short kernels and idleness by the host's clock around calls of the HIP runtime.
 
 use super::check::check;
 use super::flag::Flag;
+use crate::clock::microseconds as us;
 use crate::compare::{interleave, median_difference};
 use crate::hip::{Event, Hip, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::proc::cpu_share_while_sleeping;
+use crate::processor_time::process_cpu;
 use crate::stats::Samples;
 use anyhow::{Context, Result, bail};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// The number of repetitions of each measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// Pairs of (busy, empty) kernels per duration.
+    /// Pairs of a busy and an empty kernel for each duration.
     pub(super) pairs: usize,
     /// Repetitions of the batch of short kernels.
     pub(super) sums: usize,
-    /// How long the idle supervisor is watched.
+    /// The time for which the idle supervisor is watched.
     pub(super) idle_window: Duration,
     /// Dispatches after idleness, and as many to a warm device; through HIP a quarter of that.
     pub(super) wakes: usize,
@@ -35,35 +36,36 @@ impl Plan {
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(100);
 /// Duration of one short kernel.
 pub(super) const SHORT_NS: u64 = 2_000;
-/// Short kernels per batch: with what the runtime adds they stay below the 4,096 launches that ROCm 5.2.3 allows in
-/// flight, so that all of them can be queued behind one kernel.
+/// Short kernels per batch: with what the runtime adds they stay below the 4,096 launches that ROCm 5.2.3
+/// allows in flight, so that all of them can be queued behind one kernel.
 pub(super) const BATCH: usize = 2_500;
 /// Batches per repetition: 5,000 kernels.
 pub(super) const BATCHES: usize = 2;
 
-/// What a kernel of one nominal duration took.
+/// The time of a kernel of one nominal duration.
 #[derive(Debug, Clone)]
 pub(super) struct KernelTime {
     pub(super) nominal_us: f64,
     /// Launch to synchronize, minus the same for an empty kernel next to it; median.
     pub(super) synchronized_us: f64,
-    /// From the launch call until the host sees what a `mix` behind the kernel stored, minus the same behind an empty one;
-    /// median. No interrupt, no event and no wait of the runtime takes part in it.
+    /// The time from the launch call until the host sees the store of a `mix` behind the kernel, minus the
+    /// same behind an empty one; median. No interrupt, event or wait of the runtime is part of it.
     pub(super) stored_us: f64,
-    /// By the device's own time stamps: between two events around the kernel, minus the same for an empty kernel.
+    /// By the device's own time stamps: between two events around the kernel, minus the same for an empty
+    /// kernel.
     pub(super) device_us: f64,
 }
 
-/// What thousands of short kernels took.
+/// The time of thousands of short kernels.
 #[derive(Debug, Clone)]
 pub(super) struct SumTime {
     /// Total over sum, by repetition.
     pub(super) ratio: Samples,
-    /// The same for a host that submits while they run, so that its launch calls set the pace: time per kernel.
+    /// The time per kernel where the host submits while they run, so that its launch calls set the pace.
     pub(super) host_paced_us: Samples,
 }
 
-/// One device, one stream, the kernels.
+/// The device, a stream and the kernels.
 pub(super) struct Bench {
     pub(super) hip: Hip,
     pub(super) kernels: Kernels,
@@ -77,7 +79,7 @@ impl Bench {
         let stream = hip.stream()?;
         check(hip, &kernels, &stream)?;
         let bench = Self { hip: hip.clone(), kernels, stream };
-        // The first launches map code and memory; none of that belongs to what is measured.
+        // The first launches map code and memory, which is not measured.
         let mut flag = Flag::new(hip)?;
         for _ in 0..20 {
             bench.launch_to_synchronize(0)?;
@@ -90,7 +92,7 @@ impl Bench {
         Ok(self.kernels.busy(&self.stream, duration_ns, BusyShape::ONE)?)
     }
 
-    /// Microseconds from the launch call to the return of `hipStreamSynchronize`.
+    /// Returns the microseconds from the launch call to the return of `hipStreamSynchronize`.
     fn launch_to_synchronize(&self, duration_ns: u64) -> Result<f64> {
         let start = Instant::now();
         self.busy(duration_ns)?;
@@ -98,7 +100,8 @@ impl Bench {
         Ok(us(start.elapsed()))
     }
 
-    /// Microseconds from the launch call until the host sees the store of a `mix` behind the kernel.
+    /// Returns the microseconds from the launch call until the host sees the store of a `mix` behind the
+    /// kernel.
     fn launch_to_store(&self, duration_ns: u64, flag: &mut Flag) -> Result<f64> {
         let start = Instant::now();
         self.busy(duration_ns)?;
@@ -108,7 +111,7 @@ impl Bench {
         Ok(us(seen - start))
     }
 
-    /// Microseconds between two events around the kernel, by the device's time stamps.
+    /// Returns the microseconds between two events around the kernel, by the device's time stamps.
     fn between_events(&self, duration_ns: u64, events: &[Event; 2]) -> Result<f64> {
         events[0].record(&self.stream)?;
         self.busy(duration_ns)?;
@@ -117,7 +120,7 @@ impl Bench {
         Ok(f64::from(events[1].milliseconds_since(&events[0])?) * 1e3)
     }
 
-    /// A kernel of `duration_ns` against an empty one, `pairs` times side by side.
+    /// Measures a kernel of `duration_ns` against an empty one, `pairs` times side by side.
     pub(super) fn kernel_time(&self, duration_ns: u64, pairs: usize) -> Result<KernelTime> {
         let events = [self.hip.event()?, self.hip.event()?];
         let mut flag = Flag::new(&self.hip)?;
@@ -133,18 +136,18 @@ impl Bench {
         })
     }
 
-    /// What an empty kernel takes, launch to synchronize.
+    /// Measures an empty kernel, launch to synchronize.
     pub(super) fn empty_kernel(&self, tries: usize) -> Result<Samples> {
         let times = (0..tries).map(|_| self.launch_to_synchronize(0)).collect::<Result<_>>()?;
         samples(times)
     }
 
-    /// Thousands of short kernels against their sum.
+    /// Measures thousands of short kernels against the sum of their durations.
     ///
-    /// A launch call costs the host more than a short kernel costs the device, so a batch is queued behind one long
-    /// kernel (the gate) that still runs when the last launch call has returned; the end is the moment when the store of
-    /// a `mix` kernel behind the batch reaches the host. The same with an empty batch is subtracted: what remains is
-    /// the batch alone.
+    /// A launch call costs the host more than a short kernel costs the device, so a batch is queued behind
+    /// one long kernel (the gate) that still runs when the last launch call has returned; the end is the
+    /// moment when the store of a `mix` kernel behind the batch reaches the host. The same with an empty
+    /// batch is subtracted: what remains is the batch alone.
     pub(super) fn short_kernels(&self, repetitions: usize) -> Result<SumTime> {
         let mut flag = Flag::new(&self.hip)?;
         let mut gate = self.gate_for_batch()?;
@@ -162,7 +165,7 @@ impl Bench {
         Ok(SumTime { ratio: samples(ratios)?, host_paced_us: samples(host_paced)? })
     }
 
-    /// Three times as long as the launch calls of one batch take the host.
+    /// Returns three times the host's time for the launch calls of one batch.
     fn gate_for_batch(&self) -> Result<Duration> {
         let start = Instant::now();
         for _ in 0..BATCH {
@@ -173,7 +176,7 @@ impl Bench {
         Ok((submitting * 3).max(Duration::from_millis(10)))
     }
 
-    /// Microseconds that one batch adds behind the gate.
+    /// Returns the microseconds that one batch adds behind the gate.
     fn gated_batch(&self, gate: &mut Duration, flag: &mut Flag) -> Result<f64> {
         for _ in 0..6 {
             let without = self.behind_gate(*gate, 0, flag)?;
@@ -186,8 +189,8 @@ impl Bench {
         bail!("the host cannot queue {BATCH} launches while a kernel of {gate:?} runs; is it overloaded?")
     }
 
-    /// From the launch of the gate to the end of `count` short kernels behind it; `None` if the gate was over before
-    /// the last launch call returned.
+    /// Returns the time from the launch of the gate to the end of `count` short kernels behind it; `None` if
+    /// the gate ended before the last launch call returned.
     fn behind_gate(&self, gate: Duration, count: usize, flag: &mut Flag) -> Result<Option<Duration>> {
         let start = Instant::now();
         self.busy(gate.as_nanos() as u64)?;
@@ -201,7 +204,7 @@ impl Bench {
         Ok((queued < gate).then(|| end - start))
     }
 
-    /// Microseconds for one batch that nothing holds back.
+    /// Returns the microseconds of one batch without a gate.
     fn host_paced_batch(&self, flag: &mut Flag) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..BATCH {
@@ -213,16 +216,15 @@ impl Bench {
         Ok(us(end - start))
     }
 
-    /// Share of a core that the supervisor uses from 100 ms after the last work on, while nothing is done.
+    /// Returns the share of a core that the idle supervisor uses, from 100 ms after the last work on.
     pub(super) fn idle_share(&self, supervisor: u32, window: Duration) -> Result<f64> {
         self.launch_to_synchronize(0)?;
         thread::sleep(IDLE_AFTER);
-        cpu_share_while_sleeping(supervisor, window)
+        let (before, start) = (process_cpu(supervisor)?, Instant::now());
+        thread::sleep(window);
+        let used = process_cpu(supervisor)?.saturating_sub(before);
+        Ok(used.as_secs_f64() / start.elapsed().as_secs_f64())
     }
-}
-
-pub(super) fn us(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
 }
 
 pub(super) fn samples(values: Vec<f64>) -> Result<Samples> {

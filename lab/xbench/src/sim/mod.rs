@@ -1,25 +1,27 @@
 //! `xbench sim`: judges the simulated device by the host's clock.
 //!
-//! Everything is seen from outside, through stock HIP calls and the processor time of the supervisor, so that the
-//! device cannot judge itself. Four figures have a limit:
+//! All measurements are made from outside, through stock HIP calls and the processor time of the supervisor,
+//! so that the device cannot judge itself. Four figures have a limit:
 //!
-//! * A kernel of 500 µs: from the launch call to the return of `hipStreamSynchronize`, minus the same for an empty
-//!   kernel next to it, median. 500 µs ± 5 %.
-//! * 5,000 kernels of 2 µs, back to back on one stream: total over sum. 0.95 to 1.10: a device that dropped or
-//!   overlapped kernels would be below; one that is late for each of them adds its lateness up and lands at 2 or more,
-//!   because a single wake-up takes longer than such a kernel. Ten percent leaves room for the host to notice the end of
-//!   a 5 ms batch late by half a millisecond.
+//! * A kernel of 500 µs: from the launch call to the return of `hipStreamSynchronize`, minus the same for an
+//!   empty kernel next to it, median. 500 µs ± 5 %.
+//! * 5,000 kernels of 2 µs, back to back on one stream: total over sum. 0.95 to 1.10: a device that dropped
+//!   or overlapped kernels would be below; one that is late for each of them adds its lateness up and lands
+//!   at 2 or more, because a single wake-up takes longer than such a kernel. Ten percent leaves room for the
+//!   host to notice the end of a 5 ms batch late by half a millisecond.
 //! * The supervisor's processor time from 100 ms after the last work on: at most 1 % of a core.
-//! * A dispatch to a device idle for more than 100 ms: from before the store to the doorbell of a hardware queue to the
-//!   moment when the host, looking without pause, sees the packet's completion signal lowered. p99 at most 100 µs. The
-//!   packet is a barrier, which takes no time, in a queue of our own beside HIP's, so that neither HIP's way to the
-//!   doorbell nor an interrupt is part of it; it is an upper bound of when the supervisor noticed. Beside it: the part in
-//!   which the store itself was blocked, the same to a warm device, what a HIP launch adds, and the wake-up of a host
-//!   thread after the same pause. The last is what this machine takes to get any sleeping thread onto a core; a
-//!   supervisor that must not use the processor while idle cannot be faster.
+//! * A dispatch to a device idle for more than 100 ms: from before the store to the doorbell of a hardware
+//!   queue to the moment when the host, looking without pause, sees the packet's completion signal lowered.
+//!   p99 at most 100 µs. The packet is a barrier, which takes no time, in a queue of our own beside HIP's, so
+//!   that neither HIP's way to the doorbell nor an interrupt is part of it; it is an upper bound of when the
+//!   supervisor noticed. Beside it: the part in which the store itself was blocked, the same to a warm
+//!   device, what a HIP launch adds, and the wake-up of a host thread after the same pause. The last is what
+//!   this machine takes to get any sleeping thread onto a core; a supervisor that must not use the processor
+//!   while idle cannot be faster.
 //!
-//! The other figures explain: where a kernel is too long through `hipStreamSynchronize` but right up to the store of the
-//! next one, the runtime's way of waiting (an interrupt, a thread that has to be woken) is slow, not the kernel.
+//! The other figures explain: where a kernel is too long through `hipStreamSynchronize` but right up to the
+//! store of the next one, the runtime's way of waiting (an interrupt, a thread that has to be woken) is slow,
+//! not the kernel.
 
 mod check;
 mod flag;
@@ -28,8 +30,8 @@ mod wake;
 
 use crate::WrongInput;
 use crate::hip::{Device, Hip};
-use crate::proc::{OtherLoad, process_cpu};
-use crate::report::{Figure, Limit, Report};
+use crate::processor_time::{OtherLoad, process_cpu};
+use crate::report::{Limit, Report};
 use crate::stats::{Samples, Summary};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -43,7 +45,7 @@ use wake::WakeTime;
 
 /// Set by gpu-sim for its children: the supervisor's process id.
 const SUPERVISOR: &str = "GPU_SIM_PID";
-/// More than this many cores used by others, and the figures say little about the device.
+/// The cores used by other processes above which the figures are not reliable.
 const QUIET_CORES: f64 = 0.1;
 
 /// Options of `xbench sim`.
@@ -52,10 +54,10 @@ pub struct SimArgs {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
-    /// Fewer repetitions: a quarter of the time, and a p99 that no outlier may exceed
+    /// Fewer repetitions: a quarter of the time, and a p99 without room for an outlier
     #[arg(long)]
     quick: bool,
-    /// Fail outside gpu-sim instead of starting oneself again under the gpu-sim beside this program
+    /// Fail outside gpu-sim instead of restarting under the gpu-sim beside this program
     #[arg(long)]
     no_spawn: bool,
 }
@@ -75,7 +77,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     Ok(if outcome.met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The supervisor's id out of the environment; `None` outside gpu-sim.
+/// Returns the supervisor's id from the environment; `None` outside gpu-sim.
 fn supervisor_pid(value: Option<OsString>) -> Result<Option<u32>> {
     let Some(value) = value else { return Ok(None) };
     let pid = value.to_str().and_then(|text| text.parse().ok()).filter(|pid| *pid > 0);
@@ -83,24 +85,25 @@ fn supervisor_pid(value: Option<OsString>) -> Result<Option<u32>> {
     Ok(Some(pid.ok_or_else(wrong)?))
 }
 
-/// Not under gpu-sim: become `gpu-sim run -- xbench sim`, or say what to type.
+/// Outside gpu-sim: replaces this process by `gpu-sim run -- xbench sim`, or reports the command to type.
 fn outside(args: &SimArgs) -> Result<ExitCode> {
     let advice = "xbench sim judges the simulated GPU and must run under it: gpu-sim run -- xbench sim";
     if args.no_spawn {
         bail!("{advice}");
     }
-    let this = crate::child::this_program()?;
+    let this = crate::process::this_program()?;
     let gpu_sim = this.with_file_name("gpu-sim");
     if !gpu_sim.is_file() {
-        bail!("{advice} (there is no gpu-sim beside this program to start it by)");
+        bail!("{advice} (there is no gpu-sim beside this program)");
     }
     let mut command = respawn(gpu_sim, this, args);
     eprintln!("xbench: no simulated GPU here; starting again as: gpu-sim run -- xbench sim");
-    // Only comes back if it failed.
+    // Returns only on failure.
     Err(command.exec()).with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
-/// The command line under gpu-sim. `--no-spawn` ends it there if the supervisor should not announce itself.
+/// Returns the command line under gpu-sim. `--no-spawn` prevents a loop if the supervisor does not announce
+/// itself.
 fn respawn(gpu_sim: PathBuf, this: PathBuf, args: &SimArgs) -> Command {
     let mut command = Command::new(gpu_sim);
     command.args(["run", "--"]).arg(this).args(["sim", "--no-spawn"]);
@@ -113,7 +116,7 @@ fn respawn(gpu_sim: PathBuf, this: PathBuf, args: &SimArgs) -> Command {
     command
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug)]
 struct Measured {
     device: Device,
@@ -142,10 +145,10 @@ fn measure_all(supervisor: u32, plan: Plan) -> Result<Measured> {
     }
     let sum = bench.short_kernels(plan.sums)?;
     if process_cpu(supervisor)? == used_before {
-        // Else its idleness would be praised below.
+        // Otherwise its idle time below would look excellent.
         bail!(
-            "process {supervisor} used no processor time while the device worked: {SUPERVISOR} names something else \
-             than the supervisor"
+            "process {supervisor} used no processor time while the device worked, so it is not the supervisor that \
+             {SUPERVISOR} should name"
         );
     }
     Ok(Measured {
@@ -161,13 +164,13 @@ fn measure_all(supervisor: u32, plan: Plan) -> Result<Measured> {
     })
 }
 
-/// What the command prints.
+/// The output of the command.
 #[derive(Debug, Serialize)]
 struct Outcome {
     command: &'static str,
     met: bool,
     quick: bool,
-    /// False if other processes kept the machine busy: then a miss need not be the device's.
+    /// False if other processes kept the machine busy, which can make the device miss a limit.
     quiet: bool,
     arch: String,
     compute_units: u32,
@@ -191,32 +194,27 @@ impl Outcome {
         }
         if !self.quiet {
             text.push_str(
-                "Other processes kept this machine busy while it measured: repeat on an idle one.\n",
+                "Other processes kept this machine busy during the measurement: repeat it on an idle machine.\n",
             );
         }
         text
     }
 }
 
-/// From measurements to figures and verdicts; no clock and no device in here.
+/// Computes figures and verdicts from the measurements.
 fn judge(measured: &Measured, quick: bool) -> Outcome {
     let mut report = Report::default();
     kernel_figures(&mut report, measured);
     sum_figures(&mut report, &measured.sum);
-    report.push(Figure::judged(
+    report.judged(
         "idle_cpu",
         "supervisor's processor time, idle, from 100 ms after the last work",
         measured.idle_share * 100.0,
         "%",
         Limit::at_most(1.0),
-    ));
+    );
     wake_figures(&mut report, &measured.wake);
-    report.push(Figure::info(
-        "other_load",
-        "cores kept busy by other processes meanwhile",
-        measured.other_cores,
-        "",
-    ));
+    report.info("other_load", "cores kept busy by other processes meanwhile", measured.other_cores, "");
     Outcome {
         command: "sim",
         met: report.is_met(),
@@ -232,8 +230,8 @@ fn judge(measured: &Measured, quick: bool) -> Outcome {
 
 fn kernel_figures(report: &mut Report, measured: &Measured) {
     let empty = &measured.empty_us;
-    report.push(Figure::info("empty_p50", "empty kernel, launch to synchronize, p50", empty.p50, "µs"));
-    report.push(Figure::info("empty_p99", "empty kernel, p99", empty.p99, "µs"));
+    report.info("empty_p50", "empty kernel, launch to synchronize, p50", empty.p50, "µs");
+    report.info("empty_p99", "empty kernel, p99", empty.p99, "µs");
     for kernel in &measured.kernels {
         let names = match kernel.nominal_us as u64 {
             100 => ["kernel_100us", "kernel_100us_stored", "kernel_100us_device"],
@@ -241,48 +239,45 @@ fn kernel_figures(report: &mut Report, measured: &Measured) {
             _ => ["kernel_5ms", "kernel_5ms_stored", "kernel_5ms_device"],
         };
         let what = format!("{} µs kernel minus empty, launch to synchronize", kernel.nominal_us);
-        report.push(if kernel.nominal_us == 500.0 {
-            Figure::judged(names[0], what, kernel.synchronized_us, "µs", Limit::within(475.0, 525.0))
-        } else {
-            Figure::info(names[0], what, kernel.synchronized_us, "µs")
-        });
-        report.push(Figure::info(
+        let limit = (kernel.nominal_us == 500.0).then(|| Limit::within(475.0, 525.0));
+        report.push(names[0], what, kernel.synchronized_us, "µs", limit);
+        report.info(
             names[1],
             "  until the host sees the store of a kernel behind it",
             kernel.stored_us,
             "µs",
-        ));
-        report.push(Figure::info(names[2], "  by the device's time stamps", kernel.device_us, "µs"));
+        );
+        report.info(names[2], "  by the device's time stamps", kernel.device_us, "µs");
     }
 }
 
 fn sum_figures(report: &mut Report, sum: &SumTime) {
-    report.push(Figure::judged(
+    report.judged(
         "sum_of_short",
         "5000 kernels of 2 µs, already queued: total / sum",
         sum.ratio.median(),
         "",
         Limit::within(0.95, 1.10),
-    ));
-    report.push(Figure::info(
+    );
+    report.info(
         "host_paced",
         "  each, as fast as the host can launch them",
         sum.host_paced_us.median(),
         "µs",
-    ));
+    );
 }
 
 fn wake_figures(report: &mut Report, wake: &WakeTime) {
     let info = |report: &mut Report, names: [&'static str; 2], what: &str, samples: &Samples| {
         for (name, percent) in names.into_iter().zip([50.0, 99.0]) {
             let what = format!("  {what}, p{percent}");
-            report.push(Figure::info(name, what, samples.percentile(percent), "µs"));
+            report.info(name, what, samples.percentile(percent), "µs");
         }
     };
     let what = "idle > 100 ms: packet to the device taking it up";
     let [p50, p99] = [50.0, 99.0].map(|percent| wake.taken_us.percentile(percent));
-    report.push(Figure::judged("wake_p99", format!("{what}, p99"), p99, "µs", Limit::at_most(100.0)));
-    report.push(Figure::info("wake_p50", format!("{what}, p50"), p50, "µs"));
+    report.judged("wake_p99", format!("{what}, p99"), p99, "µs", Limit::at_most(100.0));
+    report.info("wake_p50", format!("{what}, p50"), p50, "µs");
     let names = ["wake_done_p50", "wake_done_p99"];
     info(report, names, "until the host sees it completed", &wake.cold_us);
     info(

@@ -43,12 +43,12 @@ fn missed(measured: &Measured) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_good_device_meets_every_limit() {
+fn good_device_meets_every_limit() {
     assert_eq!(missed(&measured()), [""; 0]);
 }
 
 #[test]
-fn each_limit_is_judged_by_itself() {
+fn limits_are_judged_one_by_one() {
     let mut late = measured();
     late.kernels[1].synchronized_us = 525.1;
     assert_eq!(missed(&late), ["kernel_500us"]);
@@ -94,7 +94,7 @@ fn names_are_unique_and_json_holds_the_table() {
 }
 
 #[test]
-fn a_busy_machine_is_pointed_out() {
+fn busy_machine_is_reported() {
     let mut shared = measured();
     shared.other_cores = 0.5;
     let outcome = judge(&shared, false);
@@ -103,7 +103,7 @@ fn a_busy_machine_is_pointed_out() {
 }
 
 #[test]
-fn the_supervisor_is_named_by_a_number() {
+fn supervisor_pid_must_be_a_number() {
     assert_eq!(supervisor_pid(None).unwrap(), None);
     assert_eq!(supervisor_pid(Some("812".into())).unwrap(), Some(812));
     for wrong in ["", "0", "-3", "x", "99999999999"] {

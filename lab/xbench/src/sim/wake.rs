@@ -1,7 +1,8 @@
-//! How soon a device that has been idle for more than 100 ms sees the next dispatch.
+//! Measures the time until a device that was idle for more than 100 ms sees the next dispatch.
 
 use super::flag::Flag;
-use super::measure::{Bench, IDLE_AFTER, samples, us};
+use super::measure::{Bench, IDLE_AFTER, samples};
+use crate::clock::{microseconds as us, now_ns};
 use crate::hsa::BarrierQueue;
 use crate::stats::Samples;
 use anyhow::{Context, Result, bail};
@@ -10,32 +11,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a dispatch may take before the measurement is given up.
+/// The time limit of a dispatch.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// One in so many tries goes through HIP as well.
+/// The number of tries for each try through HIP.
 const LAUNCH_EVERY: usize = 4;
 
-/// What dispatches after idleness took, and what they are compared with.
+/// The times of dispatches after idleness, and times to compare them with.
 #[derive(Debug, Clone)]
 pub(super) struct WakeTime {
-    /// Idle device: from before the packet was valid until the device took it up, by its stamp. What an idle device owes.
+    /// Idle device: from before the packet was valid until the device took it up, by its stamp. This is the
+    /// device's own part.
     pub(super) taken_us: Samples,
-    /// The same until the packet's completion signal is seen lowered by the host, which has to get its processor back.
+    /// Idle device: until the host sees the packet's completion signal lowered; the host has to get its
+    /// processor back.
     pub(super) cold_us: Samples,
-    /// Of that, until the store was through (it blocks where it has to wake the supervisor).
+    /// Idle device: until the store to the doorbell returned; it blocks where it has to wake the supervisor.
     pub(super) store_us: Samples,
-    /// The same as `cold_us`, to a device that has just finished other work.
+    /// As `cold_us`, for a device that has just finished other work.
     pub(super) warm_us: Samples,
-    /// Idle device: from HIP's launch call until the host sees what the kernel stored. Contains HIP's own way to the
-    /// doorbell, whose code and data have left the caches.
+    /// Idle device: from HIP's launch call until the host sees the kernel's store. It includes HIP's own path
+    /// to the doorbell, whose code and data have left the caches.
     pub(super) launch_cold_us: Samples,
-    /// The same to a device, and through code, that has just been used.
+    /// As `launch_cold_us`, with a device and code that have just been used.
     pub(super) launch_warm_us: Samples,
-    /// No GPU involved: from waking a host thread that slept as long, to that thread running.
+    /// Without a GPU: from the wake-up of a host thread that slept as long until it runs.
     pub(super) host_thread_us: Samples,
 }
 
-/// Dispatches to an idle and to a warm device, in turn.
+/// Dispatches to an idle and to a warm device alternately.
 pub(super) fn wake(bench: &Bench, tries: usize) -> Result<WakeTime> {
     let mut queue = BarrierQueue::new()?;
     let mut flag = Flag::new(&bench.hip)?;
@@ -71,18 +74,19 @@ pub(super) fn wake(bench: &Bench, tries: usize) -> Result<WakeTime> {
     })
 }
 
-/// One dispatch, from before the packet became valid.
+/// The times of a dispatch, from before the packet became valid.
 struct Dispatch {
     taken: Duration,
     stored: Duration,
     done: Duration,
 }
 
-/// Dispatches a packet after a pause. Until the pause is over nothing in memory says that there is one.
+/// Dispatches a packet after a pause, in which memory does not show a valid packet.
 fn dispatch(queue: &mut BarrierQueue, pause: Duration) -> Result<Dispatch> {
     let ready = queue.prepare();
     thread::sleep(pause);
-    let (start, stamp) = (Instant::now(), monotonic());
+    // The simulated device stamps with the monotonic clock.
+    let (start, stamp) = (Instant::now(), now_ns());
     ready.ring();
     let stored = start.elapsed();
     while !queue.is_done() {
@@ -96,13 +100,8 @@ fn dispatch(queue: &mut BarrierQueue, pause: Duration) -> Result<Dispatch> {
     Ok(Dispatch { taken: Duration::from_nanos(taken.saturating_sub(stamp)), stored, done })
 }
 
-/// Nanoseconds of the clock that the simulated device stamps with.
-fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Microseconds from the launch call until the store of a one-element `mix` is seen in host memory.
+/// Returns the microseconds from the launch call until the store of a one-element `mix` appears in host
+/// memory.
 fn store_seen(bench: &Bench, flag: &mut Flag) -> Result<f64> {
     let called = Instant::now();
     flag.launch(&bench.kernels, &bench.stream)?;
@@ -111,10 +110,10 @@ fn store_seen(bench: &Bench, flag: &mut Flag) -> Result<f64> {
     Ok(us(seen - called))
 }
 
-/// A host thread that sleeps until it is woken and notes when it ran.
+/// A host thread that sleeps until it is woken, and records when it ran.
 struct Sleeper {
     base: Instant,
-    /// Nanoseconds after `base` at which the thread ran last.
+    /// Nanoseconds from `base` to the last run of the thread.
     ran: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -134,7 +133,7 @@ impl Sleeper {
         Self { base, ran, over, thread: Some(thread) }
     }
 
-    /// From the wake-up call to the thread's first instruction after it.
+    /// Wakes the thread, and returns the time until its first instruction.
     fn wake(&self) -> Result<Duration> {
         let thread = self.thread.as_ref().context("the sleeping thread has ended")?;
         let before = self.ran.load(Ordering::Acquire);
@@ -158,13 +157,13 @@ impl Drop for Sleeper {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It only stores two words; it cannot have panicked.
+            // The thread only stores a word, so it cannot have panicked.
             let _ = thread.join();
         }
     }
 }
 
-/// Durations spread evenly, the same ones in every run (xorshift64).
+/// Evenly spread pseudo-random durations, the same in every run (xorshift64).
 struct Jitter(u64);
 
 impl Jitter {
@@ -172,7 +171,8 @@ impl Jitter {
         Self(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// A pause that counts as idle. Not a fixed one: it could keep step with a timer of the supervisor.
+    /// Returns a pause that counts as idle. It varies, so that it does not keep step with a timer of the
+    /// supervisor.
     fn idle(&mut self) -> Duration {
         IDLE_AFTER + self.below(Duration::from_millis(60))
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_wakes_again_and_again_and_ends() {
+    fn sleeper_wakes_repeatedly_and_ends() {
         let sleeper = Sleeper::start();
         for _ in 0..20 {
             assert!(sleeper.wake().unwrap() < Duration::from_secs(5));

@@ -1,47 +1,47 @@
-//! What the scheduler hears, and what its decisions do.
+//! Reports to the scheduler, and the effects of its decisions.
 
 use super::Simulation;
 use crate::policy_sim::device::FINE;
-use crate::policy_sim::events::Happening;
+use crate::policy_sim::events::Event;
 use crate::policy_sim::scheduler::Permission;
 
 impl Simulation<'_> {
-    /// Returns for how long that takes who turns it ready.
+    /// Marks a queue as ready, and returns the host time of the report.
     pub(super) fn turn_ready(&mut self, index: usize) -> u64 {
         if self.queues[index].ready {
             return 0;
         }
         self.keep_seen(index);
-        let told = self.hears_ready(self.queues[index].unit);
+        let reported = self.hears_ready(self.queues[index].entity);
         self.queues[index].ready = true;
         self.scheduler.ready(index, self.now);
-        if told { self.report() } else { 0 }
+        if reported { self.report() } else { 0 }
     }
 
-    /// Returns for how long that takes who sees that it is idle.
+    /// Marks a queue as idle, and returns the host time of the report.
     pub(super) fn turn_idle(&mut self, index: usize) -> u64 {
         if !self.queues[index].ready {
             return 0;
         }
         self.keep_seen(index);
-        let told = self.hears_idle(self.queues[index].unit);
+        let reported = self.hears_idle(self.queues[index].entity);
         let queue = &mut self.queues[index];
         queue.ready = false;
         queue.idle_since = self.now;
         self.scheduler.idle(index, self.now);
-        if told { self.report() } else { 0 }
+        if reported { self.report() } else { 0 }
     }
 
-    /// Tells the scheduler that there is something to decide.
+    /// Requests a decision, and returns the host time of the report.
     fn report(&mut self) -> u64 {
         self.ask();
         self.costs.report
     }
 
-    /// Lets the scheduler decide, if it does not already.
+    /// Schedules a decision, unless one is under way.
     pub(super) fn ask(&mut self) {
         if !std::mem::replace(&mut self.deciding, true) {
-            self.events.push(self.now + self.costs.decision, Happening::Decision);
+            self.events.push(self.now + self.costs.decision, Event::Decision);
         }
     }
 
@@ -51,18 +51,18 @@ impl Simulation<'_> {
         let permissions = &mut self.permissions;
         permissions.clear();
         let wake = self.scheduler.decide(self.now, |_, permission| permissions.push(permission));
-        // One that lies in the past would stop the time.
+        // A wake-up in the past would stop the simulated time.
         let wake = wake.map(|at| at.max(self.now + 1));
         if let Some(at) = wake.filter(|_| wake != self.wake) {
-            self.events.push(at, Happening::Wake);
+            self.events.push(at, Event::Wake);
         }
         self.wake = wake;
-        // Whoever gives the device up does so before others take it.
+        // Entities that give the device up do so before others take it.
         let permissions = std::mem::take(&mut self.permissions);
         for run in [false, true] {
-            for (unit, permission) in permissions.iter().enumerate() {
-                if permission.run == run && self.units[unit].permission != *permission {
-                    self.permit(unit, *permission);
+            for (entity, permission) in permissions.iter().enumerate() {
+                if permission.run == run && self.entities[entity].permission != *permission {
+                    self.permit(entity, *permission);
                 }
             }
         }
@@ -70,15 +70,15 @@ impl Simulation<'_> {
     }
 
     fn permit(&mut self, index: usize, permission: Permission) {
-        let unit = &mut self.units[index];
-        let before = std::mem::replace(&mut unit.permission, permission);
-        let queues = unit.queues.clone();
+        let entity = &mut self.entities[index];
+        let before = std::mem::replace(&mut entity.permission, permission);
+        let queues = entity.queues.clone();
         if before.run != permission.run {
-            unit.turns = unit.turns.wrapping_add(1);
+            entity.epoch = entity.epoch.wrapping_add(1);
         }
         if before.run && !permission.run {
             if self.queues[queues.clone()].iter().any(|queue| queue.ready) {
-                self.clients[unit.client].run.suspensions += 1;
+                self.clients[entity.client].run.suspensions += 1;
             }
             if self.costs.interrupts {
                 self.interrupt(index);
@@ -91,23 +91,24 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes what a suspended unit has launched off its devices, or waits for it where that costs less.
+    /// Evicts the launched work of a suspended entity, or waits for it where that costs less.
     fn interrupt(&mut self, index: usize) {
         let both = self.costs.save + self.costs.restore;
-        let foreseen = if self.costs.waits { self.foreseen(index) } else { u64::MAX };
-        if foreseen <= both {
-            // If it has not ended by then, waiting was the wrong choice.
-            let until = self.now + foreseen + both;
-            self.events.push(until, Happening::Patience(index as u32, self.units[index].turns));
+        let remaining = if self.costs.waits { self.remaining(index) } else { u64::MAX };
+        if remaining <= both {
+            // If the work has not ended by then, it is evicted after all.
+            let until = self.now + remaining + both;
+            self.events.push(until, Event::Patience(index as u32, self.entities[index].epoch));
         } else {
-            self.take_off(index);
+            self.evict(index);
         }
     }
 
-    /// For how long what a unit has launched runs on if nobody disturbs it: the longest of its devices.
-    fn foreseen(&mut self, index: usize) -> u64 {
+    /// Returns the remaining time of an entity's launched work without interference: the longest of its
+    /// devices.
+    fn remaining(&mut self, index: usize) -> u64 {
         let mut devices: Vec<(usize, u64)> = Vec::new();
-        for number in self.units[index].queues.clone() {
+        for number in self.entities[index].queues.clone() {
             let queue = &self.queues[number];
             let Some(head) = queue.head else { continue };
             let device = &mut self.devices[queue.device].device;
@@ -122,9 +123,9 @@ impl Simulation<'_> {
         devices.into_iter().map(|(_, left)| left).max().unwrap_or(0)
     }
 
-    /// Takes what a unit has launched off its devices.
-    pub(super) fn take_off(&mut self, index: usize) {
-        for queue in &mut self.queues[self.units[index].queues.clone()] {
+    /// Evicts the launched work of an entity.
+    pub(super) fn evict(&mut self, index: usize) {
+        for queue in &mut self.queues[self.entities[index].queues.clone()] {
             let Some(head) = queue.head.filter(|_| queue.on_device) else { continue };
             let state = &mut self.devices[queue.device];
             queue.head = Some(state.device.leave(self.now, &head, self.costs.save, self.costs.restore));

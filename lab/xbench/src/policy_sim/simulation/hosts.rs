@@ -1,18 +1,18 @@
-//! What programs do: requests arrive, are prepared, launched and done.
+//! Programs: requests arrive, are prepared, launched and completed.
 
-use super::{Lane, Simulation, Unit};
+use super::{Entity, Lane, Simulation};
 use crate::policy_sim::device::Head;
-use crate::policy_sim::events::Happening;
+use crate::policy_sim::events::Event;
 
 impl Simulation<'_> {
-    /// A request arrives.
+    /// Handles the arrival of a request.
     pub(super) fn arrive(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let request = client.recipe.draw(self.now, &mut client.random);
         client.run.arrived += 1;
         client.waiting.push_back(request);
         if let Some(at) = client.source.next() {
-            self.events.push(at, Happening::Arrival(index as u32));
+            self.events.push(at, Event::Arrival(index as u32));
         }
         let free = client.lanes.clone().find(|lane| self.lanes[*lane].request.is_none());
         if let Some(lane) = free {
@@ -20,7 +20,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A host thread begins with the next request, if one waits, and if those can begin that begin together with it.
+    /// Begins the next waiting request on a host thread, if all clients of its lockstep group can begin.
     fn begin(&mut self, index: usize) {
         let Some(place) = self.clients[self.lanes[index].client].lockstep else {
             return self.start_on(index);
@@ -36,7 +36,7 @@ impl Simulation<'_> {
         self.locksteps[place] = group;
     }
 
-    /// A host thread begins with the next request, if one waits.
+    /// Begins the next waiting request on a host thread.
     fn start_on(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let Some(request) = self.clients[lane.client].waiting.pop_front() else { return };
@@ -46,7 +46,7 @@ impl Simulation<'_> {
         (lane.request, lane.next) = (Some(request), 0);
         match before {
             0 => self.submit(index),
-            _ => self.events.push(self.now + before, Happening::Submit(index as u32)),
+            _ => self.events.push(self.now + before, Event::Submit(index as u32)),
         }
         if let Some(at) = announced {
             for queue in self.lanes[index].queues.clone() {
@@ -56,7 +56,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A host thread launches the next kernels, up to where the host has something to do or waits.
+    /// Submits the next kernels of a host thread, up to a gap or a wait.
     pub(super) fn submit(&mut self, index: usize) {
         let call = self.call(self.lanes[index].client);
         let lane = &mut self.lanes[index];
@@ -74,7 +74,7 @@ impl Simulation<'_> {
                 None => break,
                 Some(_) if wait_each => break,
                 Some(next) => {
-                    // It begins with the call in front of it, as it was recorded.
+                    // The recorded gap includes the call before it.
                     gap = Some(next.gap.max(call)).filter(|gap| *gap > 0);
                     if gap.is_some() {
                         break;
@@ -90,40 +90,40 @@ impl Simulation<'_> {
         }
         if let Some(gap) = gap {
             let at = (self.now + gap).max(self.lanes[index].busy_until);
-            self.events.push(at, Happening::Submit(index as u32));
+            self.events.push(at, Event::Submit(index as u32));
         }
     }
 
-    /// What a launch takes the host of a client now, nanoseconds.
+    /// Returns the current host time of a client's launch, nanoseconds.
     fn call(&self, client: usize) -> u64 {
         let call = self.clients[client].call;
         if call == 0 || self.costs.beside == 1.0 {
             return call;
         }
-        let works = |unit: &Unit| {
-            unit.permission.run && self.queues[unit.queues.clone()].iter().any(|queue| queue.ready)
+        let works = |entity: &Entity| {
+            entity.permission.run && self.queues[entity.queues.clone()].iter().any(|queue| queue.ready)
         };
-        match self.units.iter().any(|unit| unit.client != client && works(unit)) {
+        match self.entities.iter().any(|entity| entity.client != client && works(entity)) {
             true => (call as f64 * self.costs.beside) as u64,
             false => call,
         }
     }
 
-    /// A host thread tells the scheduler something, which takes so long.
+    /// Keeps a host thread busy with a report to the scheduler.
     fn keep_busy(&mut self, index: usize, report: u64) {
         let lane = &mut self.lanes[index];
         lane.busy_until = lane.busy_until.max(self.now + report);
     }
 
-    /// Launches what may be launched of a queue.
+    /// Launches the kernels of a queue that may be launched.
     pub(super) fn launch(&mut self, index: usize) {
         let queue = &mut self.queues[index];
-        let permission = self.units[queue.unit].permission;
+        let permission = self.entities[queue.entity].permission;
         if !permission.run {
             return;
         }
-        let said = permission.window.time().map(|time| time.as_nanos() as u64);
-        let window = said.unwrap_or(self.costs.window);
+        let chosen = permission.window.time().map(|time| time.as_nanos() as u64);
+        let window = chosen.unwrap_or(self.costs.window);
         let from = self.now.max(self.lanes[queue.lane].busy_until) + self.costs.launch;
         while let Some(step) = queue.pending.front() {
             let room = queue.launched.is_empty() || queue.launched_ns + step.duration <= window;
@@ -137,7 +137,7 @@ impl Simulation<'_> {
         self.show(index);
     }
 
-    /// Shows the device the first kernel of a queue, if it has not been shown.
+    /// Passes the first kernel of a queue to its device, unless the device has it.
     pub(super) fn show(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         if queue.on_device {
@@ -157,7 +157,7 @@ impl Simulation<'_> {
         state.changed = true;
     }
 
-    /// The first kernel of a queue has ended.
+    /// Handles the end of the first kernel of a queue.
     pub(super) fn end(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         (queue.head, queue.on_device) = (None, false);
@@ -165,7 +165,7 @@ impl Simulation<'_> {
         queue.launched_ns -= step.duration;
         let index_of_lane = queue.lane;
         self.launch(index);
-        // What was launched before a suspension at level 1 goes on.
+        // Work that was launched before a suspension at level 1 continues.
         self.show(index);
 
         let lane = &mut self.lanes[index_of_lane];
@@ -184,11 +184,11 @@ impl Simulation<'_> {
         if goes_on {
             let Lane { client, busy_until, .. } = self.lanes[index_of_lane];
             let gap = self.lanes[index_of_lane].next_gap().max(self.call(client));
-            self.events.push(self.now.max(busy_until) + gap, Happening::Submit(index_of_lane as u32));
+            self.events.push(self.now.max(busy_until) + gap, Event::Submit(index_of_lane as u32));
         }
     }
 
-    /// A request is done, the last kernel on this queue; its host thread goes on to the next.
+    /// Completes a request, whose last kernel was on this queue, and begins the next one.
     fn complete(&mut self, index: usize, last: usize) {
         let lane = &mut self.lanes[index];
         let Some(request) = lane.request.take() else { return };
@@ -203,22 +203,23 @@ impl Simulation<'_> {
         }
         if let Some(think) = think {
             let free = self.lanes[index].busy_until.max(self.now);
-            self.events.push(free + think, Happening::Arrival(owner));
+            self.events.push(free + think, Event::Arrival(owner));
         }
         self.begin(index);
     }
 
-    /// A queue has nothing more to do, though its request goes on. Whoever waits for kernels sees it at once.
+    /// Handles a queue that runs out of work in the middle of its request. A host that waits for kernels sees
+    /// it at once.
     fn note_empty(&mut self, index: usize, seen: bool) {
         let queue = &mut self.queues[index];
         queue.note_empty();
         if seen || self.costs.quiet == 0 {
             let (lane, report) = (queue.lane, self.turn_idle(index));
-            // Else it is no host thread that sees it.
+            // Otherwise no host thread reports it.
             self.keep_busy(lane, if seen { report } else { 0 });
         } else {
             let at = self.now + self.costs.quiet;
-            self.events.push(at, Happening::Quiet(index as u32, queue.emptied));
+            self.events.push(at, Event::Quiet(index as u32, queue.emptied));
         }
     }
 }

@@ -1,99 +1,94 @@
-//! One simulation: a policy, some clients of a workload, a seed, a time. `hosts` is what programs do, `control` what the
-//! scheduler does, `wants` what it is told of.
+//! A simulation of a policy with some clients of a workload. `hosts` simulates the programs, `control` the
+//! scheduler, and `notifications` decides which changes are reported to it.
 //!
-//! A client has host threads, each of which works on one request after the other: it prepares, then launches kernel after
-//! kernel with the gaps in between, without waiting for them unless the workload says so; when the last has ended the
-//! request is done. A queue that may not run, or whose window is full, keeps what is launched into it until it may. All
-//! that happens at one time on a host or a device is over before the scheduler decides at that time.
+//! A client has host threads, each of which works on one request after the other: it prepares the request,
+//! then launches its kernels with gaps between them, and waits for each only if the workload requires that.
+//! The request is done when the last kernel has ended. A queue that may not run, or whose window is full,
+//! keeps submitted kernels. All events of hosts and devices at one time come before the decision of the
+//! scheduler at that time.
 
 mod control;
 mod hosts;
-mod wants;
+mod notifications;
 
 use crate::policy_sim::arrivals::Source;
 use crate::policy_sim::case::{Case, Instance};
 use crate::policy_sim::device::{Device, DeviceTimes, FINE, Head};
-use crate::policy_sim::events::{Events, Happening};
+use crate::policy_sim::distribution::nanos;
+use crate::policy_sim::events::{Event, Events};
 use crate::policy_sim::request::{Recipe, Request, Step};
 use crate::policy_sim::scheduler::{Permission, Policy, Scheduler, Scope};
-use crate::policy_sim::span::nanos;
 use crate::policy_sim::workload::{Dispatch, Model};
 use crate::random::{Purpose, Random};
+use notifications::Seen;
 use protocol::bounds::Priority;
 use protocol::operation::Window;
 use std::collections::VecDeque;
 use std::ops::Range;
-use wants::Seen;
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
-pub struct Setting<'a> {
-    /// The workload.
+pub(crate) struct Setting<'a> {
     pub case: &'a Case,
-    /// Which of its clients.
+    /// The simulated clients of the workload.
     pub instances: &'a [Instance],
-    /// Who decides.
     pub policy: &'a Policy,
-    /// About whom.
     pub scope: Scope,
-    /// Which random numbers.
     pub seed: u64,
 }
 
-/// What happened. Times are nanoseconds.
+/// The result of a simulation. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// How long was simulated.
+pub(crate) struct Run {
+    /// The simulated time.
     pub time: u64,
-    /// Of each instance what it did, in the order of the setting.
+    /// The result of each instance, in the order of the setting.
     pub clients: Vec<ClientRun>,
-    /// What each device did.
     pub devices: Vec<DeviceTimes>,
-    /// How often the policy was asked.
+    /// The number of decisions.
     pub decisions: u64,
-    /// How many things happened.
+    /// The number of events.
     pub events: u64,
 }
 
-/// What happened to a client. Times are nanoseconds.
+/// The result of a client. Times are nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClientRun {
-    /// Requests that arrived.
+pub(crate) struct ClientRun {
     pub arrived: u64,
-    /// From the arrival to the end, of each request that was done, in the order of their ends.
+    /// The latency of each completed request, in the order of completion.
     pub latencies: Vec<u64>,
-    /// Of each request that was not done at the end, how long ago it arrived.
+    /// The age of each unfinished request at the end.
     pub unfinished: Vec<u64>,
-    /// How long the kernels would have taken alone that have ended, and those parts of others that were done.
+    /// The duration alone of the completed kernels, and of the completed parts of others.
     pub work: u64,
-    /// How often it was suspended while it had work.
+    /// Suspensions while it had work.
     pub suspensions: u64,
 }
 
-/// A queue. Its number is its index.
+/// A queue, whose number is its index.
 #[derive(Debug)]
 struct Queue {
     lane: usize,
-    unit: usize,
+    entity: usize,
     device: usize,
     priority: Priority,
-    /// Submitted and not launched.
+    /// Submitted kernels that are not launched.
     pending: VecDeque<Step>,
-    /// Launched and not ended, with the time from which each can begin.
+    /// Launched kernels that have not ended, with the time from which each can begin.
     launched: VecDeque<(Step, u64)>,
-    /// How long those take alone, nanoseconds.
+    /// The duration of the launched kernels alone, nanoseconds.
     launched_ns: u64,
-    /// The first of them, as the device knows it.
+    /// The first launched kernel, as the device sees it.
     head: Option<Head>,
-    /// Whether the device has the head; what a suspension has taken off it has not.
+    /// True if the device has the head, which is not so after an eviction.
     on_device: bool,
-    /// Whether the scheduler counts it as ready.
+    /// True if the scheduler counts it as ready.
     ready: bool,
-    /// Since when it has been seen to be idle.
+    /// The moment at which it was last seen to be idle.
     idle_since: u64,
-    /// Counts how often it has had nothing to do.
+    /// The number of times that it ran out of work.
     emptied: u32,
-    /// What the decision of this number saw, if the queue has changed since.
+    /// The state that the decision of this number saw, if the queue has changed since.
     seen: (u64, Seen),
 }
 
@@ -105,9 +100,9 @@ struct Lane {
     request: Option<Request>,
     /// The next kernel to launch.
     next: usize,
-    /// Launched, on all queues, and not ended.
+    /// The kernels on all queues that have not ended.
     outstanding: usize,
-    /// Until then the thread tells the scheduler something.
+    /// The end of the thread's report to the scheduler.
     busy_until: u64,
 }
 
@@ -118,30 +113,30 @@ struct ClientState<'a> {
     random: Random,
     waiting: VecDeque<Request>,
     lanes: Range<usize>,
-    /// With whom it begins each request, if with anybody.
+    /// The lockstep group with which it begins each request.
     lockstep: Option<usize>,
     wait_each: bool,
-    /// What a launch takes its host, nanoseconds.
+    /// The host time of a launch, nanoseconds.
     call: u64,
     run: ClientRun,
 }
 
-/// Who is decided about: queues that have one permission.
+/// A sched entity: queues with a common permission.
 #[derive(Debug)]
-struct Unit {
+struct Entity {
     queues: Range<usize>,
     client: usize,
     permission: Permission,
-    /// Counts its suspensions and resumptions.
-    turns: u32,
+    /// The number of its suspensions and resumptions.
+    epoch: u32,
 }
 
 #[derive(Debug)]
 struct DeviceState {
     device: Device,
-    /// When something is foreseen to happen there.
-    foreseen: Option<u64>,
-    /// Whether that may have changed.
+    /// The moment of the scheduled event of the device.
+    scheduled: Option<u64>,
+    /// True if that moment may have changed.
     changed: bool,
 }
 
@@ -152,15 +147,15 @@ struct Costs {
     waits: bool,
     window: u64,
     decision: u64,
-    /// What it takes a host thread to tell a server something. The server's thread comes first where processors are few, and
-    /// elsewhere has looked before the other one is back from waking it.
+    /// The host time of a report to a server. With few processors the server's thread runs first; otherwise
+    /// it has read the report before the host thread returns from waking it.
     report: u64,
     launch: u64,
     save: u64,
     restore: u64,
     quiet: u64,
     heartbeat: u64,
-    /// How many times as long launches take hosts beside others.
+    /// The factor of a launch's host time while other clients work.
     beside: f64,
 }
 
@@ -172,7 +167,7 @@ impl Costs {
             waits: model.wait,
             window: nanos(model.window_us),
             decision,
-            // Whatever takes no time stays so.
+            // Without a decision time a report takes no time either.
             report: if scope == Scope::Global && decision > 0 { decision + 1 } else { 0 },
             launch: nanos(model.launch_us),
             save: nanos(model.save_us),
@@ -189,42 +184,42 @@ struct Simulation<'a> {
     costs: Costs,
     now: u64,
     events: Events,
-    happened: u64,
+    event_count: u64,
     clients: Vec<ClientState<'a>>,
     lanes: Vec<Lane>,
-    /// Clients that begin each request together.
+    /// The groups of clients that begin each request together.
     locksteps: Vec<Vec<usize>>,
     queues: Vec<Queue>,
-    units: Vec<Unit>,
+    entities: Vec<Entity>,
     devices: Vec<DeviceState>,
-    /// Kernels that have reached the heads of their queues so far.
+    /// The number of kernels that have reached the heads of their queues.
     heads: u64,
     scheduler: Scheduler,
-    /// Whether a decision is under way.
+    /// True if a decision is under way.
     deciding: bool,
-    /// When the policy wants to be asked.
+    /// The moment of the decision that the policy has asked for.
     wake: Option<u64>,
     decisions: u64,
-    /// When the last one was.
+    /// The moment of the last decision.
     decided_at: u64,
-    /// Whether the scheduler is told only of what it wants to know, as a server is.
-    told: bool,
-    /// How many units have queues that can run.
+    /// True if only relevant changes are reported, as to a server.
+    filtered: bool,
+    /// The number of entities with queues that can run.
     rivals: usize,
-    /// Kept for their memory.
+    /// Buffers that are kept for reuse.
     ended: Vec<u32>,
     permissions: Vec<Permission>,
 }
 
 impl Setting<'_> {
-    /// Simulates.
+    /// Runs the simulation.
     pub fn run(&self) -> Run {
         let end = nanos(self.case.workload.duration_s * 1e6);
         let mut simulation = Simulation::new(self);
         simulation.start();
         while let Some((at, what)) = simulation.events.pop(end) {
             simulation.now = at;
-            simulation.happen(at, what);
+            simulation.handle(at, what);
         }
         simulation.finish(end)
     }
@@ -236,7 +231,7 @@ impl<'a> Simulation<'a> {
         let model = case.model();
         let groups: Vec<_> = instances.iter().map(|instance| case.client(*instance)).collect();
         let (mut jobs, mut locksteps): (Vec<_>, Vec<Vec<usize>>) = (vec![], vec![]);
-        let (mut clients, mut lanes, mut queues, mut units) = (vec![], vec![], vec![], vec![]);
+        let (mut clients, mut lanes, mut queues, mut entities) = (vec![], vec![], vec![], vec![]);
         let permission = Permission { run: true, limit: true, window: Window::OWN };
         for (index, (instance, client)) in instances.iter().zip(&groups).enumerate() {
             let (first_lane, first_queue) = (lanes.len(), queues.len());
@@ -253,18 +248,18 @@ impl<'a> Simulation<'a> {
                     });
                 }
                 if scope == Scope::Local || place == 0 {
-                    units.push(Unit {
+                    entities.push(Entity {
                         queues: queues.len()..queues.len(),
                         client: index,
                         permission,
-                        turns: 0,
+                        epoch: 0,
                     });
                 }
-                let (lane, unit) = (lanes.len() - 1, units.len() - 1);
+                let (lane, entity) = (lanes.len() - 1, entities.len() - 1);
                 let priority = on.priority.unwrap_or(client.priority);
-                queues.push(Queue::new(lane, unit, on.device as usize, priority));
+                queues.push(Queue::new(lane, entity, on.device as usize, priority));
                 lanes[lane].queues.end = queues.len();
-                units[unit].queues.end = queues.len();
+                entities[entity].queues.end = queues.len();
             }
             debug_assert!(queues.len() > first_queue);
             let lockstep = client.process.job.filter(|_| client.lockstep).map(|job| {
@@ -288,21 +283,21 @@ impl<'a> Simulation<'a> {
                 run: ClientRun::default(),
             });
         }
-        let executes = |unit: &&Unit| {
-            queues[unit.queues.clone()].iter().any(|queue| queue.priority != Priority::NO_EXECUTE)
+        let executes = |entity: &&Entity| {
+            queues[entity.queues.clone()].iter().any(|queue| queue.priority != Priority::NO_EXECUTE)
         };
-        let rivals = units.iter().filter(executes).count();
-        let device = |_| DeviceState { device: Device::new(model.share), foreseen: None, changed: false };
+        let rivals = entities.iter().filter(executes).count();
+        let device = |_| DeviceState { device: Device::new(model.share), scheduled: None, changed: false };
         Self {
             costs: Costs::new(model, scope),
             now: 0,
             events: Events::default(),
-            happened: 0,
+            event_count: 0,
             clients,
             lanes,
             locksteps,
             queues,
-            units,
+            entities,
             devices: (0..case.devices()).map(device).collect(),
             heads: 0,
             scheduler: Scheduler::new(policy, scope, model, &groups),
@@ -310,38 +305,38 @@ impl<'a> Simulation<'a> {
             wake: None,
             decisions: 0,
             decided_at: 0,
-            told: scope == Scope::Global,
+            filtered: scope == Scope::Global,
             rivals,
             ended: Vec::new(),
             permissions: Vec::new(),
         }
     }
 
-    /// Everybody is connected and idle; the first requests are foreseen.
+    /// Starts with all clients connected and idle, and schedules the first requests.
     fn start(&mut self) {
         self.decide();
         self.beat();
         for index in 0..self.clients.len() {
             let client = &mut self.clients[index];
             if let Some(at) = client.source.next() {
-                self.events.push(at, Happening::Arrival(index as u32));
+                self.events.push(at, Event::Arrival(index as u32));
             }
             for _ in client.lanes.clone() {
                 if let Some(think) = client.source.think() {
-                    self.events.push(think, Happening::Arrival(index as u32));
+                    self.events.push(think, Event::Arrival(index as u32));
                 }
             }
         }
     }
 
-    fn happen(&mut self, at: u64, what: Happening) {
+    fn handle(&mut self, at: u64, what: Event) {
         match what {
-            Happening::Device(device) => {
+            Event::Device(device) => {
                 let state = &mut self.devices[device as usize];
-                if state.foreseen != Some(at) {
+                if state.scheduled != Some(at) {
                     return;
                 }
-                state.foreseen = None;
+                state.scheduled = None;
                 state.changed = true;
                 let mut ended = std::mem::take(&mut self.ended);
                 state.device.proceed(at, &mut ended);
@@ -350,57 +345,57 @@ impl<'a> Simulation<'a> {
                 }
                 self.ended = ended;
             }
-            Happening::Arrival(client) => self.arrive(client as usize),
-            Happening::Submit(lane) => self.submit(lane as usize),
-            Happening::Quiet(queue, emptied) => {
+            Event::Arrival(client) => self.arrive(client as usize),
+            Event::Submit(lane) => self.submit(lane as usize),
+            Event::Quiet(queue, emptied) => {
                 let state = &self.queues[queue as usize];
                 if !state.is_empty() || state.emptied != emptied {
                     return;
                 }
                 self.turn_idle(queue as usize);
             }
-            Happening::Patience(unit, turns) => {
-                if self.units[unit as usize].turns != turns {
+            Event::Patience(entity, epoch) => {
+                if self.entities[entity as usize].epoch != epoch {
                     return;
                 }
-                self.take_off(unit as usize);
+                self.evict(entity as usize);
             }
-            Happening::Decision => {
+            Event::Decision => {
                 self.deciding = false;
                 self.decide();
             }
-            Happening::Heartbeat => {
+            Event::Heartbeat => {
                 self.decide();
                 self.beat();
             }
-            Happening::Wake => {
+            Event::Wake => {
                 if self.wake != Some(at) {
                     return;
                 }
                 self.decide();
             }
         }
-        self.happened += 1;
-        self.foresee();
+        self.event_count += 1;
+        self.schedule_devices();
     }
 
-    /// Foresees the next heartbeat of a server.
+    /// Schedules the next regular decision of a server.
     fn beat(&mut self) {
-        if self.told && self.costs.heartbeat > 0 {
-            self.events.push(self.now + self.costs.heartbeat, Happening::Heartbeat);
+        if self.filtered && self.costs.heartbeat > 0 {
+            self.events.push(self.now + self.costs.heartbeat, Event::Heartbeat);
         }
     }
 
-    /// Brings what is foreseen of the devices up to date.
-    fn foresee(&mut self) {
+    /// Updates the scheduled events of the devices.
+    fn schedule_devices(&mut self) {
         for (index, state) in self.devices.iter_mut().enumerate().filter(|(_, state)| state.changed) {
             state.changed = false;
             state.device.fill(self.now);
             let next = state.device.next();
-            if next != state.foreseen {
-                state.foreseen = next;
+            if next != state.scheduled {
+                state.scheduled = next;
                 if let Some(at) = next {
-                    self.events.push(at, Happening::Device(index as u32));
+                    self.events.push(at, Event::Device(index as u32));
                 }
             }
         }
@@ -426,16 +421,16 @@ impl<'a> Simulation<'a> {
             clients: self.clients.into_iter().map(unfinished).collect(),
             devices: self.devices.iter_mut().map(|state| state.device.times(end)).collect(),
             decisions: self.decisions,
-            events: self.happened,
+            events: self.event_count,
         }
     }
 }
 
 impl Queue {
-    fn new(lane: usize, unit: usize, device: usize, priority: Priority) -> Self {
+    fn new(lane: usize, entity: usize, device: usize, priority: Priority) -> Self {
         Self {
             lane,
-            unit,
+            entity,
             device,
             priority,
             pending: VecDeque::new(),
@@ -460,7 +455,7 @@ impl Queue {
 }
 
 impl Lane {
-    /// What the host needs before the next kernel, nanoseconds.
+    /// Returns the host's time before the next kernel, nanoseconds.
     fn next_gap(&self) -> u64 {
         let request = self.request.as_ref();
         request.and_then(|request| request.steps.get(self.next)).map_or(0, |step| step.gap)

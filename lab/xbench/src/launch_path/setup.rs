@@ -1,0 +1,288 @@
+//! The surroundings of a worker with the library: its configuration, the server and the rival.
+
+use super::protocol::{Kind, On, Round};
+use super::target::Runtime;
+use super::worker::{LaunchPath, Shim, Worker};
+use crate::compare::interleave;
+use crate::files::scratch;
+use crate::process::{POLL, Program, SERVER_PATIENCE};
+use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// The condition that decides the path of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// The library without queues.
+    Forward,
+    /// Queues without a rival of higher priority.
+    Direct,
+    /// Queues with an idle rival of higher priority. Markers are recorded every so many commands; `None`
+    /// leaves that to the adaptive window.
+    Contended(Option<u32>),
+    /// Queues that defer everything.
+    Deferred,
+}
+
+/// The most launches between two markers without a limit.
+const FREE_RUN: u32 = 64;
+
+impl Condition {
+    /// Returns the path that the launches must take.
+    fn path(self) -> LaunchPath {
+        match self {
+            Self::Forward => LaunchPath::Forwarded,
+            Self::Direct | Self::Contended(_) => LaunchPath::Direct,
+            Self::Deferred => LaunchPath::Deferred,
+        }
+    }
+
+    /// Returns the environment without the scheduler.
+    fn environment(self) -> Vec<(&'static str, OsString)> {
+        let mut environment = match self {
+            Self::Forward => return Vec::new(),
+            _ => vec![("XSCHED_AUTO_XQUEUE", "ON".into())],
+        };
+        match self {
+            Self::Contended(Some(batch)) => {
+                environment.push(("XSCHED_AUTO_XQUEUE_THRESHOLD", (2 * batch).to_string().into()));
+                environment.push(("XSCHED_AUTO_XQUEUE_BATCH_SIZE", batch.to_string().into()));
+            }
+            Self::Deferred => environment.push(("XSCHED_TEST", "defer".into())),
+            _ => {}
+        }
+        environment
+    }
+
+    /// Returns true if so many markers among so many launches show that the launch window had the right
+    /// limit.
+    fn has_markers(self, launches: u32, markers: u64) -> bool {
+        match self {
+            Self::Forward => markers == 0,
+            // Synchronizations and quiet moments may add one each.
+            Self::Direct => markers <= u64::from(launches / FREE_RUN) + 8,
+            Self::Contended(Some(batch)) => markers + 1 >= u64::from(launches / batch),
+            Self::Contended(None) | Self::Deferred => true,
+        }
+    }
+}
+
+/// The scheduler of the worker's queues.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scheduler<'a> {
+    /// This `xserver`, started for the measurement.
+    Server(&'a Path),
+    /// No server: a policy in the process, or none.
+    Local,
+}
+
+impl Scheduler<'_> {
+    fn environment(self, condition: Condition, server: Option<&Server>) -> Vec<(&'static str, OsString)> {
+        match (server, condition) {
+            (_, Condition::Forward) => Vec::new(),
+            (Some(server), _) => {
+                vec![("XSCHED_SCHEDULER", "GLB".into()), ("XSCHED_SOCKET", server.socket.clone().into())]
+            }
+            (None, Condition::Direct) => vec![("XSCHED_POLICY", "HPF".into())],
+            // Without a policy the library must assume a rival, and limits the queues.
+            (None, _) => vec![("XSCHED_SCHEDULER", "APP".into())],
+        }
+    }
+}
+
+/// The cost of a call, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PerCall {
+    pub(super) wall: f64,
+    pub(super) cpu: f64,
+}
+
+/// Rounds of one kind, as many with the library as without it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pair {
+    pub(super) native: Vec<PerCall>,
+    pub(super) shimmed: Vec<PerCall>,
+}
+
+/// The results of two workers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    /// A pair for each round of the plan, in its order.
+    pub(super) pairs: Vec<Pair>,
+    /// The calls of the worker with the library, all of which the library has counted.
+    pub(super) counted: u64,
+}
+
+/// The files of a measurement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup<'a> {
+    pub(super) library: &'a Path,
+    pub(super) runtime: &'a Runtime,
+    pub(super) scheduler: Scheduler<'a>,
+}
+
+/// An `xserver` of this measurement on a socket of its own.
+#[derive(Debug)]
+struct Server {
+    program: Program,
+    socket: PathBuf,
+    _directory: TempDir,
+}
+
+impl Server {
+    fn start(program: &Path) -> Result<Self> {
+        let directory = scratch()?;
+        let socket = directory.path().join("socket");
+        let program = Program::server(program, &["HPF".to_owned()], &socket)?;
+        Ok(Self { program, socket, _directory: directory })
+    }
+
+    /// Waits until so many clients are connected.
+    fn await_clients(&self, clients: usize) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let sockets = std::fs::read_to_string("/proc/net/unix").context("cannot read /proc/net/unix")?;
+            let connected = connections(&sockets, &self.socket.to_string_lossy());
+            if connected >= clients {
+                return Ok(());
+            }
+            ensure!(
+                begin.elapsed() < SERVER_PATIENCE,
+                "only {connected} of {clients} processes have connected to xserver"
+            );
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// Returns the number of connected, accepted sockets at this path in the kernel's list, whose columns are
+/// address, count, protocol, flags, type, state, inode and path.
+fn connections(list: &str, path: &str) -> usize {
+    list.lines()
+        .filter(|line| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(' ')))
+        .filter(|line| line.split_whitespace().nth(5) == Some("03"))
+        .count()
+}
+
+impl Setup<'_> {
+    fn worker(
+        &self,
+        condition: Condition,
+        server: Option<&Server>,
+        more: &[(&'static str, &str)],
+    ) -> Result<Worker> {
+        let mut environment = condition.environment();
+        environment.extend(self.scheduler.environment(condition, server));
+        environment.extend(more.iter().map(|(name, value)| (*name, OsString::from(value))));
+        let shim = Shim { library: self.library, environment: &environment, path: condition.path() };
+        Worker::start(self.runtime, Some(shim))
+    }
+
+    /// Measures the rounds of a plan, each so often, without the library and under the condition.
+    pub(super) fn measure(&self, condition: Condition, plan: &[Round], rounds: usize) -> Result<Measured> {
+        let server = match self.scheduler {
+            Scheduler::Server(program) if condition != Condition::Forward => Some(Server::start(program)?),
+            _ => None,
+        };
+        let mut clients = 0;
+        let mut connected = |worker: &mut Worker| {
+            // The first call of a process connects it, and gives it a queue.
+            worker.round(Round { kind: Kind::LaunchSync, on: On::Default, calls: 4 })?;
+            clients += 1;
+            server.as_ref().map_or(Ok(()), |server| server.await_clients(clients))
+        };
+        let rival = match condition {
+            Condition::Contended(_) if server.is_some() => {
+                let priority = [("XSCHED_AUTO_XQUEUE_PRIORITY", "10")];
+                let mut rival = self.worker(Condition::Direct, server.as_ref(), &priority)?;
+                connected(&mut rival)?;
+                Some(rival)
+            }
+            _ => None,
+        };
+        let mut shimmed = self.worker(condition, server.as_ref(), &[])?;
+        connected(&mut shimmed)?;
+        let mut workers = [Worker::start(self.runtime, None)?, shimmed];
+        let mut pairs = Vec::new();
+        for &round in plan {
+            // The first round of each worker looks functions up and warms caches; it does not count.
+            for worker in &mut workers {
+                worker.round(round)?;
+            }
+            let figures = interleave(&[0, 1], rounds, |_, &index: &usize| {
+                let took = workers[index].round(round)?;
+                ensure!(
+                    index == 0
+                        || round.kind != Kind::Launch
+                        || condition.has_markers(round.calls, took.markers),
+                    "{condition:?}: {} markers among {} launches: the launch window has the wrong limit",
+                    took.markers,
+                    round.calls
+                );
+                let each = |time: u64| time as f64 / f64::from(round.calls);
+                Ok(PerCall { wall: each(took.wall), cpu: each(took.cpu) })
+            })?;
+            let [native, shimmed] = figures.try_into().expect("two modes give two lists");
+            pairs.push(Pair { native, shimmed });
+        }
+        let [native, shimmed] = workers;
+        native.finish()?;
+        let counted = shimmed.finish().with_context(|| format!("{condition:?}"))?;
+        if let Some(rival) = rival {
+            rival.finish().context("the rival")?;
+        }
+        if let Some(server) = server {
+            server.program.terminate()?;
+        }
+        Ok(Measured { pairs, counted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn marker_count_shows_the_limit() {
+        assert!(Condition::Forward.has_markers(1000, 0) && !Condition::Forward.has_markers(1000, 1));
+        assert!(Condition::Direct.has_markers(6400, 100) && !Condition::Direct.has_markers(6400, 800));
+        let batches = Condition::Contended(Some(8));
+        assert!(batches.has_markers(6400, 800) && batches.has_markers(6400, 799));
+        assert!(!batches.has_markers(6400, 100));
+    }
+
+    #[test]
+    fn library_without_queues_has_no_environment() {
+        assert!(Condition::Forward.environment().is_empty());
+        assert!(Scheduler::Local.environment(Condition::Forward, None).is_empty());
+        let names: Vec<_> =
+            Condition::Contended(Some(8)).environment().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            ["XSCHED_AUTO_XQUEUE", "XSCHED_AUTO_XQUEUE_THRESHOLD", "XSCHED_AUTO_XQUEUE_BATCH_SIZE"]
+        );
+    }
+
+    #[test]
+    fn connections_counts_accepted_sockets() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let count =
+            || connections(&std::fs::read_to_string("/proc/net/unix").unwrap(), path.to_str().unwrap());
+        assert_eq!(count(), 0);
+        let clients = [UnixStream::connect(&path).unwrap(), UnixStream::connect(&path).unwrap()];
+        let accepted = clients.each_ref().map(|_| listener.accept().unwrap());
+        assert_eq!(count(), 2);
+        drop((clients, accepted));
+        // A process that another test has just forked holds them until it executes.
+        let end = Instant::now() + SERVER_PATIENCE;
+        while count() != 0 {
+            assert!(Instant::now() < end, "{} are left", count());
+            std::thread::sleep(POLL);
+        }
+    }
+}

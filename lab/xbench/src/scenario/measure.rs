@@ -1,0 +1,71 @@
+//! Measures a scenario in all its modes.
+
+use super::definition::Scenario;
+use super::figures::Figures;
+use crate::experiment::{Experiment, Mode, PolicyWords, Setup};
+use crate::replay;
+use crate::simulated::GpuArgs;
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+
+/// The most seconds that a program without a rate runs alone.
+const ALONE_SECONDS: f64 = 10.0;
+/// The difference between the seeds of two blocks, which leaves room for a seed of each program.
+const SEED_STEP: u64 = 1000;
+
+/// Options of all measurements of scenarios.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Common {
+    #[command(flatten)]
+    gpu: GpuArgs,
+    /// Blocks, each with all modes; a figure is the median of theirs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), allow_negative_numbers = true)]
+    blocks: u32,
+    /// Seconds in which requests arrive in each mode; by default those of the scenario
+    #[arg(long, value_name = "S", value_parser = replay::seconds, allow_negative_numbers = true)]
+    seconds: Option<f64>,
+    /// Seed of the arrivals: the same number, the same moments
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    seed: u64,
+    /// Folder of the recorded models
+    #[arg(long, value_name = "DIRECTORY", default_value = "examples/traces")]
+    traces: PathBuf,
+}
+
+impl Common {
+    /// Returns a scenario as an experiment.
+    pub(super) fn experiment<'a>(&'a self, scenario: &'a Scenario) -> Result<Experiment<'a>> {
+        Experiment::new(Setup {
+            name: scenario.name,
+            programs: &scenario.programs,
+            traces: &self.traces,
+            gpu: &self.gpu,
+            blocks: self.blocks,
+            seconds: self.seconds.unwrap_or(scenario.seconds),
+            alone_seconds: ALONE_SECONDS,
+            seed: self.seed,
+            seed_step: SEED_STEP,
+        })
+    }
+}
+
+/// Measures all modes of a scenario. `equal` adds the mode at one priority; an empty `policies` means those
+/// of the scenario.
+pub(super) fn measure(
+    scenario: &Scenario,
+    experiment: &Experiment<'_>,
+    level: u8,
+    equal: bool,
+    policies: &[PolicyWords],
+) -> Result<Figures> {
+    let own = scenario.policies.iter().filter(|_| policies.is_empty()).map(|policy| policy.parse());
+    let own = own.collect::<Result<Vec<PolicyWords>, _>>()?;
+    let mut modes: Vec<Mode> = (0..scenario.programs.len()).map(Mode::Alone).collect();
+    modes.push(Mode::Native);
+    modes.extend(equal.then_some(Mode::Equal(level)));
+    modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
+    let results = experiment.run(modes, |_, _, _| Ok(()))?;
+    let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
+    Figures::new(scenario, &experiment.setup, level, device_us, &results)
+}

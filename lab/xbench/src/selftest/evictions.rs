@@ -1,0 +1,227 @@
+//! Measures the eviction of this process's queues from the hardware and their restoration, by each mechanism.
+//!
+//! It needs the permission `--hold`. The library refuses where the driver does not save running waves. After
+//! a mechanism that fails no other is tried.
+
+use super::parent::{Answer, Parent, Preload, spread};
+use super::worker::{NumberedKernels, hip, library};
+use crate::clock::microseconds;
+use crate::hip::Stream;
+use crate::kernels::BusyShape;
+use crate::library::Session;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use protocol::codes::KfdResult;
+use protocol::report::{HoldRow, HoldTimes, Holds, Probe};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The eviction mechanisms, in the order in which they are tried.
+pub(super) const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
+/// The length of the interrupted kernel.
+const KERNEL: Duration = Duration::from_millis(4);
+
+/// The measurements of a worker, in microseconds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Measured {
+    queues: u64,
+    idle: Vec<(f64, f64)>,
+    busy: Vec<(f64, f64)>,
+    interrupted: u64,
+    stood: u64,
+    holds: u64,
+    /// The error that ended the measurement early.
+    error: Option<String>,
+    /// True if the library refused the first eviction.
+    refused: bool,
+}
+
+/// Measures each mechanism.
+pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Holds> {
+    ensure!(allowed, "queues are not evicted without --hold");
+    let mut mechanisms: Vec<HoldRow> = Vec::new();
+    let mut broken = false;
+    for mechanism in MECHANISMS {
+        if broken {
+            let error = "not tried, because the mechanism before it failed".to_owned();
+            mechanisms.push(row(mechanism, Measured { error: Some(error), ..Measured::default() }, None)?);
+            continue;
+        }
+        let environment = [("XSCHED_KFD_MECHANISM", mechanism)];
+        let preload = Preload { library: shim, environment: &environment };
+        let answer: Result<Answer<Measured>> = parent.worker("library", Some(preload));
+        let made = match answer {
+            Ok(Answer { mut answer, log }) => {
+                if let (true, Some(error)) = (answer.refused, &mut answer.error)
+                    && let Some(why) = refusal(&log)
+                {
+                    *error = why;
+                }
+                row(mechanism, answer, probe(&log))
+            }
+            Err(error) => {
+                let error = Some(format!("{error:#}"));
+                row(mechanism, Measured { error, ..Measured::default() }, None)
+            }
+        }?;
+        // The cause of the failure may make the other mechanism dangerous.
+        broken = made.error.is_some();
+        mechanisms.push(made);
+    }
+    Ok(Holds { mechanisms })
+}
+
+fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<HoldRow> {
+    let times = |samples: Vec<(f64, f64)>| -> Result<Option<HoldTimes>> {
+        if samples.is_empty() {
+            return Ok(None);
+        }
+        let (holds, releases) = samples.into_iter().unzip();
+        Ok(Some(HoldTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
+    };
+    Ok(HoldRow {
+        mechanism: mechanism.to_owned(),
+        error: measured.error,
+        queues: measured.queues,
+        probe,
+        idle: times(measured.idle)?,
+        busy: times(measured.busy)?,
+        busy_kernel_us: KERNEL.as_micros() as u64,
+        stood: measured.stood,
+        interrupted: measured.interrupted,
+        holds: measured.holds,
+    })
+}
+
+/// Parses the library's log of its probe: `... holds by NAME (WHO) gpu_id=7 hold_us=1 release_us=2`.
+fn probe(log: &str) -> Option<Probe> {
+    let line = log.lines().find(|line| line.contains("holds by ") && line.contains("hold_us="))?;
+    let number = |name: &str| {
+        let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
+        words.find(|(word, _)| *word == name)?.1.parse().ok()
+    };
+    Some(Probe { hold_us: number("hold_us")?, release_us: number("release_us")? })
+}
+
+/// Parses the library's reason to refuse: `GPU 7: level 3 is asked for and level 1 in force: WHY`.
+fn refusal(log: &str) -> Option<String> {
+    log.lines().find_map(|line| Some(line.split_once("level 1 in force: ")?.1.to_owned()))
+}
+
+/// Measures as a worker.
+pub(super) fn work(short: bool) -> Result<Measured> {
+    // Before there is a queue: the library's probe needs one that is known to be idle, such as a new one.
+    let session = library()?.session().map_err(|why| anyhow!("XKfdOpen returned {}", why.c_name()))?;
+    let hip = hip()?;
+    let kernels = NumberedKernels::new(&hip)?;
+    let filling = kernels.kernels.filling_shape(&hip.device(0)?)?;
+    let mut bench = Bench { kernels, filling, stream: hip.stream()?, session };
+    bench.launch(Duration::ZERO, BusyShape::ONE)?;
+    bench.stream.synchronize()?;
+    let queues =
+        session.compute_queues().map_err(|why| anyhow!("XKfdListQueues returned {}", why.c_name()))?;
+    let mut measured = Measured { queues: queues as u64, ..Measured::default() };
+    if let Err(error) = bench.fill(short, &mut measured) {
+        measured.refused = measured.holds == 0;
+        measured.error = Some(format!("{error:#}"));
+        // An evicted queue must not keep this process from ending.
+        let _ = session.resume();
+    }
+    Ok(measured)
+}
+
+#[derive(Debug)]
+struct Bench {
+    kernels: NumberedKernels,
+    filling: BusyShape,
+    stream: Stream,
+    session: Session,
+}
+
+impl Bench {
+    fn launch(&mut self, length: Duration, shape: BusyShape) -> Result<u64> {
+        self.kernels.launch(&self.stream, length, shape)
+    }
+
+    fn fill(&mut self, short: bool, measured: &mut Measured) -> Result<()> {
+        let (idle, busy) = if short { (8, 4) } else { (64, 24) };
+        for _ in 0..idle {
+            let evicted = self.evict(measured)?;
+            measured.idle.push((evicted, self.restore()?));
+        }
+        for _ in 0..busy {
+            self.interrupt(measured)?;
+        }
+        Ok(())
+    }
+
+    /// Evicts the queues while a kernel fills the device, and checks that it does not end before they are
+    /// restored.
+    fn interrupt(&mut self, measured: &mut Measured) -> Result<()> {
+        let first = self.launch(Duration::ZERO, BusyShape::ONE)?;
+        let number = self.launch(KERNEL, self.filling)?;
+        self.kernels.await_end(first)?;
+        let evicted = self.evict(measured)?;
+        let running = self.kernels.ended() < number;
+        let mut stood = running;
+        let begin = Instant::now();
+        while stood && begin.elapsed() < 2 * KERNEL {
+            stood = self.kernels.ended() < number;
+            std::thread::yield_now();
+        }
+        let restored = self.restore()?;
+        self.kernels.finish(&self.stream).context("after the queues were restored")?;
+        if running {
+            measured.interrupted += 1;
+            measured.stood += u64::from(stood);
+            measured.busy.push((evicted, restored));
+        }
+        Ok(())
+    }
+
+    /// Evicts all compute queues, and returns the microseconds that this took.
+    fn evict(&self, measured: &mut Measured) -> Result<f64> {
+        let begin = Instant::now();
+        match self.session.suspend() {
+            Ok(()) => {
+                measured.holds += 1;
+                Ok(microseconds(begin.elapsed()))
+            }
+            Err(KfdResult::ErrorNotSupported) if measured.holds == 0 => {
+                bail!("the library evicts no queues here and gives no reason; `xcli doctor` does")
+            }
+            Err(why) => bail!("an eviction failed: {}", why.c_name()),
+        }
+    }
+
+    /// Restores all compute queues, and returns the microseconds that this took.
+    fn restore(&self) -> Result<f64> {
+        let begin = Instant::now();
+        self.session.resume().map_err(|why| anyhow!("restoring queues failed: {}", why.c_name()))?;
+        Ok(microseconds(begin.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_and_refusal_parse_the_log() {
+        let log = "xsched: debug: holds by update-queue (HWS) gpu_id=51234 hold_us=12 release_us=34\n";
+        assert_eq!(probe(log), Some(Probe { hold_us: 12, release_us: 34 }));
+        assert_eq!(probe("xsched: debug: queues holds=3\n"), None);
+        let log = "xsched: warn: GPU 7: level 3 is asked for and level 1 in force: too old\n";
+        assert_eq!(refusal(log).as_deref(), Some("too old"));
+        assert_eq!(refusal("xsched: warn: something"), None);
+    }
+
+    #[test]
+    fn row_without_samples_has_no_times() {
+        let made = row("update-queue", Measured::default(), None).unwrap();
+        assert_eq!((made.idle, made.busy, made.holds), (None, None, 0));
+        let measured = Measured { busy: vec![(1.0, 2.0), (3.0, 4.0)], ..Measured::default() };
+        let busy = row("debug-trap", measured, None).unwrap().busy.unwrap();
+        assert_eq!((busy.hold_us.max, busy.release_us.min), (3.0, 2.0));
+    }
+}

@@ -1,0 +1,112 @@
+//! The start and the end of workers.
+
+use crate::process::{Program, clear_environment, last_words, this_program};
+use crate::stats::Samples;
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use protocol::report::Spread;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The time limit of one worker.
+pub(super) const LIMIT: Duration = Duration::from_secs(90);
+/// The time that the last lines of an ended worker may take to arrive.
+const REST: Duration = Duration::from_secs(2);
+
+/// The parts that `xbench card` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Part {
+    /// HIP's release and the devices
+    Devices,
+    /// Throughput and suspensions with several launch windows
+    Window,
+    /// Evictions of queues from the hardware; refused without --hold
+    Holds,
+    /// Programs whose effect on memory is checked
+    Conformance,
+}
+
+/// The starter of workers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parent {
+    pub(super) part: Part,
+    pub(super) short: bool,
+    /// The moment by which the last worker must have ended.
+    pub(super) end: Option<Instant>,
+}
+
+/// The answer of a worker.
+#[derive(Debug)]
+pub(super) struct Answer<T> {
+    pub(super) answer: T,
+    /// The library's log at level debug.
+    pub(super) log: String,
+}
+
+/// The library that is preloaded into a worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preload<'a> {
+    pub(super) library: &'a Path,
+    pub(super) environment: &'a [(&'a str, &'a str)],
+}
+
+impl Parent {
+    /// Runs a worker to its end.
+    pub(super) fn worker<T: DeserializeOwned>(
+        &self,
+        work: &str,
+        preload: Option<Preload<'_>>,
+    ) -> Result<Answer<T>> {
+        let limit = self.limit(Instant::now())?;
+        let mut program = self.start(work, preload)?;
+        let status = program.wait(limit)?;
+        let log = program.errors();
+        let Some(status) = status else {
+            bail!("the process did not end within {:.0} s{}", limit.as_secs_f64(), last_words(&log));
+        };
+        match (status.code(), last_words(&log).strip_prefix(": ")) {
+            (Some(0), _) => {}
+            // Its own error message is the reason.
+            (Some(1), Some(words)) => bail!("{words}"),
+            _ => bail!("the process ended with {status}{}", last_words(&log)),
+        }
+        let lines = program.remaining_lines(REST);
+        let line = lines.iter().rfind(|line| line.starts_with('{'));
+        let line = line.with_context(|| format!("the process printed no answer{}", last_words(&log)))?;
+        let answer = serde_json::from_str(line).context("the answer of the process is malformed")?;
+        Ok(Answer { answer, log })
+    }
+
+    /// Returns the time limit of a worker that is started now.
+    pub(super) fn limit(&self, now: Instant) -> Result<Duration> {
+        let Some(end) = self.end else { return Ok(LIMIT) };
+        let left = end.saturating_duration_since(now);
+        ensure!(!left.is_zero(), "no time was left for it");
+        Ok(left.min(LIMIT))
+    }
+
+    fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Program> {
+        let mut command = Command::new(this_program()?);
+        let part = self.part.to_possible_value().context("every part has a name")?;
+        command.arg("card").arg(part.get_name()).args(["--worker", work]);
+        if self.short {
+            command.arg("--short");
+        }
+        clear_environment(&mut command);
+        if let Some(Preload { library, environment }) = preload {
+            // At this level the library logs its counts when it ends.
+            command.env("LD_PRELOAD", library).env("XSCHED_LOG_LEVEL", "debug");
+            command.envs(environment.iter().copied());
+        }
+        Program::start("worker", command)
+    }
+}
+
+/// Returns the quantiles of samples.
+pub(super) fn spread(samples: Vec<f64>) -> Result<Spread> {
+    let samples = Samples::new(samples).context("nothing was measured")?;
+    let summary = samples.summary();
+    Ok(Spread { n: summary.n as u64, min: summary.min, p50: summary.p50, p90: summary.p90, max: summary.max })
+}

@@ -1,0 +1,137 @@
+//! The process under the simulated GPU: an `xserver` if one schedules, the programs, a common start and a
+//! common end.
+
+use super::{Files, Program, Session, Watched};
+use crate::clock::now_ns;
+use crate::files::{read_json, write_json};
+use crate::process::{self, LIBRARY, PATIENCE, POLL, SERVER_PATIENCE, beside, this_program};
+use crate::server::{Connection, preemption};
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use protocol::control::List;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The time between announcing the start and the start, in which every program reads the announcement.
+const RUN_UP_NS: u64 = 20_000_000;
+
+/// Options of the process under the simulated GPU.
+#[derive(Debug, Clone, Args)]
+pub struct SessionArgs {
+    /// The directory with `session.json`, into which the results go.
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+/// Runs the session.
+///
+/// # Errors
+/// A program fails, or does not end.
+pub fn run(args: &SessionArgs) -> Result<()> {
+    let files = Files(&args.dir);
+    let session: Session = read_json(&files.session())?;
+    let this = this_program()?;
+    let server = session.policy.as_ref();
+    let server = server
+        .map(|policy| process::Program::server(&this.with_file_name("xserver"), policy, &files.socket()));
+    let server = server.transpose()?;
+    let start = |program| Ok((program, start(&this, &session, program, files)?));
+    let mut programs = session.parts.iter().map(start).collect::<Result<Vec<_>>>()?;
+    for (_, process) in &mut programs {
+        process.expect("ready", PATIENCE)?;
+    }
+    let watch = server.as_ref().map(|_| Watch::begin(&files.socket(), &programs)).transpose()?;
+    let start = now_ns() + RUN_UP_NS;
+    for (_, process) in &mut programs {
+        process.tell(&format!("start {start}"))?;
+    }
+    let length = Duration::from_secs_f64(session.seconds);
+    let (mut open, mut closed): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|(program, _)| program.load.is_some());
+    for (_, process) in &mut open {
+        // Every request is served, however long that takes; a queue that only grows is no measurement.
+        process.expect("done", 3 * length + PATIENCE)?;
+    }
+    if open.is_empty() {
+        std::thread::sleep(length + Duration::from_nanos(RUN_UP_NS));
+    }
+    if let Some(watch) = watch {
+        write_json(&files.watched(), &watch.end()?)?;
+    }
+    for (_, process) in &mut closed {
+        process.tell("stop")?;
+    }
+    for (_, process) in &mut closed {
+        process.expect("done", PATIENCE)?;
+    }
+    for (_, process) in open.into_iter().chain(closed) {
+        process.end()?;
+    }
+    server.map_or(Ok(()), process::Program::terminate)
+}
+
+fn start(this: &Path, session: &Session, program: &Program, files: Files<'_>) -> Result<process::Program> {
+    let name = &program.name;
+    let mut command = Command::new(this);
+    command.arg("replay").arg(&program.trace).arg("--gate").arg("--record").arg(files.record(name));
+    command.args(["--seconds", &session.seconds.to_string(), "--scale", &program.scale.to_string()]);
+    command.args(["--seed", &program.seed.to_string()]);
+    if let Some((rate, pattern)) = program.load {
+        let pattern =
+            pattern.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        command.args(["--rate", &rate.to_string(), "--arrivals", &pattern]);
+        command.args(["--prepare-us", &program.prepare_us.to_string()]);
+        if program.hint {
+            command.arg("--hint");
+        }
+    }
+    if session.policy.is_some() {
+        command
+            .env("LD_PRELOAD", beside(this, LIBRARY))
+            .env("XSCHED_SCHEDULER", "GLB")
+            .env("XSCHED_AUTO_XQUEUE", "ON")
+            .env("XSCHED_SOCKET", files.socket())
+            .env("XSCHED_AUTO_XQUEUE_LEVEL", program.level.to_string())
+            .env("XSCHED_LOG_LEVEL", "debug")
+            .env("XSCHED_LOG_FILE", files.log(name));
+        for (variable, value) in &program.variables {
+            command.env(format!("XSCHED_{variable}"), value);
+        }
+    }
+    process::Program::start(name, command)
+}
+
+/// The server's state before the requests.
+#[derive(Debug)]
+struct Watch {
+    server: Connection,
+    before: List,
+    begin: Instant,
+}
+
+impl Watch {
+    /// Reads the state once every program has reported the level that is in force in it.
+    fn begin(socket: &Path, programs: &[(&Program, process::Program)]) -> Result<Self> {
+        let mut server = Connection::open(socket)?;
+        let end = Instant::now() + SERVER_PATIENCE;
+        loop {
+            let before = server.list()?;
+            let begin = Instant::now();
+            let known = |program: &Program, pid: u32| {
+                preemption(&before, pid).is_some_and(|state| program.level == 1 || !state.how.is_empty())
+            };
+            let unknown = programs.iter().find(|(program, process)| !known(program, process.pid()));
+            let Some((Program { name, .. }, _)) = unknown else {
+                return Ok(Self { server, before, begin });
+            };
+            ensure!(begin < end, "the {name} program has not reported its preemption level to xserver");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn end(mut self) -> Result<Watched> {
+        let after = self.server.list()?;
+        Ok(Watched { before: self.before, after, seconds: self.begin.elapsed().as_secs_f64() })
+    }
+}
