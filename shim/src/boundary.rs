@@ -4,9 +4,11 @@
 //! one count and the call itself: no lock, no allocation, no clock, no libc, so that errno is the runtime's. Everything
 //! else happens out of line, in [`prepare`], the first time a function is called or where the library is not in force.
 
-use crate::table::Entry;
+use crate::interpose::entry::Entry;
+use crate::interpose::runtime;
 use crate::thread::Thread;
-use crate::{errno, lifecycle, process, runtime};
+use crate::{lifecycle, startup};
+use agent::errno;
 use hip_sys::table::Class;
 use hip_sys::types::hipError_t;
 use std::ffi::c_void;
@@ -22,26 +24,27 @@ pub(crate) struct Call<F> {
 }
 
 impl<F: Copy> Call<F> {
-    #[inline(always)]
-    pub(crate) fn new(entry: &'static Entry, class: Class) -> Self {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        Self { entry, class, signature: PhantomData }
-    }
-
-    /// What the function is about.
-    #[inline(always)]
-    pub(crate) fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Runs `body` with the real function and whether the call is the program's own (and not one that the runtime makes
-    /// to itself, or one that the library is to keep out of). `body` counts as being inside the runtime.
+    /// Makes the call of an entry's function.
     ///
     /// # Safety
     ///
     /// `F` is the type of the entry's function.
     #[inline(always)]
-    pub(crate) unsafe fn handle<R: Failure>(self, body: impl FnOnce(F, bool) -> R) -> R {
+    pub(crate) unsafe fn new(entry: &'static Entry, class: Class) -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self { entry, class, signature: PhantomData }
+    }
+
+    /// Returns the function's class.
+    #[inline(always)]
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Runs `body` with the real function, and with true if the call is the program's own: not one that the runtime makes
+    /// to itself, and in a process in which the library is in force. `body` runs as inside the runtime.
+    #[inline(always)]
+    pub(crate) fn handle<R: Failure>(self, body: impl FnOnce(F, bool) -> R) -> R {
         let thread = Thread::current();
         let (real, ready) = match self.entry.real() {
             Some(real) if lifecycle::is_ready() => (real, true),
@@ -56,10 +59,10 @@ impl<F: Copy> Call<F> {
         if own {
             thread.count(self.class);
         } else if inside {
-            // Whoever stands between us and the runtime has had this call already, and may have called us.
+            // An interposer between us and the runtime has had this call already, and may have called us.
             real = self.entry.runtimes().unwrap_or(real);
         }
-        // SAFETY: the caller promises the type, and `new` has checked the size.
+        // SAFETY: `new` requires that `F` is the function's type, and has checked its size.
         let real = unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&real) };
         let result = thread.inside(|| body(real, own));
         let code = result.code();
@@ -78,10 +81,11 @@ fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hi
     errno::kept(|| {
         // Opening the runtime can run code that calls HIP, and so can what a look-up triggers.
         thread.inside(|| {
-            let ready = lifecycle::ready_for(entry.class());
+            entry.register();
+            let ready = startup::ready_for(entry.class());
             // Before the entry has its function: until then no other thread calls it, and starts the runtime meanwhile.
             if ready && !nested {
-                process::start_if_wanted(entry);
+                startup::start_queues_if_wanted(entry);
             }
             let real = entry.real().map_or_else(|| runtime::resolve(entry), Ok)?;
             Ok((real, ready))

@@ -3,12 +3,12 @@
 //! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
 //! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
 
-use crate::kfd as driver;
-use crate::lifecycle;
-use crate::process::scheduler::Decider;
-use crate::process::streams::Stream;
+use crate::process::host::PREEMPTION;
+use crate::process::streams::{self, Stream};
 use crate::process::{self, Process};
 use crate::thread::Thread;
+use crate::{lifecycle, startup};
+use agent::{Decider, errno};
 use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
@@ -84,9 +84,9 @@ type Outcome = Result<(), XResult>;
 /// Runs the body of a function of the interface: started, counted as being inside, its result as a number.
 fn run(body: impl FnOnce() -> Outcome) -> c_int {
     let thread = Thread::current();
-    let outcome = crate::errno::kept(|| {
+    let outcome = errno::kept(|| {
         thread.inside(|| {
-            if !(lifecycle::is_ready() || lifecycle::ready_for(Class::Lifecycle)) {
+            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
                 return Err(XResult::ErrorNotSupported);
             }
             body()
@@ -100,7 +100,7 @@ fn run(body: impl FnOnce() -> Outcome) -> c_int {
 
 /// The queues' side, made if there is none yet.
 fn process() -> Result<&'static Process, XResult> {
-    process::start().ok_or(XResult::ErrorHardware)
+    startup::start_queues().ok_or(XResult::ErrorHardware)
 }
 
 /// The hardware queue with this handle.
@@ -167,7 +167,7 @@ fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stre
         0 => OrderClass::Blocking,
         _ => OrderClass::Independent,
     };
-    crate::process::streams::remember(stream, class);
+    streams::remember(stream, class);
     process.base.streams.get(stream.as_raw()).ok_or(XResult::ErrorInvalidValue)
 }
 
@@ -200,7 +200,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         }
         let (process, stream) = hardware_queue(hwq)?;
         let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
-        if flags != 0 || !driver::ask(level) {
+        if flags != 0 || !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);
         }
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
@@ -240,7 +240,7 @@ unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
     run(|| {
         let level = PreemptLevel::from_number(i64::from(level)).ok_or(XResult::ErrorInvalidValue)?;
         let (process, stream, _) = queue(xq)?;
-        if !driver::ask(level) {
+        if !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);
         }
         stream.set_level(level);
@@ -313,7 +313,7 @@ unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_in
             SchedulerKind::Global => Decider::Server,
         };
         let process = process()?;
-        process.scheduler.decide_by(process, decider);
+        process.scheduler.set_decider(&process.domain, decider);
         Ok(())
     })
 }

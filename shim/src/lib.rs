@@ -15,21 +15,14 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!("the shim stands in front of glibc's dynamic linker on x86-64; ROCm runs nowhere else");
 
-mod bindings;
 mod boundary;
 mod capi;
-mod descriptor;
-mod dlsym;
-mod elf;
 mod environment;
-mod errno;
 mod hooks;
-mod kfd;
+mod interpose;
 mod lifecycle;
-mod loader;
 mod log;
 mod process;
-mod runtime;
+mod startup;
 mod summary;
-mod table;
 mod thread;

@@ -6,8 +6,8 @@
 //! a reader that has gone away, nor one that does not read, nor a limit of the file's size ends or stops the program: the
 //! line is lost then. The launch path logs nothing.
 
-use crate::descriptor::{self, Identity};
-use crate::errno;
+use agent::descriptor::{self, Identity};
+use agent::errno;
 use protocol::config::{Config, LogLevel};
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};

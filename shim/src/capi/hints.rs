@@ -1,7 +1,7 @@
 //! Hints of the C interface: what the program says of its queues and of itself.
 
 use super::{Outcome, process, queue, run};
-use crate::process::scheduler::now;
+use agent::now;
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
 use protocol::codes::XResult;
 use protocol::hint::{Laxity, ProcessHints, QueueHints};

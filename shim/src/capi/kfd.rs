@@ -2,9 +2,10 @@
 
 mod other;
 
-use crate::lifecycle;
+use crate::process::host::PREEMPTION;
 use crate::thread::Thread;
-use crate::{errno, kfd};
+use crate::{lifecycle, startup};
+use agent::errno;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
@@ -53,7 +54,7 @@ fn run(body: impl FnOnce() -> Result<()>) -> c_int {
     let thread = Thread::current();
     let outcome = errno::kept(|| {
         thread.inside(|| {
-            if !(lifecycle::is_ready() || lifecycle::ready_for(Class::Lifecycle)) {
+            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
                 return Err(KfdResult::ErrorNotSupported);
             }
             body()
@@ -122,9 +123,9 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
             }
             _ => {
                 // Who holds by name waits for no server.
-                kfd::stop_waiting();
+                PREEMPTION.stop_waiting_for_server();
                 // So that what a hold costs is measured on the first queue, if there is none yet.
-                kfd::ask(PreemptLevel::Interrupt);
+                PREEMPTION.request(PreemptLevel::Interrupt);
                 About::Own
             }
         };
@@ -132,7 +133,7 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
         if sessions.pid != std::process::id() {
             sessions.pid = std::process::id();
             // What waits for queues at the end of the process may have come behind them.
-            lifecycle::handle_exit();
+            startup::handle_exit();
             // The parent's: dropped here, they would end sessions that are none of this process's.
             std::mem::take(&mut sessions.open).into_values().for_each(std::mem::forget);
         }
@@ -228,7 +229,7 @@ impl Session {
     fn queues(&mut self) -> Result<Vec<KfdQueue>> {
         match &mut self.about {
             About::Own => {
-                let queues = kfd::context().map(|context| context.registry.queues()).unwrap_or_default();
+                let queues = PREEMPTION.queues().map(|queues| queues.registry.queues()).unwrap_or_default();
                 Ok(queues.iter().map(own).collect())
             }
             About::Other(other) => other.queues(),
@@ -239,10 +240,10 @@ impl Session {
         if let About::Other(other) = &mut self.about {
             return other.suspend(named);
         }
-        if !kfd::ask(PreemptLevel::Interrupt) || kfd::in_force().0 == PreemptLevel::Block {
+        if !PREEMPTION.request(PreemptLevel::Interrupt) || PREEMPTION.in_force().0 == PreemptLevel::Block {
             return Err(KfdResult::ErrorNotSupported);
         }
-        let registry = &kfd::context().ok_or(KfdResult::ErrorNotSupported)?.registry;
+        let registry = &PREEMPTION.queues().ok_or(KfdResult::ErrorNotSupported)?.registry;
         registry.suspend_for(self.handle, named).map_err(of_refusal)?;
         if lifecycle::is_ready() {
             return Ok(());
@@ -253,11 +254,9 @@ impl Session {
     }
 
     fn resume(&mut self, named: Option<&[u32]>) -> Result<()> {
-        match (&mut self.about, kfd::context()) {
+        match (&mut self.about, PREEMPTION.queues()) {
             (About::Other(other), _) => other.resume(named),
-            (About::Own, Some(context)) => {
-                context.registry.resume_for(self.handle, named).map_err(of_refusal)
-            }
+            (About::Own, Some(queues)) => queues.registry.resume_for(self.handle, named).map_err(of_refusal),
             (About::Own, None) if named.is_none() => Ok(()),
             (About::Own, None) => Err(KfdResult::ErrorNotFound),
         }

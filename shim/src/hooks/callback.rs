@@ -119,8 +119,7 @@ pub(crate) unsafe fn host_function(
         // SAFETY: the caller's own arguments.
         unsafe { real(raw, function, data) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipStreamAddCallback` and its per-thread twin
@@ -149,6 +148,5 @@ pub(crate) unsafe fn stream_callback(
         // SAFETY: the caller's own arguments.
         unsafe { real(raw, function, data, flags) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

@@ -116,8 +116,7 @@ pub(crate) unsafe fn copy_async(
             Some(found) => unsafe { go(found, dst, src, bytes, kind, invoke) },
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyHtoDAsync`
@@ -142,8 +141,7 @@ pub(crate) unsafe fn htod_async(
             Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyHostToDevice, invoke) },
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyDtoHAsync`
@@ -168,8 +166,7 @@ pub(crate) unsafe fn dtoh_async(
             Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyDeviceToHost, invoke) },
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyDtoDAsync`
@@ -194,8 +191,7 @@ pub(crate) unsafe fn dtod_async(
             Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyDeviceToDevice, invoke) },
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The asynchronous fills, whose values are of this size each
@@ -223,6 +219,5 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
         // SAFETY: the memory stays the caller's until the fill is done, as for the runtime itself.
         unsafe { defer::go(found, &spec, "fill", later, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

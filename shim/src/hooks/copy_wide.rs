@@ -8,7 +8,7 @@ use super::defer::{self, after_all_if};
 use super::{copy, turn};
 use crate::boundary::Call;
 use crate::process::streams::Target;
-use crate::process::{self, Process, proven};
+use crate::process::{self, Process, cooperative_cache};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::Real;
@@ -57,8 +57,7 @@ pub(crate) unsafe fn rows(
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// One side of a three-dimensional copy, if it is no array and its position lies in its rows.
@@ -123,8 +122,7 @@ pub(crate) unsafe fn slices(
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Whether the runtime refuses such a copy by its parameters alone: each side is an array or memory, and a row of memory is no
@@ -289,8 +287,7 @@ pub(crate) unsafe fn described(
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyToSymbolAsync` and its per-thread twin
@@ -323,8 +320,7 @@ pub(crate) unsafe fn to_symbol(
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyFromSymbolAsync` and its per-thread twin
@@ -356,8 +352,7 @@ pub(crate) unsafe fn from_symbol(
         // SAFETY: the destination stays the caller's until the copy is done, as for the runtime itself.
         unsafe { defer::go(found, &spec, "copy", later, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyPeerAsync`
@@ -390,8 +385,7 @@ pub(crate) unsafe fn peer(
         // SAFETY: the caller's promise; a copy belongs to no thread.
         unsafe { copy::go(found, dst.cast_const(), src, bytes, hipMemcpyDeviceToDevice, invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemcpyWithStream`, which waits for the copy unless it is inside a device
@@ -427,15 +421,14 @@ pub(crate) unsafe fn with_stream(
         // SAFETY: it is made on the calling thread, with the caller's own addresses.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The destination of a prefetch that is no device.
 const HOST: c_int = -1;
 
 /// What says whether the runtime has ever taken a prefetch to the device.
-fn prefetched(device: c_int) -> proven::Shape {
+fn prefetched(device: c_int) -> cooperative_cache::Shape {
     (0, device as u32, 0, 0)
 }
 

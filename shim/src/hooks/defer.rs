@@ -66,8 +66,7 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
         // SAFETY: the caller's promise.
         unsafe { go(found, &spec, name, || later(found.process), move || invoke(real, raw)) }
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// A call without a queue that follows others all the same.

@@ -76,8 +76,7 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Waits until everything is launched that the next launch on this stream must follow.

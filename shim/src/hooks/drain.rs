@@ -27,8 +27,7 @@ pub(crate) unsafe fn all<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce
         }
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Work for one stream.
@@ -55,8 +54,7 @@ pub(crate) unsafe fn own<F: Copy, R: Failure>(
             (_, Some(found)) => turn::take(found, &turn::spec(CostKey::UNKNOWN), || invoke(real, target.raw)),
         }
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Work for one stream of which the queue has to know more than that: what it must follow.
@@ -80,8 +78,7 @@ pub(crate) unsafe fn work<F: Copy, R: Failure>(
         };
         turn::take(found, &spec, || invoke(real, target.raw))
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// What a command must follow that may wait for anything of the process.
@@ -118,8 +115,7 @@ pub(crate) unsafe fn both<F: Copy, R: Failure>(
         });
         invoke(real, raw)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Work for the default stream. `completes`: the call returns when it is done.
@@ -154,8 +150,7 @@ pub(crate) unsafe fn default<F: Copy, R: Failure>(
             result
         })
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Begins or ends a capture, or changes one. A stream that begins to capture has nothing pending, in flight or to be
@@ -224,6 +219,5 @@ pub(crate) unsafe fn translate<F: Copy, R: Failure>(
         };
         invoke(real, raw)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

@@ -55,6 +55,5 @@ pub(crate) unsafe fn last(call: Call<unsafe extern "C" fn() -> hipError_t>, asks
         }
         if holds { hipError_t(kept) } else { code }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

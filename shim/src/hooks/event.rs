@@ -47,8 +47,7 @@ pub(crate) unsafe fn create<F: Copy>(
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipIpcOpenEventHandle`
@@ -70,8 +69,7 @@ pub(crate) unsafe fn open(
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipIpcGetEventHandle`: another process may wait for what was recorded until now.
@@ -91,8 +89,7 @@ pub(crate) unsafe fn share(
         // SAFETY: the caller's own arguments.
         unsafe { real(handle, event) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The flags that a record may have: none, and that of one for a graph to come.
@@ -124,8 +121,7 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
         pools.forget_record(event);
         record_on(found, event, flags, behind, move || invoke(real, raw))
     };
-    // SAFETY: the call's type is that of its function, by the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// One record on a stream with a queue, behind these returns to pools.
@@ -256,8 +252,7 @@ pub(crate) unsafe fn wait(
             Err(error) => turn::refused(error),
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Waits until the event's last record is launched; inside a callback nothing waits.
@@ -300,8 +295,7 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipEventSynchronize`
@@ -323,8 +317,7 @@ pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hi
         }
         sync::with_error(process, code, queue.as_deref().into_iter())
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipEventElapsedTime`
@@ -363,8 +356,7 @@ pub(crate) unsafe fn elapsed_time(
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipEventDestroy`
@@ -383,8 +375,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipEventDestroy>, event: hipEvent_t
         // SAFETY: the caller's own argument.
         unsafe { real(event) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// What is not complete for the runtime either.

@@ -72,8 +72,7 @@ pub(crate) unsafe fn launch(
             Direct::NotNow => turn::take(found, &spec, invoke),
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The answer for a graph that the program has destroyed: the runtime would still take it.
@@ -142,8 +141,7 @@ pub(crate) unsafe fn describe<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> 
         let _apart = of(own).and_then(Process::apart);
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that change an executable graph.
@@ -169,8 +167,7 @@ pub(crate) unsafe fn change<F: Copy>(
         let _apart = of(own).and_then(Process::apart);
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipGraphExecDestroy`
@@ -196,8 +193,7 @@ pub(crate) unsafe fn destroy_exec(
         // SAFETY: the caller's own argument.
         unsafe { real(exec) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that make a graph executable. Nothing that is pending can matter to them, but where they set the kernels'
@@ -223,8 +219,7 @@ pub(crate) unsafe fn instantiate<F: Copy>(
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// # Safety
@@ -274,8 +269,7 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
         unsafe { made(process, code, exec, graph) };
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that destroy a graph that is no executable one, or a node of it. An executable graph is a copy. Only user
@@ -291,8 +285,7 @@ pub(crate) unsafe fn destroy<F: Copy, R: Failure>(call: Call<F>, invoke: impl Fn
         }
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipUserObjectCreate`
@@ -310,6 +303,5 @@ pub(crate) unsafe fn create_user_object<F: Copy>(
         }
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

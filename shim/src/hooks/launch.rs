@@ -8,15 +8,15 @@
 
 use super::turn::{self, code};
 use crate::boundary::Call;
-use crate::errno;
+use crate::interpose::bindings;
 use crate::process::architecture::Sizes;
-use crate::process::fits::Handle;
-use crate::process::past;
-use crate::process::proven;
-use crate::process::slow::{self, Obstacle};
+use crate::process::cooperative_cache;
+use crate::process::occupancy::Handle;
+use crate::process::slow_path::{self, Obstacle};
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
+use agent::errno;
 use hal_hip::args::KernelArgs;
 use hal_hip::command::{HipCommand, HipLaunch, launch_key};
 use hal_hip::exclusion;
@@ -150,7 +150,8 @@ impl Launch {
             Kind::Plain | Kind::Unknown => kernel.is_none() && !self.of_module,
             Kind::Cooperative => kernel.is_some() || !self.of_module,
         };
-        let Some(functions) = found.process.fits.as_ref().filter(|_| is_asked && turn::is_at_home(found))
+        let Some(functions) =
+            found.process.occupancy.as_ref().filter(|_| is_asked && turn::is_at_home(found))
         else {
             return false;
         };
@@ -207,7 +208,9 @@ impl Launch {
                 false => self.function,
             };
             match kernels.find(host, device) {
-                Err(Unknown::NotRegistered) if past::note(found.process, found.stream.hw.stream(), host) => {
+                Err(Unknown::NotRegistered)
+                    if found.process.note_past(found.stream.hw.stream(), host, bindings::leads_here) =>
+                {
                     kernels.find(host, device)
                 }
                 answer => answer,
@@ -218,7 +221,7 @@ impl Launch {
     /// Counts a launch that is made in its turn, and says the first of its kind: before it waits, so that it is seen why.
     fn say_slow(&self, found: Found, spec: &Spec<'_>, obstacle: Obstacle) {
         // Inside a callback nothing waits.
-        if !spec.may_wait || !slow::count(obstacle) {
+        if !spec.may_wait || !slow_path::count(obstacle) {
             return;
         }
         let name = || match (self.known(found), found.process.names) {
@@ -236,8 +239,8 @@ impl Launch {
     }
 
     /// What decides how many blocks of a cooperative launch fit.
-    fn shape(&self, found: Found, kernel: &'static Kernel) -> proven::Shape {
-        proven::shape(kernel, found.stream.hw.device(), self.block.count(), self.shared)
+    fn shape(&self, found: Found, kernel: &'static Kernel) -> cooperative_cache::Shape {
+        cooperative_cache::shape(kernel, found.stream.hw.device(), self.block.count(), self.shared)
     }
 
     /// The runtime has taken the launch in its turn.
@@ -295,8 +298,7 @@ impl Launch {
                 Some(found) => unsafe { self.go(found, invoke) },
             }
         };
-        // SAFETY: the caller's promise.
-        unsafe { call.handle(body) }
+        call.handle(body)
     }
 
     /// The way of one launch. `invoke` makes the real call with arguments, and is called once.

@@ -152,8 +152,7 @@ pub(crate) unsafe fn configured(
     let Some(given) = unsafe { config.as_ref() }.copied() else {
         // SAFETY: the caller's own arguments, which the runtime refuses.
         let refuse = |real: pfn::hipLaunchKernelExC, _| unsafe { real(config, function, params) };
-        // SAFETY: the call's type is that of its function.
-        return unsafe { call.handle(refuse) };
+        return call.handle(refuse);
     };
     // SAFETY: the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
@@ -187,8 +186,7 @@ pub(crate) unsafe fn module_configured(
     let Some(given) = unsafe { config.as_ref() }.copied() else {
         // SAFETY: the caller's own arguments, which the runtime refuses.
         let refuse = |real: pfn::hipDrvLaunchKernelEx, _| unsafe { real(config, f, params, extra) };
-        // SAFETY: the call's type is that of its function.
-        return unsafe { call.handle(refuse) };
+        return call.handle(refuse);
     };
     // SAFETY: the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
@@ -236,8 +234,7 @@ pub(crate) unsafe fn through_the_runtime<F: Copy, R: Failure>(
         }
         result
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 #[cfg(test)]

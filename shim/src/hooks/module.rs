@@ -1,8 +1,9 @@
 //! Code that the program registers or loads: which handle means which kernel is remembered, for deferred launches.
 
 use crate::boundary::{Call, Failure};
-use crate::process::{self, Base, past};
-use crate::{bindings, errno};
+use crate::interpose::bindings;
+use crate::process::{self, Base};
+use agent::errno;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipFunction_t, hipModule_t, hipStream_t, hipSuccess};
 use std::ffi::{CStr, c_char, c_void};
@@ -47,8 +48,7 @@ pub(crate) unsafe fn register_fat_binary(
         }
         modules
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `__hipRegisterFunction`
@@ -73,8 +73,7 @@ pub(crate) unsafe fn register_function<R: Failure>(
         }
         result
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `__hipUnregisterFatBinary`
@@ -99,8 +98,7 @@ pub(crate) unsafe fn unregister_fat_binary(
         // SAFETY: the caller's own argument.
         unsafe { real(modules) };
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipModuleGetFunction`
@@ -128,8 +126,7 @@ pub(crate) unsafe fn get_function(
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipGetFuncBySymbol`
@@ -153,15 +150,15 @@ pub(crate) unsafe fn function_of_symbol(
             let handle = unsafe { *function };
             let is_known = errno::kept(|| base.kernels.add_alias(handle, symbol));
             if !is_known
-                && process::get().is_some_and(|process| past::note(process, hipStream_t::NULL, symbol))
+                && process::get()
+                    .is_some_and(|process| process.note_past(hipStream_t::NULL, symbol, bindings::leads_here))
             {
                 errno::kept(|| base.kernels.add_alias(handle, symbol));
             }
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipModuleLoad`
@@ -188,8 +185,7 @@ pub(crate) unsafe fn load(
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that load a module from memory
@@ -216,8 +212,7 @@ pub(crate) unsafe fn load_data<F: Copy>(
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipModuleUnload`
@@ -234,6 +229,5 @@ pub(crate) unsafe fn unload(call: Call<pfn::hipModuleUnload>, module: hipModule_
         // SAFETY: the caller's own argument.
         unsafe { real(module) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

@@ -4,9 +4,9 @@
 
 use super::{drain, turn};
 use crate::boundary::Call;
+use crate::process::lost;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
-use crate::process::{lost, pools};
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
 use hip_sys::pfn;
@@ -64,8 +64,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipFreeAsync`
@@ -129,8 +128,7 @@ pub(crate) unsafe fn give_back(
             }
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that ask a pool what it holds, or empty it: what was given back before must be there.
@@ -140,11 +138,12 @@ pub(crate) unsafe fn give_back(
 /// `F` is the type of the call's function.
 pub(crate) unsafe fn settled<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
     let body = |real: F, own| {
-        pools::settle(of(own));
+        if let Some(process) = of(own) {
+            process.pools.settle();
+        }
         invoke(real)
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipMemPoolDestroy`
@@ -163,8 +162,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipMemPoolDestroy>, pool: hipMemPoo
         // SAFETY: the caller's own argument.
         unsafe { real(pool) }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipFree`, which takes memory of pools as well. What it frees can be had again when it returns: commands that have
@@ -186,8 +184,7 @@ pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hip
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// The functions that allocate memory of a device. They wait for nothing, unless there is none left and some is given back
@@ -204,6 +201,5 @@ pub(crate) unsafe fn memory<F: Copy>(call: Call<F>, invoke: impl Fn(F) -> hipErr
             _ => code,
         }
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

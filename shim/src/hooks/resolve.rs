@@ -4,7 +4,8 @@
 //! and renamed or per-thread variants are its choice. Its answer is then exchanged for the hook that leads to it.
 
 use crate::boundary::Call;
-use crate::{errno, runtime, table};
+use crate::interpose::{entry, runtime};
+use agent::errno;
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDriverEntryPointQueryResult, hipDriverProcAddressQueryResult, hipError_t, hipSuccess,
@@ -26,8 +27,7 @@ pub(crate) unsafe fn get_proc_address(
 ) -> hipError_t {
     // SAFETY: the real function gets the caller's own arguments.
     let ask = |real: pfn::hipGetProcAddress| unsafe { real(symbol, address, version, flags, status) };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(|real, own| exchanged(ask(real), own, address)) }
+    call.handle(|real, own| exchanged(ask(real), own, address))
 }
 
 /// `hipGetDriverEntryPoint` and its per-thread twin
@@ -44,8 +44,7 @@ pub(crate) unsafe fn get_driver_entry_point(
 ) -> hipError_t {
     // SAFETY: the real function gets the caller's own arguments.
     let ask = |real: pfn::hipGetDriverEntryPoint| unsafe { real(symbol, address, flags, status) };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(|real, own| exchanged(ask(real), own, address)) }
+    call.handle(|real, own| exchanged(ask(real), own, address))
 }
 
 /// After a successful look-up of the program's own, puts the hook in the place of the real function at `address`.
@@ -68,7 +67,7 @@ fn hook_for(real: *mut c_void) -> Option<*const c_void> {
     if real.is_null() {
         return None;
     }
-    table::entries()
+    entry::all()
         .find(|entry| runtime::look_up(entry).is_some_and(|known| known.as_ptr() == real))
         .map(|entry| entry.hook())
 }

@@ -30,12 +30,11 @@ pub(crate) unsafe fn create<F: Copy>(
             let handle = unsafe { *stream };
             let independent = flags & hipStreamNonBlocking != 0;
             let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
-            crate::errno::kept(|| streams::remember(handle, class));
+            agent::errno::kept(|| streams::remember(handle, class));
         }
         code
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipStreamDestroy`
@@ -50,7 +49,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         let _ended = gone.zip(process::get()).and_then(|((_, gone), process)| gone.end(process));
         let process = process::get().filter(|_| own);
         // The runtime may wait for what runs, and takes hardware queues apart.
-        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
+        let _pause = process.and_then(|process| process.pause_evictions());
         let invoke = || {
             let _apart = process.and_then(|_| exclusion::ending_stream());
             // SAFETY: the caller's own argument.
@@ -69,8 +68,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipDeviceReset`: takes the device's streams and all modules with it.
@@ -90,7 +88,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                 process.cooperative.forget();
                 let device = process.real.current_device();
                 // What is waited for below must not be off the hardware.
-                _begun = process.scheduler.pause_holds(process);
+                _begun = process.pause_evictions();
                 // The reset takes the events of marks with it, also of those streams that are gone.
                 let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;
                 base.retired.lock().iter().filter(is_here).for_each(|stream| stream.hw.retire());
@@ -115,7 +113,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
             base.kernels.remove_modules();
         }
         let process = process::get().filter(|_| own);
-        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
+        let _pause = process.and_then(|process| process.pause_evictions());
         let _apart = process.and_then(|_| exclusion::ending_stream());
         // SAFETY: it takes no argument.
         let code = unsafe { real() };
@@ -124,6 +122,5 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
         }
         code
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

@@ -94,8 +94,7 @@ pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t
         // SAFETY: it takes no argument.
         synchronized(process, &queues, || unsafe { real() })
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// `hipStreamSynchronize` and its per-thread twin
@@ -135,8 +134,7 @@ pub(crate) unsafe fn stream(
         drop(wait);
         with_error(found.process, code, std::iter::once(&**found.queue))
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 /// Whether everything that a query of the stream is about is known to have completed. With the default stream that is
@@ -206,6 +204,5 @@ pub(crate) unsafe fn query(
         }
         with_error(found.process, code, own)
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }

@@ -182,8 +182,7 @@ pub(crate) unsafe fn batch(
             Err(error) => turn::refused(error),
         }
     };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    call.handle(body)
 }
 
 #[cfg(test)]

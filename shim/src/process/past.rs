@@ -6,9 +6,11 @@
 //! `CGCUDANV.cpp`): a magic number, a version, and the address of the code in the same library. Sections are known to the file only,
 //! so that the wrappers are looked for in the library's data. The name of the kernel is known to the runtime.
 
-use super::Process;
-use crate::loader::Object;
-use crate::{bindings, elf, errno};
+use super::slow_path::Names;
+use crate::interpose::elf;
+use crate::interpose::loader::Object;
+use agent::errno;
+use hal_hip::kernels::Kernels;
 use hip_sys::types::hipStream_t;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -37,46 +39,60 @@ struct Library {
     wrappers: Arc<[usize]>,
 }
 
-/// Notes the kernel of a host function that nobody registered with us; says whether anything is known of it now.
-/// `stream` is one of the runtime's own.
-pub(crate) fn note(process: &Process, stream: hipStream_t, function: *const c_void) -> bool {
-    errno::kept(|| {
-        let loaded = elf::loaded_so_far();
-        if process.past.unknown.lock().get(&function.addr()) == Some(&loaded) {
-            return false;
-        }
-        let known = look_for(process, stream, function, loaded).unwrap_or(false);
-        if !known {
-            process.past.unknown.lock().insert(function.addr(), loaded);
-        }
-        // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
-        unsafe { libc::dlerror() };
-        known
-    })
-}
-
-fn look_for(process: &Process, stream: hipStream_t, function: *const c_void, loaded: u64) -> Option<bool> {
-    let ask = process.names?.host;
-    // SAFETY: any address may be asked for; the stream is that of the launch.
-    let name = unsafe { ask(function, stream) };
-    if name.is_null() {
-        return None;
-    }
-    let object = Object::of(function)?;
-    // What is unloaded must be forgotten: another library's kernel can have the same address then.
-    if !bindings::leads_here(&object, c"__hipUnregisterFatBinary") {
-        return None;
-    }
-    let wrappers = process.past.wrappers_of(function, object.map.addr(), loaded);
-    let wrappers: Vec<_> =
-        wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
-    // SAFETY: the runtime's own string, which stays as long as the kernel is registered.
-    let name = unsafe { CStr::from_ptr(name) };
-    // SAFETY: the compiler's constants in a library that is loaded. Before it is unloaded it unregisters them, with us.
-    Some(unsafe { process.base.kernels.add_past(function, name, &wrappers) })
-}
-
 impl Past {
+    /// Looks for the kernel of a host function and notes it in `kernels`. Returns true if it is known now. `stream` is one
+    /// of the runtime's own, and `calls_us` returns true if an object's references to a function lead to this library.
+    pub(super) fn note(
+        &self,
+        names: Names,
+        kernels: &Kernels,
+        stream: hipStream_t,
+        function: *const c_void,
+        calls_us: impl FnOnce(&Object, &CStr) -> bool,
+    ) -> bool {
+        errno::kept(|| {
+            let loaded = elf::loaded_so_far();
+            if self.unknown.lock().get(&function.addr()) == Some(&loaded) {
+                return false;
+            }
+            let known = self.look_for(names, kernels, stream, function, calls_us, loaded).unwrap_or(false);
+            if !known {
+                self.unknown.lock().insert(function.addr(), loaded);
+            }
+            // Our own look-ups may have failed, and the program must not see their error.
+            // SAFETY: the call takes nothing, and its result is not used.
+            unsafe { libc::dlerror() };
+            known
+        })
+    }
+
+    fn look_for(
+        &self,
+        names: Names,
+        kernels: &Kernels,
+        stream: hipStream_t,
+        function: *const c_void,
+        calls_us: impl FnOnce(&Object, &CStr) -> bool,
+        loaded: u64,
+    ) -> Option<bool> {
+        // SAFETY: any address may be asked for; the stream is that of the launch.
+        let name = unsafe { (names.host)(function, stream) };
+        if name.is_null() {
+            return None;
+        }
+        let object = Object::of(function)?;
+        // Unloaded kernels must be forgotten, because another library's kernel may get the same address.
+        if !calls_us(&object, c"__hipUnregisterFatBinary") {
+            return None;
+        }
+        let wrappers = self.wrappers_of(function, object.map.addr(), loaded);
+        let wrappers: Vec<_> =
+            wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
+        // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The wrappers are
+        // the compiler's constants in a loaded library, which unregisters them with us before it is unloaded.
+        Some(unsafe { kernels.add_past(function, CStr::from_ptr(name), &wrappers) })
+    }
+
     /// The wrappers in the library that an address is in; `map` says which one that is.
     fn wrappers_of(&self, inside: *const c_void, map: usize, loaded: u64) -> Arc<[usize]> {
         let mut last = self.last.lock();

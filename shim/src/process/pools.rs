@@ -11,7 +11,6 @@
 //! gives it back the first one could have it at once, without waiting for anything. So such a block is lent, and returning it
 //! makes it the second one's before ([`Pools::return_lent`]).
 
-use crate::process::Process;
 use crate::thread::Thread;
 use hip_sys::pfn;
 use hip_sys::types::{
@@ -76,28 +75,16 @@ impl Returning {
     }
 }
 
-/// What is needed of a runtime whose pools follow events.
+/// The functions for a runtime whose pools follow events.
 #[derive(Clone, Copy)]
 pub(crate) struct Following {
-    attribute: pfn::hipMemPoolGetAttribute,
-    allocate: pfn::hipMallocFromPoolAsync,
-    free: pfn::hipFreeAsync,
+    pub(super) attribute: pfn::hipMemPoolGetAttribute,
+    pub(super) allocate: pfn::hipMallocFromPoolAsync,
+    pub(super) free: pfn::hipFreeAsync,
 }
 
 impl Following {
-    /// None: the pools of this runtime do not.
-    pub(crate) fn of(
-        major: u32,
-        (attribute, allocate, free): (
-            Option<pfn::hipMemPoolGetAttribute>,
-            Option<pfn::hipMallocFromPoolAsync>,
-            Option<pfn::hipFreeAsync>,
-        ),
-    ) -> Option<Self> {
-        (major >= 7).then_some(Self { attribute: attribute?, allocate: allocate?, free: free? })
-    }
-
-    /// Whether this pool does.
+    /// Returns true if this pool follows events.
     fn does(&self, pool: hipMemPool_t) -> bool {
         let mut follows: c_int = 0;
         // SAFETY: a pool of the program's, and a place for the answer, which is an int.
@@ -380,13 +367,6 @@ impl Pools {
     }
 }
 
-/// The same for the process of a call that counts as the program's own, if there is one.
-pub(crate) fn settle(process: Option<&Process>) {
-    if let Some(process) = process {
-        process.pools.settle();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -459,7 +439,7 @@ mod tests {
         unsafe extern "C" fn free(_: *mut c_void, _: hipStream_t) -> hipError_t {
             hipSuccess
         }
-        Pools::new(None, Following::of(7, (Some(follows), Some(none), Some(free))))
+        Pools::new(None, Some(Following { attribute: follows, allocate: none, free }))
     }
 
     #[test]

@@ -3,11 +3,10 @@
 //! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
 //! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
 
-use super::scheduler::Pause;
-use super::scheduler::desk::Desk;
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
 use crate::thread::Thread;
+use agent::{EvictionPause, QueueSlot};
 use hal_hip::exclusion;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
@@ -33,8 +32,8 @@ pub(crate) struct Stream {
     level: AtomicI32,
     /// What is said of its queue, besides its priority; times by this process's clock.
     hints: Mutex<QueueHints>,
-    /// What a server is told of its queue.
-    desk: Desk,
+    /// The place of its queue's state for a server.
+    slot: QueueSlot,
 }
 
 /// Numbers of XQueues.
@@ -45,8 +44,8 @@ impl Stream {
     fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
-        let (queue, hints, desk) = (OnceLock::new(), Mutex::new(QueueHints::default()), Desk::new());
-        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, desk }))
+        let (queue, hints, slot) = (OnceLock::new(), Mutex::new(QueueHints::default()), QueueSlot::new());
+        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, slot }))
     }
 
     /// The default stream of a device.
@@ -82,7 +81,7 @@ impl Stream {
         // Without an XQueue it is never held.
         let covered = auto.enabled;
         let (priority, launch) = (auto.priority, process.launch_config());
-        QueueConfig { class: self.class, launch, priority, covered, tag: self.desk.tag() }
+        QueueConfig { class: self.class, launch, priority, covered, tag: self.slot.tag() }
     }
 
     /// The queue was made, or opened anew.
@@ -127,9 +126,9 @@ impl Stream {
         change(&mut self.hints.lock());
     }
 
-    /// What a server is told of its queue.
-    pub(crate) fn desk(&'static self) -> &'static Desk {
-        &self.desk
+    /// Returns the place of its queue's state for a server.
+    pub(crate) fn slot(&'static self) -> &'static QueueSlot {
+        &self.slot
     }
 
     /// Its queue, made on first use.
@@ -188,7 +187,7 @@ impl Stream {
 
     /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller
     /// has destroyed the stream and lets go of what this returns.
-    pub(crate) fn end(&'static self, process: &'static Process) -> Option<Pause<'static>> {
+    pub(crate) fn end(&'static self, process: &'static Process) -> Option<EvictionPause<'static>> {
         self.handle.store(0, Ordering::Release);
         self.hint(|hints| *hints = QueueHints::default());
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
@@ -197,7 +196,7 @@ impl Stream {
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed();
         // What is waited for must not be off the hardware.
-        let pause = process.scheduler.pause_holds(process);
+        let pause = process.pause_evictions();
         self.wait_for_handlers(process, queue);
         pause
     }

@@ -1,0 +1,82 @@
+//! The argument of a request to the driver, which is the program's: it may be at a wrong address, and the driver would say so.
+
+use agent::errno;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+/// The argument of a request, copied: the address is the program's, and may be a wrong one.
+pub(super) struct Argument {
+    pub(super) copy: Vec<u8>,
+    /// Where the driver writes its answer, if it does.
+    answer: Option<*mut u8>,
+}
+
+impl Argument {
+    /// `_IOC_READ` of asm-generic/ioctl.h: the driver answers into the argument.
+    const ANSWERS: u32 = 2 << 30;
+
+    /// Nothing if not so many bytes are there as the command says, or if they cannot be written although the driver does.
+    pub(super) fn copy(command: u32, argument: *mut c_void) -> Option<Self> {
+        let size = (command >> 16 & 0x3fff) as usize;
+        let answers = command & Self::ANSWERS != 0;
+        if argument.is_null() || size == 0 || !is_accessible(argument.addr(), size, answers) {
+            return None;
+        }
+        let mut copy = vec![0; size];
+        // SAFETY: so many bytes are mapped there, and the copy is as long.
+        unsafe { ptr::copy_nonoverlapping(argument.cast::<u8>(), copy.as_mut_ptr(), size) };
+        Some(Self { copy, answer: answers.then_some(argument.cast()) })
+    }
+
+    pub(super) fn give_back(&self) {
+        if let Some(answer) = self.answer {
+            // SAFETY: so many bytes can be written there, and the driver would write them.
+            unsafe { ptr::copy_nonoverlapping(self.copy.as_ptr(), answer, self.copy.len()) };
+        }
+    }
+}
+
+/// Whether so many bytes can be read there, and written as well. Asks the kernel, by the one system call on memory that
+/// no program with threads can forbid: a wake-up of nobody reads a word, or writes it as it is.
+fn is_accessible(address: usize, size: usize, writes: bool) -> bool {
+    const PAGE: usize = 4096;
+    /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)` of linux/futex.h.
+    const OR_NOTHING: u32 = 2 << 28;
+    let Some(end) = address.checked_add(size) else { return false };
+    let nobody = AtomicU32::new(0);
+    let is_bad = |result: libc::c_long| result < 0 && errno::get() == libc::EFAULT;
+    let fits = |word: usize| {
+        let (word, nobody) = (word as *mut u32, nobody.as_ptr());
+        let operation = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel reads a word of a possibly wrong address, and wakes and moves nobody.
+        let read = unsafe { libc::syscall(libc::SYS_futex, word, operation, 0, 0_usize, nobody, 0) };
+        if is_bad(read) || !writes {
+            return !is_bad(read);
+        }
+        let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: as above; it adds no bit to the word, in one step.
+        !is_bad(unsafe { libc::syscall(libc::SYS_futex, nobody, operation, 0, 0_usize, word, OR_NOTHING) })
+    };
+    let pages = (address & !(PAGE - 1)..end).step_by(PAGE);
+    // A word of each page, and none that lies before the argument's own.
+    pages.map(|page| page.max(address & !3)).all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_addresses_are_told_from_right_ones() {
+        let mut page = [0_u64; 512];
+        let here = page.as_mut_ptr().addr();
+        assert!(is_accessible(here + 1, 88, true) && is_accessible(here, 4096, true));
+        assert_eq!(page, [0; 512]);
+        let constant = c"constant".as_ptr().addr();
+        assert!(is_accessible(constant, 8, false) && !is_accessible(constant, 8, true));
+        for (address, size) in [(16, 8), (0, 1), (usize::MAX - 3, 8), (usize::MAX / 2, 8)] {
+            assert!(!is_accessible(address, size, false), "{address:#x}");
+        }
+    }
+}
