@@ -127,6 +127,12 @@ pub(crate) fn get() -> Option<&'static Process> {
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
+/// Returns the state from the first queue on, if there is one and the call is the program's own.
+#[inline(always)]
+pub(crate) fn for_call(own: bool) -> Option<&'static Process> {
+    get().filter(|_| own)
+}
+
 /// Returns true in a forked child that has not started and whose parent had queues: the runtime's threads are gone there,
 /// and its device is the parent's.
 pub(crate) fn is_inherited() -> bool {

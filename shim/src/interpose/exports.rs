@@ -80,7 +80,8 @@ macro_rules! export {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             const CLASS: Class = FUNCTIONS[index_of(stringify!($name))].class;
-            // SAFETY: `pfn` gives the type of the function of this name. The arguments are the caller's own.
+            // SAFETY: `pfn` gives the type of the function of this name. The arguments are the caller's own, so they meet the
+            // contract of the runtime's function, which is the handler's.
             unsafe {
                 let $call = boundary::Call::<hip_sys::pfn::$name>::new(&entries::$name, CLASS);
                 $body

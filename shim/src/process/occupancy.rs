@@ -1,15 +1,15 @@
-//! What only the runtime knows of a launch before it is made: whether there is such a function, and how many blocks of it
-//! fit on the device at once. It looks at no stream for that, so that a launch that it would refuse can be refused by the
-//! call, whatever the stream waits for.
+//! The occupancy of kernels, which only the runtime knows: whether a function exists, and how many of its blocks fit on the
+//! device at once. The runtime needs no stream for the answer, so a launch that it would refuse can be refused at once,
+//! whatever the stream waits for.
 
 use hip_sys::pfn;
 use hip_sys::types::{hipFunction_t, hipSuccess};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 
-/// The functions that say so.
+/// The occupancy functions of the runtime.
 ///
-/// Both answer with the number to which a cooperative launch is held, if they are asked about the threads of its blocks:
+/// Asked about the threads of a block, both return the limit of a cooperative launch: they call
 /// `ihipOccupancyMaxActiveBlocksPerMultiprocessor` with the same arguments (HIPAMD `hip_platform.cpp`, `hip_module.cpp`,
 /// read in 5.2.3, 5.6 to 6.2 and October 2024; 5.2.3, 6.4.3 and 7.2.4 tested to the block).
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(crate) struct Functions {
     pub(crate) module: pfn::hipModuleOccupancyMaxPotentialBlockSize,
 }
 
-/// What is launched.
+/// The function of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// A function of the host's that was registered.
+    /// A host function; any address is allowed.
     Host(*const c_void),
-    /// A kernel of a module, and such a handle belongs to the runtime: it must be valid.
+    /// A module's kernel. The handle must be valid.
     Module(hipFunction_t),
 }
 
@@ -37,17 +37,17 @@ impl fmt::Display for Handle {
 }
 
 impl Functions {
-    /// How many blocks of so many threads, with so many bytes of dynamic shared memory, fit on the current device at once.
-    /// Nothing if the runtime knows no such function, or not for this device.
-    pub(crate) fn most_blocks(&self, handle: Handle, threads: u64, shared: usize) -> Option<u64> {
+    /// Returns how many blocks of this many threads and bytes of dynamic shared memory fit on the current device at once;
+    /// `None` if the runtime does not know the function on this device.
+    pub(crate) fn max_blocks(&self, handle: Handle, threads: u64, shared: usize) -> Option<u64> {
         let threads = c_int::try_from(threads).ok()?;
         let (mut blocks, mut best): (c_int, c_int) = (0, 0);
         let code = match handle {
-            // SAFETY: places for the answers; any address may be asked for.
+            // SAFETY: the places for the answers are valid; any address may be asked for.
             Handle::Host(function) => unsafe {
                 (self.host)(&mut blocks, &mut best, function, shared, threads)
             },
-            // SAFETY: places for the answers; the program's handle, which it launches.
+            // SAFETY: the places for the answers are valid; the program launches this handle.
             Handle::Module(function) => unsafe {
                 (self.module)(&mut blocks, &mut best, function, shared, threads)
             },
