@@ -100,7 +100,7 @@ pub(crate) unsafe fn record<F: Copy + 'static>(
             return invoke(real, raw);
         };
         let pools = &found.process.pools;
-        let behind = pools.in_front_of_record(found.queue.id());
+        let behind = pools.before_record(found.queue.id());
         pools.forget_record(event);
         record_on(found, event, flags, behind, move || invoke(real, raw))
     })

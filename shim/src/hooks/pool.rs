@@ -30,7 +30,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
     call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, false);
         let invoke = || match process::for_call(own) {
-            Some(process) => process.pools.ask(|| invoke(real, raw)),
+            Some(process) => process.pools.allocating(|| invoke(real, raw)),
             None => invoke(real, raw),
         };
         let Some(Found { process, stream, queue }) = found.filter(|_| !place.is_null() && size != 0) else {
@@ -57,7 +57,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
         }
         if let Some(pool) = pool.filter(|_| code == hipSuccess && !failed(code)) {
             // SAFETY: `place` is not null, so it is valid.
-            process.pools.has(unsafe { *place }, size, pool);
+            process.pools.allocated(unsafe { *place }, size, pool);
         }
         code
     })
@@ -81,7 +81,7 @@ pub(crate) unsafe fn give_back(
             return invoke();
         };
         let pools = &found.process.pools;
-        let Some(block) = pools.gives_up(address) else {
+        let Some(block) = pools.remove(address) else {
             // The runtime frees it as hipFree does, or refuses it.
             return turn::take(found, &drain::after_all(), invoke);
         };
@@ -93,18 +93,18 @@ pub(crate) unsafe fn give_back(
         let spec = turn::spec(super::defer::INSTANT);
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke())) {
             if launched.is_err() {
-                pools.keeps(address, block);
+                pools.add_again(address, block);
             }
             return turn::code(launched);
         }
         if !turn::is_at_home(found) {
             let code = turn::take(found, &spec, invoke);
             if code != hipSuccess {
-                pools.keeps(address, block);
+                pools.add_again(address, block);
             }
             return code;
         }
-        let returning = pools.returns(address, block, found.queue.id());
+        let returning = pools.prepare_return(address, block, found.queue.id());
         let launched = returning.clone();
         let call = move || if launched.launch() { invoke() } else { hipSuccess };
         // Kept, because the memory would leak if the command were dropped.
@@ -116,7 +116,7 @@ pub(crate) unsafe fn give_back(
                 hipSuccess
             }
             Err(error) => {
-                pools.keeps(address, block);
+                pools.add_again(address, block);
                 turn::refused(error)
             }
         }
@@ -127,7 +127,7 @@ pub(crate) unsafe fn give_back(
 pub(crate) fn settled<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
     call.handle(|real, own| {
         if let Some(process) = process::for_call(own) {
-            process.pools.settle();
+            process.pools.wait_for_returns();
         }
         invoke(real)
     })
@@ -138,9 +138,9 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipMemPoolDestroy>, pool: hipMemPoo
     call.handle(|real, own| {
         let process = process::for_call(own);
         if let Some(process) = process {
-            process.pools.settle();
+            process.pools.wait_for_returns();
             // Its blocks stay, and it hands out no memory any more.
-            process.pools.ends(pool);
+            process.pools.pool_ends(pool);
         }
         // SAFETY: the argument is the caller's own.
         unsafe { real(pool) }
@@ -153,7 +153,7 @@ pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hip
     call.handle(|real, own| {
         if let Some(process) = process::for_call(own) {
             process.drain(Scope::Process);
-            process.pools.gives_up(address);
+            process.pools.remove(address);
         }
         // SAFETY: the argument is the caller's own.
         let code = unsafe { real(address) };
@@ -169,7 +169,7 @@ pub(crate) fn memory<F: Copy>(call: Call<F>, invoke: impl Fn(F) -> hipError_t) -
     call.handle(|real, own| {
         let code = invoke(real);
         match process::for_call(own).filter(|_| code == hipErrorOutOfMemory) {
-            Some(process) if process.pools.settle() => invoke(real),
+            Some(process) if process.pools.wait_for_returns() => invoke(real),
             _ => code,
         }
     })

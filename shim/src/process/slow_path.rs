@@ -1,5 +1,4 @@
-//! Launches that could not go at once and were not deferred either: how many for each reason, and a line for the first
-//! one of each.
+//! Launches that were neither made at once nor deferred: their number for each reason. The first one of each is logged.
 
 use hal_hip::args::Unfit;
 use hal_hip::layout::Unknown;
@@ -12,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::occupancy::Handle;
 
-/// What stands against a launch's being made later.
+/// The obstacle to deferring a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Nothing is known of the kernel.
+    /// The kernel's code is unknown.
     Code(Unknown),
     /// The arguments cannot be copied.
     Arguments(Unfit),
-    /// Any other; its sentence says all.
+    /// Any other.
     Other(SlowPath),
 }
 
@@ -44,13 +43,13 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// How many, of the process. Statistics: nothing is decided by them.
+/// The counts of this process. They are statistics: nothing depends on them.
 static COUNTS: [AtomicU32; SlowPath::ALL.len()] = [const { AtomicU32::new(0) }; SlowPath::ALL.len()];
 
-/// Counts one; says whether it is the first one for its reason.
+/// Counts one. Returns true if it is the first one for its reason.
 pub(crate) fn count(obstacle: Obstacle) -> bool {
     let count = COUNTS.get(obstacle.reason().number());
-    // At its end a counter stays there.
+    // A counter saturates.
     let add = |count: &AtomicU32| {
         count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1))
@@ -59,7 +58,7 @@ pub(crate) fn count(obstacle: Obstacle) -> bool {
     count.map(add) == Some(0)
 }
 
-/// For a forked child, whose memory starts with its parent's.
+/// Clears the counts, which a forked child inherits from its parent.
 pub(crate) fn clear() {
     COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
 }
@@ -71,7 +70,7 @@ pub(crate) fn write(page: &ClientHeader) {
     }
 }
 
-/// The counts as the line at the end of the process has them: `slow=5 slow_code=3 slow_device=2`.
+/// The counts in the line at the end of the process: `slow=5 slow_code=3 slow_device=2`.
 pub(crate) struct Counts;
 
 impl fmt::Display for Counts {
@@ -86,7 +85,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What says a kernel's name, if the runtime has it.
+/// The functions of the runtime that return kernel names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     /// `hipKernelNameRefByPtr`
@@ -96,18 +95,18 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The name of what a program launches; its address where the runtime knows none.
+    /// Returns the name of a kernel, or its address if the runtime knows no name.
     pub(crate) fn of(self, handle: Handle, stream: hipStream_t) -> String {
         let name = match handle {
             // SAFETY: any address may be asked for; the stream is that of the launch.
             Handle::Host(function) => unsafe { (self.host)(function, stream) },
-            // SAFETY: the program's handle, which it launches.
+            // SAFETY: the program launches this handle, so it is valid.
             Handle::Module(function) => unsafe { (self.module)(function) },
         };
         if name.is_null() {
             return handle.to_string();
         }
-        // SAFETY: the runtime's own string, which stays as long as the kernel.
+        // SAFETY: the string is the runtime's, and lives as long as the kernel.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 }
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_each_reason_is_known_and_all_are_counted() {
+    fn count_returns_true_once_per_reason() {
         clear();
         assert_eq!(Counts.to_string(), "slow=0");
         let (code, other) = (Obstacle::Code(Unknown::NotRegistered), Obstacle::Code(Unknown::ValueKind));
