@@ -1,87 +1,78 @@
-//! References that the dynamic linker has bound past us, or to us although they belong to another copy of the runtime.
+//! Corrections of references that the dynamic linker has bound past this library, or to it although they belong to another
+//! copy of the runtime.
 //!
-//! Two things make such references. A library that was loaded with RTLD_DEEPBIND finds HIP among its own dependencies
-//! before it finds us. And where two copies of the runtime are loaded, each for some library alone, we stand in front of
-//! both, but lead to one: what belongs to the other, and the calls that it makes to itself, must not end there.
+//! There are two causes. A library loaded with RTLD_DEEPBIND finds HIP among its own dependencies before it finds this
+//! library. And if two copies of the runtime are loaded, each for some library alone, this library stands in front of both
+//! but leads to one: calls that belong to the other one, and those that it makes to itself, must not end there.
 //!
-//! Neither is common, so nothing is looked at until one of them was seen ([`expect`]). From then on each look-up by name
-//! looks whether libraries were loaded since, and writes the right address into the slots of those that need it
-//! (docs/adr/0011). Until the first look-up in such a library its calls go where they were bound: natively as well.
+//! Both are rare, so objects are examined only after one of them was seen ([`expect`]). From then on each look-up by name
+//! checks whether libraries were loaded since, and writes the right address into their slots (docs/adr/0011). Until the first
+//! look-up in such a library its calls go where they were bound, as natively.
 
 use super::elf::{self, Reference};
 use super::loader::{self, Object};
 use super::{entry, ioctl, runtime};
 use agent::errno;
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Who makes requests to the driver; from ROCm 6.3 on the second one alone.
+/// The libraries that make requests to the driver; from ROCm 6.3 on the second one alone.
 const DRIVERS: [&str; 2] = ["libhsakmt.so", "libhsa-runtime64.so"];
 
-/// Whether there is anything to look for.
+/// True once there may be wrong references.
 static EXPECTED: AtomicBool = AtomicBool::new(false);
-/// How many libraries had been loaded when all of them were last looked at.
+/// The number of libraries loaded when all of them were last examined.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Held by whoever looks.
+/// True while a thread examines the libraries.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// Libraries may be bound past us from now on.
+/// Notes that libraries may be bound past this one from now on.
 pub(crate) fn expect() {
     EXPECTED.store(true, Ordering::Release);
 }
 
-/// Looks at the libraries, if there may be something to find and any was loaded since the last time. Keeps errno, and
-/// leaves no error for `dlerror`.
+/// Corrects the references of all libraries, if there may be wrong ones and any library was loaded since the last time. Keeps
+/// errno, and leaves no error for `dlerror`.
 #[inline]
-pub(crate) fn look() {
+pub(crate) fn correct() {
     if EXPECTED.load(Ordering::Relaxed) {
-        errno::kept(look_at_all);
+        errno::kept(correct_all);
     }
 }
 
 #[cold]
-fn look_at_all() {
+fn correct_all() {
     let loaded = elf::loaded_so_far();
     if SEEN.load(Ordering::Acquire) == loaded || LOOKING.swap(true, Ordering::Acquire) {
         return;
     }
     for object in objects() {
-        set_right(&object);
+        correct_object(&object);
     }
     SEEN.store(loaded, Ordering::Release);
     LOOKING.store(false, Ordering::Release);
-    // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
+    // Our own look-ups may have failed, and the program must not see their error.
+    // SAFETY: the call takes nothing, and its result is not used.
     unsafe { libc::dlerror() };
 }
 
-/// What is loaded, at this moment.
+/// Returns the loaded objects.
 fn objects() -> Vec<Object> {
-    unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: libc passes a valid description for the time of the call.
-        let info = unsafe { &*info };
-        // SAFETY: `data` is the place passed below, and nothing else uses it during the iteration.
-        let found = unsafe { &mut *data.cast::<Vec<Object>>() };
-        if !info.dlpi_phdr.is_null()
-            && let Some(object) = Object::of(info.dlpi_phdr.cast())
-        {
-            found.push(object);
-        }
-        0
-    }
     let mut found = Vec::with_capacity(64);
-    // SAFETY: the callback has the type that libc wants, and `found` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(take), ptr::from_mut(&mut found).cast()) };
+    elf::for_each_object(|info, headers| {
+        found.extend(Object::of(info.dlpi_phdr.cast()).filter(|_| !headers.is_empty()));
+        false
+    });
     found
 }
 
-/// Sets the references of one object right that lead to the wrong runtime, or past us. The main program is left alone:
-/// what it is linked with is in the global scope, where we come first and the runtime that we lead to next.
-pub(crate) fn set_right(object: &Object) {
+/// Corrects the references of one object that lead to the wrong runtime or past this library. The main program is left alone:
+/// its libraries are in the global scope, in which this library comes first and the right runtime next.
+pub(crate) fn correct_object(object: &Object) {
     if object.path().is_empty() || Object::ours().is_none_or(|ours| ours.is(object)) {
         return;
     }
-    // The handle also keeps it loaded meanwhile.
+    // The handle keeps the object loaded meanwhile.
     object.with_handle(|handle| {
         if object.is_named(&DRIVERS) {
             let ours = ioctl::ioctl as *const () as *const c_void;
@@ -114,9 +105,9 @@ pub(crate) fn set_right(object: &Object) {
     });
 }
 
-/// Sets an object's references right, and says whether it calls this function, and calls us by it.
+/// Corrects an object's references. Returns true if it refers to this function, and all these references lead to this library.
 pub(crate) fn leads_here(object: &Object, name: &CStr) -> bool {
-    set_right(object);
+    correct_object(object);
     let Some(entry) = entry::find(name) else { return false };
     let mut leads = None;
     elf::for_each_reference(object.map, |reference| {
@@ -127,8 +118,8 @@ pub(crate) fn leads_here(object: &Object, name: &CStr) -> bool {
     leads == Some(true)
 }
 
-/// What a driver's reference to `ioctl` is to lead to, if that is something else than now. Whoever stands before us (a tracer, a
-/// sanitizer) stays there: its next one is ours.
+/// Returns the right target of a driver's reference to `ioctl`, if it is wrong. An interposer before this library, such as a
+/// tracer or a sanitizer, is kept: its next `ioctl` is ours.
 fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Option<*const c_void> {
     if now == ours {
         return None;
@@ -138,12 +129,13 @@ fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Opti
     if !Object::of(now).is_some_and(|there| there.is(object)) {
         return (!is_before_us(now)).then_some(ours);
     }
-    // Not looked up yet. It would be found past us, or first of all by whoever is first: what was asked for cannot be seen here.
+    // The reference is not bound yet. The later look-up may pass this library or find the first interposer, which cannot be
+    // known here.
     let first = loader::find(libc::RTLD_DEFAULT, c"ioctl").map(|first| first.as_ptr().cast_const());
     Some(first.filter(|first| is_before_us(*first)).unwrap_or(ours))
 }
 
-/// What a library's reference is to lead to, if that is something else than now.
+/// Returns the right target of a library's reference, if it is wrong.
 fn of_a_library(
     reference: &Reference<'_>,
     hook: *const c_void,
@@ -154,7 +146,7 @@ fn of_a_library(
     if runtime::contains(now) {
         return Some(hook);
     }
-    // Either ours, or not looked up yet: then it leads into the library itself.
+    // It leads to us, or is not bound yet and leads into the library itself.
     if now != hook && !Object::of(now).is_some_and(|containing| containing.is(object)) {
         return None;
     }
@@ -162,18 +154,18 @@ fn of_a_library(
     if runtime::contains(local) {
         return (now != hook).then_some(hook);
     }
-    // Another runtime than ours, unless the global scope, which comes first, has one.
+    // It belongs to another runtime, unless the global scope, which comes first, has one.
     let is_global = loader::find(libc::RTLD_NEXT, reference.name).is_some();
     let is_ours = Object::of(local).zip(Object::ours()).is_none_or(|(there, ours)| there.is(&ours));
     (!is_global && !is_ours).then_some(local)
 }
 
-/// The function of this name that an object would find if this library was not there, if that is one of another runtime
-/// than ours. Sets the object's references right if so: it is just being loaded, and makes its first call.
+/// Returns the function that an object would find natively, if it belongs to another runtime than ours. In that case corrects
+/// the object's references: it is just being loaded, and makes its first call.
 pub(crate) fn in_another_runtime(inside: *const c_void, name: &CStr) -> Option<*const c_void> {
     let object = Object::of(inside).filter(|object| !object.path().is_empty())?;
-    // Most have been here before, or need nothing: a runtime in the global scope is everybody's.
     static LAST: AtomicUsize = AtomicUsize::new(0);
+    // A runtime in the global scope is every object's.
     if loader::find(libc::RTLD_NEXT, name).is_some() {
         return None;
     }
@@ -184,27 +176,28 @@ pub(crate) fn in_another_runtime(inside: *const c_void, name: &CStr) -> Option<*
     }
     if LAST.swap(object.base.addr(), Ordering::AcqRel) != object.base.addr() {
         another_runtime(&defining);
-        set_right(&object);
+        correct_object(&object);
     }
     Some(local)
 }
 
-/// A second copy of the runtime was seen. It is used as if we were not there, and that is said once.
+/// Handles a second copy of the runtime: its calls are not intercepted, which is logged once.
 pub(crate) fn another_runtime(copy: &Object) {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     if KNOWN.swap(copy.base.addr(), Ordering::AcqRel) == copy.base.addr() {
         return;
     }
     expect();
-    set_right(copy);
-    runtime::say_of_another(copy);
+    correct_object(copy);
+    runtime::log_another(copy);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr;
 
-    /// All references of an object, by name, with where they lead.
+    /// Returns all references of an object by name, with their targets.
     fn references(object: &Object) -> Vec<(String, usize)> {
         let mut found = Vec::new();
         elf::for_each_reference(object.map, |reference| {
@@ -214,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loaded_object_is_listed() {
+    fn objects_lists_each_loaded_object_once() {
         let (ours, libc) = (Object::ours(), Object::of(libc::malloc as *const () as *const c_void));
         let objects = objects();
         for object in [ours, libc].into_iter().flatten() {
@@ -224,26 +217,25 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_where_the_dynamic_linker_says() {
-        // This program calls libc by name, through slots that were filled when it started or will be.
+    fn references_match_the_dynamic_linker() {
         let ours = Object::ours().expect("this code is in an object");
         let references = references(&ours);
         let (_, slot) =
             references.iter().find(|(name, _)| name == "dl_iterate_phdr").expect("a function that we call");
-        // SAFETY: a pseudo handle and a C string.
+        // SAFETY: the handle is a pseudo handle, and the name is a C string.
         let real = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dl_iterate_phdr".as_ptr()) };
         assert_eq!(*slot, real.addr());
     }
 
     #[test]
-    fn what_has_nothing_to_do_with_hip_is_left_as_it_is() {
+    fn objects_without_hip_are_unchanged() {
         let all = || -> Vec<_> { objects().iter().map(references).collect() };
         assert!(all().iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");
-        // Another test's first call of a function binds a slot meanwhile, once for each: then this looks again.
+        // Another test's first call of a function may bind a slot meanwhile, so this is repeated.
         let left_alone = (0..100).any(|_| {
             let before = all();
             for object in objects() {
-                set_right(&object);
+                correct_object(&object);
             }
             all() == before
         });
@@ -254,17 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_looked_at_once_and_only_if_expected() {
-        look();
+    fn correct_runs_once_per_load_if_expected() {
+        correct();
         assert_eq!(SEEN.load(Ordering::Acquire), 0, "nothing was expected");
         expect();
-        // Another test that looks a name up may be looking.
+        // Another test's look-up may examine the libraries at the same time.
         while SEEN.load(Ordering::Acquire) != elf::loaded_so_far() {
-            look();
+            correct();
             std::thread::yield_now();
         }
-        // Now there is nothing to look at, and nobody does.
-        look_at_all();
+        correct_all();
         assert_eq!(SEEN.load(Ordering::Acquire), elf::loaded_so_far());
     }
 }

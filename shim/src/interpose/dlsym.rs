@@ -1,15 +1,15 @@
-//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks. And `dlopen`, which is passed
-//! on as it is, for what it says about libraries that are bound past us (`bindings`).
+//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks. `dlopen` is exported to notice
+//! libraries that are bound past this one (`bindings`), and forwarded unchanged.
 //!
-//! glibc decides by the return address whose look-up RTLD_NEXT and RTLD_DEFAULT are. A wrapper that called the real
-//! function would make this library the one that asks, and an interposer behind us would find itself, without end.
-//! So the exported functions are naked: they ask [`decide`] and then jump to the real function, the stack and the
-//! arguments as the caller left them. Only where a hook is the answer do they return by themselves.
+//! For RTLD_NEXT and RTLD_DEFAULT, glibc identifies the caller by the return address. A wrapper that called the real function
+//! would make this library the caller, and an interposer after it would find itself, without end. The exported functions are
+//! therefore naked: they ask [`decide`] and then jump to the real function, with stack and arguments as the caller left them.
+//! They return by themselves only if a hook is the answer.
 //!
-//! A hook is the answer if the name is one of the table and would be found without this library as well: by a handle, in
-//! the very runtime that the hook leads to; in the global scope, anywhere. It never is for RTLD_NEXT. The runtime itself,
-//! its tools, and everybody while `XSCHED_DISABLE` holds, get what they would find without this library. All of this
-//! works before constructors have run, allocates nothing of its own, and leaves `dlerror` as the real look-up has set it.
+//! The answer is a hook if the name is in the table and is found without this library as well: by a handle, in the runtime to
+//! which the hook leads; in the global scope, anywhere. For RTLD_NEXT it never is. The runtime itself, its tools, and all
+//! callers while `XSCHED_DISABLE` is set get the functions that they would find without this library. All of this works
+//! before constructors have run, allocates nothing of its own, and keeps `dlerror` as the real look-up has set it.
 
 use super::entry::{self, Entry};
 use super::loader::{self, Object};
@@ -21,7 +21,7 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-/// What the exported function does: jump there with the caller's arguments, or return the address.
+/// The decision of an exported function: a jump with the caller's arguments, or an address to return.
 ///
 /// Two words, so that the calling convention returns it in `rax` and `rdx`.
 #[repr(C)]
@@ -40,10 +40,11 @@ impl Decision {
     }
 }
 
-/// The body of an exported function: asks `decide` with the caller's arguments and, in `register`, the return address.
+/// The body of an exported function: calls `decide` with the caller's arguments and, in `register`, the return address.
 macro_rules! ask {
     ($decide:ident, return address in $register:literal) => {
-        // On entry the stack is 8 off a multiple of 16; saving three words puts it right. The return address is above.
+        // On entry the stack pointer is 8 off a multiple of 16, and saving three words aligns it. The return address lies above
+        // them.
         naked_asm!(
             ".cfi_startproc",
             "push rdi",
@@ -99,7 +100,7 @@ pub(crate) unsafe extern "C" fn dlvsym(
     ask!(decide_dlvsym, return address in "rcx")
 }
 
-/// `dlopen`, as libc declares it: only notices who wants to be bound past us.
+/// `dlopen`, as libc declares it. Only notices RTLD_DEEPBIND.
 ///
 /// # Safety
 ///
@@ -129,17 +130,17 @@ unsafe extern "C" fn decide_dlsym(
         return Decision::answer(ptr::null());
     };
     exports::register();
-    bindings::look();
+    bindings::correct();
     let jump = Decision::jump(real as *const c_void);
-    // SAFETY: the name is the caller's, a C string or null.
+    // SAFETY: the name is a C string or null.
     let Some((entry, name)) = (unsafe { candidate(handle, name) }) else {
         return jump;
     };
-    // What comes next by our own reckoning, and everything else by whoever is next to be asked.
+    // RTLD_NEXT is looked up by the dynamic linker's own function, everything else by the next one.
     let look_up = |handle| match (handle == libc::RTLD_NEXT, loader::dlsym()) {
-        // SAFETY: a pseudo handle, and the name is a C string.
+        // SAFETY: the handle is a pseudo handle, and the name is a C string.
         (true, Some(linkers)) => unsafe { linkers(handle, name.as_ptr()) },
-        // SAFETY: the handle is the caller's or a pseudo handle, the name a C string.
+        // SAFETY: the handle is the caller's or a pseudo handle, and the name is a C string.
         _ => unsafe { real(handle, name.as_ptr()) },
     };
     errno::kept(|| decide(entry, handle, caller, look_up)).unwrap_or(jump)
@@ -155,23 +156,23 @@ unsafe extern "C" fn decide_dlvsym(
         return Decision::answer(ptr::null());
     };
     exports::register();
-    bindings::look();
+    bindings::correct();
     let jump = Decision::jump(real as *const c_void);
-    // SAFETY: the name is the caller's, a C string or null.
+    // SAFETY: the name is a C string or null.
     if let Some(ours) = unsafe { next_of_the_linkers(handle, name, caller) } {
         return Decision::answer(ours);
     }
-    // SAFETY: the name is the caller's, a C string or null.
+    // SAFETY: the name is a C string or null.
     let Some((entry, name)) = (unsafe { candidate(handle, name) }) else {
         return jump;
     };
-    // SAFETY: the handle is the caller's or a pseudo handle, name and version are C strings.
+    // SAFETY: the handle is the caller's or a pseudo handle, and name and version are C strings.
     let look_up = |handle| unsafe { real(handle, name.as_ptr(), version) };
     errno::kept(|| decide(entry, handle, caller, look_up)).unwrap_or(jump)
 }
 
-/// Our own function, for a hook of `dlsym` in front of us that asks for the one after it. It asks with libc's version, as
-/// such hooks do, and a definition without a version would not be found.
+/// Returns our own function for an interposer of `dlsym` before this library that looks the next one up. Such interposers ask
+/// for libc's version, which our unversioned definition does not match.
 ///
 /// # Safety
 ///
@@ -184,7 +185,7 @@ unsafe fn next_of_the_linkers(
     if handle != libc::RTLD_NEXT || name.is_null() {
         return None;
     }
-    // SAFETY: not null, so that it is a C string.
+    // SAFETY: the name is not null, so it is a C string.
     let ours = match unsafe { CStr::from_ptr(name) }.to_bytes() {
         b"dlsym" => dlsym as *const c_void,
         b"dlvsym" => dlvsym as *const c_void,
@@ -195,7 +196,7 @@ unsafe fn next_of_the_linkers(
     Object::of(caller).is_some_and(|caller| caller.is_before(&us)).then_some(ours)
 }
 
-/// The entry of a name that we export, unless the look-up is one for what comes next. Most names leave here.
+/// Returns the entry of a name that this library exports, except for RTLD_NEXT. Most look-ups end here.
 ///
 /// # Safety
 ///
@@ -204,7 +205,7 @@ unsafe fn candidate<'a>(handle: *mut c_void, name: *const c_char) -> Option<(&'s
     if handle == libc::RTLD_NEXT || name.is_null() {
         return None;
     }
-    // SAFETY: not null, so that it is a C string.
+    // SAFETY: the name is not null, so it is a C string.
     let name = unsafe { CStr::from_ptr(name) };
     let bytes = name.to_bytes();
     if !(bytes.starts_with(b"hip") || bytes.starts_with(b"__hip") || bytes.starts_with(b"_Z")) {
@@ -213,7 +214,7 @@ unsafe fn candidate<'a>(handle: *mut c_void, name: *const c_char) -> Option<(&'s
     Some((entry::find(name)?, name))
 }
 
-/// Decides for a name of the table; `None` leaves the look-up to the real function.
+/// Decides about a name of the table; `None` leaves the look-up to the real function.
 fn decide(
     entry: &Entry,
     handle: *mut c_void,
@@ -229,17 +230,17 @@ fn decide(
     let in_global_scope = is_in(found, &ours);
     if in_global_scope {
         if handle == ours.map {
-            // Whoever opened this very library asks for its own symbols.
+            // A caller that has opened this library asks for its own symbols.
             return None;
         }
-        // The global scope, in which this library comes first. What would be found without it?
+        // This library comes first in the global scope. Find what it would find without it.
         found = look_up(libc::RTLD_NEXT);
         if found.is_null() && handle == libc::RTLD_DEFAULT {
-            // Not in the global scope; perhaps among the libraries that the caller was loaded with.
+            // It is not in the global scope, but may be among the caller's dependencies.
             let local = caller.and_then(|caller| caller.with_handle(&look_up));
             found = local.filter(|&found| !is_in(found, &ours)).unwrap_or(ptr::null_mut());
             if found.is_null() {
-                // Nowhere. Once more, for the error that the caller will ask for.
+                // It is nowhere. Looked up again for the error that the caller will query.
                 found = look_up(libc::RTLD_NEXT);
             }
         }
@@ -247,8 +248,8 @@ fn decide(
     let exempt = environment::is_disabled()
         || Thread::current().is_inside()
         || caller.is_some_and(|caller| runtime::is_one(&caller) || caller.is_named(&runtime::TOOLS));
-    // In the global scope linked references lead here as well. Elsewhere it must be the runtime that the hook leads to:
-    // of two copies, one's functions do not go with the other's.
+    // In the global scope, linked references lead here as well. Elsewhere it has to be the runtime to which the hook leads:
+    // functions of two copies cannot be mixed.
     let hooked = !exempt && !found.is_null() && (in_global_scope || runtime::contains(found));
     if !hooked
         && !exempt
@@ -268,24 +269,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_names_are_left_to_the_real_function() {
+    fn dlsym_forwards_other_names() {
         for name in [c"malloc", c"hi", c"h", c"", c"hipNoSuchFunction", c"_Znwm"] {
-            // SAFETY: the handle is a pseudo handle, the name a C string.
-            let ours = unsafe { dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            // SAFETY: as above.
-            let theirs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            assert_eq!(ours, theirs, "{name:?}");
-            // SAFETY: as above; the version is a C string too.
-            let ours = unsafe { dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
-            // SAFETY: as above.
-            let theirs = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
-            assert_eq!(ours, theirs, "{name:?}");
+            let (handle, version) = (libc::RTLD_DEFAULT, c"GLIBC_2.2.5");
+            // SAFETY: the handle is a pseudo handle, and name and version are C strings.
+            unsafe {
+                assert_eq!(dlsym(handle, name.as_ptr()), libc::dlsym(handle, name.as_ptr()), "{name:?}");
+                let ours = dlvsym(handle, name.as_ptr(), version.as_ptr());
+                assert_eq!(ours, libc::dlvsym(handle, name.as_ptr(), version.as_ptr()), "{name:?}");
+            }
         }
     }
 
     #[test]
-    fn the_next_object_is_that_after_the_caller() {
-        // SAFETY: a pseudo handle and a C string.
+    fn dlsym_next_is_relative_to_the_caller() {
+        // SAFETY: the handle is a pseudo handle, and the name is a C string.
         let next = unsafe { dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) };
         assert_eq!(next.cast_const(), libc::malloc as *const () as *const c_void);
     }

@@ -1,9 +1,8 @@
-//! The exported functions: one for each prototype of `hip-sys` that is not left alone.
+//! The exported HIP functions: one for each prototype of `hip-sys` whose rule is not Forward.
 //!
 //! A row of `hip_sys::*_prototypes!` becomes the `extern "C"` function of that name, its [`Entry`], and a compile-time
-//! check of its signature. Which rows there are is decided in `hip_sys::table`; what a call does beyond being forwarded
-//! is decided in [`crate::hooks`]. A function that no row names is not exported: the dynamic linker binds it to the
-//! runtime, and the shim costs it nothing.
+//! check of its signature. `hip_sys::table` decides which rows there are, and [`crate::hooks`] what a call does beyond being
+//! forwarded. A function without a row is not exported: the dynamic linker binds it to the runtime, at no cost.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -14,7 +13,7 @@ use hip_sys::table::{Class, FUNCTIONS};
 use hip_sys::types::*;
 use std::ffi::*;
 
-/// Compares two names while compiling, where `Ord` is not available: -1, 0 or 1.
+/// Compares two names at compile time, where `Ord` is not available. Returns -1, 0 or 1.
 const fn compare(a: &str, b: &str) -> i32 {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
@@ -33,7 +32,7 @@ const fn compare(a: &str, b: &str) -> i32 {
     }
 }
 
-/// The index of a name among `FUNCTIONS`; a name that is not there, or that is to be left alone, does not compile.
+/// Returns the index of a name in `FUNCTIONS`. A name that is not there, or whose rule is Forward, does not compile.
 const fn index_of(name: &str) -> usize {
     let (mut low, mut high) = (0, FUNCTIONS.len());
     while low < high {
@@ -60,7 +59,7 @@ macro_rules! exports {
     )*};
 }
 
-/// The same for functions whose stream is only replaced.
+/// Defines the exported functions whose stream is only replaced.
 macro_rules! translates {
     ($([own $stream:ident] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         export! {
@@ -117,14 +116,14 @@ mod entries {
     hip_sys::translate_prototypes!(statics);
 }
 
-/// Fills the places of a list of prototypes in an array with one place for each function of the table.
+/// Stores the entries of a list of prototypes in an array with one place for each function of the table.
 macro_rules! fill {
     ($table:ident: $([$scope:ident $($stream:ident)*] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $($table[index_of(stringify!($name))] = Some(&entries::$name);)*
     };
 }
 
-/// The entry of each function of the table that we export, in the table's order.
+/// The entries of all functions of the table.
 static ENTRIES: Entries = {
     let mut table: Entries = [None; FUNCTIONS.len()];
     macro_rules! rows {

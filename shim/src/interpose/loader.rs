@@ -1,6 +1,6 @@
-//! The dynamic linker's own `dlsym` and `dlvsym`, and which loaded object an address belongs to.
+//! The dynamic linker's own `dlsym` and `dlvsym`, and the loaded object of an address.
 //!
-//! Nothing here allocates or takes a lock of ours, so that it works before any constructor has run.
+//! Nothing here allocates or takes a lock of the library, so it works before any constructor has run.
 
 use super::elf;
 use std::ffi::{CStr, OsStr, c_char, c_void};
@@ -22,18 +22,18 @@ static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// The versions under which glibc has exported `dlsym` on this architecture, newest first.
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 
-/// The next `dlvsym` after ours.
+/// Returns the next `dlvsym` after ours.
 pub(crate) fn dlvsym() -> Option<Dlvsym> {
     let mut found = DLVSYM.load(Ordering::Acquire);
     if found.is_null() {
         found = elf::find_after_us(c"dlvsym")?.as_ptr();
         DLVSYM.store(found, Ordering::Release);
     }
-    // SAFETY: not null, and the definition of `dlvsym` in an object that is never unloaded has this type.
+    // SAFETY: the pointer is not null, and leads to a `dlvsym` in an object that is never unloaded.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlvsym>(found) })
 }
 
-/// The dynamic linker's own `dlsym`, which RTLD_NEXT takes for a call from here.
+/// Returns the dynamic linker's own `dlsym`, for which RTLD_NEXT means the objects after this library.
 pub(crate) fn dlsym() -> Option<Dlsym> {
     let mut found = DLSYM.load(Ordering::Acquire);
     if found.is_null() {
@@ -41,28 +41,28 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
         found = VERSIONS
             .iter()
             .find_map(|version| {
-                // SAFETY: RTLD_NEXT from here means after this library; both names are C strings.
+                // SAFETY: RTLD_NEXT is a pseudo handle, and both names are C strings.
                 NonNull::new(unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
             })?
             .as_ptr();
         DLSYM.store(found, Ordering::Release);
     }
-    // SAFETY: not null, and a function of this name and version has this type.
+    // SAFETY: the pointer is not null, and the function of this name and version has this type.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// The next `dlsym` in the order of look-up, whoever it belongs to: what a program's call goes on to.
+/// Returns the next `dlsym` in the order of look-up, of any object: a program's call is forwarded to it.
 pub(crate) fn next_dlsym() -> Option<Dlsym> {
     let mut found = NEXT_DLSYM.load(Ordering::Acquire);
     if found.is_null() {
         found = elf::find_after_us(c"dlsym")?.as_ptr();
         NEXT_DLSYM.store(found, Ordering::Release);
     }
-    // SAFETY: not null, and the definition of `dlsym` in an object that is never unloaded has this type.
+    // SAFETY: the pointer is not null, and leads to a `dlsym` in an object that is never unloaded.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// The next `dlopen` after ours.
+/// Returns the next `dlopen` after ours.
 pub(crate) fn dlopen() -> Option<NonNull<c_void>> {
     let mut found = DLOPEN.load(Ordering::Acquire);
     if found.is_null() {
@@ -72,27 +72,27 @@ pub(crate) fn dlopen() -> Option<NonNull<c_void>> {
     NonNull::new(found)
 }
 
-/// What `dlsym` says about a name in an object, by the real one.
+/// Looks a name up by the dynamic linker's own `dlsym`.
 pub(crate) fn find(handle: *mut c_void, name: &CStr) -> Option<NonNull<c_void>> {
     let dlsym = dlsym()?;
-    // SAFETY: the handle is one that the dynamic linker gave out, or a pseudo handle; the name is a C string.
+    // SAFETY: the handle is the dynamic linker's or a pseudo handle, and the name is a C string.
     NonNull::new(unsafe { dlsym(handle, name.as_ptr()) })
 }
 
 /// A loaded object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
-    /// Where it starts.
+    /// The start address.
     pub(crate) base: *const c_void,
-    /// The path that it was loaded from; valid while it is loaded.
+    /// The path from which it was loaded; valid while it is loaded.
     path: *const c_char,
-    /// The dynamic linker's description. Equal to a handle of the object, but not one to look names up by: an object that
-    /// was loaded as another's dependency has no scope of its own until somebody opens it.
+    /// The dynamic linker's description. It equals a handle of the object, but names cannot be looked up by it: an object that
+    /// was loaded as a dependency has no scope of its own until it is opened.
     pub(crate) map: *mut c_void,
 }
 
 impl Object {
-    /// The object that contains an address.
+    /// Returns the object that contains an address.
     pub(crate) fn of(address: *const c_void) -> Option<Self> {
         unsafe extern "C" {
             fn dladdr1(
@@ -105,16 +105,17 @@ impl Object {
         const RTLD_DL_LINKMAP: i32 = 2;
         let mut info = MaybeUninit::<libc::Dl_info>::uninit();
         let mut map = ptr::null_mut();
-        // SAFETY: the address may be any; both results have a valid place.
+        // SAFETY: any address may be asked for, and both places are valid.
         if unsafe { dladdr1(address, info.as_mut_ptr(), &mut map, RTLD_DL_LINKMAP) } == 0 {
             return None;
         }
-        // SAFETY: filled, since the call succeeded.
+        // SAFETY: the call succeeded, so it has filled the structure.
         let info = unsafe { info.assume_init() };
         Some(Self { base: info.dli_fbase, path: info.dli_fname, map })
     }
 
-    /// Whether it comes before another one in the order of look-up of the libraries that the process began with.
+    /// Returns true if it comes before another one in the order of look-up. Only for libraries that the process was started
+    /// with.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         let mut map = other.map;
         while let Some(previous) = elf::previous(map) {
@@ -126,40 +127,40 @@ impl Object {
         false
     }
 
-    /// The object that contains this code.
+    /// Returns the object that contains this code.
     pub(crate) fn ours() -> Option<Self> {
         Self::of(Self::ours as *const () as *const c_void)
     }
 
-    /// Whether both are the same object.
+    /// Returns true if both are the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.base == other.base
     }
 
-    /// The path it was loaded from.
+    /// Returns the path from which it was loaded.
     pub(crate) fn path(&self) -> &OsStr {
         if self.path.is_null() {
             return OsStr::new("");
         }
-        // SAFETY: a C string that the dynamic linker keeps while the object is loaded, which holds for whoever asks:
-        // the object's code is on the stack, or its address has just been looked up.
+        // SAFETY: the path is a C string that is valid while the object is loaded. It is loaded: its code is on the stack, or
+        // its address has just been looked up.
         OsStr::from_bytes(unsafe { CStr::from_ptr(self.path) }.to_bytes())
     }
 
-    /// Runs `body` with a handle by which names are looked up in the object and what it was loaded with.
+    /// Runs `body` with a handle to look names up in the object and its dependencies.
     pub(crate) fn with_handle<R>(&self, body: impl FnOnce(*mut c_void) -> R) -> Option<R> {
-        // SAFETY: the path is a C string as in `path`, and the object is loaded, so that nothing is initialised.
+        // SAFETY: the path is a C string as in `path`. The object is loaded, so no initialiser runs.
         let handle = unsafe { libc::dlopen(self.path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
             return None;
         }
         let result = body(handle);
-        // SAFETY: gives back what was opened above; the object stays loaded by whoever loaded it.
+        // SAFETY: the handle was opened above. The object stays loaded by its other handles.
         unsafe { libc::dlclose(handle) };
         Some(result)
     }
 
-    /// Whether the file name begins with one of these.
+    /// Returns true if the file name begins with one of these.
     pub(crate) fn is_named(&self, names: &[&str]) -> bool {
         let path = self.path().as_bytes();
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -172,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_real_dlsym_is_found_and_finds() {
+    fn find_uses_the_real_dlsym() {
         let malloc = find(libc::RTLD_DEFAULT, c"malloc").expect("libc has malloc");
         assert_eq!(malloc.as_ptr().cast_const(), libc::malloc as *const () as *const c_void);
         assert_eq!(find(libc::RTLD_DEFAULT, c"no_such_function_anywhere"), None);
     }
 
     #[test]
-    fn an_address_belongs_to_its_object() {
+    fn object_of_returns_the_containing_object() {
         let ours = Object::ours().expect("this code is in an object");
         let libc = Object::of(libc::malloc as *const () as *const c_void).expect("so is libc's");
         assert!(ours.is(&ours) && !ours.is(&libc));

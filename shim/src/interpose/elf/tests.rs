@@ -1,5 +1,5 @@
-//! The loaded objects of this process, of which the real look-up says the same, and images made by hand: what is missing,
-//! empty or of no concern, as in no object that a linker makes.
+//! Tests with the loaded objects of this process, compared with the real look-up, and with images made by hand, which lack or
+//! have parts that no linker makes.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const BIND: u64 = 0x40;
 #[test]
 fn finds_what_dlsym_finds() {
     for name in [c"dlvsym", c"dlsym", c"malloc", c"pthread_create"] {
-        // SAFETY: the handle is a pseudo handle and the name a C string.
+        // SAFETY: the handle is a pseudo handle, and the name is a C string.
         let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         let found = find_after_us(name).map_or(ptr::null_mut(), NonNull::as_ptr);
         assert!(!expected.is_null());
@@ -23,11 +23,11 @@ fn hashes_as_the_dynamic_linker_does() {
     assert_eq!(gnu_hash(c"printf"), 0x156b_2bb8);
 }
 
-/// An object's memory: everything at its place, by offsets from the start.
+/// An object's memory, with everything at an offset from its start.
 struct Image {
     words: Vec<u64>,
     dynamic: Vec<(i64, u64)>,
-    /// Absolute addresses in the dynamic section, as glibc leaves them, or offsets, as in the vDSO.
+    /// True if the dynamic section has absolute addresses, as glibc leaves them, and not offsets, as in the vDSO.
     relocated: bool,
 }
 
@@ -57,7 +57,7 @@ impl Image {
         for (index, (name, section, value)) in
             [(0, 0, 0), (1, 0, 0), (10, 1, BIND), (16, 1, BIND + 8)].into_iter().enumerate()
         {
-            // Name, and the section from the 48th bit on; then the value.
+            // The name, with the section from the 48th bit on, and the value.
             image.put(SYMBOLS + 24 * index, name | section << 48);
             image.put(SYMBOLS + 24 * index + 8, value);
         }
@@ -68,7 +68,7 @@ impl Image {
         image.relocation(PLT, 0, R_X86_64_JUMP_SLOT, 1, 0);
         image.relocation(RELA, 1, R_X86_64_GLOB_DAT, 2, 0);
         image.relocation(RELA + 24, 2, R_X86_64_64, 1, 0);
-        // An address within something, one of no symbol, and a kind that is no address.
+        // An address with an addend, one without a symbol, and a relocation that is no address.
         image.relocation(RELA + 48, 3, R_X86_64_64, 1, 8);
         image.relocation(RELA + 72, 4, 8, 0, 0);
         image.relocation(RELA + 96, 5, 18, 1, 0);
@@ -79,7 +79,7 @@ impl Image {
         self.words[offset / 8] = word;
     }
 
-    /// Header, one word of a bloom filter, buckets and chains.
+    /// Writes a header, one word of a bloom filter, buckets and chains.
     fn hash(&mut self, header: [u32; 4], buckets: &[u32], chains: &[u32]) {
         let words: Vec<u32> =
             header.iter().chain(&[0, 0]).chain(buckets).chain(chains).copied().chain([0]).collect();
@@ -121,7 +121,7 @@ impl Image {
         Some(found.as_ptr().addr() as u64 - self.bias())
     }
 
-    /// Each reference's name, own definition and slot.
+    /// Returns each reference's name, own definition and slot.
     fn references(&mut self, without: i64) -> Vec<(String, Option<u64>, u64)> {
         let (dynamic, bias) = (self.dynamic_without(without), self.bias());
         let (next, previous) = (ptr::null_mut(), ptr::null_mut());
@@ -137,7 +137,7 @@ impl Image {
 }
 
 #[test]
-fn what_an_image_defines_is_found_and_nothing_else() {
+fn find_returns_only_defined_symbols() {
     for relocated in [true, false] {
         let mut image = Image { relocated, ..Image::new() };
         assert_eq!(image.find(c"first", 0), Some(BIND));
@@ -149,7 +149,7 @@ fn what_an_image_defines_is_found_and_nothing_else() {
 }
 
 #[test]
-fn without_one_of_its_tables_nothing_is_found() {
+fn find_without_a_table_returns_none() {
     for tag in [DT_SYMTAB, DT_STRTAB, DT_GNU_HASH] {
         assert_eq!(Image::new().find(c"first", tag), None, "{tag}");
     }
@@ -159,7 +159,7 @@ fn without_one_of_its_tables_nothing_is_found() {
 }
 
 #[test]
-fn a_hash_table_may_be_empty_or_lie() {
+fn find_copes_with_empty_or_wrong_hash_tables() {
     let first = gnu_hash(c"first");
     for (what, header, bucket, chain) in [
         ("no buckets", [0, 2, 1, 0], 2, first | 1),
@@ -180,7 +180,7 @@ fn a_hash_table_may_be_empty_or_lie() {
 }
 
 #[test]
-fn references_are_the_slots_of_names() {
+fn references_of_an_image_are_its_slots() {
     let (imported, first) = ("imported".to_owned(), "first".to_owned());
     let all = [(imported.clone(), None, 0), (first.clone(), Some(BIND), 1), (imported.clone(), None, 2)];
     for relocated in [true, false] {
@@ -190,7 +190,7 @@ fn references_are_the_slots_of_names() {
     assert_eq!(Image::new().references(DT_JMPREL), all[1..]);
     assert_eq!(Image::new().references(DT_PLTRELSZ), all[1..]);
     assert_eq!(Image::new().references(DT_RELA), all[..1]);
-    // A table that ends within an entry.
+    // The table ends within an entry.
     let mut image = Image::new();
     image.dynamic.iter_mut().filter(|(tag, _)| *tag == DT_RELASZ).for_each(|(_, size)| *size = 47);
     assert_eq!(image.references(0), all[..2]);
@@ -199,7 +199,7 @@ fn references_are_the_slots_of_names() {
 }
 
 #[test]
-fn an_object_without_a_dynamic_section_has_no_references() {
+fn references_without_dynamic_section_are_none() {
     let (dynamic, next, previous) = (ptr::null(), ptr::null_mut(), ptr::null_mut());
     let map = LinkMap { bias: 0, _name: ptr::null(), dynamic, _next: next, previous };
     for_each_reference(ptr::from_ref(&map).cast(), |_| panic!("a reference of nothing"));
@@ -208,20 +208,20 @@ fn an_object_without_a_dynamic_section_has_no_references() {
 }
 
 #[test]
-fn a_segment_contains_what_lies_in_it() {
-    // SAFETY: a header is numbers, for which zero is a value.
+fn contains_covers_a_segment() {
+    // SAFETY: a header consists of numbers, for which zeros are valid.
     let mut header: Elf64_Phdr = unsafe { std::mem::zeroed() };
     (header.p_type, header.p_vaddr, header.p_memsz) = (libc::PT_LOAD, 0x1000, 0x20);
     let contains = |bias, address| contains(bias, &[header], address);
     assert!(contains(0x7000, 0x8000) && contains(0x7000, 0x801f));
     assert!(!contains(0x7000, 0x7fff) && !contains(0x7000, 0x8020));
-    // At the end of the address space it ends there, or is empty; nothing overflows.
+    // A segment at the end of the address space does not overflow.
     assert!(!contains(u64::MAX - 0xfff, 0x7000));
 }
 
 #[test]
-fn a_read_only_slot_is_set_and_stays_read_only() {
-    // SAFETY: asks for a page of its own.
+fn set_keeps_a_slot_read_only() {
+    // SAFETY: the call makes a new mapping.
     let page = unsafe {
         libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     };
@@ -231,21 +231,21 @@ fn a_read_only_slot_is_set_and_stays_read_only() {
     reference.set(page);
     assert_eq!(reference.value(), page.cast_const());
     assert_eq!(protection_of(page.addr()), Some(libc::PROT_READ));
-    // SAFETY: the page from above, which nothing uses any more.
+    // SAFETY: the page was mapped above, and nothing uses it any more.
     assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
-    // Where nothing is ever mapped: another test's thread may have got the page by now.
+    // An address at which nothing is ever mapped: another test's thread may have mapped the page by now.
     let nowhere = Reference { name: c"any", own: None, slot: ptr::without_provenance_mut(1 << 63) };
     assert_eq!(protection_of(nowhere.slot.addr()), None, "what is not mapped has no rights");
     nowhere.set(page);
 }
 
 #[test]
-fn rights_are_those_of_the_page() {
-    let (on_stack, code) = (0_u8, rights_are_those_of_the_page as *const () as usize);
+fn protection_in_returns_the_pages_rights() {
+    let (on_stack, code) = (0_u8, protection_in_returns_the_pages_rights as *const () as usize);
     assert_eq!(protection_of(ptr::from_ref(&on_stack).addr()), Some(libc::PROT_READ | libc::PROT_WRITE));
     assert_eq!(protection_of(code), Some(libc::PROT_READ | libc::PROT_EXEC));
     assert_eq!(protection_of(0), None);
-    // Not those letters of the path.
+    // Letters of the path do not count.
     let maps = "1000-2000 ---p 00000000 fe:00 1\n2000-3000 r--p 00001000 fe:00 77 /lib/rwx/libwx.so\n\
                 3000-4000 rw-p 00002000 fe:00 77 /lib/rwx/libwx.so (deleted)\nnonsense\n5000 rw-p\n6000-x r\n";
     assert_eq!(protection_in(maps, 0x1fff), Some(0));

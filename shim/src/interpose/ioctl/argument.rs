@@ -1,14 +1,14 @@
-//! The argument of a request to the driver, which is the program's: it may be at a wrong address, and the driver would say so.
+//! The argument of a request to the driver. Its address is the program's and may be invalid, which the driver reports.
 
 use agent::errno;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-/// The argument of a request, copied: the address is the program's, and may be a wrong one.
+/// A copy of a request's argument.
 pub(super) struct Argument {
     pub(super) copy: Vec<u8>,
-    /// Where the driver writes its answer, if it does.
+    /// The address at which the driver writes its answer, if it does.
     answer: Option<*mut u8>,
 }
 
@@ -16,7 +16,7 @@ impl Argument {
     /// `_IOC_READ` of asm-generic/ioctl.h: the driver answers into the argument.
     const ANSWERS: u32 = 2 << 30;
 
-    /// Nothing if not so many bytes are there as the command says, or if they cannot be written although the driver does.
+    /// Copies the argument; `None` if it is shorter than the command says, or not writable although the driver writes it.
     pub(super) fn copy(command: u32, argument: *mut c_void) -> Option<Self> {
         let size = (command >> 16 & 0x3fff) as usize;
         let answers = command & Self::ANSWERS != 0;
@@ -29,6 +29,7 @@ impl Argument {
         Some(Self { copy, answer: answers.then_some(argument.cast()) })
     }
 
+    /// Writes the driver's answer into the argument.
     pub(super) fn give_back(&self) {
         if let Some(answer) = self.answer {
             // SAFETY: so many bytes can be written there, and the driver would write them.
