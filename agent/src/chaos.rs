@@ -1,4 +1,5 @@
-//! `XSCHED_TEST=chaos:SEED`: suspends and resumes the whole process at random, and evicts its queues meanwhile.
+//! `XSCHED_TEST=chaos:SEED`: suspends and resumes the whole process at random, and evicts its queues
+//! meanwhile.
 
 use crate::shared::{Shared, block_signals};
 use std::sync::Arc;

@@ -36,8 +36,8 @@ fn time_of(moment: Instant) -> Time {
     Time(time.0.saturating_add(after).saturating_sub(before))
 }
 
-/// Returns the activity of a queue, and since when. Repeated calls return the same time, so that a policy's order by
-/// time is stable.
+/// Returns the activity of a queue, and since when. Repeated calls return the same time, so that a policy's
+/// order by time is stable.
 pub(crate) fn activity(queue: &XQueue) -> Activity {
     match queue.ready_since() {
         Some(since) => Activity::Ready { since: time_of(since) },

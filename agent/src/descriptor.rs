@@ -1,7 +1,7 @@
 //! Descriptors of the library in a process that belongs to the program.
 //!
-//! A program may close descriptors that it does not know, and reuse their numbers. The library therefore keeps its own at
-//! high numbers, and checks before each use that a number still leads to the same file.
+//! A program may close descriptors that it does not know, and reuse their numbers. The library therefore
+//! keeps its own at high numbers, and checks before each use that a number still leads to the same file.
 
 use hal_kfd::kernel::lowest_number;
 use std::ffi::c_int;
@@ -16,7 +16,8 @@ pub struct Identity {
     pub device: u64,
     /// The inode of the file.
     pub inode: u64,
-    /// The type bits of the file's mode; 0 for an eventfd and other anonymous files, which all share one inode.
+    /// The type bits of the file's mode; 0 for an eventfd and other anonymous files, which all share one
+    /// inode.
     pub kind: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Thread state that belongs to the program: errno, and the cancellation of threads (`pthread_cancel`).
 //!
-//! The library leaves errno as the program would see it without the library, and adds no cancellation point. Natively
-//! there is none in the middle of a launch or of a queue request to the driver, and unwinding a thread there would leave
-//! the runtime in an inconsistent state.
+//! The library leaves errno as the program would see it without the library, and adds no cancellation point.
+//! Natively there is none in the middle of a launch or of a queue request to the driver, and unwinding a
+//! thread there would leave the runtime in an inconsistent state.
 
 use libc::c_int;
 
@@ -25,7 +25,8 @@ pub fn set(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// A guard that disables the cancellation of the calling thread. A request that comes meanwhile stays pending.
+/// A guard that disables the cancellation of the calling thread. A request that comes meanwhile stays
+/// pending.
 #[derive(Debug)]
 pub struct Uncancelled(c_int);
 

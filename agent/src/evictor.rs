@@ -1,10 +1,11 @@
-//! Levels 2 and 3: the evictor decides whether a suspension evicts the process's hardware queues, and evicts and restores
-//! them.
+//! Levels 2 and 3: the evictor decides whether a suspension evicts the process's hardware queues, and evicts
+//! and restores them.
 //!
-//! The permission has stopped the launches before the evictor runs. Work in flight then ends by itself, or its queues are
-//! evicted until the process may run again, whichever is expected to cost less ([`Costs::pays`]). Every thread that sees
-//! the permission change calls [`Evictor::step`], and calls it again when the result says so. Each step reads the
-//! permission again under the lock, so the last thread to read it decides. No step calls HIP.
+//! The permission has stopped the launches before the evictor runs. Work in flight then ends by itself, or
+//! its queues are evicted until the process may run again, whichever is expected to cost less
+//! ([`Costs::pays`]). Every thread that sees the permission change calls [`Evictor::step`], and calls it
+//! again when the result says so. Each step reads the permission again under the lock, so the last thread to
+//! read it decides. No step calls HIP.
 //!
 //! An eviction covers all devices of the process or none.
 
@@ -25,14 +26,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use xqueue::{Domain, Outstanding, Permission, Snapshot};
 
-/// The first pause until the evicted process is checked again: a launch decided before the suspension may reach a queue
-/// that had no work. Each further pause is twice as long.
+/// The first pause until the evicted process is checked again: a launch decided before the suspension may
+/// reach a queue that had no work. Each further pause is twice as long.
 const FIRST_CHECK: Duration = Duration::from_micros(50);
 /// The longest such pause.
 const LAST_CHECK: Duration = Duration::from_millis(20);
 /// The time that the watcher needs for one check for completion.
 const WATCHER_CHECK: Duration = Duration::from_micros(80);
-/// The checks after which the watcher knows: it sees that launches have stopped, records a marker, and finds it complete.
+/// The checks after which the watcher knows: it sees that launches have stopped, records a marker, and finds
+/// it complete.
 const WATCHER_CHECKS: u8 = 3;
 /// The time after which a marker that has not completed is given up.
 const MARKER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -42,8 +44,9 @@ const MARKER_TIMEOUT: Duration = Duration::from_secs(1);
 enum Phase {
     /// The process runs, or is suspended at level 1.
     Running,
-    /// Costs are not compared yet, because nothing is in flight. A launch under way is usually in flight soon. One that is
-    /// not by `until`, such as a graph's, may have work on the hardware before it is counted.
+    /// Costs are not compared yet, because nothing is in flight. A launch under way is usually in flight
+    /// soon. One that is not by `until`, such as a graph's, may have work on the hardware before it is
+    /// counted.
     Begun { until: Instant },
     /// Work in flight is waited for, until it is certain that this was the wrong choice.
     Waiting {
@@ -123,7 +126,8 @@ impl Evictor {
         self.always.store(true, Ordering::SeqCst);
     }
 
-    /// Applies the permission in force. Returns the time after which to call this again even if nothing changes.
+    /// Applies the permission in force. Returns the time after which to call this again even if nothing
+    /// changes.
     pub(crate) fn step(&self, domain: &Domain, link: &ServerLink) -> Option<Duration> {
         let queues = self.preemption.queues()?;
         let mut state = self.state.lock();
@@ -156,7 +160,8 @@ impl Evictor {
         again
     }
 
-    /// Restores all queues for a call that must find none evicted, and evicts none until the result is dropped.
+    /// Restores all queues for a call that must find none evicted, and evicts none until the result is
+    /// dropped.
     pub(crate) fn pause<'a>(&'a self, domain: &'a Domain, link: &'a ServerLink) -> Option<EvictionPause<'a>> {
         self.preemption.queues()?;
         self.pauses.fetch_add(1, Ordering::SeqCst);
@@ -165,7 +170,8 @@ impl Evictor {
         Some(pause)
     }
 
-    /// Applies the permission, and repeats failed requests to restore. For callers that do not call [`Self::step`] again.
+    /// Applies the permission, and repeats failed requests to restore. For callers that do not call
+    /// [`Self::step`] again.
     pub(crate) fn restore(&self, domain: &Domain, link: &ServerLink) {
         for _ in 0..TRIES {
             let _ = self.step(domain, link);
@@ -176,7 +182,8 @@ impl Evictor {
         }
     }
 
-    /// Restores all queues at the end of the process; none is evicted from then on. Returns the number of evictions.
+    /// Restores all queues at the end of the process; none is evicted from then on. Returns the number of
+    /// evictions.
     pub(crate) fn end(&self) -> u64 {
         self.ended.store(true, Ordering::SeqCst);
         let state = self.state.lock();
@@ -219,8 +226,8 @@ impl State {
         reconcile(queues)
     }
 
-    /// Finds the hardware queues without work, although the program never waits for all of its work: a queue that was not
-    /// written since a moment is idle once all work launched until that moment has completed.
+    /// Finds the hardware queues without work, although the program never waits for all of its work: a queue
+    /// that was not written since a moment is idle once all work launched until that moment has completed.
     fn find_idle_queues(&mut self, queues: &HardwareQueues, domain: &Domain) {
         match &self.pending_idle {
             Some((marks, snapshot, _)) if domain.is_complete(snapshot) => {
@@ -230,7 +237,8 @@ impl State {
             Some((.., since)) if since.elapsed() < MARKER_TIMEOUT => return,
             _ => {}
         }
-        // The write positions are read before the snapshot: what is written by then was launched, or is being launched.
+        // The write positions are read before the snapshot: what is written by then was launched, or is being
+        // launched.
         let marks = queues.mark_all();
         self.pending_idle = domain.snapshot().map(|snapshot| (marks, snapshot, Instant::now()));
     }
@@ -272,7 +280,8 @@ impl State {
             Phase::Waiting { until: Some(_), checks }
                 if checks < WATCHER_CHECKS && outstanding.commands != 0 =>
             {
-                // The work may have completed long ago: completion is not checked for where nothing may be launched.
+                // The work may have completed long ago: completion is not checked for where nothing may be
+                // launched.
                 domain.look_soon();
                 self.phase = Phase::Waiting { until: Some(now + WATCHER_CHECK), checks: checks + 1 };
                 Some(WATCHER_CHECK)

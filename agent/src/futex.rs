@@ -13,11 +13,13 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// Sleeps until another thread wakes the word or the limit is over. Returns at once if the word is not `seen` any more.
+/// Sleeps until another thread wakes the word or the limit is over. Returns at once if the word is not `seen`
+/// any more.
 pub(crate) fn wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
     let limit = limit.map(timespec);
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: word and time are valid, and the kernel only reads them. Not private: the server wakes the word.
+    // SAFETY: word and time are valid, and the kernel only reads them. Not private: the server wakes the
+    // word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, limit) };
 }
 

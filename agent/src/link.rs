@@ -1,5 +1,6 @@
-//! The link to the server as launching threads use it: they write that a queue has turned ready or idle, and notify the
-//! server if it asks for that event. They take no lock, and make no system call unless they notify.
+//! The link to the server as launching threads use it: they write that a queue has turned ready or idle, and
+//! notify the server if it asks for that event. They take no lock, and make no system call unless they
+//! notify.
 
 use crate::clock::now;
 use crate::futex;
@@ -143,8 +144,8 @@ impl ServerLink {
         }
     }
 
-    /// Writes the activity, then returns the server's event mask. The server writes the mask first and then reads the
-    /// activity, so that at least one of the two sees the other's store.
+    /// Writes the activity, then returns the server's event mask. The server writes the mask first and then
+    /// reads the activity, so that at least one of the two sees the other's store.
     fn write(&self, slot: &Slot, activity: Activity) -> u32 {
         slot.activity.store(activity_word(activity), Ordering::SeqCst);
         if self.server.is_muted() {

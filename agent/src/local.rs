@@ -1,8 +1,9 @@
-//! The local scheduler: a policy in this process. It decides when a queue turns ready or idle, and at the times that it
-//! asks for.
+//! The local scheduler: a policy in this process. It decides when a queue turns ready or idle, and at the
+//! times that it asks for.
 //!
-//! Its suspensions end with a lease, as those of a server do. While it suspends any queue it decides at least once per
-//! renewal interval and renews the lease. If this thread is stuck, `xqueue` ends the suspensions when the lease expires.
+//! Its suspensions end with a lease, as those of a server do. While it suspends any queue it decides at least
+//! once per renewal interval and renews the lease. If this thread is stuck, `xqueue` ends the suspensions
+//! when the lease expires.
 
 use crate::clock::{activity, now};
 use crate::shared::Shared;

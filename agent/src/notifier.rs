@@ -7,15 +7,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The marker of the library's eventfds. All eventfds share one inode, so they are told apart by a property of the open
-/// file: the signal for its owner (`F_SETSIG`). That signal is never sent, because `O_ASYNC` is never set.
+/// The marker of the library's eventfds. All eventfds share one inode, so they are told apart by a property
+/// of the open file: the signal for its owner (`F_SETSIG`). That signal is never sent, because `O_ASYNC` is
+/// never set.
 const MARKER: c_int = 64;
 /// `F_SETSIG` and `F_GETSIG` of asm-generic/fcntl.h.
 const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
 
-/// An eventfd that any thread may write. Its number is never closed once it is used: a thread that is about to write
-/// must not meet a file of the program.
+/// An eventfd that any thread may write. Its number is never closed once it is used: a thread that is about
+/// to write must not meet a file of the program.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     /// The eventfd's number; -1 while there is none.
@@ -52,8 +53,8 @@ impl Notifier {
         Ok(())
     }
 
-    /// Returns the number of the eventfd, and true if it is new. Makes one if there is none, or if the program has closed
-    /// it.
+    /// Returns the number of the eventfd, and true if it is new. Makes one if there is none, or if the
+    /// program has closed it.
     pub(crate) fn get_or_make(&self) -> io::Result<(c_int, bool)> {
         let number = self.number.load(Ordering::Acquire);
         if !self.is_muted() && is_marked(number) {
@@ -98,8 +99,8 @@ impl Notifier {
                 return;
             }
             let one = 1_u64.to_ne_bytes();
-            // SAFETY: pointer and length are those of the array. The write fails only if the counter is full, which
-            // wakes the receiver as well.
+            // SAFETY: pointer and length are those of the array. The write fails only if the counter is full,
+            // which wakes the receiver as well.
             unsafe { libc::write(number, one.as_ptr().cast(), one.len()) };
         });
     }

@@ -1,9 +1,10 @@
 //! The shared pages: they stay at one address, onto which each connection's pages are mapped.
 //!
-//! Launching threads read the permission and write their queues' slots without checking for a server, so the addresses
-//! must stay valid. A new connection's pages replace the old ones in place (`MAP_FIXED`: no access falls between the two),
-//! and nothing is ever unmapped, so reconnecting costs no memory. A queue keeps its slot on every connection: a thread
-//! that was about to write when the pages were replaced still writes the state of its own queue.
+//! Launching threads read the permission and write their queues' slots without checking for a server, so the
+//! addresses must stay valid. A new connection's pages replace the old ones in place (`MAP_FIXED`: no access
+//! falls between the two), and nothing is ever unmapped, so reconnecting costs no memory. A queue keeps its
+//! slot on every connection: a thread that was about to write when the pages were replaced still writes the
+//! state of its own queue.
 //!
 //! A forked child does not inherit the pages (`MADV_DONTFORK`): it would write into its parent's.
 
@@ -57,8 +58,8 @@ impl Pages {
     /// Returns the slot of this index, which is below [`SLOTS`].
     pub(crate) fn slot(&self, index: usize) -> &'static Slot {
         assert!(index < SLOTS);
-        // SAFETY: the slots follow the header, and `SLOTS` of them end with the page, which is never unmapped; any bytes
-        // are valid atomics.
+        // SAFETY: the slots follow the header, and `SLOTS` of them end with the page, which is never
+        // unmapped; any bytes are valid atomics.
         unsafe { self.client.cast::<Slot>().add(index + HEAD_SLOTS).as_ref() }
     }
 }
@@ -75,7 +76,8 @@ fn map(
         Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
     };
-    // SAFETY: a given address is that of a mapping made here, of the same length, whose users expect any content.
+    // SAFETY: a given address is that of a mapping made here, of the same length, whose users expect any
+    // content.
     let mapped = unsafe { libc::mmap(address, length, access, kind | fixed, number, 0) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

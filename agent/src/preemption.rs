@@ -1,9 +1,9 @@
 //! The preemption level of this process: the level that is requested, and the one in force.
 //!
-//! Levels above 1 evict hardware queues. The cost of an eviction is measured on the first queue of each device, before its
-//! creator knows it, and only if such a level is requested ([`Preemption::request`]). Each measurement may stop the
-//! queues of all processes for a moment. If the server knows the cost from an earlier program, that cost is used instead,
-//! and the first evictions check it (`XSCHED_KFD_PROBE`).
+//! Levels above 1 evict hardware queues. The cost of an eviction is measured on the first queue of each
+//! device, before its creator knows it, and only if such a level is requested ([`Preemption::request`]). Each
+//! measurement may stop the queues of all processes for a moment. If the server knows the cost from an
+//! earlier program, that cost is used instead, and the first evictions check it (`XSCHED_KFD_PROBE`).
 
 mod device;
 mod inputs;
@@ -31,8 +31,8 @@ pub struct Preemption {
     queues: AtomicPtr<HardwareQueues>,
     /// Held while `queues` is made.
     making: Mutex<()>,
-    /// True once the program has made a further context (CREATE_PROCESS, ABI 1.19), whose queues have numbers of their
-    /// own: queues are not followed from then on, and level 1 is in force.
+    /// True once the program has made a further context (CREATE_PROCESS, ABI 1.19), whose queues have numbers
+    /// of their own: queues are not followed from then on, and level 1 is in force.
     has_further_context: AtomicBool,
 }
 
@@ -64,8 +64,8 @@ impl Preemption {
         self.inputs.set_requested(level);
     }
 
-    /// Requests a level, and measures idle queues that are not measured yet. Returns false if it is known that level 1 stays
-    /// in force.
+    /// Requests a level, and measures idle queues that are not measured yet. Returns false if it is known
+    /// that level 1 stays in force.
     pub fn request(&self, level: PreemptLevel) -> bool {
         self.inputs.raise_requested(level);
         if level == PreemptLevel::Block {
@@ -85,8 +85,8 @@ impl Preemption {
         self.inputs.mechanism().is_none_or(|mechanism| mechanism == KfdMechanism::Off)
     }
 
-    /// Measures the devices whose cost the server does not know: its page shows the known costs by now, or no server is
-    /// waited for any more.
+    /// Measures the devices whose cost the server does not know: its page shows the known costs by now, or no
+    /// server is waited for any more.
     pub fn stop_waiting_for_server(&self) {
         self.inputs.server_answered.store(true, Ordering::Release);
         if self.inputs.requested() != PreemptLevel::Block
@@ -96,8 +96,8 @@ impl Preemption {
         }
     }
 
-    /// Returns the hardware queues, once the first one is made. Only for the program's own calls and threads of the
-    /// library.
+    /// Returns the hardware queues, once the first one is made. Only for the program's own calls and threads
+    /// of the library.
     pub fn queues(&self) -> Option<&'static HardwareQueues> {
         self.all_queues().filter(|_| !self.has_further_context.load(Ordering::Acquire))
     }
@@ -107,13 +107,13 @@ impl Preemption {
         unsafe { self.queues.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Returns the hardware queues behind this descriptor, on which a queue of this device is about to be made. The first
-    /// one makes the registry, and `made` runs then.
+    /// Returns the hardware queues behind this descriptor, on which a queue of this device is about to be
+    /// made. The first one makes the registry, and `made` runs then.
     ///
     /// # Safety
     ///
-    /// The descriptor is this process's, and the process frees the memory of a queue's indices only after it has
-    /// destroyed the queue through the registry.
+    /// The descriptor is this process's, and the process frees the memory of a queue's indices only after it
+    /// has destroyed the queue through the registry.
     pub unsafe fn queues_for(
         &'static self,
         descriptor: c_int,
@@ -135,8 +135,8 @@ impl Preemption {
         Some(queues)
     }
 
-    /// Stops following the queues and turns evictions off for good: the program has made a further context. `ready`: the
-    /// library has started in this process.
+    /// Stops following the queues and turns evictions off for good: the program has made a further context.
+    /// `ready`: the library has started in this process.
     pub fn further_context_made(&self, ready: bool) {
         if self.has_further_context.swap(true, Ordering::AcqRel) || !ready {
             return;
@@ -154,7 +154,8 @@ impl Preemption {
         }
     }
 
-    /// Returns the costs that this process found out by itself, for the server; without a cost where an eviction failed.
+    /// Returns the costs that this process found out by itself, for the server; without a cost where an
+    /// eviction failed.
     pub(crate) fn own_costs(&self) -> Vec<(CostKey, Option<HoldCost>)> {
         self.queues().map(HardwareQueues::own_costs).unwrap_or_default()
     }

@@ -1,76 +1,58 @@
-//! What a program is called for people: what it runs, and not what runs that.
+//! The name of a program for users: that of the script that it runs, and not of the interpreter.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// How an interpreter takes its command line.
+/// The command line of an interpreter.
 struct Interpreter {
-    /// How its file's name begins; digits and dots may follow.
+    /// The prefix of its file name; digits, dots and dashes may follow.
     name: &'static str,
-    /// Options, of one letter or more, whose value is the next word unless it is in the same one.
+    /// The options whose value is the rest of the word, or else the next word.
     valued: &'static [&'static str],
-    /// Behind which the program itself stands, or is in the same word: there is no name.
+    /// The options whose value is the code to run, which has no name.
     code: &'static [&'static str],
-    /// Behind which a module stands.
+    /// The options whose value is a module.
     module: &'static [&'static str],
 }
 
+const fn interpreter(
+    name: &'static str,
+    valued: &'static [&'static str],
+    code: &'static [&'static str],
+    module: &'static [&'static str],
+) -> Interpreter {
+    Interpreter { name, valued, code, module }
+}
+
 const INTERPRETERS: &[Interpreter] = &[
-    Interpreter {
-        name: "python",
-        valued: &["-W", "-X", "--check-hash-based-pycs"],
-        code: &["-c"],
-        module: &["-m"],
-    },
-    Interpreter { name: "pypy", valued: &["-W", "-X", "--jit"], code: &["-c"], module: &["-m"] },
-    Interpreter {
-        name: "node",
-        valued: &["-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions"],
-        code: &["-e", "--eval", "-p", "--print", "-pe"],
-        module: &[],
-    },
-    Interpreter { name: "bash", valued: SHELL_VALUED, code: &["-c", "-s"], module: &[] },
-    Interpreter { name: "sh", valued: SHELL_VALUED, code: &["-c", "-s"], module: &[] },
-    Interpreter { name: "dash", valued: SHELL_VALUED, code: &["-c", "-s"], module: &[] },
-    Interpreter { name: "zsh", valued: SHELL_VALUED, code: &["-c", "-s"], module: &[] },
-    Interpreter { name: "ksh", valued: SHELL_VALUED, code: &["-c", "-s"], module: &[] },
-    Interpreter { name: "perl", valued: &["-I"], code: &["-e", "-E"], module: &[] },
-    Interpreter { name: "ruby", valued: &["-I", "-r", "-C", "-E"], code: &["-e"], module: &[] },
-    Interpreter {
-        name: "julia",
-        valued: &["-C", "-H", "-J", "-L", "-p", "-t"],
-        code: &["-e", "-E"],
-        module: &[],
-    },
-    Interpreter { name: "Rscript", valued: &[], code: &["-e"], module: &[] },
-    Interpreter { name: "lua", valued: &["-l"], code: &["-e"], module: &[] },
-    Interpreter { name: "php", valued: &["-c", "-d"], code: &["-r"], module: &["-f"] },
-    Interpreter {
-        name: "java",
-        valued: &[
-            "-cp",
-            "-classpath",
-            "--class-path",
-            "-p",
-            "--module-path",
-            "--upgrade-module-path",
-            "--add-modules",
-            "--add-opens",
-            "--add-exports",
-            "--add-reads",
-            "--patch-module",
-            "--limit-modules",
-            "--source",
-        ],
-        code: &[],
-        module: &["-jar", "-m", "--module"],
-    },
+    interpreter("python", &["-W", "-X", "--check-hash-based-pycs"], &["-c"], &["-m"]),
+    interpreter("pypy", &["-W", "-X", "--jit"], &["-c"], &["-m"]),
+    interpreter("node", NODE_VALUED, &["-e", "--eval", "-p", "--print", "-pe"], &[]),
+    interpreter("bash", SHELL_VALUED, &["-c", "-s"], &[]),
+    interpreter("sh", SHELL_VALUED, &["-c", "-s"], &[]),
+    interpreter("dash", SHELL_VALUED, &["-c", "-s"], &[]),
+    interpreter("zsh", SHELL_VALUED, &["-c", "-s"], &[]),
+    interpreter("ksh", SHELL_VALUED, &["-c", "-s"], &[]),
+    interpreter("perl", &["-I"], &["-e", "-E"], &[]),
+    interpreter("ruby", &["-I", "-r", "-C", "-E"], &["-e"], &[]),
+    interpreter("julia", &["-C", "-H", "-J", "-L", "-p", "-t"], &["-e", "-E"], &[]),
+    interpreter("Rscript", &[], &["-e"], &[]),
+    interpreter("lua", &["-l"], &["-e"], &[]),
+    interpreter("php", &["-c", "-d"], &["-r"], &["-f"]),
+    interpreter("java", JAVA_VALUED, &[], &["-jar", "-m", "--module"]),
 ];
 
+const NODE_VALUED: &[&str] =
+    &["-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions"];
+#[rustfmt::skip]
+const JAVA_VALUED: &[&str] = &[
+    "-cp", "-classpath", "--class-path", "-p", "--module-path", "--upgrade-module-path", "--add-modules",
+    "--add-opens", "--add-exports", "--add-reads", "--patch-module", "--limit-modules", "--source",
+];
 const SHELL_VALUED: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
 
-/// By the words of a command line, the first of which is the program.
+/// Returns the name of the program with this command line.
 pub(crate) fn of(words: &[OsString]) -> String {
     let Some((program, words)) = words.split_first() else { return String::new() };
     let own = file(program);
@@ -78,20 +60,20 @@ pub(crate) fn of(words: &[OsString]) -> String {
     run.filter(|name| !name.is_empty()).unwrap_or(own)
 }
 
-/// A path's last part.
+/// Returns the last part of a path.
 fn file(path: &OsStr) -> String {
     Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl Interpreter {
     fn is(&self, name: &str) -> bool {
-        // A shell that logs in has a dash in front.
+        // A login shell's name begins with a dash.
         let name = name.strip_prefix('-').unwrap_or(name);
         let version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || b".-".contains(&byte));
         name.strip_prefix(self.name).is_some_and(version)
     }
 
-    /// What it runs; nothing if that has no name.
+    /// Returns the name of the script or module that it runs; `None` if that has no name.
     fn run(&self, words: &[OsString]) -> Option<String> {
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -104,7 +86,7 @@ impl Interpreter {
             }
             let text = word.to_string_lossy();
             let is = |options: &[&str]| options.contains(&&*text);
-            // Java's options have several letters behind one dash.
+            // Java's options have several letters after one dash.
             let letters = !text.starts_with("--") && self.name != "java";
             if is(self.code) {
                 return None;
@@ -126,7 +108,8 @@ impl Interpreter {
         None
     }
 
-    /// Several options of a letter each in one word, as `-um` or `-Wignore`; nothing if the program itself is among them.
+    /// Reads options of one letter each in one word, such as `-um` or `-Wignore`; `None` if the code to run
+    /// follows.
     fn cluster(&self, text: &str) -> Option<Cluster> {
         let sign = &text[..1];
         for (at, letter) in text.char_indices().skip(1) {
@@ -140,7 +123,7 @@ impl Interpreter {
             } else if is(self.valued) {
                 return Some(if rest.is_empty() { Cluster::Value } else { Cluster::Done });
             } else if self.name == "perl" && "CDFMVdimx".contains(letter) {
-                // The rest of the word is its value.
+                // The rest of the word is the value.
                 return Some(Cluster::Done);
             }
         }
@@ -148,7 +131,7 @@ impl Interpreter {
     }
 
     fn script(&self, word: &OsStr) -> String {
-        // Of Java it is a class.
+        // Java runs a class.
         if self.name == "java" { word.to_string_lossy().into_owned() } else { file(word) }
     }
 
@@ -157,12 +140,12 @@ impl Interpreter {
     }
 }
 
-/// What a word of several options leaves to be read.
+/// The rest to read after a word of options.
 enum Cluster {
     Done,
-    /// The last one's value.
+    /// The next word is the last option's value.
     Value,
-    /// A module, or the word behind if this is empty.
+    /// A module; the next word if this is empty.
     Module(String),
 }
 
@@ -171,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_called_by_what_it_runs() {
+    fn of_returns_the_script_of_an_interpreter() {
         let cases = [
             ("/opt/llama-server --port 80", "llama-server"),
             ("python3 train.py --epochs 3", "train.py"),

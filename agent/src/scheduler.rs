@@ -1,9 +1,9 @@
-//! The scheduler in force: the program itself, a policy in this process (`local.rs`), or a server for all processes
-//! (`server.rs`).
+//! The scheduler in force: the program itself, a policy in this process (`local.rs`), or a server for all
+//! processes (`server.rs`).
 //!
-//! A policy or a server works on one thread, the agent, which is made when it is first needed. Program threads only set
-//! the decider and report changes. The agent sets a permission only while it holds the lock of the shared state and its
-//! decider is still in force.
+//! A policy or a server works on one thread, the agent, which is made when it is first needed. Program
+//! threads only set the decider and report changes. The agent sets a permission only while it holds the lock
+//! of the shared state and its decider is still in force.
 
 use crate::evictor::EvictionPause;
 use crate::host::Host;
@@ -64,8 +64,8 @@ impl Scheduler {
         }
     }
 
-    /// Sets the decider. The permissions of the previous one end at once: everything runs within its window until the
-    /// new one has decided.
+    /// Sets the decider. The permissions of the previous one end at once: everything runs within its window
+    /// until the new one has decided.
     pub fn set_decider(&self, domain: &'static Domain, decider: Decider) {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -99,8 +99,9 @@ impl Scheduler {
         }
     }
 
-    /// Takes back the permissions that a policy or a server has set. A queue's window is limited by its own permission or,
-    /// under a server, by the process's: the limit is set in the one before it is taken out of the other.
+    /// Takes back the permissions that a policy or a server has set. A queue's window is limited by its own
+    /// permission or, under a server, by the process's: the limit is set in the one before it is taken out of
+    /// the other.
     fn reset_permissions(&self, domain: &Domain, by_server: bool) {
         domain.end_policy();
         if by_server {
@@ -126,8 +127,8 @@ impl Scheduler {
         page.costs.iter().find_map(|words| words.load(key))
     }
 
-    /// Restores all queues for a call of the program that must find none evicted. None is evicted until the result is
-    /// dropped.
+    /// Restores all queues for a call of the program that must find none evicted. None is evicted until the
+    /// result is dropped.
     pub fn pause_evictions<'a>(&'a self, domain: &'a Domain) -> Option<EvictionPause<'a>> {
         self.shared.evictor.pause(domain, &self.shared.link)
     }
@@ -143,7 +144,8 @@ impl Scheduler {
         self.changed();
     }
 
-    /// Reports that a queue came, went, or got another priority, level or hint, or that the process got a hint.
+    /// Reports that a queue came, went, or got another priority, level or hint, or that the process got a
+    /// hint.
     pub fn changed(&self) {
         if !self.shared.mode.is_program() {
             self.shared.wake();

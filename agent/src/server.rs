@@ -1,12 +1,13 @@
 //! The client of `xserver`: it obeys the server's permission, and reports queues and counts to the server.
 //!
-//! Two threads of the library work for it. The *agent* finds the server and sends the reports. The *listener*, one per
-//! connection (`listener.rs`), sleeps on the futex of the server's page and applies changed permissions. Both watch the
-//! lease, and either works without the other: a seccomp filter of the program may kill a thread. `link.rs` has the
-//! launching threads' part.
+//! Two threads of the library work for it. The *agent* finds the server and sends the reports. The
+//! *listener*, one per connection (`listener.rs`), sleeps on the futex of the server's page and applies
+//! changed permissions. Both watch the lease, and either works without the other: a seccomp filter of the
+//! program may kill a thread. `link.rs` has the launching threads' part.
 //!
-//! Without a server, or after the server is lost, everything runs within its window, and the agent tries to connect twice
-//! a second. No thread of the program waits for the server, and the agent waits only with a limit.
+//! Without a server, or after the server is lost, everything runs within its window, and the agent tries to
+//! connect twice a second. No thread of the program waits for the server, and the agent waits only with a
+//! limit.
 
 mod connection;
 mod listener;
@@ -45,14 +46,17 @@ use xqueue::{Domain, Permission};
 
 /// The pause between attempts to connect.
 const RETRY: Duration = Duration::from_millis(500);
-/// The pause after a server that refuses this process or cannot be used, which only a change by the user can help.
+/// The pause after a server that refuses this process or cannot be used, which only a change by the user can
+/// help.
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// The interval of count updates while the server does not ask for progress.
 const IDLE_COUNTS: Duration = Duration::from_millis(250);
-/// The smallest window while evictions interrupt kernels (ADR 0017): work in flight then delays no other process.
+/// The smallest window while evictions interrupt kernels (ADR 0017): work in flight then delays no other
+/// process.
 const INTERRUPTED_WINDOW: Duration = Duration::from_millis(1);
 
-/// True once this process, or one that it was forked from, has logged that a server is unusable, and that it is absent.
+/// True once this process, or one that it was forked from, has logged that a server is unusable, and that it
+/// is absent.
 static LOGGED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// The agent's side of the connection.
@@ -259,8 +263,8 @@ impl Client {
                     return Ok(End::OtherDecider);
                 }
                 seen = Some(changes);
-                // The server's page shows the costs that it knows by now. Measuring the others takes a while, so it
-                // comes after the permission is in force.
+                // The server's page shows the costs that it knows by now. Measuring the others takes a while,
+                // so it comes after the permission is in force.
                 if std::mem::take(&mut costs_unmeasured) {
                     shared.preemption.stop_waiting_for_server();
                     continue;
@@ -327,8 +331,9 @@ impl Client {
         let answers = pages.header().reported.load(Ordering::Relaxed) != asked;
         let wants_progress = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
         self.domain.show_progress(wants_progress);
-        // While the agent counts by itself, launches need not notify it. A notification continues the counting even if all
-        // queues are idle now: a program that launches and synchronizes in turn looks idle most of the time.
+        // While the agent counts by itself, launches need not notify it. A notification continues the
+        // counting even if all queues are idle now: a program that launches and synchronizes in turn looks
+        // idle most of the time.
         let notified = !self.counts && link.agent_counts.load(Ordering::SeqCst);
         link.agent_counts.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -337,7 +342,8 @@ impl Client {
             link.agent_counts.store(true, Ordering::SeqCst);
         }
         let now = now();
-        // Also without a request: the counts must be recent, because a program may leave by `_exit` at any time.
+        // Also without a request: the counts must be recent, because a program may leave by `_exit` at any
+        // time.
         if answers || wants_progress || now.since(self.counted_at) >= IDLE_COUNTS {
             self.slots.write_counts(link, pages, self.host());
             self.counted_at = now;
@@ -350,8 +356,8 @@ impl Client {
     }
 }
 
-/// Reads from the socket after the welcome. A server sends nothing then, so any result but "no data" is the connection's
-/// end.
+/// Reads from the socket after the welcome. A server sends nothing then, so any result but "no data" is the
+/// connection's end.
 fn read_end(socket: &CheckedFd) -> Result<(), End> {
     let mut bytes = [0; 64];
     match connection::receive(socket, &mut bytes, &mut Vec::new()) {
@@ -362,8 +368,8 @@ fn read_end(socket: &CheckedFd) -> Result<(), End> {
     }
 }
 
-/// Waits until the agent is notified, the socket is ready to read (and to write, if the flag beside it is true), or the
-/// limit is over. Returns true if the socket has something to read.
+/// Waits until the agent is notified, the socket is ready to read (and to write, if the flag beside it is
+/// true), or the limit is over. Returns true if the socket has something to read.
 fn wait(socket: Option<(c_int, bool)>, link: &ServerLink, limit: Duration) -> bool {
     let (eventfd, limit) = match link.agent.get_or_make() {
         Ok((eventfd, false)) => (eventfd, limit),
@@ -379,7 +385,8 @@ fn wait(socket: Option<(c_int, bool)>, link: &ServerLink, limit: Duration) -> bo
         libc::pollfd { fd: eventfd, events: libc::POLLIN, revents: 0 },
     ];
     let limit = timespec(limit.min(LEASE));
-    // SAFETY: pointer and count are those of the array, and the time is valid. All signals are blocked already.
+    // SAFETY: pointer and count are those of the array, and the time is valid. All signals are blocked
+    // already.
     unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, ptr::null()) };
     let [socket, notified] = polled.map(|polled| polled.revents);
     if notified != 0 {

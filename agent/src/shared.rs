@@ -103,8 +103,8 @@ impl Shared {
         }
     }
 
-    /// Runs `apply` if the decider of this epoch is still in force; the decider cannot change meanwhile. Returns true if
-    /// it is in force.
+    /// Runs `apply` if the decider of this epoch is still in force; the decider cannot change meanwhile.
+    /// Returns true if it is in force.
     pub(crate) fn if_current(&self, epoch: u64, apply: impl FnOnce()) -> bool {
         let state = self.state.lock();
         if state.epoch == epoch {

@@ -1,7 +1,8 @@
-//! The C interface: hardware queues, XQueues, hints. What each function promises stands in `include/xsched`.
+//! The C interface: hardware queues, XQueues, hints. `include/xsched` documents each function.
 //!
-//! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
-//! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
+//! rustc exports every `no_mangle` name without a version. It does not know the names of this interface,
+//! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
+//! version (docs/adr/0003).
 
 use crate::process::host::PREEMPTION;
 use crate::process::streams::{self, Stream};
@@ -26,7 +27,7 @@ use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
 mod hints;
 mod kfd;
 
-/// Gives each function its name of the interface.
+/// Exports each function under its name of the interface.
 macro_rules! exported {
     ($($name:ident => $function:path;)*) => {$(
         #[cfg(not(test))]
@@ -76,12 +77,13 @@ exported! {
     XKfdStatus => kfd::status;
 }
 
-/// Numbers of hardware queues; none is used twice.
+/// The next handle of a hardware queue; none is used twice.
 static NEXT_HARDWARE_QUEUE: AtomicU64 = AtomicU64::new(1);
 
 type Outcome = Result<(), XResult>;
 
-/// Runs the body of a function of the interface: started, counted as being inside, its result as a number.
+/// Runs the body of a function of the interface, as inside the runtime, after the library has started.
+/// Returns its result as a number.
 fn run(body: impl FnOnce() -> Outcome) -> c_int {
     let thread = Thread::current();
     let outcome = errno::kept(|| {
@@ -98,19 +100,19 @@ fn run(body: impl FnOnce() -> Outcome) -> c_int {
     }
 }
 
-/// The queues' side, made if there is none yet.
+/// Returns the process, which the first call makes.
 fn process() -> Result<&'static Process, XResult> {
     startup::start_queues().ok_or(XResult::ErrorHardware)
 }
 
-/// The hardware queue with this handle.
+/// Returns the hardware queue with this handle.
 fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
     let process = process::get().ok_or(XResult::ErrorNotFound)?;
     let stream = process.wrapped.lock().get(&handle).copied();
     stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
 }
 
-/// The XQueue with this handle.
+/// Returns the XQueue with this handle.
 fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>), XResult> {
     let process = process::get().filter(|_| handle != 0).ok_or(XResult::ErrorNotFound)?;
     let queued = process.queued.lock();
@@ -119,16 +121,16 @@ fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>)
     queue.map(|(stream, queue)| (process, stream, queue)).ok_or(XResult::ErrorNotFound)
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's place.
 ///
 /// # Safety
 ///
-/// `place` is null or the caller's.
+/// `place` is null or valid.
 unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     if place.is_null() {
         return Err(XResult::ErrorInvalidValue);
     }
-    // SAFETY: the caller's promise; it is not null.
+    // SAFETY: the place is not null, so it is valid.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -150,16 +152,16 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
             wrapped.insert(handle, known);
             handle
         });
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(hwq, handle) }
     })
 }
 
-/// A stream that was made before this library could see it.
+/// Notes a stream that was made before the library has started.
 fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stream, XResult> {
     let mut flags: c_uint = hipStreamDefault;
     let get_flags = process.real.stream_get_flags;
-    // SAFETY: the runtime looks the handle up; the place is valid.
+    // SAFETY: the runtime checks the handle, and the place is valid.
     if unsafe { get_flags(stream, &mut flags) } != hipSuccess {
         return Err(XResult::ErrorInvalidValue);
     }
@@ -206,7 +208,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
         stream.set_level(level);
         process.scheduler.changed();
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(xq, handle) }
     })
 }
@@ -230,7 +232,7 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
         }
         match stream.handle() {
             0 => Err(XResult::ErrorNotFound),
-            // SAFETY: the caller's place.
+            // SAFETY: the place is null or valid by the interface.
             handle => unsafe { put(xq, handle) },
         }
     })
@@ -296,7 +298,7 @@ unsafe extern "C" fn queue_query(xq: u64, state: *mut c_int) -> c_int {
         }
         let (_, _, queue) = queue(xq)?;
         let found = if queue.is_known_complete() { QueueState::Idle } else { QueueState::Ready };
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(state, found.number()) }
     })
 }

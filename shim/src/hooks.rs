@@ -1,13 +1,13 @@
-//! The handlers of the exported functions: one row of [`hook!`] for each function with a handler of its own, and one row for
-//! each scope of the others.
+//! The handlers of the exported functions: one row of [`hook!`] for each function with a handler of its own,
+//! and one row for each scope of the others.
 //!
-//! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. The handler of a row whose name no function
-//! has is dead code, which the build refuses. For a function without a row, everything in its scope is launched first, and
-//! then the call is forwarded (`drain`), so that no call bypasses a queue.
+//! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. The handler of a row whose
+//! name no function has is dead code, which the build refuses. For a function without a row, everything in
+//! its scope is launched first, and then the call is forwarded (`drain`), so that no call bypasses a queue.
 //!
 //! # Safety
-//! The contract of an unsafe handler is that of the runtime's function in its first line, unless the handler states another
-//! one: the arguments are the caller's own.
+//! The contract of an unsafe handler is that of the runtime's function in its first line, unless the handler
+//! states another one: the arguments are the caller's own.
 
 pub(crate) mod callback;
 pub(crate) mod copy;
@@ -280,7 +280,7 @@ macro_rules! hook {
 }
 pub(crate) use hook;
 
-/// Whether a function's default stream is the calling thread's own.
+/// Returns true if a function's default stream is the calling thread's own.
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     let name = name.as_bytes();
     let length = name.len();

@@ -7,15 +7,15 @@
 //!     |  (a forked child)        '-------> DISABLED   XSCHED_DISABLE, or no memory for the page
 //! ```
 //!
-//! Only READY schedules and counts; in every other state a hook forwards the call to the runtime. The word lies in a page
-//! that the kernel wipes in a forked child (`MADV_WIPEONFORK`). A child therefore reads FRESH before it reads anything that
-//! the parent's threads may have left half done, however it was created, and no fork handler has to run. Nothing that the
-//! parent built is used, except the addresses of the runtime's functions, which are valid in the child as well. The child
-//! forwards until it makes a call that uses a device (see [`uses_device`]); then it starts like any process, in the same
-//! page. exec starts from nothing.
+//! Only READY schedules and counts; in every other state a hook forwards the call to the runtime. The word
+//! lies in a page that the kernel wipes in a forked child (`MADV_WIPEONFORK`). A child therefore reads FRESH
+//! before it reads anything that the parent's threads may have left half done, however it was created, and no
+//! fork handler has to run. Nothing that the parent built is used, except the addresses of the runtime's
+//! functions, which are valid in the child as well. The child forwards until it makes a call that uses a
+//! device (see [`uses_device`]); then it starts like any process, in the same page. exec starts from nothing.
 //!
-//! Only the thread that entered STARTING leaves it. Others forward meanwhile: waiting could hang a program whose threads
-//! wait for each other inside a constructor, where the dynamic linker's lock is held.
+//! Only the thread that entered STARTING leaves it. Others forward meanwhile: waiting could hang a program
+//! whose threads wait for each other inside a constructor, where the dynamic linker's lock is held.
 
 use hip_sys::table::Class;
 use std::ptr;
@@ -67,7 +67,8 @@ pub(crate) fn uses_device(class: Class) -> bool {
     }
 }
 
-/// Enters STARTING if a call of this class starts the library. On true the caller has to call [`finish_start`].
+/// Enters STARTING if a call of this class starts the library. On true the caller has to call
+/// [`finish_start`].
 pub(crate) fn begin_start(class: Class) -> bool {
     if !is_fresh() {
         return false;
@@ -103,8 +104,8 @@ fn provide_page() -> bool {
         return false;
     }
     let length = size_of::<AtomicU8>();
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists; the kernel rounds
-    // the length up to a page.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists; the
+    // kernel rounds the length up to a page.
     let (page, wiped) = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let page =

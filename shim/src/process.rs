@@ -1,8 +1,8 @@
-//! The state of one process: its configuration and kernels from the first hook on ([`Base`]), its queues from the first
-//! call that needs one ([`Process`]).
+//! The state of one process: its configuration and kernels from the first hook on ([`Base`]), its queues from
+//! the first call that needs one ([`Process`]).
 //!
-//! Both are made once and never freed. A forked child makes new ones when it starts, and never reads the parent's. As long
-//! as there is no [`Process`], every call is forwarded.
+//! Both are made once and never freed. A forked child makes new ones when it starts, and never reads the
+//! parent's. As long as there is no [`Process`], every call is forwarded.
 
 pub(crate) mod architecture;
 pub(crate) mod captures;
@@ -113,14 +113,16 @@ pub(crate) fn begin(config: Config) {
     BASE.store(base, Ordering::Release);
 }
 
-/// Returns the state from the first hook on. Only for calls that count as the program's own: then it is this process's.
+/// Returns the state from the first hook on. Only for calls that count as the program's own: then it is this
+/// process's.
 #[inline(always)]
 pub(crate) fn base() -> Option<&'static Base> {
     // SAFETY: the pointer is null, or was leaked by `begin`.
     unsafe { BASE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the state from the first queue on, if there is one. Only for calls that count as the program's own.
+/// Returns the state from the first queue on, if there is one. Only for calls that count as the program's
+/// own.
 #[inline(always)]
 pub(crate) fn get() -> Option<&'static Process> {
     // SAFETY: the pointer is null, or was leaked by `make`.
@@ -133,14 +135,14 @@ pub(crate) fn for_call(own: bool) -> Option<&'static Process> {
     get().filter(|_| own)
 }
 
-/// Returns true in a forked child that has not started and whose parent had queues: the runtime's threads are gone there,
-/// and its device is the parent's.
+/// Returns true in a forked child that has not started and whose parent had queues: the runtime's threads are
+/// gone there, and its device is the parent's.
 pub(crate) fn is_inherited() -> bool {
     lifecycle::is_fresh() && !PROCESS.load(Ordering::Acquire).is_null()
 }
 
-/// Makes the [`Process`], unless there is one; `None` if the runtime has no device. `begin` runs for a new one. Other
-/// threads wait meanwhile.
+/// Makes the [`Process`], unless there is one; `None` if the runtime has no device. `begin` runs for a new
+/// one. Other threads wait meanwhile.
 pub(crate) fn make(
     scheduler: impl FnOnce() -> Scheduler,
     begin: impl FnOnce(&'static Process),
@@ -281,8 +283,9 @@ impl Process {
         (self.real.major, self.real.minor) < (6, 3)
     }
 
-    /// Excludes launches during a call that sets a kernel's arguments without the runtime's own lock (`hal_hip::exclusion`).
-    /// Does nothing inside a callback: a launch that is stuck inside the runtime may wait for that callback.
+    /// Excludes launches during a call that sets a kernel's arguments without the runtime's own lock
+    /// (`hal_hip::exclusion`). Does nothing inside a callback: a launch that is stuck inside the runtime may
+    /// wait for that callback.
     #[cold]
     pub(crate) fn apart(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
         (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
@@ -299,8 +302,9 @@ impl Process {
         self.scheduler.pause_evictions(&self.domain)
     }
 
-    /// Looks for the kernel of a host function that was registered past us. Returns true if it is known now. `stream` is
-    /// one of the runtime's own, and `calls_us` returns true if an object's references to a function lead to this library.
+    /// Looks for the kernel of a host function that was registered past us. Returns true if it is known now.
+    /// `stream` is one of the runtime's own, and `calls_us` returns true if an object's references to a
+    /// function lead to this library.
     pub(crate) fn note_past(
         &self,
         stream: hipStream_t,
@@ -311,7 +315,8 @@ impl Process {
         self.past.note(names, &self.base.kernels, stream, function, calls_us)
     }
 
-    /// Waits until everything of the scope that was submitted so far is launched. Inside a callback it does not wait.
+    /// Waits until everything of the scope that was submitted so far is launched. Inside a callback it does
+    /// not wait.
     pub(crate) fn drain(&self, scope: Scope<'_>) {
         if !self.domain.has_pending() || Thread::current().is_in_callback() {
             return;
@@ -328,8 +333,8 @@ impl Process {
     }
 
     /// Waits until the runtime's handlers behind markers have run for completed commands
-    /// ([`HipQueue::wait_for_handlers`]). Until then the commands hold their memory, which natively they would not when a
-    /// synchronous call returns. Only for calls that wait for the device.
+    /// ([`HipQueue::wait_for_handlers`]). Until then the commands hold their memory, which natively they
+    /// would not when a synchronous call returns. Only for calls that wait for the device.
     pub(crate) fn wait_for_handlers(&self) {
         if !HipQueue::has_handlers() || Thread::current().is_in_callback() || self.captures.any() {
             return;
@@ -343,8 +348,8 @@ impl Process {
     pub(crate) fn totals(&self, evictions: u64) -> Totals {
         let queues = self.made.load(Ordering::Acquire);
         let mut totals = Totals { queues, evictions, ..Totals::default() };
-        // The lists are cloned, one after the other: `stats` takes a queue's locks, under which the scheduler hears of
-        // changes. A stream that comes or goes meanwhile may be missed.
+        // The lists are cloned, one after the other: `stats` takes a queue's locks, under which the scheduler
+        // hears of changes. A stream that comes or goes meanwhile may be missed.
         let retired = self.base.retired.lock().clone();
         let queued = self.queued.lock().clone();
         for queue in queued.iter().chain(&retired).filter_map(|stream| stream.queue()) {

@@ -1,8 +1,8 @@
 //! The start and the end of the library in a process.
 //!
-//! The first hook reads the configuration and opens the log. The queues are made by the first call that needs them: with
-//! `XSCHED_AUTO_XQUEUE` the first one that uses a device, without it the first function of the C interface that makes a
-//! queue.
+//! The first hook reads the configuration and opens the log. The queues are made by the first call that needs
+//! them: with `XSCHED_AUTO_XQUEUE` the first one that uses a device, without it the first function of the C
+//! interface that makes a queue.
 
 use crate::interpose::entry::Entry;
 use crate::interpose::runtime;
@@ -61,8 +61,9 @@ fn level(config: &Config) -> u8 {
     if config.auto.enabled { config.auto.level } else { 1 }
 }
 
-/// Reads the environment again, because the process is about to use a device. The library may have started before `main`,
-/// when the program's kernels were registered, and programs set variables for themselves. Later changes do not count.
+/// Reads the environment again, because the process is about to use a device. The library may have started
+/// before `main`, when the program's kernels were registered, and programs set variables for themselves.
+/// Later changes do not count.
 fn settle() {
     if SETTLED.load(Ordering::Relaxed) || SETTLED.swap(true, Ordering::Relaxed) || !environment::refresh() {
         return;
@@ -100,9 +101,9 @@ pub(crate) fn start_queues_if_wanted(entry: &Entry) {
     }
 }
 
-/// Makes the queues, unless there are some; `None` if the runtime has no device. Makes HIP calls, perhaps the first ones of
-/// the process. Other threads wait meanwhile: in 5.2.3 two first calls of different functions at once find every device
-/// twice.
+/// Makes the queues, unless there are some; `None` if the runtime has no device. Makes HIP calls, perhaps the
+/// first ones of the process. Other threads wait meanwhile: in 5.2.3 two first calls of different functions
+/// at once find every device twice.
 pub(crate) fn start_queues() -> Option<&'static Process> {
     if let Some(process) = process::get() {
         return Some(process);
@@ -120,8 +121,9 @@ pub(crate) fn start_queues() -> Option<&'static Process> {
     })
 }
 
-/// Registers the exit handler, so that the end of the process is noticed before the runtime takes itself apart. Handlers
-/// run in the reverse order of their registration, so this is called again once the runtime is at work.
+/// Registers the exit handler, so that the end of the process is noticed before the runtime takes itself
+/// apart. Handlers run in the reverse order of their registration, so this is called again once the runtime
+/// is at work.
 pub(crate) fn handle_exit() {
     // SAFETY: the handler is a plain function, and a preloaded library is never unloaded.
     unsafe { libc::atexit(at_exit) };
@@ -141,7 +143,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Ends the scheduling. No thread of the library calls HIP any more when this returns, unless one is stuck in the runtime.
+/// Ends the scheduling. No thread of the library calls HIP any more when this returns, unless one is stuck in
+/// the runtime.
 fn end() {
     let Some(process) = process::get() else { return PREEMPTION.shut_down() };
     // First, because the runtime then waits for its running work.

@@ -3,8 +3,8 @@
 use crate::preemption::HardwareQueues;
 use std::time::Duration;
 
-/// The durations of the last requests of a kind. Their median ignores one outlier of a busy machine, and follows two in
-/// a row.
+/// The durations of the last requests of a kind. Their median ignores one outlier of a busy machine, and
+/// follows two in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Recent([Duration; 3]);
 
@@ -44,23 +44,23 @@ impl Costs {
         Some(Self { evict: Recent::new(cost.hold), restore: Recent::new(cost.release), stops_all })
     }
 
-    /// Returns true if an eviction costs less than waiting for work of this expected duration. While queues are saved and
-    /// restored, the device does nothing for this process, and where an update stops all processes, nothing for the
-    /// bystanders either. Work of unknown duration is always evicted.
+    /// Returns true if an eviction costs less than waiting for work of this expected duration. While queues
+    /// are saved and restored, the device does nothing for this process, and where an update stops all
+    /// processes, nothing for the bystanders either. Work of unknown duration is always evicted.
     pub(super) fn pays(&self, expected: Option<Duration>, bystanders: u8) -> bool {
         let stopped = 1 + if self.stops_all { u32::from(bystanders) } else { 0 };
         expected.is_none_or(|expected| expected > self.both() * stopped)
     }
 
-    /// Returns the cost of both. The request to restore returns before the device has loaded the saved state, which
-    /// takes as long as saving it.
+    /// Returns the cost of both. The request to restore returns before the device has loaded the saved state,
+    /// which takes as long as saving it.
     pub(super) fn both(&self) -> Duration {
         let evict = self.evict.median();
         evict + self.restore.median().max(evict)
     }
 
-    /// Lowers the cost a little after it has forbidden an eviction: its cause may have passed, and only another attempt
-    /// shows that.
+    /// Lowers the cost a little after it has forbidden an eviction: its cause may have passed, and only
+    /// another attempt shows that.
     pub(super) fn fade(&mut self) {
         self.evict.fade();
         self.restore.fade();

@@ -50,7 +50,8 @@ impl Report {
     }
 }
 
-/// The messages that were logged: each is logged once, however often its cause occurs (`xcli list` shows the counts).
+/// The messages that were logged: each is logged once, however often its cause occurs (`xcli list` shows the
+/// counts).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Logged {
     repeated: bool,

@@ -1,5 +1,5 @@
-//! The capability of one device: what an eviction costs there, the origin of that cost, and whether evictions confirmed
-//! it.
+//! The capability of one device: what an eviction costs there, the origin of that cost, and whether evictions
+//! confirmed it.
 
 use crate::clock::nanos;
 use hal_kfd::probe::{Cost, Facts, Trial, Verdict};
@@ -29,7 +29,8 @@ impl Capability {
         Self { facts, cost, origin, key, trial, evicted_in: None, failed: false }
     }
 
-    /// Returns the cost that this process found out by itself, for the server; without a cost if an eviction failed.
+    /// Returns the cost that this process found out by itself, for the server; without a cost if an eviction
+    /// failed.
     pub(super) fn own_cost(&self) -> Option<(CostKey, Option<HoldCost>)> {
         let at_least_one = |time| nanos(time).max(1);
         let own = match self.origin {
@@ -42,7 +43,8 @@ impl Capability {
         Some((self.key?, own))
     }
 
-    /// Takes the durations of an eviction and its restoring into account. Returns true if the known cost has changed.
+    /// Takes the durations of an eviction and its restoring into account. Returns true if the known cost has
+    /// changed.
     pub(super) fn learn(&mut self, seen: Cost) -> bool {
         let Some(trial) = &mut self.trial else { return false };
         let from_server = self.origin == CostOrigin::Taken;

@@ -13,7 +13,8 @@ pub(super) struct Inputs {
     pub(super) host: &'static dyn Host,
     /// The deepest requested level.
     requested: AtomicI32,
-    /// True once a server has shown the costs that it knows, or none is waited for: other costs are then measured.
+    /// True once a server has shown the costs that it knows, or none is waited for: other costs are then
+    /// measured.
     pub(super) server_answered: AtomicBool,
 }
 
@@ -47,7 +48,8 @@ impl Inputs {
         self.host.config().map_or(KfdProbe::Always, |config| config.kfd_probe)
     }
 
-    /// Returns true if an eviction may wait for running kernels: on a simulated device where exactly that is requested.
+    /// Returns true if an eviction may wait for running kernels: on a simulated device where exactly that is
+    /// requested.
     pub(super) fn drains(&self, facts: &Facts) -> bool {
         facts.simulated && self.requested() == PreemptLevel::Deactivate
     }

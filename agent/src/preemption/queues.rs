@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest acceptable eviction or restoring of an idle queue: a longer one means that the machine has a problem.
+/// The longest acceptable eviction or restoring of an idle queue: a longer one means that the machine has a
+/// problem.
 const LIMIT: Duration = Duration::from_millis(10);
 /// The longest acceptable eviction or restoring of a queue that may have work, which is saved and restored.
 const LIMIT_BUSY: Duration = Duration::from_millis(100);
@@ -23,8 +24,8 @@ const LIMIT_BUSY: Duration = Duration::from_millis(100);
 const QUEUES_TRIED: usize = 3;
 /// The pause before a failed request is repeated.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
-/// The number of repetitions for callers that must find no queue evicted. A driver that still fails then will not
-/// recover soon.
+/// The number of repetitions for callers that must find no queue evicted. A driver that still fails then will
+/// not recover soon.
 pub(crate) const TRIES: usize = 200;
 
 /// The hardware queues of this process, and the cost of evicting them.
@@ -48,12 +49,13 @@ fn facts(kernel: &dyn Kernel, gpu_id: u32) -> Result<Facts, Refusal> {
 }
 
 impl HardwareQueues {
-    /// Makes the registry for the queues behind this descriptor; `None` if it is not the KFD's, or evictions are off.
+    /// Makes the registry for the queues behind this descriptor; `None` if it is not the KFD's, or evictions
+    /// are off.
     ///
     /// # Safety
     ///
-    /// The descriptor is this process's, and the process frees the memory of a queue's indices only after it has
-    /// destroyed the queue through the registry.
+    /// The descriptor is this process's, and the process frees the memory of a queue's indices only after it
+    /// has destroyed the queue through the registry.
     pub(super) unsafe fn new(descriptor: c_int, gpu_id: u32, inputs: &'static Inputs) -> Option<Self> {
         let choice = match inputs.mechanism()? {
             KfdMechanism::Auto => Choice::Auto,
@@ -111,8 +113,8 @@ impl HardwareQueues {
         self.registry.devices().into_iter().map(|gpu_id| unsafe { self.registry.mark(gpu_id) }).collect()
     }
 
-    /// Measures the cost of an eviction, once for a device. A queue that may have work is measured only where running waves
-    /// are saved.
+    /// Measures the cost of an eviction, once for a device. A queue that may have work is measured only where
+    /// running waves are saved.
     fn measure(&self, gpu_id: u32, queue: u32, idle: bool, limit: Duration) {
         let _measuring = self.measuring.lock();
         if self.never.is_some() || self.devices.lock().contains_key(&gpu_id) {
@@ -150,7 +152,8 @@ impl HardwareQueues {
         self.devices.lock().insert(gpu_id, capability);
     }
 
-    /// Returns the cost of an eviction from the server, or measures it; `None` if the server has to answer first.
+    /// Returns the cost of an eviction from the server, or measures it; `None` if the server has to answer
+    /// first.
     fn find_cost(
         &self,
         facts: Facts,
@@ -169,8 +172,8 @@ impl HardwareQueues {
                 let [hold, release] = [known.hold_ns(), known.release_ns()].map(Duration::from_nanos);
                 (Cost { hold, release }, CostOrigin::Taken)
             }
-            // Until the server answers nothing is evicted. By then the queue may have work, so that it can be measured
-            // only where its waves are saved.
+            // Until the server answers nothing is evicted. By then the queue may have work, so that it can be
+            // measured only where its waves are saved.
             (None, KfdProbe::Cached | KfdProbe::Never)
                 if saves && !self.inputs.has_server_answered() && host.expects_server() =>
             {
@@ -185,8 +188,8 @@ impl HardwareQueues {
         Ok(Some(Capability::new(facts, cost, origin, key)))
     }
 
-    /// Notes the duration of an eviction of a device's queues, or its failure. Returns false if this first eviction shows
-    /// that the driver saves nothing: level 1 is then in force.
+    /// Notes the duration of an eviction of a device's queues, or its failure. Returns false if this first
+    /// eviction shows that the driver saves nothing: level 1 is then in force.
     pub(crate) fn learn_eviction(&self, gpu_id: u32, took: Option<Duration>) -> bool {
         let mut devices = self.devices.lock();
         let Some(Ok(capability)) = devices.get_mut(&gpu_id) else { return true };
@@ -214,8 +217,8 @@ impl HardwareQueues {
         capability.evicted_in.take().is_some_and(|hold| capability.learn(Cost { hold, release }))
     }
 
-    /// Returns the origin of the cost; of several devices, that of the least known cost. Allocates nothing, because each
-    /// suspension calls it.
+    /// Returns the origin of the cost; of several devices, that of the least known cost. Allocates nothing,
+    /// because each suspension calls it.
     pub(crate) fn origin(&self) -> CostOrigin {
         const LEAST_FIRST: [CostOrigin; 6] = [
             CostOrigin::Unmeasured,
@@ -234,7 +237,8 @@ impl HardwareQueues {
         LEAST_FIRST.into_iter().find(occurs).unwrap_or_default()
     }
 
-    /// Returns the costs that this process found out by itself, for the server; without a cost where an eviction failed.
+    /// Returns the costs that this process found out by itself, for the server; without a cost where an
+    /// eviction failed.
     pub(super) fn own_costs(&self) -> Vec<(CostKey, Option<HoldCost>)> {
         self.devices.lock().values().flatten().filter_map(Capability::own_cost).collect()
     }
@@ -325,8 +329,8 @@ impl HardwareQueues {
         Ok((level, self.registry.mechanism().name().to_owned()))
     }
 
-    /// Returns the known cost for all devices together, and true if an update stops the queues of all processes for a
-    /// moment; `None` while level 1 is in force.
+    /// Returns the known cost for all devices together, and true if an update stops the queues of all
+    /// processes for a moment; `None` while level 1 is in force.
     pub(crate) fn cost(&self) -> Option<(Cost, bool)> {
         let capabilities = self.capabilities().ok()?;
         let mut sum = Cost::default();

@@ -67,8 +67,8 @@ fn checked(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Connects without waiting. Fails at once if no server listens, or if a stopped server has let its queue of connections
-/// fill up.
+/// Connects without waiting. Fails at once if no server listens, or if a stopped server has let its queue of
+/// connections fill up.
 pub(super) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: a successful call makes a new descriptor, which nothing else knows.
@@ -163,8 +163,8 @@ fn check_files(server_page: &OwnedFd, client_page: &OwnedFd, eventfd: &OwnedFd) 
     const FUTURE_WRITE: c_int = 0x10;
     let size_sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     check_page("client's", client_page, CLIENT_BYTES, size_sealed | libc::F_SEAL_SEAL)?;
-    // Kernels before Linux 5.1 do not know this seal: they return EINVAL before they check whether the file takes more
-    // seals (`memfd_add_seals`, mm/memfd.c), and the server could not set it either.
+    // Kernels before Linux 5.1 do not know this seal: they return EINVAL before they check whether the file
+    // takes more seals (`memfd_add_seals`, mm/memfd.c), and the server could not set it either.
     // SAFETY: the call takes numbers, and changes nothing because the page takes no more seals.
     let known = unsafe { libc::fcntl(client_page.as_raw_fd(), libc::F_ADD_SEALS, FUTURE_WRITE) } == 0
         || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL);
@@ -259,7 +259,8 @@ pub(super) fn receive(socket: &CheckedFd, bytes: &mut [u8], files: &mut Vec<Owne
             // SAFETY: the message lies inside `control`, so its data does as well.
             let first: *const c_int = unsafe { libc::CMSG_DATA(message) }.cast();
             for index in 0..count {
-                // SAFETY: the kernel has written `count` numbers there, each of a descriptor that it has just made.
+                // SAFETY: the kernel has written `count` numbers there, each of a descriptor that it has just
+                // made.
                 files.push(unsafe { OwnedFd::from_raw_fd(first.add(index).read_unaligned()) });
             }
         }

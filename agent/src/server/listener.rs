@@ -1,9 +1,9 @@
-//! The listener of a connection: a thread that sleeps on the futex of the server's page, applies changed permissions, and
-//! wakes the threads that may launch then.
+//! The listener of a connection: a thread that sleeps on the futex of the server's page, applies changed
+//! permissions, and wakes the threads that may launch then.
 //!
-//! Listener and agent stand in for each other, because either may be killed without notice. The listener watches the lease
-//! as well, and lets everything run when it expires. The agent applies changes that the listener has missed. A suspension
-//! therefore ends as long as one of them is alive.
+//! Listener and agent stand in for each other, because either may be killed without notice. The listener
+//! watches the lease as well, and lets everything run when it expires. The agent applies changes that the
+//! listener has missed. A suspension therefore ends as long as one of them is alive.
 
 use crate::futex;
 use crate::pages::Pages;
@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use xqueue::{Domain, Permission};
 
-/// The interval at which the agent updates counts while the server waits for progress, and repeats missed changes.
+/// The interval at which the agent updates counts while the server waits for progress, and repeats missed
+/// changes.
 pub(super) const PROGRESS: Duration = Duration::from_millis(25);
 /// The time until a listener that is to end is woken again.
 const END: Duration = Duration::from_millis(1);
@@ -68,7 +69,8 @@ impl Listener {
         self.signals.expired.load(Ordering::SeqCst)
     }
 
-    /// Applies a change that the listener has missed, if there is one. Returns the time after which to call this again.
+    /// Applies a change that the listener has missed, if there is one. Returns the time after which to call
+    /// this again.
     pub(super) fn apply_missed(&self) -> Duration {
         if self.signals.applied.load(Ordering::SeqCst) == self.page.changes.load(Ordering::SeqCst) {
             return Duration::MAX;
@@ -78,8 +80,8 @@ impl Listener {
         again.map_or(PROGRESS, |again| again.min(PROGRESS))
     }
 
-    /// Ends the thread. A thread that does not end within a lease, because it was killed or is blocked in the driver, is
-    /// left alone: it ends when it sees `stop`.
+    /// Ends the thread. A thread that does not end within a lease, because it was killed or is blocked in the
+    /// driver, is left alone: it ends when it sees `stop`.
     pub(super) fn end(self) {
         let begun = Instant::now();
         self.signals.stop.store(true, Ordering::SeqCst);
@@ -135,8 +137,8 @@ impl Loop {
         }
     }
 
-    /// Lets everything run after the lease has expired. The agent then ends the connection, so that later permissions of
-    /// this server do not count.
+    /// Lets everything run after the lease has expired. The agent then ends the connection, so that later
+    /// permissions of this server do not count.
     fn let_everything_run(&self) {
         self.shared.if_current(self.epoch, || {
             // Checked under the lock, because the agent may have turned to another connection.

@@ -1,5 +1,5 @@
-//! Detection of seccomp filters that the program installs after the library has started. A filter may kill the process
-//! when it opens a socket, without a warning.
+//! Detection of seccomp filters that the program installs after the library has started. A filter may kill
+//! the process when it opens a socket, without a warning.
 
 use crate::descriptor::CheckedFd;
 use std::ffi::{CStr, c_int};
@@ -16,7 +16,8 @@ struct Found {
     filters: u64,
 }
 
-/// The filters of the first agent. A forked child keeps its parent's, because the parent's filters apply to it too.
+/// The filters of the first agent. A forked child keeps its parent's, because the parent's filters apply to
+/// it too.
 static FIRST: OnceLock<Option<Found>> = OnceLock::new();
 
 /// The filters of the thread that made this value.
@@ -34,8 +35,8 @@ impl Filters {
         filters
     }
 
-    /// Returns true if a filter was installed meanwhile, or the status cannot be read any more. Returns false if it could
-    /// never be read.
+    /// Returns true if a filter was installed meanwhile, or the status cannot be read any more. Returns false
+    /// if it could never be read.
     pub(super) fn have_changed(&mut self) -> bool {
         let first = FIRST.get().copied().flatten();
         // The program has closed the descriptor, which does not mean that it has a filter.
@@ -68,7 +69,8 @@ fn open() -> Option<CheckedFd> {
     CheckedFd::new(unsafe { OwnedFd::from_raw_fd(number) }).ok()
 }
 
-/// Parses a status; `None` where the kernel has no seccomp. Up to Linux 5.9 it does not show the number of filters.
+/// Parses a status; `None` where the kernel has no seccomp. Up to Linux 5.9 it does not show the number of
+/// filters.
 fn parse(status: &[u8]) -> Option<Found> {
     let number = |name: &str| {
         let value =

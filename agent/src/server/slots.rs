@@ -37,8 +37,8 @@ pub(super) struct SlotTable {
     entries: BTreeMap<u64, Entry>,
     /// The number of slots that were ever used.
     used: usize,
-    /// The free slots, the longest free one in front. They are taken only when all others were used, so that a thread
-    /// that still writes to an old slot has long finished.
+    /// The free slots, the longest free one in front. They are taken only when all others were used, so that
+    /// a thread that still writes to an old slot has long finished.
     free: VecDeque<usize>,
     /// The completed commands of queues that are gone.
     completed_by_gone: u64,
@@ -49,7 +49,8 @@ fn priority(number: i32) -> Priority {
 }
 
 impl SlotTable {
-    /// Follows queues that came, went, or changed their priority, level or hints; `report` sends it to the server.
+    /// Follows queues that came, went, or changed their priority, level or hints; `report` sends it to the
+    /// server.
     pub(super) fn update(
         &mut self,
         queues: Vec<ManagedQueue>,
@@ -138,8 +139,8 @@ impl SlotTable {
         }
     }
 
-    /// Sets each queue's own permission. Under a server the process's permission has the limit, and a queue with the
-    /// priority "never runs" is suspended here, because the process's permission covers all queues.
+    /// Sets each queue's own permission. Under a server the process's permission has the limit, and a queue
+    /// with the priority "never runs" is suspended here, because the process's permission covers all queues.
     pub(super) fn set_permissions(&self, with_server: bool) {
         for entry in self.entries.values() {
             entry.queue.set_policy_limit((!with_server).then_some(Window::DEFAULT));
@@ -176,10 +177,11 @@ impl SlotTable {
 }
 
 impl Entry {
-    /// Writes the queue's activity into its new slot, unless a launching thread has done so. The word of a new slot is 0,
-    /// which launching threads never write.
+    /// Writes the queue's activity into its new slot, unless a launching thread has done so. The word of a
+    /// new slot is 0, which launching threads never write.
     fn write_activity(&self, slot: &Slot) {
-        // Pairs with `turn_ready`, which sets `ready` and then reads the slot: one of the two sees the other's store.
+        // Pairs with `turn_ready`, which sets `ready` and then reads the slot: one of the two sees the
+        // other's store.
         fence(Ordering::SeqCst);
         let word = activity_word(activity(&self.queue));
         let _ = slot.activity.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst);

@@ -1,5 +1,6 @@
-//! Host functions and callbacks of the program, which the runtime calls in the order of a stream. They are wrapped, so that
-//! calls from inside them are recognised: nothing may wait there, because a marker behind the callback blocks the stream.
+//! Host functions and callbacks of the program, which the runtime calls in the order of a stream. They are
+//! wrapped, so that calls from inside them are recognised: nothing may wait there, because a marker behind
+//! the callback blocks the stream.
 
 use super::turn::{self, code};
 use crate::boundary::Call;
@@ -39,8 +40,8 @@ unsafe extern "C" fn host_once(data: *mut c_void) {
     wrapped.call(hipSuccess);
 }
 
-/// Calls the program's function for a captured `hipLaunchHostFunc`. A graph may be launched many times, so the wrapper is
-/// never freed.
+/// Calls the program's function for a captured `hipLaunchHostFunc`. A graph may be launched many times, so
+/// the wrapper is never freed.
 unsafe extern "C" fn host_often(data: *mut c_void) {
     // SAFETY: `host_function` leaked this for good.
     let wrapped = unsafe { &*data.cast::<Wrapped>() };
@@ -81,7 +82,8 @@ fn go(
         return turn::take(found, &spec, take);
     }
     let call = move || wrapped.take().map_or(hipSuccess, |wrapped| hand_over(wrapped, &invoke));
-    // SAFETY: function and data may be used on any thread, because the runtime calls the function on a thread of its own.
+    // SAFETY: function and data may be used on any thread, because the runtime calls the function on a thread
+    // of its own.
     let command = unsafe { HipCommand::new("callback", Footprint::default(), call) };
     turn::submit(found, &spec, Box::new(command))
 }

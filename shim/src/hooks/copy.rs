@@ -1,5 +1,6 @@
-//! One-dimensional copies and fills. A copy that is asynchronous in the runtime may be deferred. One that returns only when it
-//! is done, or may do so, is made in order on the calling thread. One that the runtime refuses is made at once.
+//! One-dimensional copies and fills. A copy that is asynchronous in the runtime may be deferred. One that
+//! returns only when it is done, or may do so, is made in order on the calling thread. One that the runtime
+//! refuses is made at once.
 
 use super::defer::{self, after_all_if};
 use super::turn::{self, code};
@@ -36,8 +37,8 @@ pub(super) unsafe fn go(
     unsafe { go_later(found, &spec, later, source, invoke) }
 }
 
-/// Makes one asynchronous copy of any shape, or defers it. `invoke` makes the real call with its own source or, if `later`
-/// says that the copy is staged, with the rows of `source` packed at the given address.
+/// Makes one asynchronous copy of any shape, or defers it. `invoke` makes the real call with its own source
+/// or, if `later` says that the copy is staged, with the rows of `source` packed at the given address.
 ///
 /// # Safety
 ///
@@ -80,8 +81,8 @@ pub(super) unsafe fn go_later(
     }
 }
 
-/// Returns true if a copy may run on the default stream of another device, which waits for that device's streams
-/// (`ihipMemcpyCommand` of the runtime). Everything earlier in the process then comes first.
+/// Returns true if a copy may run on the default stream of another device, which waits for that device's
+/// streams (`ihipMemcpyCommand` of the runtime). Everything earlier in the process then comes first.
 pub(super) fn visits_others(found: Found, sides: [*const c_void; 2]) -> bool {
     let (real, home) = (found.process.real, found.stream.hw.device());
     real.devices > 1

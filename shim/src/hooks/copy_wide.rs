@@ -1,5 +1,6 @@
-//! Copies and fills of two and three dimensions, copies of the program's variables, and copies between devices. Their
-//! parameters are small and copied. The memory of the rows decides whether they may be deferred, as in one dimension.
+//! Copies and fills of two and three dimensions, copies of the program's variables, and copies between
+//! devices. Their parameters are small and copied. The memory of the rows decides whether they may be
+//! deferred, as in one dimension.
 
 #![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
 
@@ -115,9 +116,9 @@ pub(crate) unsafe fn slices(
     })
 }
 
-/// Returns true if the runtime refuses a copy for its parameters, or has nothing to copy. Each side must be an array or
-/// memory, and a row of memory must not be longer than the pitch (`ihipMemcpy3D_validate` in hipamd/src/hip_memory.cpp,
-/// `BufferRect::create` in rocclr/platform/memory.cpp).
+/// Returns true if the runtime refuses a copy for its parameters, or has nothing to copy. Each side must be
+/// an array or memory, and a row of memory must not be longer than the pitch (`ihipMemcpy3D_validate` in
+/// hipamd/src/hip_memory.cpp, `BufferRect::create` in rocclr/platform/memory.cpp).
 fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
     let hipExtent { width, height, depth } = given.extent;
     let sides = [(&given.dst_ptr, given.dst_array.is_null()), (&given.src_ptr, given.src_array.is_null())];
@@ -187,7 +188,8 @@ impl Described {
     }
 }
 
-/// Returns how a copy of rows by [`hip_Memcpy2D`] may be deferred. The runtime believes the memory types that it states.
+/// Returns how a copy of rows by [`hip_Memcpy2D`] may be deferred. The runtime believes the memory types that
+/// it states.
 fn described_later(
     real: &Real,
     (to, to_kind): (&Rows, MemoryKind),

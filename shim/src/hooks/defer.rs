@@ -1,6 +1,6 @@
-//! Calls whose arguments are plain values: made at once, or deferred with the same values. A call that could fail, or would
-//! mean something else on another thread, is made in order on the calling thread. A call that the runtime certainly refuses
-//! is made at once.
+//! Calls whose arguments are plain values: made at once, or deferred with the same values. A call that could
+//! fail, or would mean something else on another thread, is made in order on the calling thread. A call that
+//! the runtime certainly refuses is made at once.
 
 use super::drain;
 use super::turn::{self, code};
@@ -16,13 +16,13 @@ use xqueue::{CostKey, Direct, Footprint, Spec};
 /// The key of commands that take no time on the device.
 pub(crate) const INSTANT: CostKey = CostKey(2);
 
-/// Makes one call, or defers it. `later` says whether it may be deferred, and is asked only if the call cannot be made at
-/// once.
+/// Makes one call, or defers it. `later` says whether it may be deferred, and is asked only if the call
+/// cannot be made at once.
 ///
 /// # Safety
 ///
-/// `invoke` may be called and dropped on any thread. The memory that it leads to stays valid as long as natively the runtime
-/// would need it.
+/// `invoke` may be called and dropped on any thread. The memory that it leads to stays valid as long as
+/// natively the runtime would need it.
 pub(crate) unsafe fn go(
     found: Found,
     spec: &Spec<'_>,

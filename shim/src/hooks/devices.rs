@@ -1,6 +1,7 @@
-//! Launches on several devices at once. The runtime launches one after the other and, unless the flags say otherwise, waits
-//! for all their streams before and after (`ihipLaunchCooperativeKernelMultiDevice`). Such a call belongs to several queues:
-//! everything that the streams must follow is launched first, and each queue counts the launch as an unordered one.
+//! Launches on several devices at once. The runtime launches one after the other and, unless the flags say
+//! otherwise, waits for all their streams before and after (`ihipLaunchCooperativeKernelMultiDevice`). Such a
+//! call belongs to several queues: everything that the streams must follow is launched first, and each queue
+//! counts the launch as an unordered one.
 
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};

@@ -1,5 +1,6 @@
-//! The conservative rules for functions without a handler of their own: everything in their scope is launched first, then
-//! they are called on the calling thread. Work for a stream is made in order and counts as a command of its queue.
+//! The conservative rules for functions without a handler of their own: everything in their scope is launched
+//! first, then they are called on the calling thread. Work for a stream is made in order and counts as a
+//! command of its queue.
 
 use super::turn;
 use crate::boundary::{Call, Failure};
@@ -69,8 +70,8 @@ pub(crate) fn after_all() -> Spec<'static> {
     Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
 }
 
-/// Describes a command that may block its hardware queue until another thread of this program ends that: a wait for a value
-/// or a semaphore.
+/// Describes a command that may block its hardware queue until another thread of this program ends that: a
+/// wait for a value or a semaphore.
 pub(crate) fn blocks() -> Spec<'static> {
     Spec { open: true, ..after_all() }
 }
@@ -99,8 +100,8 @@ pub(crate) fn both<F: Copy, R: Failure>(
 
 /// Work for the default stream. `completes` returns true if the call returns when the work is done.
 ///
-/// The `_spt` functions without a stream work on the runtime's own per-thread stream. The library uses another stream in its
-/// place, so that one is waited for before the call, and the runtime's after it.
+/// The `_spt` functions without a stream work on the runtime's own per-thread stream. The library uses
+/// another stream in its place, so that one is waited for before the call, and the runtime's after it.
 pub(crate) fn default<F: Copy, R: Failure>(
     call: Call<F>,
     per_thread: bool,
@@ -127,8 +128,8 @@ pub(crate) fn default<F: Copy, R: Failure>(
     })
 }
 
-/// Makes a call that begins, ends or changes a capture. A stream that begins to capture must have no command pending or in
-/// flight: a marker recorded later would become a part of the graph.
+/// Makes a call that begins, ends or changes a capture. A stream that begins to capture must have no command
+/// pending or in flight: a marker recorded later would become a part of the graph.
 fn capture<R: Failure>(
     process: Option<&'static Process>,
     stream: hipStream_t,
@@ -155,9 +156,9 @@ pub(crate) fn captures_ended(process: &Process) {
     }
 }
 
-/// Waits until all work of a queue has completed and its markers are not queried any more. From 6.0 on, querying a marker of
-/// a stream that has begun to capture since ends the capture (`ihipEventQuery`). Work that only the program can end is not
-/// waited for: its markers are given up.
+/// Waits until all work of a queue has completed and its markers are not queried any more. From 6.0 on,
+/// querying a marker of a stream that has begun to capture since ends the capture (`ihipEventQuery`). Work
+/// that only the program can end is not waited for: its markers are given up.
 pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     if Thread::current().is_in_callback() {
         return;

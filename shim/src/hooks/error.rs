@@ -1,8 +1,10 @@
-//! The last error. The runtime keeps it for each thread; the library keeps an error that the runtime does not know.
+//! The last error. The runtime keeps it for each thread; the library keeps an error that the runtime does not
+//! know.
 //!
-//! To know when such an error is overwritten or cleared, the library makes the runtime keep a placeholder error instead. A
-//! call that replaces the placeholder (up to 6.x any call, from 7.0 on only an error) would have replaced the program's
-//! error. If a call of the program returns the same code as the placeholder, the boundary notices (`Thread::refused`).
+//! To know when such an error is overwritten or cleared, the library makes the runtime keep a placeholder
+//! error instead. A call that replaces the placeholder (up to 6.x any call, from 7.0 on only an error) would
+//! have replaced the program's error. If a call of the program returns the same code as the placeholder, the
+//! boundary notices (`Thread::refused`).
 
 use crate::boundary::Call;
 use crate::process;

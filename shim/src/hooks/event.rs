@@ -1,4 +1,5 @@
-//! Events. The runtime answers for all events, except those whose record is still deferred (`process::events`).
+//! Events. The runtime answers for all events, except those whose record is still deferred
+//! (`process::events`).
 
 use super::defer::INSTANT;
 use super::turn::{self, code};
@@ -216,7 +217,8 @@ pub(crate) unsafe fn wait(
             let _ = &keeps_alive;
             invoke()
         };
-        // SAFETY: the event is not destroyed before the command is dropped, and any thread may make a stream wait.
+        // SAFETY: the event is not destroyed before the command is dropped, and any thread may make a stream
+        // wait.
         let command =
             unsafe { HipCommand::new("wait for an event", Footprint::default(), call) }.reading_streams();
         match turn::append(found, &spec, Box::new(command)) {
@@ -257,8 +259,8 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         if evidence.as_ref().is_some_and(|evidence| evidence.is_known())
             && lost::answer(process.real).is_none()
         {
-            // The program may know of the completion, for example by synchronizing the stream. The runtime may still answer
-            // "not ready", because it has not yet processed the commands before the marker.
+            // The program may know of the completion, for example by synchronizing the stream. The runtime
+            // may still answer "not ready", because it has not yet processed the commands before the marker.
             process.real.forget_result();
             return hipSuccess;
         }
@@ -303,7 +305,8 @@ pub(crate) unsafe fn elapsed_time(
         // The runtime checks null handles, flags and devices before the completion of both, and knows them.
         let decides = !ms.is_null() && !events.contains(&hipEvent_t::NULL);
         if decides && open != [false; 2] && process.events.are_timed(events) {
-            // It also checks that both were ever recorded, which the time from the other event to itself shows.
+            // It also checks that both were ever recorded, which the time from the other event to itself
+            // shows.
             let known = events.into_iter().zip(open).find_map(|(event, open)| (!open).then_some(event));
             // SAFETY: the place is the caller's, and so is the event.
             let of_itself = known.map_or(hipErrorNotReady, |event| unsafe { real(ms, event, event) });

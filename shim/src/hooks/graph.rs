@@ -1,5 +1,5 @@
-//! Executable graphs (`process::graphs`). A launch is one command. A change of a graph waits until its earlier launches have
-//! been launched, and for nothing else.
+//! Executable graphs (`process::graphs`). A launch is one command. A change of a graph waits until its
+//! earlier launches have been launched, and for nothing else.
 
 use super::defer::after_all_if;
 use super::{error, turn};
@@ -66,7 +66,8 @@ pub(crate) unsafe fn launch(
     })
 }
 
-/// Returns the error for a graph that the program has destroyed, if it has: the runtime would still accept it.
+/// Returns the error for a graph that the program has destroyed, if it has: the runtime would still accept
+/// it.
 fn refused(process: &Process, exec: hipGraphExec_t) -> Option<hipError_t> {
     process.graphs.has_ended(exec).then(|| {
         error::keep(process.real, hipErrorInvalidValue);
@@ -74,8 +75,8 @@ fn refused(process: &Process, exec: hipGraphExec_t) -> Option<hipError_t> {
     })
 }
 
-/// A guard during which nothing is launched directly while a worker launches a graph, which old runtimes do not support
-/// (`hal_hip::exclusion`).
+/// A guard during which nothing is launched directly while a worker launches a graph, which old runtimes do
+/// not support (`hal_hip::exclusion`).
 struct Exclusive(Option<&'static Process>);
 
 impl Exclusive {
@@ -121,7 +122,8 @@ fn later(
     }
 }
 
-/// The functions that set a kernel's arguments in a graph that is not executable. They only exclude workers' launches.
+/// The functions that set a kernel's arguments in a graph that is not executable. They only exclude workers'
+/// launches.
 pub(crate) fn describe<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
     call.handle(|real, own| {
         let _apart = process::for_call(own).and_then(Process::apart);
@@ -171,7 +173,8 @@ pub(crate) unsafe fn destroy_exec(
     })
 }
 
-/// The functions that make a graph executable. They follow no pending command, but may set the kernels' arguments.
+/// The functions that make a graph executable. They follow no pending command, but may set the kernels'
+/// arguments.
 ///
 /// # Safety
 ///
@@ -246,8 +249,9 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
     })
 }
 
-/// The functions that destroy a graph that is not executable, or a node of it. An executable graph is a copy of it. Only user
-/// objects are destroyed with it, and their destructors, which the runtime calls, may do anything.
+/// The functions that destroy a graph that is not executable, or a node of it. An executable graph is a copy
+/// of it. Only user objects are destroyed with it, and their destructors, which the runtime calls, may do
+/// anything.
 pub(crate) fn destroy<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
     call.handle(|real, own| {
         if let Some(process) = process::for_call(own).filter(|_| graphs::has_user_objects()) {

@@ -1,8 +1,9 @@
-//! Kernel launches. A launch is made at once with the caller's own arguments if its queue admits it. Otherwise it is
-//! deferred with copies of the arguments, or, if they cannot be copied, made in order on the calling thread.
+//! Kernel launches. A launch is made at once with the caller's own arguments if its queue admits it.
+//! Otherwise it is deferred with copies of the arguments, or, if they cannot be copied, made in order on the
+//! calling thread.
 //!
-//! A launch is deferred only if it is expected to succeed. What the runtime would refuse is left to it, so that the caller
-//! gets the error from the call.
+//! A launch is deferred only if it is expected to succeed. What the runtime would refuse is left to it, so
+//! that the caller gets the error from the call.
 
 use super::turn::{self, code};
 use crate::boundary::Call;
@@ -48,7 +49,8 @@ enum Plan {
     Refused,
 }
 
-/// Excludes launches during a captured launch, which sets a kernel's arguments without the runtime's own lock.
+/// Excludes launches during a captured launch, which sets a kernel's arguments without the runtime's own
+/// lock.
 #[inline(always)]
 fn captured() -> Option<RwLockWriteGuard<'static, ()>> {
     process::get().filter(|process| process.captures.any()).and_then(Process::apart)
@@ -201,8 +203,8 @@ impl Launch {
         }
     }
 
-    /// Returns true if the runtime refuses the launch for its arguments or its kernel: the caller then need not wait. If that
-    /// is uncertain, the launch in its turn shows it.
+    /// Returns true if the runtime refuses the launch for its arguments or its kernel: the caller then need
+    /// not wait. If that is uncertain, the launch in its turn shows it.
     fn is_refused(&self, found: Found, kernel: Option<&'static Kernel>) -> bool {
         let (process, device) = (found.process, found.stream.hw.device());
         let (at_home, major) = (turn::is_at_home(found), process.real.major);
@@ -235,7 +237,8 @@ impl Launch {
         cooperative_cache::shape(kernel, found.stream.hw.device(), self.block.count(), self.shared)
     }
 
-    /// Makes the call in its turn on the calling thread. The first one for each reason is logged before it waits.
+    /// Makes the call in its turn on the calling thread. The first one for each reason is logged before it
+    /// waits.
     fn take_turn(
         &self,
         found: Found,
@@ -264,11 +267,13 @@ impl Launch {
         })
     }
 
-    /// Handles one call of a launch function. `invoke` makes the real call with a stream and arguments, and is called once.
+    /// Handles one call of a launch function. `invoke` makes the real call with a stream and arguments, and
+    /// is called once.
     ///
     /// # Safety
     ///
-    /// The arguments are as the launch function wants them, and `invoke` may be called on any thread with copies of them.
+    /// The arguments are as the launch function wants them, and `invoke` may be called on any thread with
+    /// copies of them.
     #[inline(always)]
     pub(crate) unsafe fn handle<F: Copy + 'static>(
         self,
@@ -404,7 +409,8 @@ impl Launch {
             args.pass(&invoke)
         };
         let bytes = size_of_val(&call);
-        // SAFETY: this function requires it of `invoke`; the events are not destroyed before the command is dropped.
+        // SAFETY: this function requires it of `invoke`; the events are not destroyed before the command is
+        // dropped.
         let command = unsafe { HipCommand::new(&copied.name, turn::arguments(bytes), call) };
         match turn::append(found, &spec, Box::new(command)) {
             Ok(ticket) => {
@@ -418,8 +424,8 @@ impl Launch {
     }
 }
 
-/// The handlers of the launch functions, by the shape of their arguments. The real call gets the caller's arguments, but
-/// another stream and, where the launch is deferred, copies of `params` and `extra`.
+/// The handlers of the launch functions, by the shape of their arguments. The real call gets the caller's
+/// arguments, but another stream and, where the launch is deferred, copies of `params` and `extra`.
 macro_rules! launch {
     (function, $call:expr, $spt:expr, $kind:ident, ($f:ident, $grid:ident, $block:ident, $params:ident, $shared:ident, $stream:ident)) => {
         $crate::hooks::launch::Launch::of_function($f, ($grid, $block), $shared as usize, $params)

@@ -103,8 +103,8 @@ pub(crate) unsafe fn configured(
             unsafe { real(&config, function, params) }
         })
     };
-    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is `Kind::Unknown`, and so made
-    // on the calling thread.
+    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is
+    // `Kind::Unknown`, and so made on the calling thread.
     unsafe { launch.handle(call, (given.stream, false), invoke) }
 }
 
@@ -134,18 +134,19 @@ pub(crate) unsafe fn module_configured(
             unsafe { real(&config, f, params, extra) }
         })
     };
-    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is `Kind::Unknown`, and so made
-    // on the calling thread.
+    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is
+    // `Kind::Unknown`, and so made on the calling thread.
     unsafe { launch.handle(call, (given.stream, false), invoke) }
 }
 
 /// True once the runtime was seen to launch through its own export, as all supported releases do.
 static COMES_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Functions whose stream and arguments the calling thread has given to the runtime before (`hipConfigureCall`,
-/// `hipSetupArgument`, `__hipPushCallConfiguration`), and C++-only ones. The runtime combines them and calls
-/// `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`). That call is the program's launch: only the runtime
-/// knows its function by the handle, and `function` is the host function.
+/// Functions whose stream and arguments the calling thread has given to the runtime before
+/// (`hipConfigureCall`, `hipSetupArgument`, `__hipPushCallConfiguration`), and C++-only ones. The runtime
+/// combines them and calls `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`). That call is
+/// the program's launch: only the runtime knows its function by the handle, and `function` is the host
+/// function.
 pub(crate) fn through_the_runtime<F: Copy, R: Failure>(
     call: Call<F>,
     function: *const c_void,

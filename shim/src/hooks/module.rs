@@ -1,4 +1,5 @@
-//! Code that the program registers or loads. The kernel behind each handle is remembered, for deferred launches.
+//! Code that the program registers or loads. The kernel behind each handle is remembered, for deferred
+//! launches.
 
 use crate::boundary::{Call, Failure};
 use crate::interpose::bindings;
@@ -31,7 +32,8 @@ pub(crate) unsafe fn register_fat_binary(
         // This is a library's first call. Its wrapper lies in its own memory, which identifies it.
         let other = errno::kept(|| bindings::in_another_runtime(data, c"__hipRegisterFatBinary"));
         if let Some(other) = other {
-            // SAFETY: the function of this name in a runtime has this type, and the argument is the caller's own.
+            // SAFETY: the function of this name in a runtime has this type, and the argument is the caller's
+            // own.
             return unsafe { mem::transmute::<*const c_void, pfn::__hipRegisterFatBinary>(other)(data) };
         }
         // SAFETY: the argument is the caller's own.
@@ -71,8 +73,9 @@ pub(crate) unsafe fn unregister_fat_binary(
 ) {
     call.handle(|real, own| {
         if process::is_inherited() {
-            // This is a forked child that ends. The runtime would free device memory of the parent, and may have been forked
-            // in the middle of a call on a thread of the library that the child does not have.
+            // This is a forked child that ends. The runtime would free device memory of the parent, and may
+            // have been forked in the middle of a call on a thread of the library that the child does not
+            // have.
             return;
         }
         drain(own);
@@ -98,7 +101,8 @@ pub(crate) unsafe fn get_function(
             && code == hipSuccess
             && !function.is_null()
         {
-            // SAFETY: the runtime has just written the handle there, and read the name, which therefore is a C string.
+            // SAFETY: the runtime has just written the handle there, and read the name, which therefore is a
+            // C string.
             errno::kept(|| unsafe { base.kernels.add_function(module, *function, name) });
         }
         code

@@ -1,6 +1,6 @@
-//! Memory of pools (`process::pools`). An allocation depends on no pending command: a pool hands out returned or new memory,
-//! and the runtime keeps that safe between streams (`hip_mempool_impl.cpp` of 5.2.3 and later). Returning memory is work of
-//! the stream: a deferred kernel that uses the memory is launched first.
+//! Memory of pools (`process::pools`). An allocation depends on no pending command: a pool hands out returned
+//! or new memory, and the runtime keeps that safe between streams (`hip_mempool_impl.cpp` of 5.2.3 and
+//! later). Returning memory is work of the stream: a deferred kernel that uses the memory is launched first.
 
 use super::{drain, turn};
 use crate::boundary::Call;
@@ -147,8 +147,8 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipMemPoolDestroy>, pool: hipMemPoo
     })
 }
 
-/// `hipFree`, which takes memory of pools as well. The freed memory can be allocated when it returns: completed commands do
-/// not hold it any longer.
+/// `hipFree`, which takes memory of pools as well. The freed memory can be allocated when it returns:
+/// completed commands do not hold it any longer.
 pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hipError_t {
     call.handle(|real, own| {
         if let Some(process) = process::for_call(own) {
@@ -164,7 +164,8 @@ pub(crate) unsafe fn free(call: Call<pfn::hipFree>, address: *mut c_void) -> hip
     })
 }
 
-/// The functions that allocate device memory. They wait only if there is none left and a deferred call returns some.
+/// The functions that allocate device memory. They wait only if there is none left and a deferred call
+/// returns some.
 pub(crate) fn memory<F: Copy>(call: Call<F>, invoke: impl Fn(F) -> hipError_t) -> hipError_t {
     call.handle(|real, own| {
         let code = invoke(real);

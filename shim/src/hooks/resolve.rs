@@ -1,7 +1,7 @@
 //! Functions that return addresses of HIP functions: they return the hooks.
 //!
-//! The runtime is asked first, with the caller's own arguments, because it knows which functions exist and chooses renamed
-//! and per-thread variants. Its answer is then replaced by the hook for that function.
+//! The runtime is asked first, with the caller's own arguments, because it knows which functions exist and
+//! chooses renamed and per-thread variants. Its answer is then replaced by the hook for that function.
 
 use crate::boundary::Call;
 use crate::interpose::{entry, runtime};

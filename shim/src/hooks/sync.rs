@@ -1,8 +1,9 @@
-//! Synchronizations and queries. Deferred commands are launched first, or make the stream busy. A successful call proves
-//! queues idle. Errors of deferred commands are returned here.
+//! Synchronizations and queries. Deferred commands are launched first, or make the stream busy. A successful
+//! call proves queues idle. Errors of deferred commands are returned here.
 //!
-//! The library's markers lie behind the program's commands, so the runtime may call a stream busy after its last command has
-//! completed. The queue knows every completion that the program can know (docs/adr/0006), and is asked first.
+//! The library's markers lie behind the program's commands, so the runtime may call a stream busy after its
+//! last command has completed. The queue knows every completion that the program can know (docs/adr/0006),
+//! and is asked first.
 
 use super::{error, turn};
 use crate::boundary::Call;
@@ -50,7 +51,8 @@ fn synchronized(
     for queue in queues {
         process.drain_queue(queue);
     }
-    // The wait shows the completion of a single busy queue. Of several, one may complete long before the others.
+    // The wait shows the completion of a single busy queue. Of several, one may complete long before the
+    // others.
     let mut busy = queues.iter().filter(|queue| !queue.is_known_complete());
     let only = busy.next().filter(|_| busy.next().is_none());
     let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
@@ -66,8 +68,9 @@ fn synchronized(
     with_error(process, code, queues.iter().map(|queue| &**queue))
 }
 
-/// Returns the default stream's queue if a query of this stream covers its work as well: for a blocking stream before 6.0
-/// (`hip::getQueue` in `hipStreamSynchronize_common` and `hipStreamQuery_common`; from 6.0 on they do not wait for it).
+/// Returns the default stream's queue if a query of this stream covers its work as well: for a blocking
+/// stream before 6.0 (`hip::getQueue` in `hipStreamSynchronize_common` and `hipStreamQuery_common`; from 6.0
+/// on they do not wait for it).
 fn awaited_default(found: Found) -> Option<&'static Arc<XQueue>> {
     if found.queue.class() != OrderClass::Blocking || found.process.real.major >= 6 {
         return None;
@@ -125,8 +128,8 @@ pub(crate) unsafe fn stream(
     })
 }
 
-/// Returns true if everything that a query of the stream covers is known to have completed. A query of the default stream
-/// covers the streams that it waits for.
+/// Returns true if everything that a query of the stream covers is known to have completed. A query of the
+/// default stream covers the streams that it waits for.
 fn is_complete(found: Found) -> bool {
     found.queue.is_complete()
         && awaited_default(found).is_none_or(|queue| queue.is_complete())
@@ -134,8 +137,9 @@ fn is_complete(found: Found) -> bool {
             || found.process.default_kin(found.stream.hw.device()).iter().all(|queue| queue.is_complete()))
 }
 
-/// Returns the runtime's error if it refuses this query because of a capture. From 6.0 on a capture may forbid queries of a
-/// stream, from 7.0 on also of an event, and a forbidden query ends it, so the runtime has to be asked first.
+/// Returns the runtime's error if it refuses this query because of a capture. From 6.0 on a capture may
+/// forbid queries of a stream, from 7.0 on also of an event, and a forbidden query ends it, so the runtime
+/// has to be asked first.
 pub(super) fn refused_beside_capture(
     process: &process::Process,
     invoke: impl Fn() -> hipError_t,

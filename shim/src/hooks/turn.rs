@@ -1,4 +1,5 @@
-//! Calls in the order of a queue: made on the calling thread, at once or in their turn, or appended as commands.
+//! Calls in the order of a queue: made on the calling thread, at once or in their turn, or appended as
+//! commands.
 
 use crate::boundary::Failure;
 use crate::process::lost;
@@ -29,8 +30,8 @@ pub(crate) fn spec(key: CostKey) -> Spec<'static> {
     Spec { may_wait: !Thread::current().is_in_callback(), ..Spec::new(key) }
 }
 
-/// Makes the call on this thread, at once or when its turn comes. Inside a callback it is made at once, because nothing may
-/// wait there.
+/// Makes the call on this thread, at once or when its turn comes. Inside a callback it is made at once,
+/// because nothing may wait there.
 pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnce() -> R) -> R {
     let mut invoke = Some(invoke);
     let mut result = None;

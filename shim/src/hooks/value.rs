@@ -1,5 +1,6 @@
-//! Stream operations on values in memory. A write is ordered in its stream and takes no time. A wait can block a hardware
-//! queue without a limit, and streams share hardware queues, so everything earlier in the process is launched before it.
+//! Stream operations on values in memory. A write is ordered in its stream and takes no time. A wait can
+//! block a hardware queue without a limit, and streams share hardware queues, so everything earlier in the
+//! process is launched before it.
 
 use super::defer::{self, INSTANT};
 use super::{drain, turn};
@@ -57,8 +58,8 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }
 
-/// Returns how an operation on this many bytes may be deferred. The runtime refuses memory that it does not know
-/// (`ihipStreamOperation` in hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
+/// Returns how an operation on this many bytes may be deferred. The runtime refuses memory that it does not
+/// know (`ihipStreamOperation` in hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
 fn later(real: &Real, ptr: *const c_void, bytes: usize) -> Later {
     if ptr.is_null() {
         return Later::Nothing;
@@ -148,8 +149,8 @@ pub(crate) unsafe fn batch(
         }
         let is_later =
             |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
-        // 7.2.4 refuses every list (`ihipBatchMemOperation` compares with a constant), and later sources do not, so the
-        // runtime has to decide.
+        // 7.2.4 refuses every list (`ihipBatchMemOperation` compares with a constant), and later sources do
+        // not, so the runtime has to decide.
         if real.major >= 7
             || !turn::is_at_home(found)
             || flags != 0
@@ -160,7 +161,8 @@ pub(crate) unsafe fn batch(
         }
         let mut copies = given.to_vec();
         let footprint = turn::arguments(size_of_val(given));
-        // SAFETY: the call owns its list; the memory stays valid until the stream is done with it, as natively.
+        // SAFETY: the call owns its list; the memory stays valid until the stream is done with it, as
+        // natively.
         let command = unsafe {
             HipCommand::new("batch of memory operations", footprint, move || invoke(copies.as_mut_ptr()))
         };

@@ -1,13 +1,15 @@
-//! Corrections of references that the dynamic linker has bound past this library, or to it although they belong to another
-//! copy of the runtime.
+//! Corrections of references that the dynamic linker has bound past this library, or to it although they
+//! belong to another copy of the runtime.
 //!
-//! There are two causes. A library loaded with RTLD_DEEPBIND finds HIP among its own dependencies before it finds this
-//! library. And if two copies of the runtime are loaded, each for some library alone, this library stands in front of both
-//! but leads to one: calls that belong to the other one, and those that it makes to itself, must not end there.
+//! There are two causes. A library loaded with RTLD_DEEPBIND finds HIP among its own dependencies before it
+//! finds this library. And if two copies of the runtime are loaded, each for some library alone, this library
+//! stands in front of both but leads to one: calls that belong to the other one, and those that it makes to
+//! itself, must not end there.
 //!
-//! Both are rare, so objects are examined only after one of them was seen ([`expect`]). From then on each look-up by name
-//! checks whether libraries were loaded since, and writes the right address into their slots (docs/adr/0011). Until the first
-//! look-up in such a library its calls go where they were bound, as natively.
+//! Both are rare, so objects are examined only after one of them was seen ([`expect`]). From then on each
+//! look-up by name checks whether libraries were loaded since, and writes the right address into their slots
+//! (docs/adr/0011). Until the first look-up in such a library its calls go where they were bound, as
+//! natively.
 
 use super::elf::{self, Reference};
 use super::loader::{self, Object};
@@ -31,8 +33,8 @@ pub(crate) fn expect() {
     EXPECTED.store(true, Ordering::Release);
 }
 
-/// Corrects the references of all libraries, if there may be wrong ones and any library was loaded since the last time. Keeps
-/// errno, and leaves no error for `dlerror`.
+/// Corrects the references of all libraries, if there may be wrong ones and any library was loaded since the
+/// last time. Keeps errno, and leaves no error for `dlerror`.
 #[inline]
 pub(crate) fn correct() {
     if EXPECTED.load(Ordering::Relaxed) {
@@ -66,8 +68,9 @@ fn objects() -> Vec<Object> {
     found
 }
 
-/// Corrects the references of one object that lead to the wrong runtime or past this library. The main program is left alone:
-/// its libraries are in the global scope, in which this library comes first and the right runtime next.
+/// Corrects the references of one object that lead to the wrong runtime or past this library. The main
+/// program is left alone: its libraries are in the global scope, in which this library comes first and the
+/// right runtime next.
 pub(crate) fn correct_object(object: &Object) {
     if object.path().is_empty() || Object::ours().is_none_or(|ours| ours.is(object)) {
         return;
@@ -105,7 +108,8 @@ pub(crate) fn correct_object(object: &Object) {
     });
 }
 
-/// Corrects an object's references. Returns true if it refers to this function, and all these references lead to this library.
+/// Corrects an object's references. Returns true if it refers to this function, and all these references lead
+/// to this library.
 pub(crate) fn leads_here(object: &Object, name: &CStr) -> bool {
     correct_object(object);
     let Some(entry) = entry::find(name) else { return false };
@@ -118,8 +122,8 @@ pub(crate) fn leads_here(object: &Object, name: &CStr) -> bool {
     leads == Some(true)
 }
 
-/// Returns the right target of a driver's reference to `ioctl`, if it is wrong. An interposer before this library, such as a
-/// tracer or a sanitizer, is kept: its next `ioctl` is ours.
+/// Returns the right target of a driver's reference to `ioctl`, if it is wrong. An interposer before this
+/// library, such as a tracer or a sanitizer, is kept: its next `ioctl` is ours.
 fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Option<*const c_void> {
     if now == ours {
         return None;
@@ -129,8 +133,8 @@ fn of_a_driver(now: *const c_void, ours: *const c_void, object: &Object) -> Opti
     if !Object::of(now).is_some_and(|there| there.is(object)) {
         return (!is_before_us(now)).then_some(ours);
     }
-    // The reference is not bound yet. The later look-up may pass this library or find the first interposer, which cannot be
-    // known here.
+    // The reference is not bound yet. The later look-up may pass this library or find the first interposer,
+    // which cannot be known here.
     let first = loader::find(libc::RTLD_DEFAULT, c"ioctl").map(|first| first.as_ptr().cast_const());
     Some(first.filter(|first| is_before_us(*first)).unwrap_or(ours))
 }
@@ -160,8 +164,8 @@ fn of_a_library(
     (!is_global && !is_ours).then_some(local)
 }
 
-/// Returns the function that an object would find natively, if it belongs to another runtime than ours. In that case corrects
-/// the object's references: it is just being loaded, and makes its first call.
+/// Returns the function that an object would find natively, if it belongs to another runtime than ours. In
+/// that case corrects the object's references: it is just being loaded, and makes its first call.
 pub(crate) fn in_another_runtime(inside: *const c_void, name: &CStr) -> Option<*const c_void> {
     let object = Object::of(inside).filter(|object| !object.path().is_empty())?;
     static LAST: AtomicUsize = AtomicUsize::new(0);

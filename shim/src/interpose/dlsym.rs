@@ -1,15 +1,17 @@
-//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks. `dlopen` is exported to notice
-//! libraries that are bound past this one (`bindings`), and forwarded unchanged.
+//! `dlsym` and `dlvsym`, exported: programs that look HIP functions up by name get the hooks. `dlopen` is
+//! exported to notice libraries that are bound past this one (`bindings`), and forwarded unchanged.
 //!
-//! For RTLD_NEXT and RTLD_DEFAULT, glibc identifies the caller by the return address. A wrapper that called the real function
-//! would make this library the caller, and an interposer after it would find itself, without end. The exported functions are
-//! therefore naked: they ask [`decide`] and then jump to the real function, with stack and arguments as the caller left them.
-//! They return by themselves only if a hook is the answer.
+//! For RTLD_NEXT and RTLD_DEFAULT, glibc identifies the caller by the return address. A wrapper that called
+//! the real function would make this library the caller, and an interposer after it would find itself,
+//! without end. The exported functions are therefore naked: they ask [`decide`] and then jump to the real
+//! function, with stack and arguments as the caller left them. They return by themselves only if a hook is
+//! the answer.
 //!
-//! The answer is a hook if the name is in the table and is found without this library as well: by a handle, in the runtime to
-//! which the hook leads; in the global scope, anywhere. For RTLD_NEXT it never is. The runtime itself, its tools, and all
-//! callers while `XSCHED_DISABLE` is set get the functions that they would find without this library. All of this works
-//! before constructors have run, allocates nothing of its own, and keeps `dlerror` as the real look-up has set it.
+//! The answer is a hook if the name is in the table and is found without this library as well: by a handle,
+//! in the runtime to which the hook leads; in the global scope, anywhere. For RTLD_NEXT it never is. The
+//! runtime itself, its tools, and all callers while `XSCHED_DISABLE` is set get the functions that they would
+//! find without this library. All of this works before constructors have run, allocates nothing of its own,
+//! and keeps `dlerror` as the real look-up has set it.
 
 use super::entry::{self, Entry};
 use super::loader::{self, Object};
@@ -40,11 +42,12 @@ impl Decision {
     }
 }
 
-/// The body of an exported function: calls `decide` with the caller's arguments and, in `register`, the return address.
+/// The body of an exported function: calls `decide` with the caller's arguments and, in `register`, the
+/// return address.
 macro_rules! ask {
     ($decide:ident, return address in $register:literal) => {
-        // On entry the stack pointer is 8 off a multiple of 16, and saving three words aligns it. The return address lies above
-        // them.
+        // On entry the stack pointer is 8 off a multiple of 16, and saving three words aligns it. The return
+        // address lies above them.
         naked_asm!(
             ".cfi_startproc",
             "push rdi",
@@ -171,8 +174,8 @@ unsafe extern "C" fn decide_dlvsym(
     errno::kept(|| decide(entry, handle, caller, look_up)).unwrap_or(jump)
 }
 
-/// Returns our own function for an interposer of `dlsym` before this library that looks the next one up. Such interposers ask
-/// for libc's version, which our unversioned definition does not match.
+/// Returns our own function for an interposer of `dlsym` before this library that looks the next one up. Such
+/// interposers ask for libc's version, which our unversioned definition does not match.
 ///
 /// # Safety
 ///
@@ -248,8 +251,8 @@ fn decide(
     let exempt = environment::is_disabled()
         || Thread::current().is_inside()
         || caller.is_some_and(|caller| runtime::is_one(&caller) || caller.is_named(&runtime::TOOLS));
-    // In the global scope, linked references lead here as well. Elsewhere it has to be the runtime to which the hook leads:
-    // functions of two copies cannot be mixed.
+    // In the global scope, linked references lead here as well. Elsewhere it has to be the runtime to which
+    // the hook leads: functions of two copies cannot be mixed.
     let hooked = !exempt && !found.is_null() && (in_global_scope || runtime::contains(found));
     if !hooked
         && !exempt

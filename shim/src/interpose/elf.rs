@@ -1,8 +1,8 @@
 //! Loaded objects: their definitions and references, read from their dynamic sections.
 //!
-//! The library exports `dlsym` and `dlvsym`, so it cannot call either to find the real ones: it would find itself. Also, an
-//! auditor (`LD_AUDIT`) may change the dynamic linker's answers for the runtime's functions. Nothing here allocates, takes a
-//! lock of the library, or needs a constructor to have run.
+//! The library exports `dlsym` and `dlvsym`, so it cannot call either to find the real ones: it would find
+//! itself. Also, an auditor (`LD_AUDIT`) may change the dynamic linker's answers for the runtime's functions.
+//! Nothing here allocates, takes a lock of the library, or needs a constructor to have run.
 
 use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -58,8 +58,9 @@ pub(crate) fn for_each_object<F: FnMut(&dl_phdr_info, &[Elf64_Phdr]) -> bool>(mu
         _size: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: libc passes a valid description for the time of the call, whose headers are null or an array of this length
-        // that stays mapped. `data` is `visit` below, which nothing else uses during the iteration.
+        // SAFETY: libc passes a valid description for the time of the call, whose headers are null or an
+        // array of this length that stays mapped. `data` is `visit` below, which nothing else uses during the
+        // iteration.
         unsafe {
             let (info, visit) = (&*info, &mut *data.cast::<F>());
             let headers = match info.dlpi_phdr.is_null() {
@@ -86,8 +87,8 @@ fn dynamic_section(bias: u64, headers: &[Elf64_Phdr]) -> Option<*const Dyn> {
     Some(bias.wrapping_add(header.p_vaddr) as *const Dyn)
 }
 
-/// Visits the words of the initial data of the object that contains this address, with their addresses. A constant that has an
-/// address of the object is among them, because the dynamic linker writes it.
+/// Visits the words of the initial data of the object that contains this address, with their addresses. A
+/// constant that has an address of the object is among them, because the dynamic linker writes it.
 pub(crate) fn for_each_word(inside: *const c_void, visit: &mut dyn FnMut(*const u64, u64)) {
     with_headers(inside, &mut |bias, headers| {
         let is_data = |header: &&Elf64_Phdr| {
@@ -99,8 +100,8 @@ pub(crate) fn for_each_word(inside: *const c_void, visit: &mut dyn FnMut(*const 
             let end = start.wrapping_add(header.p_filesz);
             for address in (start.next_multiple_of(8)..end & !7).step_by(8) {
                 let place = address as *const u64;
-                // SAFETY: the word is aligned, in a segment that stays mapped for reading as long as the object is loaded. The
-                // program may write it meanwhile, but callers use only constants.
+                // SAFETY: the word is aligned, in a segment that stays mapped for reading as long as the
+                // object is loaded. The program may write it meanwhile, but callers use only constants.
                 visit(place, unsafe { place.read_volatile() });
             }
         }
@@ -145,9 +146,11 @@ struct LinkMap {
     previous: *mut c_void,
 }
 
-/// Returns the description of the object before this one. Only for the libraries that the process was started with.
+/// Returns the description of the object before this one. Only for the libraries that the process was started
+/// with.
 pub(crate) fn previous(map: *const c_void) -> Option<*mut c_void> {
-    // SAFETY: the first members of a link map are public, and the objects before a library of the start are never unloaded.
+    // SAFETY: the first members of a link map are public, and the objects before a library of the start are
+    // never unloaded.
     let previous = unsafe { (*map.cast::<LinkMap>()).previous };
     (!previous.is_null()).then_some(previous)
 }
@@ -162,7 +165,8 @@ pub(crate) struct Reference<'a> {
 
 impl Reference<'_> {
     fn word(&self) -> &AtomicPtr<c_void> {
-        // SAFETY: the slot lies in an object that stays loaded during the visit, and other threads only read it.
+        // SAFETY: the slot lies in an object that stays loaded during the visit, and other threads only read
+        // it.
         unsafe { AtomicPtr::from_ptr(self.slot.cast()) }
     }
 
@@ -195,7 +199,8 @@ fn protection_of(address: usize) -> Option<c_int> {
     protection_in(&std::fs::read_to_string("/proc/self/maps").ok()?, address)
 }
 
-/// Returns the access rights at an address in a list of mappings: each line has a range, rights, and perhaps a path.
+/// Returns the access rights at an address in a list of mappings: each line has a range, rights, and perhaps
+/// a path.
 fn protection_in(maps: &str, address: usize) -> Option<c_int> {
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
@@ -214,12 +219,14 @@ const DT_PLTRELSZ: i64 = 2;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
-/// The relocations of an address with an addend, of the global offset table, and of the procedure linkage table.
+/// The relocations of an address with an addend, of the global offset table, and of the procedure linkage
+/// table.
 const R_X86_64_64: u64 = 1;
 const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
 
-/// Visits the references of an object to symbols. `map` is the dynamic linker's description of a loaded object.
+/// Visits the references of an object to symbols. `map` is the dynamic linker's description of a loaded
+/// object.
 pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Reference<'_>)) {
     // SAFETY: the first members of a link map are public, and the object stays loaded during the visit.
     let &LinkMap { bias, dynamic, .. } = unsafe { &*map.cast::<LinkMap>() };
@@ -242,8 +249,9 @@ pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Refer
             if !plain || index == 0 {
                 continue;
             }
-            // SAFETY: a relocation has an index into the symbol table, and a symbol's name is an offset into the string table,
-            // which ends every string with a NUL. Both are mapped as long as the object is loaded.
+            // SAFETY: a relocation has an index into the symbol table, and a symbol's name is an offset into
+            // the string table, which ends every string with a NUL. Both are mapped as long as the object is
+            // loaded.
             let (symbol, name) = unsafe {
                 let symbol = &*(symbols as *const Elf64_Sym).add(index as usize);
                 (symbol, CStr::from_ptr((strings as *const c_char).add(symbol.st_name as usize)))
@@ -262,7 +270,8 @@ pub(crate) fn for_each_reference(map: *const c_void, mut visit: impl FnMut(Refer
 fn dynamic_value(dynamic: *const Dyn, wanted: i64) -> Option<u64> {
     let mut entry = dynamic;
     loop {
-        // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop stops.
+        // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, at which this loop
+        // stops.
         let Dyn { tag, value } = unsafe { entry.read() };
         if tag == DT_NULL || tag == wanted {
             return (tag == wanted).then_some(value);
@@ -271,8 +280,8 @@ fn dynamic_value(dynamic: *const Dyn, wanted: i64) -> Option<u64> {
     }
 }
 
-/// Returns the address of a value in a dynamic section. glibc has relocated these values in place, except in objects that it
-/// does not write to, such as the vDSO.
+/// Returns the address of a value in a dynamic section. glibc has relocated these values in place, except in
+/// objects that it does not write to, such as the vDSO.
 fn relocated(bias: u64, value: u64) -> u64 {
     if value < bias { bias.wrapping_add(value) } else { value }
 }
@@ -314,7 +323,8 @@ const STT_GNU_IFUNC: u8 = 10;
 impl Definitions {
     /// Returns the definitions of a loaded object, from the dynamic linker's description.
     pub(crate) fn of(map: *const c_void) -> Option<Self> {
-        // SAFETY: the first members of a link map are public, and the caller has checked that the object is loaded.
+        // SAFETY: the first members of a link map are public, and the caller has checked that the object is
+        // loaded.
         let &LinkMap { bias, dynamic, .. } = unsafe { &*map.cast::<LinkMap>() };
         if dynamic.is_null() { None } else { Self::at(bias, dynamic) }
     }
@@ -333,8 +343,8 @@ impl Definitions {
         })
     }
 
-    /// Returns the definition of a name that a look-up without a version finds: of the default version, else of any. Ignores
-    /// symbols whose address only a function returns.
+    /// Returns the definition of a name that a look-up without a version finds: of the default version, else
+    /// of any. Ignores symbols whose address only a function returns.
     pub(crate) fn find(&self, name: &CStr) -> Option<NonNull<c_void>> {
         if let Some(table) = &self.gnu_hash {
             return self.best(table.candidates(gnu_hash(name)), name);
@@ -350,7 +360,8 @@ impl Definitions {
     fn best(&self, candidates: impl Iterator<Item = u32>, name: &CStr) -> Option<NonNull<c_void>> {
         let mut hidden = None;
         for index in candidates {
-            // SAFETY: a hash table has only indices into the symbol table, which is mapped as long as the object is loaded.
+            // SAFETY: a hash table has only indices into the symbol table, which is mapped as long as the
+            // object is loaded.
             let symbol = unsafe { &*self.symbols.add(index as usize) };
             if symbol.st_shndx == 0
                 || symbol.st_info & 0xf == STT_GNU_IFUNC
@@ -360,7 +371,8 @@ impl Definitions {
             }
             let found = NonNull::new(self.bias.wrapping_add(symbol.st_value) as *mut c_void);
             let version = self.versions.map_or(0, |versions| {
-                // SAFETY: the table has an entry for each symbol, and is mapped as long as the object is loaded.
+                // SAFETY: the table has an entry for each symbol, and is mapped as long as the object is
+                // loaded.
                 unsafe { versions.add(index as usize).read() }
             });
             if version & HIDDEN == 0 {
@@ -372,8 +384,8 @@ impl Definitions {
     }
 
     fn string(&self, offset: u32) -> &CStr {
-        // SAFETY: a name is an offset into the string table, which ends every string with a NUL and is mapped as long as the
-        // object is loaded.
+        // SAFETY: a name is an offset into the string table, which ends every string with a NUL and is mapped
+        // as long as the object is loaded.
         unsafe { CStr::from_ptr(self.strings.add(offset as usize)) }
     }
 
@@ -382,8 +394,9 @@ impl Definitions {
         let mut next = self.version_names;
         while let Some(place) = next {
             let bytes = place.cast::<u8>();
-            // SAFETY: the definition is one of the section's list, which is mapped as long as the object is loaded. Its names
-            // follow at its offset, each of which begins with an offset into the string table.
+            // SAFETY: the definition is one of the section's list, which is mapped as long as the object is
+            // loaded. Its names follow at its offset, each of which begins with an offset into the string
+            // table.
             let (definition, name) = unsafe {
                 let definition = &*place;
                 (definition, bytes.add(definition.first_name as usize).cast::<u32>().read())
@@ -409,8 +422,8 @@ impl GnuHash {
     /// Returns the symbols with this hash value. The lowest bit is not compared, because it ends a chain.
     fn candidates(&self, wanted: u32) -> impl Iterator<Item = u32> {
         let word = |index: usize| {
-            // SAFETY: the index lies in the table, whose header has the sizes and whose chains end at a set bit. The table is
-            // mapped as long as the object is loaded.
+            // SAFETY: the index lies in the table, whose header has the sizes and whose chains end at a set
+            // bit. The table is mapped as long as the object is loaded.
             unsafe { self.words.add(index).read() }
         };
         let (buckets, first, bloom) = (word(0), word(1), word(2));

@@ -17,11 +17,13 @@ pub(crate) struct Entry {
     hook: *const c_void,
     all: &'static Entries,
     real: AtomicPtr<c_void>,
-    /// The runtime's own function. It differs from `real` if another interposer stands between us and the runtime.
+    /// The runtime's own function. It differs from `real` if another interposer stands between us and the
+    /// runtime.
     runtimes: AtomicPtr<c_void>,
 }
 
-// SAFETY: `hook` is the address of a function; it is never written or dereferenced. All other fields are `Sync`.
+// SAFETY: `hook` is the address of a function; it is never written or dereferenced. All other fields are
+// `Sync`.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -68,7 +70,8 @@ impl Entry {
         self.real.store(real.as_ptr(), Ordering::Release);
     }
 
-    /// Registers this entry and all others, so that [`find`] and [`all`] know them. A hook's first call does this.
+    /// Registers this entry and all others, so that [`find`] and [`all`] know them. A hook's first call does
+    /// this.
     pub(crate) fn register(&self) {
         register(self.all);
     }

@@ -1,8 +1,9 @@
 //! The exported HIP functions: one for each prototype of `hip-sys` whose rule is not Forward.
 //!
-//! A row of `hip_sys::*_prototypes!` becomes the `extern "C"` function of that name, its [`Entry`], and a compile-time
-//! check of its signature. `hip_sys::table` decides which rows there are, and [`crate::hooks`] what a call does beyond being
-//! forwarded. A function without a row is not exported: the dynamic linker binds it to the runtime, at no cost.
+//! A row of `hip_sys::*_prototypes!` becomes the `extern "C"` function of that name, its [`Entry`], and a
+//! compile-time check of its signature. `hip_sys::table` decides which rows there are, and [`crate::hooks`]
+//! what a call does beyond being forwarded. A function without a row is not exported: the dynamic linker
+//! binds it to the runtime, at no cost.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -32,7 +33,8 @@ const fn compare(a: &str, b: &str) -> i32 {
     }
 }
 
-/// Returns the index of a name in `FUNCTIONS`. A name that is not there, or whose rule is Forward, does not compile.
+/// Returns the index of a name in `FUNCTIONS`. A name that is not there, or whose rule is Forward, does not
+/// compile.
 const fn index_of(name: &str) -> usize {
     let (mut low, mut high) = (0, FUNCTIONS.len());
     while low < high {
@@ -79,8 +81,8 @@ macro_rules! export {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             const CLASS: Class = FUNCTIONS[index_of(stringify!($name))].class;
-            // SAFETY: `pfn` gives the type of the function of this name. The arguments are the caller's own, so they meet the
-            // contract of the runtime's function, which is the handler's.
+            // SAFETY: `pfn` gives the type of the function of this name. The arguments are the caller's own,
+            // so they meet the contract of the runtime's function, which is the handler's.
             unsafe {
                 let $call = boundary::Call::<hip_sys::pfn::$name>::new(&entries::$name, CLASS);
                 $body

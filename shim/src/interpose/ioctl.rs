@@ -1,9 +1,11 @@
-//! `ioctl`, exported: the runtime's requests to the KFD pass through here, so that its hardware queues are known.
+//! `ioctl`, exported: the runtime's requests to the KFD pass through here, so that its hardware queues are
+//! known.
 //!
-//! A request that is not about queues is forwarded unchanged. A request about queues is recognised by its number *and* by
-//! its descriptor, because consoles use the type byte `K` as well. The registry of the queues makes it, under the lock that
-//! evictions take too (except a queue's destruction). A forked child's requests are forwarded: the parent's registry is
-//! never used there, and a child that starts HIP itself begins with none.
+//! A request that is not about queues is forwarded unchanged. A request about queues is recognised by its
+//! number *and* by its descriptor, because consoles use the type byte `K` as well. The registry of the queues
+//! makes it, under the lock that evictions take too (except a queue's destruction). A forked child's requests
+//! are forwarded: the parent's registry is never used there, and a child that starts HIP itself begins with
+//! none.
 
 mod argument;
 
@@ -56,8 +58,9 @@ unsafe fn forward(descriptor: c_int, request: c_ulong, argument: *mut c_void) ->
         next = elf::find_after_us(c"ioctl").map_or(ptr::null_mut(), NonNull::as_ptr);
         NEXT.store(next, Ordering::Release);
     }
-    // SAFETY: the arguments are the caller's own. A definition of `ioctl` in an object that is never unloaded has the type
-    // `Real`, its third argument apart, which is a word in any case; the kernel takes the same three words.
+    // SAFETY: the arguments are the caller's own. A definition of `ioctl` in an object that is never unloaded
+    // has the type `Real`, its third argument apart, which is a word in any case; the kernel takes the same
+    // three words.
     unsafe {
         if next.is_null() {
             return libc::syscall(libc::SYS_ioctl, libc::c_long::from(descriptor), request, argument)
@@ -81,8 +84,8 @@ fn is_about_queues(command: u32) -> bool {
     )
 }
 
-/// Makes a request about this process's queues, and answers as libc does; `None` for any other request. The argument may be
-/// any address.
+/// Makes a request about this process's queues, and answers as libc does; `None` for any other request. The
+/// argument may be any address.
 #[cold]
 fn intercept(descriptor: c_int, command: u32, argument: *mut c_void) -> Option<c_int> {
     let _uncancelled = Uncancelled::begin();
@@ -107,8 +110,8 @@ fn make_request(descriptor: c_int, command: u32, argument: *mut c_void) -> Optio
         None => {
             let gpu_id = CreateQueue::from_bytes(&bytes.copy).gpu_id;
             // The exit handler has to run before those of libraries that wait for queues.
-            // SAFETY: the descriptor is this process's. The runtime destroys a queue, which passes through here, before it
-            // frees the memory of the queue's indices.
+            // SAFETY: the descriptor is this process's. The runtime destroys a queue, which passes through
+            // here, before it frees the memory of the queue's indices.
             unsafe { PREEMPTION.queues_for(descriptor, gpu_id, startup::handle_exit) }?
         }
     };
@@ -120,7 +123,8 @@ fn make_request(descriptor: c_int, command: u32, argument: *mut c_void) -> Optio
     Some(result)
 }
 
-/// Reports that the program makes a further context, if the descriptor is the KFD's. Runs in any state of the library.
+/// Reports that the program makes a further context, if the descriptor is the KFD's. Runs in any state of the
+/// library.
 #[cold]
 fn further_context(descriptor: c_int) {
     if errno::kept(|| Kfd::recognise(descriptor).is_some()) {

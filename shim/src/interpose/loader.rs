@@ -86,8 +86,8 @@ pub(crate) struct Object {
     pub(crate) base: *const c_void,
     /// The path from which it was loaded; valid while it is loaded.
     path: *const c_char,
-    /// The dynamic linker's description. It equals a handle of the object, but names cannot be looked up by it: an object that
-    /// was loaded as a dependency has no scope of its own until it is opened.
+    /// The dynamic linker's description. It equals a handle of the object, but names cannot be looked up by
+    /// it: an object that was loaded as a dependency has no scope of its own until it is opened.
     pub(crate) map: *mut c_void,
 }
 
@@ -114,8 +114,8 @@ impl Object {
         Some(Self { base: info.dli_fbase, path: info.dli_fname, map })
     }
 
-    /// Returns true if it comes before another one in the order of look-up. Only for libraries that the process was started
-    /// with.
+    /// Returns true if it comes before another one in the order of look-up. Only for libraries that the
+    /// process was started with.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         let mut map = other.map;
         while let Some(previous) = elf::previous(map) {
@@ -142,8 +142,8 @@ impl Object {
         if self.path.is_null() {
             return OsStr::new("");
         }
-        // SAFETY: the path is a C string that is valid while the object is loaded. It is loaded: its code is on the stack, or
-        // its address has just been looked up.
+        // SAFETY: the path is a C string that is valid while the object is loaded. It is loaded: its code is
+        // on the stack, or its address has just been looked up.
         OsStr::from_bytes(unsafe { CStr::from_ptr(self.path) }.to_bytes())
     }
 

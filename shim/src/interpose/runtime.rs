@@ -1,11 +1,12 @@
 //! The real HIP runtime: its library and its functions.
 //!
-//! The library is that of `XSCHED_HIP_LIB`, else the one that the process loaded first, else the first one on the search
-//! path. A loaded runtime is recognised by its definitions ([`is_one`]), because wheels rename it
-//! (`libamdhip64-1a2b3c4d.so.6`). Its functions are read from its own symbol table: an auditor may change the dynamic
-//! linker's answers, and RTLD_NEXT fails if a program loaded HIP for itself (RTLD_LOCAL). A function that turns out to be one
-//! of this library's is refused, because calling it would never end. Another interposer may stand between this library and
-//! the runtime (docs/adr/0011): calls of the program go through it, calls of the library and of the runtime do not.
+//! The library is that of `XSCHED_HIP_LIB`, else the one that the process loaded first, else the first one on
+//! the search path. A loaded runtime is recognised by its definitions ([`is_one`]), because wheels rename it
+//! (`libamdhip64-1a2b3c4d.so.6`). Its functions are read from its own symbol table: an auditor may change the
+//! dynamic linker's answers, and RTLD_NEXT fails if a program loaded HIP for itself (RTLD_LOCAL). A function
+//! that turns out to be one of this library's is refused, because calling it would never end. Another
+//! interposer may stand between this library and the runtime (docs/adr/0011): calls of the program go through
+//! it, calls of the library and of the runtime do not.
 
 use super::elf;
 use super::entry::Entry;
@@ -78,10 +79,11 @@ pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
     Ok(next)
 }
 
-/// Returns the function of another interposer, preloaded after this library: the next one of this name in the global scope, if
-/// it is not a runtime's. Natively a linked call ends there, so ours does too. The function is found by reading the objects,
-/// and the dynamic linker is only asked whether it is in the global scope. An auditor sees that look-up, and must not take the
-/// runtime's own function for the one that the program calls.
+/// Returns the function of another interposer, preloaded after this library: the next one of this name in the
+/// global scope, if it is not a runtime's. Natively a linked call ends there, so ours does too. The function
+/// is found by reading the objects, and the dynamic linker is only asked whether it is in the global scope.
+/// An auditor sees that look-up, and must not take the runtime's own function for the one that the program
+/// calls.
 fn interposer(name: &CStr) -> Option<NonNull<c_void>> {
     let is_no_runtime = |address: NonNull<c_void>| {
         Object::of(address.as_ptr()).is_some_and(|object| !is_one(&object)) && !is_ours(address.as_ptr())
@@ -90,8 +92,8 @@ fn interposer(name: &CStr) -> Option<NonNull<c_void>> {
     loader::find(libc::RTLD_NEXT, name).filter(|found| *found == next)
 }
 
-/// Returns true if an object is a HIP runtime: by its name, or because it defines a function that only a runtime has a reason
-/// to define, and versions of its functions, which an interposer does not have.
+/// Returns true if an object is a HIP runtime: by its name, or because it defines a function that only a
+/// runtime has a reason to define, and versions of its functions, which an interposer does not have.
 pub(crate) fn is_one(object: &Object) -> bool {
     let has_marks = || {
         elf::Definitions::of(object.map).is_some_and(|definitions| {
@@ -101,7 +103,8 @@ pub(crate) fn is_one(object: &Object) -> bool {
     (object.is_named(&[RUNTIME]) || has_marks()) && Object::ours().is_none_or(|ours| !ours.is(object))
 }
 
-/// Returns the definition of a function in the object with this handle, which is also the dynamic linker's description.
+/// Returns the definition of a function in the object with this handle, which is also the dynamic linker's
+/// description.
 fn defined_by(handle: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
     let own = elf::Definitions::of(handle.as_ptr()).and_then(|definitions| definitions.find(name));
     own.or_else(|| loader::find(handle.as_ptr(), name))
@@ -182,8 +185,9 @@ fn handle() -> Option<NonNull<c_void>> {
     known_handle().or_else(|| keep(open_named().or_else(open_loaded).or_else(open_searched)?))
 }
 
-/// Returns the runtime's handle for a call of this function. In a program that is linked with HIP, the next object that defines
-/// the function counts as the runtime, whatever else it defines: no other one is loaded beside it.
+/// Returns the runtime's handle for a call of this function. In a program that is linked with HIP, the next
+/// object that defines the function counts as the runtime, whatever else it defines: no other one is loaded
+/// beside it.
 fn handle_for(name: &CStr) -> Option<NonNull<c_void>> {
     known_handle().or_else(|| {
         let defining = || {
@@ -244,7 +248,8 @@ fn open(path: &OsStr, flags: c_int) -> Result<NonNull<c_void>, String> {
     NonNull::new(library.into_raw()).ok_or_else(|| "no handle".to_owned())
 }
 
-/// Returns the runtime that the process loaded first. One whose file name is a runtime's, renamed or not, comes before others.
+/// Returns the runtime that the process loaded first. One whose file name is a runtime's, renamed or not,
+/// comes before others.
 fn first_loaded() -> Option<Object> {
     let (mut named, mut other) = (None, None);
     elf::for_each_object(|info, _| {

@@ -1,4 +1,5 @@
-//! The properties of each device that launches depend on: which code the runtime loads for it, and how large a launch may be.
+//! The properties of each device that launches depend on: which code the runtime loads for it, and how large
+//! a launch may be.
 
 use hal_hip::code_object::Processors;
 use hip_sys::pfn;
@@ -6,7 +7,8 @@ use hip_sys::types::{dim3, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipError_
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
-/// The function that returns a device's properties: release 6.0 changed the structure and the function's name.
+/// The function that returns a device's properties: release 6.0 changed the structure and the function's
+/// name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     R0600(pfn::hipGetDevicePropertiesR0600),
@@ -34,10 +36,11 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns true if the runtime of this major version certainly refuses the launch on any device, before it looks at the
-    /// stream: the launch is empty, a block has more threads or local memory than any device, or the threads of a dimension
-    /// need more than 32 bits. `of_module` is true for hipModuleLaunchKernel and similar functions. Before 7.0 these check
-    /// only the first dimension for the latter, and 7.2.4 launches some (docs/newer-runtimes.md).
+    /// Returns true if the runtime of this major version certainly refuses the launch on any device, before
+    /// it looks at the stream: the launch is empty, a block has more threads or local memory than any device,
+    /// or the threads of a dimension need more than 32 bits. `of_module` is true for hipModuleLaunchKernel
+    /// and similar functions. Before 7.0 these check only the first dimension for the latter, and 7.2.4
+    /// launches some (docs/newer-runtimes.md).
     pub(crate) fn are_refused(&self, of_module: bool, major: u32) -> bool {
         let [x, y, z] = self.overflow();
         self.are_impossible() || major < 7 && (x || (y || z) && !of_module)
@@ -73,11 +76,11 @@ const TOO_MUCH_SHARED: usize = 1 << 20;
 /// The largest launch that a device accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The bytes of local memory: `hipDeviceProp_t::sharedMemPerBlock`, against which every release checks launches (as
-    /// `localMemSizePerCU_`, `hip_module.cpp` in ROCm/clr).
+    /// The bytes of local memory: `hipDeviceProp_t::sharedMemPerBlock`, against which every release checks
+    /// launches (as `localMemSizePerCU_`, `hip_module.cpp` in ROCm/clr).
     shared: usize,
-    /// The blocks of each dimension: `maxGridSize`. Some releases refuse larger grids (from 5.7 to 7.x more and more of them,
-    /// by more and more functions), and others launch them.
+    /// The blocks of each dimension: `maxGridSize`. Some releases refuse larger grids (from 5.7 to 7.x more
+    /// and more of them, by more and more functions), and others launch them.
     grid: [u32; 3],
 }
 
@@ -139,8 +142,8 @@ impl Ask {
 /// Returns the structure that a call writes; `None` if the call fails.
 fn properties<T>(call: impl FnOnce(*mut T) -> hipError_t) -> Option<Box<T>> {
     let mut properties = Box::new(MaybeUninit::<T>::zeroed());
-    // SAFETY: every field of the structures that this is used with is a number or an array of numbers, for which zeros are
-    // valid.
+    // SAFETY: every field of the structures that this is used with is a number or an array of numbers, for
+    // which zeros are valid.
     (call(properties.as_mut_ptr()) == hipSuccess).then(|| unsafe { properties.assume_init() })
 }
 
@@ -170,8 +173,8 @@ impl Architectures {
         self.limits(device).unwrap_or(Limits::LEAST).admit(sizes)
     }
 
-    /// Returns true if the runtime of this major version certainly refuses a launch for its sizes, before it looks at the
-    /// stream. `of_module` is true for `hipModuleLaunchKernel` and similar functions.
+    /// Returns true if the runtime of this major version certainly refuses a launch for its sizes, before it
+    /// looks at the stream. `of_module` is true for `hipModuleLaunchKernel` and similar functions.
     pub(crate) fn refuse(&self, device: u32, sizes: &Sizes, of_module: bool, major: u32) -> bool {
         let refuse = |limits: Limits| {
             // Tested on 7.2.4 with hipModuleLaunchKernel. Older releases launch some of these.
@@ -181,8 +184,8 @@ impl Architectures {
         sizes.are_refused(of_module, major) || self.limits(device).is_some_and(refuse)
     }
 
-    /// Returns which code the runtime loads for the devices. Nothing is known if it did not name all of them, or always
-    /// compiles SPIR-V (`HIP_FORCE_SPIRV_CODEOBJECT`, `hip_fatbin.cpp` in 7.x).
+    /// Returns which code the runtime loads for the devices. Nothing is known if it did not name all of them,
+    /// or always compiles SPIR-V (`HIP_FORCE_SPIRV_CODEOBJECT`, `hip_fatbin.cpp` in 7.x).
     pub(crate) fn processors(&self) -> Processors {
         let forced = std::env::var_os("HIP_FORCE_SPIRV_CODEOBJECT").is_some_and(|value| value != "0");
         let names: Option<Vec<&str>> =
@@ -245,7 +248,8 @@ mod tests {
             let known = Architectures::of(Some(ask), 1);
             assert_eq!(known.limits(0), Some(LIMITS));
             let unknown = Architectures::of(None, 1);
-            // Grid, local memory; whether it is admitted, the same where nothing is known, refused by 6 and 7 as a module's.
+            // Grid, local memory; whether it is admitted, the same where nothing is known, refused by 6 and 7
+            // as a module's.
             for (grid, shared, admitted, least, refused) in [
                 ([1, 1, 1], 0, true, true, [false, false]),
                 ([X, 1, 1], 64 << 10, true, true, [false, false]),

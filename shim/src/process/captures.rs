@@ -1,8 +1,8 @@
-//! The streams that may capture, as far as calls have shown. A launch asks the runtime only if there are any, so an
-//! overestimate costs nothing but time.
+//! The streams that may capture, as far as calls have shown. A launch asks the runtime only if there are any,
+//! so an overestimate costs nothing but time.
 //!
-//! A stream captures because it began to, or because it waited for an event of a capture. When the capture ends the runtime
-//! ends these branches too, except 5.2.3, which refuses launches on them from then on.
+//! A stream captures because it began to, or because it waited for an event of a capture. When the capture
+//! ends the runtime ends these branches too, except 5.2.3, which refuses launches on them from then on.
 
 use hal_hip::real::Real;
 use hip_sys::types::{hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipSuccess};

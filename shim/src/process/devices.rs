@@ -1,10 +1,11 @@
 //! The identity of devices across processes: the KFD's `gpu_id`.
 //!
-//! HIP numbers the devices that a process sees, which `HIP_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` and containers change.
-//! HIP returns the PCI address of a device, and the KFD's topology in sysfs has the `gpu_id` at that address. Several nodes
-//! at one address are partitions of one device. They are told apart by the number of the partition, which newer runtimes
-//! write as the function of the address, or by their own ids (`unique_id`), if the driver assigns them. If neither is known,
-//! the n-th HIP device at an address is taken for the n-th node there.
+//! HIP numbers the devices that a process sees, which `HIP_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` and
+//! containers change. HIP returns the PCI address of a device, and the KFD's topology in sysfs has the
+//! `gpu_id` at that address. Several nodes at one address are partitions of one device. They are told apart
+//! by the number of the partition, which newer runtimes write as the function of the address, or by their own
+//! ids (`unique_id`), if the driver assigns them. If neither is known, the n-th HIP device at an address is
+//! taken for the n-th node there.
 
 use hal_hip::real::Real;
 use hal_kfd::topology::{self, Device, Pci};
@@ -15,7 +16,8 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The bit of an id that is derived from the PCI address, if the topology has no node there: the KFD's own ids are shorter.
+/// The bit of an id that is derived from the PCI address, if the topology has no node there: the KFD's own
+/// ids are shorter.
 const MADE_UP: u32 = 1 << 31;
 
 /// The path of the KFD's topology.
@@ -95,7 +97,8 @@ impl Devices {
             }
             let unique = properties.and_then(|properties| {
                 let mut found = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
-                // SAFETY: the function fills the structure, which consists of numbers and bytes, for which zeros are valid.
+                // SAFETY: the function fills the structure, which consists of numbers and bytes, for which
+                // zeros are valid.
                 let (code, found) = unsafe { (properties(found.as_mut_ptr(), device), found.assume_init()) };
                 unique(&found.uuid).filter(|_| code == hipSuccess)
             });
@@ -131,8 +134,8 @@ fn nodes(devices: Vec<Device>) -> Vec<Node> {
     devices.iter().filter_map(node).collect()
 }
 
-/// Returns the number of the partition in a `location_id`. AMD's packaged driver stores it above the address, Linux in place
-/// of the function (`kfd_topology_add_device`).
+/// Returns the number of the partition in a `location_id`. AMD's packaged driver stores it above the address,
+/// Linux in place of the function (`kfd_topology_add_device`).
 fn partition(location: u64) -> u32 {
     match (location >> 28 & 0xf, location & 7) {
         (0, function) => function as u32,

@@ -1,12 +1,13 @@
 //! Events whose record or wait is still deferred. The runtime knows everything about all other events.
 //!
-//! The runtime does not know that a deferred record is to come, and would call the event complete. The record is therefore
-//! noted here, and queries of the event are answered from it. A later record follows all waits for the older one, because a
-//! wait refers to the last record when it was submitted. If the program destroys the event meanwhile, the last deferred
-//! command that names it destroys it.
+//! The runtime does not know that a deferred record is to come, and would call the event complete. The record
+//! is therefore noted here, and queries of the event are answered from it. A later record follows all waits
+//! for the older one, because a wait refers to the last record when it was submitted. If the program destroys
+//! the event meanwhile, the last deferred command that names it destroys it.
 //!
-//! The last record of every event is noted with the work that it proves complete: once the event is complete, all work
-//! before the record is (`xqueue`'s evidence). An event that another process or a graph may record proves nothing.
+//! The last record of every event is noted with the work that it proves complete: once the event is complete,
+//! all work before the record is (`xqueue`'s evidence). An event that another process or a graph may record
+//! proves nothing.
 
 use hal_hip::real::Real;
 use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
@@ -38,7 +39,8 @@ pub(crate) struct Events {
 struct Records {
     /// The records by their events' handles, spread over several locks, each of which is held shortly.
     shards: [Mutex<HashMap<usize, Record>>; 16],
-    /// The number of graph launches. A graph may record any event, after which its earlier record proves nothing.
+    /// The number of graph launches. A graph may record any event, after which its earlier record proves
+    /// nothing.
     graphs: AtomicU64,
 }
 
@@ -153,7 +155,8 @@ impl Events {
         self.foreign(event);
     }
 
-    /// Returns true if the event certainly exists. For any other event the runtime has to decide, by the call itself.
+    /// Returns true if the event certainly exists. For any other event the runtime has to decide, by the call
+    /// itself.
     pub(crate) fn is_live(&self, event: hipEvent_t) -> bool {
         !self.from_the_start || self.live.lock().contains(&event.as_raw())
     }
@@ -173,8 +176,8 @@ impl Events {
         self.records.graphs.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Makes a call that records the event. `queue` is the queue that admitted the call and holds its submit lock. Without a
-    /// queue the record proves nothing.
+    /// Makes a call that records the event. `queue` is the queue that admitted the call and holds its submit
+    /// lock. Without a queue the record proves nothing.
     pub(crate) fn recording(
         &self,
         event: hipEvent_t,
@@ -214,7 +217,8 @@ impl Events {
         self.evidence(event).is_some_and(|last| Arc::ptr_eq(&last, evidence))
     }
 
-    /// Notes that the event was seen complete. `evidence` is what its record proved before the runtime was asked.
+    /// Notes that the event was seen complete. `evidence` is what its record proved before the runtime was
+    /// asked.
     pub(crate) fn seen(&self, event: hipEvent_t, evidence: Option<Arc<Evidence>>) {
         if let Some(evidence) = evidence.filter(|evidence| self.is_last(event, evidence)) {
             self.records.forget(event);
@@ -229,7 +233,8 @@ impl Events {
             && (self.real.devices <= 1 || self.devices.lock().get(&event.as_raw()) == Some(&device))
     }
 
-    /// Returns true if the event is known to belong to another device, so that the runtime refuses its record here.
+    /// Returns true if the event is known to belong to another device, so that the runtime refuses its record
+    /// here.
     pub(crate) fn is_elsewhere(&self, event: hipEvent_t, device: u32) -> bool {
         self.real.devices > 1
             && self.devices.lock().get(&event.as_raw()).is_some_and(|known| *known != device)
@@ -321,7 +326,8 @@ impl Events {
         self.note(event, named, |state| state.waits.push(After { queue: queue.clone(), through: ticket }));
     }
 
-    /// Notes that the program destroys the event. Returns true if deferred commands name it: the last of them destroys it.
+    /// Notes that the program destroys the event. Returns true if deferred commands name it: the last of them
+    /// destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
         if self.live.lock().remove(&event.as_raw()) && self.real.major >= 7 {

@@ -1,8 +1,9 @@
 //! Executable graphs: their deferred launches, and whether their launches may be deferred.
 //!
-//! A launch refers to the graph at that moment. A change of the graph therefore waits until its submitted launches are
-//! launched. A graph that is destroyed meanwhile is kept until its last deferred launch is made. The next suitable call of
-//! the program then destroys it, because the runtime may wait there, and a worker must not.
+//! A launch refers to the graph at that moment. A change of the graph therefore waits until its submitted
+//! launches are launched. A graph that is destroyed meanwhile is kept until its last deferred launch is made.
+//! The next suitable call of the program then destroys it, because the runtime may wait there, and a worker
+//! must not.
 
 use crate::thread::Thread;
 use hip_sys::pfn;
@@ -25,8 +26,8 @@ pub(crate) struct Graphs {
     all_plain: AtomicBool,
 }
 
-/// True once the program has made a user object, whose destructor may run at a graph's end. Also set before there are
-/// queues.
+/// True once the program has made a user object, whose destructor may run at a graph's end. Also set before
+/// there are queues.
 static USER_OBJECTS: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the program makes a user object.
@@ -95,12 +96,13 @@ enum Node {
     Plain,
     /// That of the child graph.
     Child,
-    /// The launch cannot be deferred: the node uses events, semaphores or allocations, or is of an unknown kind.
+    /// The launch cannot be deferred: the node uses events, semaphores or allocations, or is of an unknown
+    /// kind.
     Other,
 }
 
-/// Classifies a node. The values of node kinds changed somewhere between 5.2 (hip_runtime_api.h of 5.2.3: a kernel is 1) and
-/// 6.0 (a kernel is 0). In between, only values that are plain in both are.
+/// Classifies a node. The values of node kinds changed somewhere between 5.2 (hip_runtime_api.h of 5.2.3: a
+/// kernel is 1) and 6.0 (a kernel is 0). In between, only values that are plain in both are.
 fn node(kind: hipGraphNodeType, version: (u32, u32)) -> Node {
     match (version, kind.0) {
         ((..5, _) | (5, ..=2), 1..=4 | 6 | 9..=11) => Node::Plain,
@@ -119,7 +121,8 @@ impl Functions {
     /// Returns true if a graph has only plain nodes.
     fn is_plain(&self, graph: hipGraph_t, version: (u32, u32), depth: usize) -> bool {
         let mut count = 0;
-        // SAFETY: the graph exists, because it was just instantiated or is a child; the place for the number is valid.
+        // SAFETY: the graph exists, because it was just instantiated or is a child; the place for the number
+        // is valid.
         let code = unsafe { (self.nodes)(graph, std::ptr::null_mut(), &mut count) };
         if code != hipSuccess || depth == 0 {
             return false;
@@ -178,7 +181,8 @@ impl Graphs {
         }
     }
 
-    /// Returns true if the program has destroyed the graph and the runtime has not yet, so that it would still accept it.
+    /// Returns true if the program has destroyed the graph and the runtime has not yet, so that it would
+    /// still accept it.
     pub(crate) fn has_ended(&self, handle: hipGraphExec_t) -> bool {
         self.ended.known.load(Ordering::Acquire) != 0 && self.ended.handles.lock().contains(&handle.as_raw())
     }
@@ -193,7 +197,8 @@ impl Graphs {
         self.execs.lock().get(&handle.as_raw()).cloned()
     }
 
-    /// Notes that the program destroys the graph. Returns true if launches of it are deferred: it is destroyed after them.
+    /// Notes that the program destroys the graph. Returns true if launches of it are deferred: it is
+    /// destroyed after them.
     pub(crate) fn doom(&self, handle: hipGraphExec_t) -> bool {
         let Some(exec) = self.execs.lock().remove(&handle.as_raw()) else { return false };
         if self.functions.is_none() || !exec.is_open() {

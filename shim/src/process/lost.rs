@@ -1,8 +1,9 @@
-//! The state of a runtime that refuses all work. From 7.0 on a failed kernel (a wrong address, a trap) does not end the
-//! process: every call returns its error from then on (measured on 7.2.4). A call that the library defers or answers by
-//! itself has to return that error too.
+//! The state of a runtime that refuses all work. From 7.0 on a failed kernel (a wrong address, a trap) does
+//! not end the process: every call returns its error from then on (measured on 7.2.4). A call that the
+//! library defers or answers by itself has to return that error too.
 //!
-//! The library asks the runtime first, but only once a call of the program has failed: until then the program cannot know.
+//! The library asks the runtime first, but only once a call of the program has failed: until then the program
+//! cannot know.
 
 use hal_hip::real::Real;
 use hip_sys::types::{hipError_t, hipErrorNotReady};

@@ -1,6 +1,6 @@
-//! The occupancy of kernels, which only the runtime knows: whether a function exists, and how many of its blocks fit on the
-//! device at once. The runtime needs no stream for the answer, so a launch that it would refuse can be refused at once,
-//! whatever the stream waits for.
+//! The occupancy of kernels, which only the runtime knows: whether a function exists, and how many of its
+//! blocks fit on the device at once. The runtime needs no stream for the answer, so a launch that it would
+//! refuse can be refused at once, whatever the stream waits for.
 
 use hip_sys::pfn;
 use hip_sys::types::{hipFunction_t, hipSuccess};
@@ -10,8 +10,8 @@ use std::fmt;
 /// The occupancy functions of the runtime.
 ///
 /// Asked about the threads of a block, both return the limit of a cooperative launch: they call
-/// `ihipOccupancyMaxActiveBlocksPerMultiprocessor` with the same arguments (HIPAMD `hip_platform.cpp`, `hip_module.cpp`,
-/// read in 5.2.3, 5.6 to 6.2 and October 2024; 5.2.3, 6.4.3 and 7.2.4 tested to the block).
+/// `ihipOccupancyMaxActiveBlocksPerMultiprocessor` with the same arguments (HIPAMD `hip_platform.cpp`,
+/// `hip_module.cpp`, read in 5.2.3, 5.6 to 6.2 and October 2024; 5.2.3, 6.4.3 and 7.2.4 tested to the block).
 #[derive(Debug)]
 pub(crate) struct Functions {
     pub(crate) host: pfn::hipOccupancyMaxPotentialBlockSize,
@@ -37,8 +37,8 @@ impl fmt::Display for Handle {
 }
 
 impl Functions {
-    /// Returns how many blocks of this many threads and bytes of dynamic shared memory fit on the current device at once;
-    /// `None` if the runtime does not know the function on this device.
+    /// Returns how many blocks of this many threads and bytes of dynamic shared memory fit on the current
+    /// device at once; `None` if the runtime does not know the function on this device.
     pub(crate) fn max_blocks(&self, handle: Handle, threads: u64, shared: usize) -> Option<u64> {
         let threads = c_int::try_from(threads).ok()?;
         let (mut blocks, mut best): (c_int, c_int) = (0, 0);

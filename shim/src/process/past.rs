@@ -1,10 +1,12 @@
-//! Kernels that were registered past this library. A library loaded with RTLD_DEEPBIND registers its kernels while it is
-//! loaded, with the runtime directly, because its references are corrected only afterwards (`bindings`). When such a kernel
-//! is to be deferred for the first time, its code is looked for in the library that has the host function.
+//! Kernels that were registered past this library. A library loaded with RTLD_DEEPBIND registers its kernels
+//! while it is loaded, with the runtime directly, because its references are corrected only afterwards
+//! (`bindings`). When such a kernel is to be deferred for the first time, its code is looked for in the
+//! library that has the host function.
 //!
-//! The compiler makes a wrapper for each fat binary (`__hip_fatbin_wrapper` in the section `.hipFatBinSegment`, clang's
-//! `CGCUDANV.cpp`): a magic number, a version, and the address of the code in the same library. Sections are not loaded, so
-//! the wrappers are looked for in the library's data. The runtime knows the name of the kernel.
+//! The compiler makes a wrapper for each fat binary (`__hip_fatbin_wrapper` in the section
+//! `.hipFatBinSegment`, clang's `CGCUDANV.cpp`): a magic number, a version, and the address of the code in
+//! the same library. Sections are not loaded, so the wrappers are looked for in the library's data. The
+//! runtime knows the name of the kernel.
 
 use super::slow_path::Names;
 use crate::interpose::elf;
@@ -40,8 +42,9 @@ struct Library {
 }
 
 impl Past {
-    /// Looks for the kernel of a host function and notes it in `kernels`. Returns true if it is known now. `stream` is one
-    /// of the runtime's own, and `calls_us` returns true if an object's references to a function lead to this library.
+    /// Looks for the kernel of a host function and notes it in `kernels`. Returns true if it is known now.
+    /// `stream` is one of the runtime's own, and `calls_us` returns true if an object's references to a
+    /// function lead to this library.
     pub(super) fn note(
         &self,
         names: Names,
@@ -88,8 +91,9 @@ impl Past {
         let wrappers = self.wrappers_of(function, object.map.addr(), loaded);
         let wrappers: Vec<_> =
             wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
-        // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The wrappers are
-        // the compiler's constants in a loaded library, which unregisters them with us before it is unloaded.
+        // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The
+        // wrappers are the compiler's constants in a loaded library, which unregisters them with us before it
+        // is unloaded.
         Some(unsafe { kernels.add_past(function, CStr::from_ptr(name), &wrappers) })
     }
 

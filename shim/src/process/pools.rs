@@ -1,15 +1,16 @@
 //! Memory of pools: the blocks that the program has, and those whose return is still deferred.
 //!
-//! Only the return of memory that is known to come from a pool is deferred: for other memory the runtime waits for the
-//! device, as in hipFree. The same stream may allocate a block again while its return is deferred, as natively: everything
-//! that it does with the block comes after the return, which is then never made. Otherwise a program that allocates and
-//! returns memory in turns would run out of memory while its stream is suspended.
+//! Only the return of memory that is known to come from a pool is deferred: for other memory the runtime
+//! waits for the device, as in hipFree. The same stream may allocate a block again while its return is
+//! deferred, as natively: everything that it does with the block comes after the return, which is then never
+//! made. Otherwise a program that allocates and returns memory in turns would run out of memory while its
+//! stream is suspended.
 //!
-//! A pool may follow events (`hipMemPoolReuseFollowEventDependencies`; from 7.0 on, measured on 7.2.4): another stream may
-//! allocate the block if it waits for an event recorded after the return. While return, record and wait are deferred, only
-//! this module knows of them. To the runtime the block still belongs to the first stream, which could allocate it at once
-//! when the second stream returns it, without waiting. Such a block is therefore lent, and before its return it is made the
-//! second stream's ([`Pools::return_lent`]).
+//! A pool may follow events (`hipMemPoolReuseFollowEventDependencies`; from 7.0 on, measured on 7.2.4):
+//! another stream may allocate the block if it waits for an event recorded after the return. While return,
+//! record and wait are deferred, only this module knows of them. To the runtime the block still belongs to
+//! the first stream, which could allocate it at once when the second stream returns it, without waiting. Such
+//! a block is therefore lent, and before its return it is made the second stream's ([`Pools::return_lent`]).
 
 use crate::thread::Thread;
 use hip_sys::pfn;
@@ -121,7 +122,8 @@ pub(crate) struct Pools {
     recorded: AtomicUsize,
     /// True once a block was lent.
     lends: AtomicBool,
-    /// Once a block was lent: held for reading during an allocation, and for writing during the return of a lent block.
+    /// Once a block was lent: held for reading during an allocation, and for writing during the return of a
+    /// lent block.
     hands: RwLock<()>,
 }
 
@@ -148,8 +150,8 @@ impl Pools {
         (code == hipSuccess).then_some(pool)
     }
 
-    /// Allocates the smallest sufficient block whose return to this pool by this queue is deferred. If there is none, allocates
-    /// one of another queue whose return this queue follows, if the pool follows events.
+    /// Allocates the smallest sufficient block whose return to this pool by this queue is deferred. If there
+    /// is none, allocates one of another queue whose return this queue follows, if the pool follows events.
     pub(crate) fn take_back(&self, queue: QueueId, pool: hipMemPool_t, size: usize) -> Option<*mut c_void> {
         if self.open.load(Ordering::Acquire) == 0 {
             return None;
@@ -199,7 +201,8 @@ impl Pools {
         all.filter(|one| one.precedes(queue)).cloned().collect()
     }
 
-    /// Notes a deferred record of the event after these returns. A record made at once has no deferred return before it.
+    /// Notes a deferred record of the event after these returns. A record made at once has no deferred return
+    /// before it.
     pub(crate) fn recorded(&self, event: hipEvent_t, record: Record, mut behind: Vec<Arc<Returning>>) {
         behind.retain(|one| one.is_pending());
         if behind.is_empty() {
@@ -213,7 +216,8 @@ impl Pools {
         self.recorded.store(records.len(), Ordering::Release);
     }
 
-    /// Notes that a pool is about to be destroyed. Its blocks stay until the program returns them, and are not reused.
+    /// Notes that a pool is about to be destroyed. Its blocks stay until the program returns them, and are
+    /// not reused.
     pub(crate) fn pool_ends(&self, pool: hipMemPool_t) {
         let mut blocks = self.blocks.lock();
         for block in blocks.values_mut().filter(|block| block.pool == pool.as_raw()) {
@@ -255,8 +259,9 @@ impl Pools {
         }
     }
 
-    /// Returns a lent block on this stream. Otherwise its first stream could allocate it at once. So the block is freed, then
-    /// allocated on this stream, which makes it this stream's, and then returned by `last`, the program's call.
+    /// Returns a lent block on this stream. Otherwise its first stream could allocate it at once. So the
+    /// block is freed, then allocated on this stream, which makes it this stream's, and then returned by
+    /// `last`, the program's call.
     ///
     /// # Safety
     ///
@@ -325,7 +330,8 @@ impl Pools {
         self.blocks.lock().insert(address.expose_provenance(), block);
     }
 
-    /// Prepares the deferred return of a block by a command of this queue, which [`Pools::submitted`] then notes.
+    /// Prepares the deferred return of a block by a command of this queue, which [`Pools::submitted`] then
+    /// notes.
     pub(crate) fn prepare_return(
         &self,
         address: *mut c_void,
@@ -345,8 +351,8 @@ impl Pools {
         self.open.store(all.len(), Ordering::Release);
     }
 
-    /// Waits until all deferred returns are made, for calls that query or trim a pool. Does not wait inside a callback. Returns
-    /// true if there were any.
+    /// Waits until all deferred returns are made, for calls that query or trim a pool. Does not wait inside a
+    /// callback. Returns true if there were any.
     pub(crate) fn wait_for_returns(&self) -> bool {
         if Thread::current().is_in_callback() {
             return false;

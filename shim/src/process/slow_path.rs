@@ -1,4 +1,5 @@
-//! Launches that were neither made at once nor deferred: their number for each reason. The first one of each is logged.
+//! Launches that were neither made at once nor deferred: their number for each reason. The first one of each
+//! is logged.
 
 use hal_hip::args::Unfit;
 use hal_hip::layout::Unknown;

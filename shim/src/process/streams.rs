@@ -1,7 +1,8 @@
 //! Streams: the queue of each handle, and the streams in place of `hipStreamPerThread`.
 //!
-//! The per-thread default stream belongs to the calling thread inside the runtime, so a worker could not launch on it. Each
-//! thread gets one blocking stream per device instead, which every function that takes a stream uses.
+//! The per-thread default stream belongs to the calling thread inside the runtime, so a worker could not
+//! launch on it. Each thread gets one blocking stream per device instead, which every function that takes a
+//! stream uses.
 
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
@@ -20,13 +21,15 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
 
-/// A stream. It is never freed, because launching threads read it without a lock, but reused for another stream of its kind
-/// after its end. A thread that still uses it then, because the program destroys a stream in use, finds a valid stream.
+/// A stream. It is never freed, because launching threads read it without a lock, but reused for another
+/// stream of its kind after its end. A thread that still uses it then, because the program destroys a stream
+/// in use, finds a valid stream.
 pub(crate) struct Stream {
     pub(crate) hw: Arc<HipQueue>,
     class: OrderClass,
     queue: OnceLock<Option<Arc<XQueue>>>,
-    /// The handle of its XQueue for the program and the schedulers; 0 if it has none, so that it is never suspended.
+    /// The handle of its XQueue for the program and the schedulers; 0 if it has none, so that it is never
+    /// suspended.
     handle: AtomicU64,
     /// The requested preemption level.
     level: AtomicI32,
@@ -184,8 +187,8 @@ impl Stream {
         queue.set_launch_config(process.launch_config());
     }
 
-    /// Ends the queue of a stream that is about to be destroyed; pending commands are launched. No queue is evicted until the
-    /// caller has destroyed the stream and drops the result.
+    /// Ends the queue of a stream that is about to be destroyed; pending commands are launched. No queue is
+    /// evicted until the caller has destroyed the stream and drops the result.
     pub(crate) fn end(&'static self, process: &'static Process) -> Option<EvictionPause<'static>> {
         self.handle.store(0, Ordering::Release);
         self.hint(|hints| *hints = QueueHints::default());
@@ -200,9 +203,9 @@ impl Stream {
         pause
     }
 
-    /// Waits until no handler of a marker is unfinished, where the runtime's end of the stream does not. It waits for the
-    /// stream's work, as the runtime does, but not for the default stream's. In that case the end is as safe as natively for a
-    /// program that records events.
+    /// Waits until no handler of a marker is unfinished, where the runtime's end of the stream does not. It
+    /// waits for the stream's work, as the runtime does, but not for the default stream's. In that case the
+    /// end is as safe as natively for a program that records events.
     fn wait_for_handlers(&self, process: &Process, queue: &XQueue) {
         if !process.real.end_outruns_handlers()
             || Thread::current().is_in_callback()
@@ -235,8 +238,9 @@ pub(crate) struct Found {
 }
 
 impl Target {
-    /// Returns the target of a call. `own` is true if the call is the program's own, and `per_thread` if its default stream is
-    /// the calling thread's (`_spt`). A stream that captures has no queue, because captured work is not launched.
+    /// Returns the target of a call. `own` is true if the call is the program's own, and `per_thread` if its
+    /// default stream is the calling thread's (`_spt`). A stream that captures has no queue, because captured
+    /// work is not launched.
     #[inline(always)]
     pub(crate) fn of(own: bool, stream: hipStream_t, per_thread: bool) -> Self {
         match get() {
@@ -318,7 +322,8 @@ impl Process {
         captures::is_capturing(self.real, stream)
     }
 
-    /// Returns the default stream's queue on a device and those of the blocking streams, which wait for each other.
+    /// Returns the default stream's queue on a device and those of the blocking streams, which wait for each
+    /// other.
     pub(crate) fn default_kin(&self, device: u32) -> Vec<Arc<XQueue>> {
         let mut queues = self.domain.queues();
         queues.retain(|queue| queue.device() == DeviceId(device) && queue.class() != OrderClass::Independent);
@@ -356,7 +361,8 @@ impl Drop for PerThread {
     }
 }
 
-/// Notes a stream that the program has made. If the runtime has no device, calls with the stream are forwarded.
+/// Notes a stream that the program has made. If the runtime has no device, calls with the stream are
+/// forwarded.
 pub(crate) fn remember(stream: hipStream_t, class: OrderClass) {
     let Some(base) = base() else { return };
     let Some(real) = base.real() else { return };

@@ -1,5 +1,5 @@
-//! Tests with the loaded objects of this process, compared with the real look-up, and with images made by hand, which lack or
-//! have parts that no linker makes.
+//! Tests with the loaded objects of this process, compared with the real look-up, and with images made by
+//! hand, which lack or have parts that no linker makes.
 
 use super::*;
 
@@ -27,7 +27,8 @@ fn hashes_as_the_dynamic_linker_does() {
 struct Image {
     words: Vec<u64>,
     dynamic: Vec<(i64, u64)>,
-    /// True if the dynamic section has absolute addresses, as glibc leaves them, and not offsets, as in the vDSO.
+    /// True if the dynamic section has absolute addresses, as glibc leaves them, and not offsets, as in the
+    /// vDSO.
     relocated: bool,
 }
 
