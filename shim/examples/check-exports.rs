@@ -1,6 +1,6 @@
-//! `check-exports LIBRARY VERSION_SCRIPT`: whether a built `libshimhip.so` exports what it is to export.
+//! `check-exports LIBRARY VERSION_SCRIPT` checks the exports of a built `libshimhip.so`.
 //!
-//! Prints what is wrong and, last, `N passed, N failed`. Run it by `scripts/check-exports`.
+//! Prints each fault and, last, `N passed, N failed`. Run it by `scripts/check-exports`.
 
 #[path = "../tests/support/exports.rs"]
 mod exports;

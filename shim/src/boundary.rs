@@ -1,12 +1,15 @@
-//! How a call enters the library and leaves it: the thread's depth, the life cycle, errno, the counters.
+//! The entry of a call into the library: the thread's depth, the life cycle, errno, and the counters.
 //!
-//! A hook's body is one [`Call`]. On the way that launches take there is one access to thread-local storage, two loads,
-//! one count and the call itself: no lock, no allocation, no clock, no libc, so that errno is the runtime's. Everything
-//! else happens out of line, in [`prepare`], the first time a function is called or where the library is not in force.
+//! A hook's body is one [`Call`]. The path of a launch has one access to thread-local storage, two loads, one
+//! count and the call itself: no lock, allocation, clock read or libc call, so errno is the runtime's.
+//! Everything else happens out of line, in [`prepare`], at a function's first call or while the library is
+//! not in force.
 
-use crate::table::Entry;
+use crate::interpose::entry::Entry;
+use crate::interpose::runtime;
 use crate::thread::Thread;
-use crate::{errno, lifecycle, process, runtime};
+use crate::{lifecycle, startup};
+use agent::errno;
 use hip_sys::table::Class;
 use hip_sys::types::hipError_t;
 use std::ffi::c_void;
@@ -22,26 +25,28 @@ pub(crate) struct Call<F> {
 }
 
 impl<F: Copy> Call<F> {
-    #[inline(always)]
-    pub(crate) fn new(entry: &'static Entry, class: Class) -> Self {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        Self { entry, class, signature: PhantomData }
-    }
-
-    /// What the function is about.
-    #[inline(always)]
-    pub(crate) fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Runs `body` with the real function and whether the call is the program's own (and not one that the runtime makes
-    /// to itself, or one that the library is to keep out of). `body` counts as being inside the runtime.
+    /// Makes the call of an entry's function.
     ///
     /// # Safety
     ///
     /// `F` is the type of the entry's function.
     #[inline(always)]
-    pub(crate) unsafe fn handle<R: Failure>(self, body: impl FnOnce(F, bool) -> R) -> R {
+    pub(crate) unsafe fn new(entry: &'static Entry, class: Class) -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self { entry, class, signature: PhantomData }
+    }
+
+    /// Returns the function's class.
+    #[inline(always)]
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Runs `body` with the real function, and with true if the call is the program's own: not one that the
+    /// runtime makes to itself, and in a process in which the library is in force. `body` runs as inside the
+    /// runtime.
+    #[inline(always)]
+    pub(crate) fn handle<R: Failure>(self, body: impl FnOnce(F, bool) -> R) -> R {
         let thread = Thread::current();
         let (real, ready) = match self.entry.real() {
             Some(real) if lifecycle::is_ready() => (real, true),
@@ -56,10 +61,10 @@ impl<F: Copy> Call<F> {
         if own {
             thread.count(self.class);
         } else if inside {
-            // Whoever stands between us and the runtime has had this call already, and may have called us.
+            // An interposer between us and the runtime has had this call already, and may have called us.
             real = self.entry.runtimes().unwrap_or(real);
         }
-        // SAFETY: the caller promises the type, and `new` has checked the size.
+        // SAFETY: `new` requires that `F` is the function's type, and has checked its size.
         let real = unsafe { mem::transmute_copy::<NonNull<c_void>, F>(&real) };
         let result = thread.inside(|| body(real, own));
         let code = result.code();
@@ -70,18 +75,20 @@ impl<F: Copy> Call<F> {
     }
 }
 
-/// Starts the library if this is the call to start with, and looks the real function up. Keeps errno.
+/// Starts the library if this call is the one to start with, and finds the real function. Keeps errno.
 #[cold]
 #[inline(never)]
 fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hipError_t> {
     let nested = thread.is_inside();
     errno::kept(|| {
-        // Opening the runtime can run code that calls HIP, and so can what a look-up triggers.
+        // Opening the runtime, or a look-up, may run code that calls HIP.
         thread.inside(|| {
-            let ready = lifecycle::ready_for(entry.class());
-            // Before the entry has its function: until then no other thread calls it, and starts the runtime meanwhile.
+            entry.register();
+            let ready = startup::ready_for(entry.class());
+            // Before the entry has its real function: until then no other thread can call it and start the
+            // runtime.
             if ready && !nested {
-                process::start_if_wanted(entry);
+                startup::start_queues_if_wanted(entry);
             }
             let real = entry.real().map_or_else(|| runtime::resolve(entry), Ok)?;
             Ok((real, ready))
@@ -89,12 +96,12 @@ fn prepare(entry: &Entry, thread: &Thread) -> Result<(NonNull<c_void>, bool), hi
     })
 }
 
-/// What a function returns if it cannot be called at all.
+/// The result of a function that cannot be called.
 pub(crate) trait Failure {
-    /// The value that stands for this error.
+    /// Returns the value for this error.
     fn failure(code: hipError_t) -> Self;
 
-    /// The error that a returned value stands for; 0 is none.
+    /// Returns the error of a result; 0 is none.
     fn code(&self) -> u32 {
         0
     }
@@ -117,7 +124,7 @@ impl<T> Failure for *mut T {
 }
 
 impl Failure for i32 {
-    /// The functions that return a number return that of a device, and -1 is none.
+    /// Functions that return a number return a device's, and -1 is none.
     fn failure(_: hipError_t) -> Self {
         -1
     }

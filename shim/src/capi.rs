@@ -1,14 +1,15 @@
-//! The C interface: hardware queues, XQueues, hints. What each function promises stands in `include/xsched`.
+//! The C interface: hardware queues, XQueues, hints. `include/xsched` documents each function.
 //!
-//! rustc gives every `no_mangle` name no version; these names it does not know, because each is a label in assembly that
-//! jumps to its function, and `version.map` alone decides about them (docs/adr/0003).
+//! rustc exports every `no_mangle` name without a version. It does not know the names of this interface,
+//! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
+//! version (docs/adr/0003).
 
-use crate::kfd as driver;
-use crate::lifecycle;
-use crate::process::scheduler::Decider;
-use crate::process::streams::Stream;
+use crate::process::host::PREEMPTION;
+use crate::process::streams::{self, Stream};
 use crate::process::{self, Process};
 use crate::thread::Thread;
+use crate::{lifecycle, startup};
+use agent::{Decider, errno};
 use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
@@ -27,7 +28,7 @@ use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
 mod hints;
 mod kfd;
 
-/// Gives each function its name of the interface.
+/// Exports each function under its name of the interface.
 macro_rules! exported {
     ($($name:ident => $function:path;)*) => {$(
         #[cfg(not(test))]
@@ -78,17 +79,18 @@ exported! {
     XKfdStatus => kfd::status;
 }
 
-/// Numbers of hardware queues; none is used twice.
+/// The next handle of a hardware queue; none is used twice.
 static NEXT_HARDWARE_QUEUE: AtomicU64 = AtomicU64::new(1);
 
 type Outcome = Result<(), XResult>;
 
-/// Runs the body of a function of the interface: started, counted as being inside, its result as a number.
+/// Runs the body of a function of the interface, as inside the runtime, after the library has started.
+/// Returns its result as a number.
 fn run(body: impl FnOnce() -> Outcome) -> c_int {
     let thread = Thread::current();
-    let outcome = crate::errno::kept(|| {
+    let outcome = errno::kept(|| {
         thread.inside(|| {
-            if !(lifecycle::is_ready() || lifecycle::ready_for(Class::Lifecycle)) {
+            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
                 return Err(XResult::ErrorNotSupported);
             }
             body()
@@ -100,19 +102,19 @@ fn run(body: impl FnOnce() -> Outcome) -> c_int {
     }
 }
 
-/// The queues' side, made if there is none yet.
+/// Returns the process, which the first call makes.
 fn process() -> Result<&'static Process, XResult> {
-    process::start().ok_or(XResult::ErrorHardware)
+    startup::start_queues().ok_or(XResult::ErrorHardware)
 }
 
-/// The hardware queue with this handle.
+/// Returns the hardware queue with this handle.
 fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
     let process = process::get().ok_or(XResult::ErrorNotFound)?;
     let stream = process.wrapped.lock().get(&handle).copied();
     stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
 }
 
-/// The XQueue with this handle.
+/// Returns the XQueue with this handle.
 fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>), XResult> {
     let process = process::get().filter(|_| handle != 0).ok_or(XResult::ErrorNotFound)?;
     let queued = process.queued.lock();
@@ -121,16 +123,16 @@ fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>)
     queue.map(|(stream, queue)| (process, stream, queue)).ok_or(XResult::ErrorNotFound)
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's place.
 ///
 /// # Safety
 ///
-/// `place` is null or the caller's.
+/// `place` is null or valid.
 unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     if place.is_null() {
         return Err(XResult::ErrorInvalidValue);
     }
-    // SAFETY: the caller's promise; it is not null.
+    // SAFETY: the place is not null, so it is valid.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -152,16 +154,16 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
             wrapped.insert(handle, known);
             handle
         });
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(hwq, handle) }
     })
 }
 
-/// A stream that was made before this library could see it.
+/// Notes a stream that was made before the library has started.
 fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stream, XResult> {
     let mut flags: c_uint = hipStreamDefault;
     let get_flags = process.real.stream_get_flags;
-    // SAFETY: the runtime looks the handle up; the place is valid.
+    // SAFETY: the runtime checks the handle, and the place is valid.
     if unsafe { get_flags(stream, &mut flags) } != hipSuccess {
         return Err(XResult::ErrorInvalidValue);
     }
@@ -169,7 +171,7 @@ fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stre
         0 => OrderClass::Blocking,
         _ => OrderClass::Independent,
     };
-    crate::process::streams::remember(stream, class);
+    streams::remember(stream, class);
     process.base.streams.get(stream.as_raw()).ok_or(XResult::ErrorInvalidValue)
 }
 
@@ -202,13 +204,13 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         }
         let (process, stream) = hardware_queue(hwq)?;
         let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
-        if flags != 0 || !driver::ask(level) {
+        if flags != 0 || !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);
         }
         let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
         stream.set_level(level);
         process.scheduler.changed();
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(xq, handle) }
     })
 }
@@ -232,7 +234,7 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
         }
         match stream.handle() {
             0 => Err(XResult::ErrorNotFound),
-            // SAFETY: the caller's place.
+            // SAFETY: the place is null or valid by the interface.
             handle => unsafe { put(xq, handle) },
         }
     })
@@ -242,7 +244,7 @@ unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
     run(|| {
         let level = PreemptLevel::from_number(i64::from(level)).ok_or(XResult::ErrorInvalidValue)?;
         let (process, stream, _) = queue(xq)?;
-        if !driver::ask(level) {
+        if !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);
         }
         stream.set_level(level);
@@ -298,7 +300,7 @@ unsafe extern "C" fn queue_query(xq: u64, state: *mut c_int) -> c_int {
         }
         let (_, _, queue) = queue(xq)?;
         let found = if queue.is_known_complete() { QueueState::Idle } else { QueueState::Ready };
-        // SAFETY: the caller's place.
+        // SAFETY: the place is null or valid by the interface.
         unsafe { put(state, found.number()) }
     })
 }
@@ -315,7 +317,7 @@ unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_in
             SchedulerKind::Global => Decider::Server,
         };
         let process = process()?;
-        process.scheduler.decide_by(process, decider);
+        process.scheduler.set_decider(&process.domain, decider);
         Ok(())
     })
 }

@@ -1,9 +1,13 @@
-//! What happens to a call: one row of [`hook!`] for each function that has a handler of its own, and one for each scope of
-//! all others.
+//! The handlers of the exported functions: one row of [`hook!`] for each function with a handler of its own,
+//! and one row for each scope of the others.
 //!
-//! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. A row with a name that no function
-//! has would never be used; its handler then is dead code, which the build refuses. A function without a row of its own
-//! is drained for and forwarded (`drain`), so that nothing passes silently beside a queue.
+//! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. The handler of a row whose
+//! name no function has is dead code, which the build refuses. For a function without a row, everything in
+//! its scope is launched first, and then the call is forwarded (`drain`), so that no call bypasses a queue.
+//!
+//! # Safety
+//! The contract of an unsafe handler is that of the runtime's function in its first line, unless the handler
+//! states another one: the arguments are the caller's own.
 
 pub(crate) mod callback;
 pub(crate) mod copy;
@@ -24,30 +28,43 @@ pub(crate) mod sync;
 pub(crate) mod turn;
 pub(crate) mod value;
 
-/// The body of an exported function: its handler, or by the scope what goes for all others.
+/// The body of an exported function: its own handler, or the one for its scope.
 macro_rules! hook {
     (hipGetProcAddress, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_proc_address($call, $($a),*) };
     (hipGetDriverEntryPoint, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_driver_entry_point($call, $($a),*) };
     (hipGetDriverEntryPoint_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::resolve::get_driver_entry_point($call, $($a),*) };
 
-    (hipLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::kernel($call, false, $($a),*) };
-    (hipLaunchKernel_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::kernel($call, true, $($a),*) };
-    (hipModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::module_kernel($call, $($a),*) };
-    (hipExtLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_kernel($call, $($a),*) };
-    (hipExtModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_module_kernel($call, $($a),*) };
-    (_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::ext_module_kernel($call, $($a),*) };
-    (hipHccModuleLaunchKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::hcc_module_kernel($call, $($a),*) };
-    (_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch::hcc_module_kernel($call, $($a),*) };
+    (hipLaunchKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(function, $call, false, Plain, $a) };
+    (hipLaunchKernel_spt, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(function, $call, true, Plain, $a) };
+    (hipLaunchCooperativeKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(function, $call, false, Cooperative, $a) };
+    (hipLaunchCooperativeKernel_spt, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(function, $call, true, Cooperative, $a) };
+    (hipExtLaunchKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(function_with_events, $call, $a) };
+    (hipModuleLaunchKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module, $call, Plain, $a) };
+    (hipModuleLaunchCooperativeKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module, $call, Cooperative, $a) };
+    (hipExtModuleLaunchKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module_with_events, $call, $a) };
+    (_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module_with_events, $call, $a) };
+    (hipHccModuleLaunchKernel, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module_with_events, $call, $a) };
+    (_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_, $call:expr, $scope:tt, $a:tt) => { $crate::hooks::launch::launch!(module_with_events, $call, $a) };
     (hipLaunchHostFunc, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::host_function($call, false, $($a),*) };
     (hipLaunchHostFunc_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::host_function($call, true, $($a),*) };
     (hipStreamAddCallback, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::stream_callback($call, false, $($a),*) };
     (hipStreamAddCallback_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::callback::stream_callback($call, true, $($a),*) };
 
-    (hipMemcpyAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::copy_async($call, false, $($a),*) };
-    (hipMemcpyAsync_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::copy_async($call, true, $($a),*) };
-    (hipMemcpyHtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::htod_async($call, $($a),*) };
-    (hipMemcpyDtoHAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtoh_async($call, $($a),*) };
-    (hipMemcpyDtoDAsync, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::copy::dtod_async($call, $($a),*) };
+    (hipMemcpyAsync, $call:expr, $scope:tt, ($dst:ident, $src:ident, $bytes:ident, $kind:ident, $stream:ident)) => {
+        $crate::hooks::copy::copy($call, ($stream, false), ($dst, $src, $bytes), $kind, move |real, $src, $stream| real($dst, $src, $bytes, $kind, $stream))
+    };
+    (hipMemcpyAsync_spt, $call:expr, $scope:tt, ($dst:ident, $src:ident, $bytes:ident, $kind:ident, $stream:ident)) => {
+        $crate::hooks::copy::copy($call, ($stream, true), ($dst, $src, $bytes), $kind, move |real, $src, $stream| real($dst, $src, $bytes, $kind, $stream))
+    };
+    (hipMemcpyHtoDAsync, $call:expr, $scope:tt, ($dst:ident, $src:ident, $bytes:ident, $stream:ident)) => {
+        $crate::hooks::copy::copy($call, ($stream, false), ($dst, $src, $bytes), ::hip_sys::types::hipMemcpyHostToDevice, move |real, $src, $stream| real($dst, $src, $bytes, $stream))
+    };
+    (hipMemcpyDtoHAsync, $call:expr, $scope:tt, ($dst:ident, $src:ident, $bytes:ident, $stream:ident)) => {
+        $crate::hooks::copy::copy($call, ($stream, false), ($dst, $src, $bytes), ::hip_sys::types::hipMemcpyDeviceToHost, move |real, $src, $stream| real($dst, $src.cast_mut(), $bytes, $stream))
+    };
+    (hipMemcpyDtoDAsync, $call:expr, $scope:tt, ($dst:ident, $src:ident, $bytes:ident, $stream:ident)) => {
+        $crate::hooks::copy::copy($call, ($stream, false), ($dst, $src, $bytes), ::hip_sys::types::hipMemcpyDeviceToDevice, move |real, $src, $stream| real($dst, $src.cast_mut(), $bytes, $stream))
+    };
     (hipMemcpy, $call:expr, $scope:tt, ($dst:expr, $src:expr, $bytes:expr, $kind:expr)) => {
         $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy(real, $dst, $src, $bytes, $kind), |real| real($dst, $src, $bytes, $kind))
     };
@@ -164,9 +181,6 @@ macro_rules! hook {
     (hipExtGetLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, $crate::hooks::error::Asks::Result) };
     (hipPeekAtLastError, $call:expr, $scope:tt, ()) => { $crate::hooks::error::last($call, $crate::hooks::error::Asks::Peek) };
 
-    (hipLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, false, $($a),*) };
-    (hipLaunchCooperativeKernel_spt, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::cooperative($call, true, $($a),*) };
-    (hipModuleLaunchCooperativeKernel, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_cooperative($call, $($a),*) };
     (hipLaunchKernelExC, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::configured($call, $($a),*) };
     (hipDrvLaunchKernelEx, $call:expr, $scope:tt, ($($a:expr),*)) => { $crate::hooks::launch_ex::module_configured($call, $($a),*) };
     (hipLaunchByPtr, $call:expr, $scope:tt, ($function:expr)) => { $crate::hooks::launch_ex::through_the_runtime($call, $function, |real| real($function)) };
@@ -266,7 +280,7 @@ macro_rules! hook {
 }
 pub(crate) use hook;
 
-/// Whether a function's default stream is the calling thread's own.
+/// Returns true if a function's default stream is the calling thread's own.
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     let name = name.as_bytes();
     let length = name.len();

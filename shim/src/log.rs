@@ -1,13 +1,13 @@
-//! What the library says: one line at a time, from a buffer on the stack, by one `write`.
+//! The log: each line is built in a buffer on the stack and written by one `write`.
 //!
-//! Everything logs through `tracing`; this is the receiver. A line goes to standard error as it was when the library
-//! started, or to the file of `XSCHED_LOG_FILE`; never to standard output, and nowhere once the number leads to another
-//! file: that is one of the program's. Nothing is allocated for a line, no lock is taken, errno stays as it was, and neither
-//! a reader that has gone away, nor one that does not read, nor a limit of the file's size ends or stops the program: the
-//! line is lost then. The launch path logs nothing.
+//! Everything is logged through `tracing`, and this is the subscriber. A line goes to standard error as it
+//! was when the library started, or to the file of `XSCHED_LOG_FILE`. It never goes to standard output, nor
+//! anywhere once the program has reused the descriptor's number. A line allocates nothing, takes no lock and
+//! keeps errno. If its reader is gone or does not read, or the file's size is limited, the line is lost, and
+//! the program goes on. The launch path logs nothing.
 
-use crate::descriptor::{self, Identity};
-use crate::errno;
+use agent::descriptor::{self, Identity};
+use agent::errno;
 use protocol::config::{Config, LogLevel};
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};
@@ -21,10 +21,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Longest line; the rest of a longer one is cut off.
+/// The longest line; a longer one is cut off.
 const LINE: usize = 1024;
 
-/// Where lines go; -1 where they cannot go anywhere.
+/// The target of lines; its number is -1 if there is none.
 static TARGET: Target = Target {
     number: AtomicI32::new(-1),
     device: AtomicU64::new(0),
@@ -32,7 +32,7 @@ static TARGET: Target = Target {
     kind: AtomicU32::new(0),
 };
 
-/// A number, and what it led to.
+/// A descriptor's number, and the identity of its file.
 struct Target {
     number: AtomicI32,
     device: AtomicU64,
@@ -41,7 +41,7 @@ struct Target {
 }
 
 impl Target {
-    /// From now on lines go there, or nowhere if that is no descriptor.
+    /// Sends lines there from now on, or nowhere if the number is no descriptor.
     fn set(&self, number: c_int) {
         let Some(identity) = Identity::of(number) else {
             return self.number.store(-1, Ordering::Release);
@@ -52,7 +52,8 @@ impl Target {
         self.number.store(number, Ordering::Release);
     }
 
-    /// The number and the kind of file, if it still leads where it led. If not, no line goes there again.
+    /// Returns the number and the kind of its file, if it is still the same file. Otherwise no line goes
+    /// there again.
     fn get(&self) -> Option<(c_int, u32)> {
         let number = self.number.load(Ordering::Acquire);
         let identity = Identity {
@@ -71,8 +72,8 @@ impl Target {
 /// The level in force, as the number of the last level that is written.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Error as u8);
 
-/// Sends lines where the configuration says. False if this was done before in this process or in a parent: then what is
-/// wrong with the configuration has been said.
+/// Opens the log. Returns false if it was opened before in this process or in a parent, which then has logged
+/// the errors of the configuration.
 pub(crate) fn install(config: &Config) -> bool {
     set_level(config);
     if tracing::subscriber::set_global_default(Writer).is_err() {
@@ -80,7 +81,7 @@ pub(crate) fn install(config: &Config) -> bool {
     }
     std::panic::set_hook(Box::new(|panic| {
         let mut line = Line::new();
-        // A line that is cut short is still a line.
+        // A line that is too long is cut off.
         let _ = write!(line, "error: {panic}");
         line.send();
     }));
@@ -93,7 +94,7 @@ pub(crate) fn set_level(config: &Config) {
     LEVEL.store(config.log_level as u8, Ordering::Relaxed);
 }
 
-/// Sends lines where the configuration says, from now on.
+/// Sends lines to the target of the configuration from now on.
 pub(crate) fn aim(config: &Config) {
     let error = match config.log_file.as_deref() {
         Some(path) => open(path).err(),
@@ -112,31 +113,32 @@ pub(crate) fn aim(config: &Config) {
     }
 }
 
-/// Whether lines of this level are written.
+/// Returns true if lines of this level are written.
 pub(crate) fn is_enabled(level: LogLevel) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Opens the log file, at a high number. A FIFO that nobody reads is refused, and one that is full takes no line.
+/// Opens the log file, at a high number. A FIFO without a reader is refused, and a full one takes no line.
 fn open(path: &Path) -> Result<(), std::io::Error> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let flags =
         libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-    // SAFETY: the path is a C string, and the mode goes with O_CREAT.
+    // SAFETY: the path is a C string, and O_CREAT takes a mode.
     let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if file < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else knows the number.
+    // SAFETY: the descriptor was just opened, and nothing else knows it.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    // The lower of the two is closed, unless there is no room for another one.
+    // The low number is closed, unless the descriptor cannot be duplicated.
     TARGET.set(descriptor::lift(&file).unwrap_or_else(|_| file.into_raw_fd()));
     Ok(())
 }
 
-/// Standard error if it is open for writing. A process that was started without one may have a data file there.
+/// Returns standard error's number if it is open for writing, else -1. A process that was started without it
+/// may have a data file there.
 fn standard_error() -> c_int {
-    // SAFETY: asks for flags only; a number that is no descriptor is an error, not undefined.
+    // SAFETY: the call takes numbers; a number that is no descriptor is an error.
     let flags = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_GETFL) };
     let writable = flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
     if writable { libc::STDERR_FILENO } else { -1 }
@@ -151,12 +153,12 @@ struct Line {
 impl Line {
     fn new() -> Self {
         let mut line = Self { bytes: [0; LINE], length: 0 };
-        // The buffer is longer than this.
+        // The buffer is longer than the prefix.
         let _ = line.write_str("xsched: ");
         line
     }
 
-    /// Writes the line, and leaves errno alone.
+    /// Writes the line. Keeps errno.
     fn send(&mut self) {
         let end = self.length.min(LINE - 1);
         if let Some(last) = self.bytes.get_mut(end) {
@@ -173,7 +175,7 @@ impl Line {
 
 impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // The last byte is kept for the line break.
+        // The last byte is left for the line break.
         for byte in text.bytes() {
             match self.bytes.get_mut(self.length) {
                 Some(place) if self.length < LINE - 1 => *place = if byte == b'\n' { b' ' } else { byte },
@@ -185,78 +187,74 @@ impl fmt::Write for Line {
     }
 }
 
-/// Writes, but never waits for room: whoever is to read may not do so for long, or be the program itself.
+/// Writes without waiting for room: the reader may be slow, or be the program itself.
 fn write_all(target: c_int, kind: u32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        // A regular file takes everything, or an error.
+        // Writing to a regular file does not block.
         if kind != libc::S_IFREG && !has_room(target) {
             return;
         }
-        // SAFETY: pointer and length are those of a slice.
+        // SAFETY: pointer and length are those of the slice.
         let written = unsafe { libc::write(target, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(_) if errno::get() == libc::EINTR => {}
-            // Full, closed or gone: the line is lost, the program is not.
+            // The target is full or closed, and the line is lost.
             Err(_) => return,
         }
     }
 }
 
-/// Whether a write of one line would not wait: a pipe that has any room has some for a page.
+/// Returns true if a write of one line would not block: a pipe with any room has room for a page.
 fn has_room(target: c_int) -> bool {
     const { assert!(LINE <= libc::PIPE_BUF) };
     let mut polled = libc::pollfd { fd: target, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one structure, as it says; it does not wait.
+    // SAFETY: pointer and count are those of one structure.
     let ready = unsafe { libc::poll(&mut polled, 1, 0) };
-    // One that is gone says so at once when it is written.
+    // A write to a closed target fails at once.
     ready > 0
 }
 
-/// The signals that a write can cause: nobody reads any more, the file is as long as it may be.
+/// The signals that a write may cause: the reader is gone, or the file has its largest size.
 const CAUSED: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Runs `body`; no signal that its writing causes ever arrives. One that was pending before stays pending.
+/// Runs `body`, and discards signals that its writes cause. A signal that was pending before stays pending.
 fn without_signals(body: impl FnOnce()) {
     let pending = CAUSED.map(is_pending);
     let mut before = MaybeUninit::uninit();
-    // SAFETY: both sets are valid for the call; it changes only this thread's mask and is undone below.
+    // SAFETY: both sets are valid. The call changes only this thread's mask, which is restored below.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(&CAUSED), before.as_mut_ptr()) };
     body();
     for (signal, pending) in CAUSED.into_iter().zip(pending) {
         if !pending && is_pending(signal) {
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: takes a pending, blocked signal off this thread; all pointers are valid or null.
+            // SAFETY: all pointers are valid or null.
             unsafe { libc::sigtimedwait(&set_of(&[signal]), ptr::null_mut(), &at_once) };
         }
     }
-    // SAFETY: `before` was filled by the first call.
+    // SAFETY: the first call has filled `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
 }
 
 fn set_of(signals: &[c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: initialises the set that it is given.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    for &signal in signals {
-        // SAFETY: the set was initialised above, and these are signals.
-        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    // SAFETY: the first call initialises the set, to which the others add valid signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
     }
-    // SAFETY: initialised above.
-    unsafe { set.assume_init() }
 }
 
 fn is_pending(signal: c_int) -> bool {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: fills the set that it is given.
-    if unsafe { libc::sigpending(set.as_mut_ptr()) } != 0 {
-        return false;
-    }
-    // SAFETY: the call above succeeded, so that the set is initialised.
-    unsafe { libc::sigismember(set.as_ptr(), signal) == 1 }
+    // SAFETY: a successful first call fills the set that the second one reads.
+    unsafe { libc::sigpending(set.as_mut_ptr()) == 0 && libc::sigismember(set.as_ptr(), signal) == 1 }
 }
 
-/// The receiver of everything that is logged in this process's copy of `tracing`.
+/// The subscriber of this library's copy of `tracing`.
 struct Writer;
 
 impl Subscriber for Writer {
@@ -278,7 +276,7 @@ impl Subscriber for Writer {
         line.send();
     }
 
-    // Spans are off: `enabled` says so, and these are never called.
+    // `enabled` turns spans off, so these are never called.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -290,7 +288,7 @@ impl Subscriber for Writer {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // A line that is cut short is still a line.
+        // A line that is too long is cut off.
         let _ = match field.name() {
             "message" => write!(self, "{value:?}"),
             name => write!(self, " {name}={value:?}"),
@@ -313,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_no_break_and_ends_where_the_buffer_does() {
+    fn line_has_no_break_and_fits_the_buffer() {
         let mut line = Line::new();
         let _ = write!(line, "a\nb{}", "x".repeat(2 * LINE));
         assert_eq!(line.length, LINE - 1);
@@ -321,19 +319,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_ends_neither_the_program_nor_errno() {
+    fn write_to_closed_pipe_keeps_errno_and_raises_no_signal() {
         let mut ends = [0; 2];
-        // SAFETY: fills an array of two descriptors.
+        // SAFETY: the call fills an array of two descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        // SAFETY: closes the reading end made above.
+        // SAFETY: the reading end was made above.
         unsafe { libc::close(ends[0]) };
-        // SAFETY: the test harness ignores SIGPIPE; a program does not.
+        // The test harness ignores SIGPIPE; a program does not.
+        // SAFETY: the call takes numbers.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         errno::set(42);
         errno::kept(|| without_signals(|| write_all(ends[1], libc::S_IFIFO, b"lost\n")));
         assert_eq!(errno::get(), 42);
         assert!(!is_pending(libc::SIGPIPE));
-        // SAFETY: closes the writing end made above.
+        // SAFETY: the writing end was made above.
         unsafe { libc::close(ends[1]) };
     }
 }

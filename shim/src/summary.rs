@@ -1,17 +1,19 @@
-//! How many calls of each class came through the hooks, and the line that says so at the end of the process.
+//! The counts of calls of each class through the hooks, and the line that shows them at the end of the
+//! process.
 //!
-//! A thread counts in a block of its own, without a locked instruction; its block outlives it. The threads that find
-//! every block taken share the last one, with atomic additions. Counts are statistics: nothing is decided by them.
+//! A thread counts in a block of its own, without a locked instruction, and the block outlives it. Threads
+//! that find every block taken share the last one, with atomic additions. The counts are statistics: nothing
+//! depends on them.
 
 use hip_sys::table::Class;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const BLOCKS: usize = 64;
-/// The block that is shared, as an index plus one.
+/// The shared block, as an index plus one.
 const SHARED: u32 = BLOCKS as u32;
 
-/// The classes in the order of the line, with the names that it uses.
+/// The classes in the order of the line, with their names in it.
 const CLASSES: [(Class, &str); 12] = [
     (Class::Launch, "launch"),
     (Class::Copy, "copy"),
@@ -34,7 +36,7 @@ struct Block([AtomicU64; Class::Passthrough as usize + 1]);
 static COUNTERS: [Block; BLOCKS] =
     [const { Block([const { AtomicU64::new(0) }; Class::Passthrough as usize + 1]) }; BLOCKS];
 
-/// How many blocks have been given out.
+/// The number of blocks given to threads.
 static ASSIGNED: AtomicU32 = AtomicU32::new(0);
 
 /// Gives the calling thread a block, as an index plus one.
@@ -54,18 +56,19 @@ pub(crate) fn add(block: u32, class: Class) {
     if block == SHARED {
         counter.fetch_add(1, Ordering::Relaxed);
     } else {
-        // The only writer is this thread, so that nothing is lost between the load and the store.
+        // Only this thread writes, so no count is lost between the load and the store.
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 
-/// The count of a class in the block that [`assign`] gave to the calling thread; nothing if others count there too.
+/// Returns the count of a class in the block that [`assign`] gave to the calling thread; `None` if the block
+/// is shared.
 pub(crate) fn of(block: u32, class: Class) -> Option<u64> {
     let counters = COUNTERS.get(block.wrapping_sub(1) as usize).filter(|_| block != SHARED)?;
     counters.0.get(class as usize).map(|counter| counter.load(Ordering::Relaxed))
 }
 
-/// Forgets all counts; for a forked child, whose memory starts with its parent's.
+/// Clears all counts, which a forked child inherits from its parent.
 pub(crate) fn clear() {
     for block in &COUNTERS {
         for counter in &block.0 {
@@ -74,7 +77,7 @@ pub(crate) fn clear() {
     }
 }
 
-/// The count of a class, over all threads.
+/// Returns the count of a class over all threads.
 fn total(class: Class) -> u64 {
     COUNTERS
         .iter()
@@ -95,7 +98,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Says what was counted.
+/// Logs the counts.
 pub(crate) fn log() {
     tracing::debug!("calls {Totals}");
 }
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_with_and_without_a_block_of_their_own_lose_nothing() {
+    fn add_from_many_threads_loses_no_count() {
         const CALLS: u64 = 1000;
         let before = total(Class::Capture);
         let threads: Vec<_> = (0..BLOCKS + 10)

@@ -1,8 +1,8 @@
-//! What the library keeps for each thread: whether it is inside the runtime, and which counters are its own.
+//! The state of each thread: whether it is inside the runtime, and its counters.
 //!
-//! The runtime calls some of its own exports through the PLT, and those calls arrive at our hooks. While the depth is
-//! not zero a hook hands the call straight on. The state is initialised at compile time and needs no destructor, so
-//! that its first use in a thread neither allocates nor registers anything.
+//! The runtime calls some of its own exports through the PLT, and those calls arrive at our hooks. While the
+//! depth is not zero, a hook forwards the call. The state is initialised at compile time and needs no
+//! destructor, so its first use in a thread neither allocates nor registers anything.
 
 use crate::process::lost;
 use crate::summary;
@@ -15,16 +15,16 @@ use std::ptr;
 /// One thread's state.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// How many hooks of this thread are on the stack.
+    /// The number of hooks of this thread on the stack.
     depth: Cell<u32>,
-    /// Index of this thread's counters plus one; 0 until the first count.
+    /// The index of this thread's counters plus one; 0 until the first count.
     counters: Cell<u32>,
-    /// Whether the runtime is calling a function of the program's here, in which nothing may wait.
+    /// True while the runtime calls a function of the program on this thread, in which nothing may wait.
     in_callback: Cell<bool>,
-    /// An error that the runtime does not know of, for the next question after the last error; 0 is none. And what the
-    /// runtime holds in its place.
+    /// A last error that the runtime does not know (0 is none), and the placeholder error that the runtime
+    /// keeps instead.
     error: Cell<(u32, u32)>,
-    /// The host function of the launch that the runtime makes to itself here, or null.
+    /// The host function that the runtime launches through its own export on this thread, or null.
     launches: Cell<*const c_void>,
 }
 
@@ -41,36 +41,37 @@ thread_local! {
 }
 
 impl Thread {
-    /// The calling thread's state: the one access to thread-local storage of a hook.
+    /// Returns the calling thread's state: a hook's only access to thread-local storage.
     #[inline(always)]
     pub(crate) fn current() -> CurrentThread {
-        // Only the address leaves the closure: the rest of a hook inside it would be compiled as a function of its own.
+        // The closure returns the address. A hook's body inside it would be compiled as a function of its
+        // own.
         CurrentThread(THREAD.with(ptr::from_ref))
     }
 
-    /// Whether the thread is in the runtime on behalf of one of our hooks.
+    /// Returns true if the thread is inside the runtime, called by one of our hooks.
     #[inline(always)]
     pub(crate) fn is_inside(&self) -> bool {
         self.depth.get() != 0
     }
 
-    /// Runs `body` as being inside the runtime.
+    /// Runs `body` as inside the runtime.
     #[inline(always)]
     pub(crate) fn inside<R>(&self, body: impl FnOnce() -> R) -> R {
         let depth = self.depth.get();
         self.depth.set(depth.wrapping_add(1));
         let result = body();
-        // Not `depth - 1`: a jump out of a nested call leaves its increment behind, and this takes it back.
+        // Not `depth - 1`: a jump out of a nested call leaves its increment, which this removes.
         self.depth.set(depth);
         result
     }
 
-    /// Makes this a thread of the library's own: nothing that it does is a call of the program.
+    /// Makes this a thread of the library: none of its calls is the program's.
     pub(crate) fn adopt(&self) {
         self.depth.set(1);
     }
 
-    /// Runs a function that the program has given to the runtime.
+    /// Runs a callback of the program.
     pub(crate) fn call_back<R>(&self, body: impl FnOnce() -> R) -> R {
         let (depth, nested) = (self.depth.replace(0), self.in_callback.replace(true));
         let result = body();
@@ -79,8 +80,8 @@ impl Thread {
         result
     }
 
-    /// Runs `body`, a call of the runtime in which it makes the program's launch of this host function to itself, so that it
-    /// counts as the program's.
+    /// Runs `body`, in which the runtime makes the program's launch of this host function through its own
+    /// export. That launch counts as the program's call.
     pub(crate) fn launching<R>(&self, function: *const c_void, body: impl FnOnce() -> R) -> R {
         let (depth, launches) = (self.depth.replace(0), self.launches.replace(function));
         let result = body();
@@ -89,39 +90,40 @@ impl Thread {
         result
     }
 
-    /// The host function that the runtime is launching to itself here, or null.
+    /// Returns the host function that the runtime launches through its own export, or null.
     pub(crate) fn launches(&self) -> *const c_void {
         self.launches.get()
     }
 
-    /// How many calls of a class this thread has counted; nothing if it shares its counters.
+    /// Returns how many calls of a class this thread has counted; `None` if it shares its counters.
     pub(crate) fn counted(&self, class: Class) -> Option<u64> {
         summary::of(self.counters.get(), class)
     }
 
-    /// Whether the runtime is calling a function of the program's here.
+    /// Returns true while the runtime calls a function of the program on this thread.
     #[inline(always)]
     pub(crate) fn is_in_callback(&self) -> bool {
         self.in_callback.get()
     }
 
-    /// Keeps an error that the runtime does not know of, as long as the runtime's last error is `place`; 0 is none.
-    pub(crate) fn keep_error(&self, code: u32, place: u32) {
-        self.error.set((code, place));
+    /// Keeps an error that the runtime does not know, as long as the runtime's last error is `placeholder`; 0
+    /// is none.
+    pub(crate) fn keep_error(&self, code: u32, placeholder: u32) {
+        self.error.set((code, placeholder));
     }
 
-    /// A call of the program has returned this error. If it is the one that holds the place of a kept error, it is the
-    /// program's own from now on.
+    /// Notes an error that a call of the program has returned. If it equals the placeholder of a kept error,
+    /// it replaces that error.
     #[cold]
     pub(crate) fn refused(&self, code: u32) {
         lost::failed(code);
-        let (kept, place) = self.error();
-        if kept != 0 && code == place {
+        let (kept, placeholder) = self.error();
+        if kept != 0 && code == placeholder {
             self.keep_error(0, 0);
         }
     }
 
-    /// The error kept, and what holds its place.
+    /// Returns the kept error and its placeholder.
     pub(crate) fn error(&self) -> (u32, u32) {
         self.error.get()
     }
@@ -138,7 +140,7 @@ impl Thread {
     }
 }
 
-/// The state of the thread that holds this.
+/// A handle to the state of the thread that made it.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentThread(*const Thread);
 
@@ -147,8 +149,8 @@ impl Deref for CurrentThread {
 
     #[inline(always)]
     fn deref(&self) -> &Thread {
-        // SAFETY: a raw pointer keeps this value in the thread that made it, whose storage has no destructor and stays
-        // as long as the thread runs code.
+        // SAFETY: the raw pointer makes this type `!Send`, so the thread that made it is running, and its
+        // state has no destructor.
         unsafe { &*self.0 }
     }
 }
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_nests_and_belongs_to_the_thread() {
+    fn depth_nests_per_thread() {
         let thread = Thread::current();
         assert!(!thread.is_inside());
         thread.inside(|| {

@@ -1,5 +1,5 @@
-//! The check of the exports: that the library passes it, that it can fail, and that the way the C interface is going to
-//! get its version works with this toolchain.
+//! Tests of the check of the exports: the library passes it, and it can fail. The way in which the C
+//! interface gets its version works with this toolchain.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn the_library_exports_what_it_is_to_export() {
+fn exports_of_the_library_pass_the_check() {
     let script = std::fs::read_to_string(support::root().join("version.map")).expect("version.map is there");
     let names = names_of(&script).expect("version.map is well formed");
     let checked = check(&read(support::library()).expect("readable"), unversioned(), &names);
@@ -20,7 +20,7 @@ fn the_library_exports_what_it_is_to_export() {
 }
 
 #[test]
-fn anything_else_fails() {
+fn exports_that_differ_fail_the_check() {
     let symbols = |names: &[&str]| -> Vec<Symbol> {
         names
             .iter()
@@ -53,7 +53,7 @@ fn anything_else_fails() {
 }
 
 #[test]
-fn a_version_script_is_held_to_the_interface() {
+fn version_script_with_other_names_is_refused() {
     assert_eq!(names_of("# nothing yet\n"), Ok(vec![]));
     let script = "# comment { }\nXSCHED_1.0 {\n  global: XQueueCreate; HwQueueDestroy; # both\n  HipQueueCreate;\n};\n";
     assert_eq!(
@@ -70,9 +70,10 @@ fn a_version_script_is_held_to_the_interface() {
     }
 }
 
-/// Names that rustc does not know get a version from a second script, while `no_mangle` names stay without one.
+/// A second version script gives names that rustc does not know a version, and `no_mangle` names stay without
+/// one.
 #[test]
-fn a_second_version_script_versions_the_c_interface_only() {
+fn second_version_script_versions_the_c_interface_only() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name);
     let source = r#"

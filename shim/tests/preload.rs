@@ -1,11 +1,13 @@
-//! Programs run natively and with the library in front of them: they cannot tell, and the library can.
+//! Tests with programs that run natively and with the library preloaded: they print the same, and the library
+//! counts their calls.
 
 mod support;
 
 use std::path::Path;
 use support::{Programs, counted, library, run};
 
-/// The output of a program, which must be the same without and with the library; neither run says anything else.
+/// Returns the output of a program, which must be the same without and with the library. Neither run prints
+/// errors.
 fn same(programs: &Programs, name: &str, arguments: &[&str]) -> String {
     let program = programs.linked(name);
     let native = run(programs.command(&program).args(arguments));
@@ -17,14 +19,14 @@ fn same(programs: &Programs, name: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn linked_calls_give_the_same_results_and_are_counted_once() {
+fn linked_calls_are_unchanged_and_counted_once() {
     let programs = Programs::new();
     let output = same(&programs, "linked", &[]);
     assert!(output.contains("module launches 1\n") && output.contains("kept errno 0 5\n"), "{output}");
 
     let said = run(programs.preloaded(programs.path().join("linked")).env("XSCHED_LOG_LEVEL", "debug"));
     assert_eq!(said.output, output);
-    // Three launches and one by pointer: the launch that the runtime makes of that one is not counted again.
+    // Three launches and one by pointer, for which the runtime makes a launch of its own that is not counted.
     assert_eq!(counted(&said.errors, "launch"), [4], "{}", said.errors);
     assert_eq!(counted(&said.errors, "copy"), [2], "{}", said.errors);
     assert_eq!(
@@ -41,7 +43,7 @@ fn linked_calls_give_the_same_results_and_are_counted_once() {
 }
 
 #[test]
-fn names_are_found_where_they_are_without_the_library() {
+fn look_ups_find_the_same_names_as_natively() {
     let programs = Programs::new();
     let program = programs.compile("lookups", &[]);
     let native = run(programs.command(&program).arg("libamdhip64.so.5"));
@@ -62,7 +64,7 @@ fn names_are_found_where_they_are_without_the_library() {
 }
 
 #[test]
-fn the_runtimes_own_look_ups_lead_to_the_library() {
+fn hip_look_ups_return_hooks() {
     let programs = Programs::new();
     let program = programs.compile("proc_address", &[]);
     let native = run(programs.command(&program).arg("libamdhip64.so.7"));
@@ -83,7 +85,7 @@ fn the_runtimes_own_look_ups_lead_to_the_library() {
 }
 
 #[test]
-fn interposers_before_and_behind_find_their_next_and_nobody_loops() {
+fn interposers_before_and_after_find_the_next_function() {
     let programs = Programs::new();
     let program = programs.linked("next");
     let interposer = programs.compile("interposer", &["-shared", "-fPIC"]);
@@ -100,15 +102,15 @@ fn interposers_before_and_behind_find_their_next_and_nobody_loops() {
     assert_eq!(before.output, native.output.replace("runtime", "shim"));
     assert_eq!(counted(&before.errors, "launch"), [2], "{}", before.errors);
 
-    // Behind us it is on the way of a launch as well (docs/adr/0011), and what it looks up by RTLD_NEXT is what comes after
-    // it, and not itself.
+    // After this library, an interposer gets launches as well (docs/adr/0011), and RTLD_NEXT finds the
+    // function after it.
     let behind = preload(&[library(), &interposer]);
     assert_eq!(behind.output, native.output);
     assert_eq!(counted(&behind.errors, "launch"), [1], "{}", behind.errors);
 }
 
 #[test]
-fn look_ups_are_answered_by_who_asks_and_in_what_scope() {
+fn look_ups_depend_on_caller_and_scope() {
     let programs = Programs::new();
     let host = programs.compile("host", &[]);
     let plugin =
@@ -123,7 +125,7 @@ fn look_ups_are_answered_by_who_asks_and_in_what_scope() {
         let native = run(programs.command(&host).arg(library));
         assert_eq!(native.output, lines(["runtime"; 3]), "{native:?}");
     }
-    // Loaded for itself alone, the plugin has the runtime in its own scope only, and there it is found.
+    // The plugin is loaded with RTLD_LOCAL, so the runtime is found in its own scope only.
     let said = run(programs.preloaded(&host).arg(&plugin));
     assert_eq!(said.output, lines(["shim", "shim", "runtime"]), "{said:?}");
     // AMD's own tools get the real functions.
@@ -132,7 +134,7 @@ fn look_ups_are_answered_by_who_asks_and_in_what_scope() {
 }
 
 #[test]
-fn calls_before_the_constructor_and_after_the_end_pass() {
+fn calls_before_constructor_and_after_exit_are_forwarded() {
     let programs = Programs::new();
     let early = programs.compile("early", &["-shared", "-fPIC", "-l:libamdhip64.so.5"]);
     let early = early.display().to_string();
@@ -142,14 +144,15 @@ fn calls_before_the_constructor_and_after_the_end_pass() {
     assert_eq!(run(&mut programs.preloaded(&program)), native);
     let said = run(programs.preloaded(&program).env("XSCHED_LOG_LEVEL", "debug"));
     assert_eq!(said.output, native.output);
-    // The line comes with our exit handler, which runs before the handler that was there before the first launch.
+    // The library's exit handler, which logs the line, runs before the handler that was registered before the
+    // first launch.
     assert_eq!(counted(&said.errors, "launch"), [1], "{}", said.errors);
     let said = run(programs.preloaded(&program).env("XSCHED_SCHEDULER", "nobody"));
     assert_eq!(said.errors.lines().count(), 1, "{}", said.errors);
 }
 
 #[test]
-fn children_forward_count_for_themselves_and_leave_the_parent_alone() {
+fn forked_children_count_only_their_own_calls() {
     let programs = Programs::new();
     let linked = programs.linked("linked");
     let program = programs.linked("fork");
@@ -161,13 +164,13 @@ fn children_forward_count_for_themselves_and_leave_the_parent_alone() {
 
     let said = run(programs.preloaded(&program).args(arguments).env("XSCHED_LOG_LEVEL", "debug"));
     assert_eq!(said.output, native.output);
-    // The child before HIP, the child that launches, the executed program, the parent. The child that only frees never
-    // starts, and none says again what another has counted.
+    // The child forked before HIP, the child that launches, the executed program, and the parent. The child
+    // that only frees does not start the library. None counts calls of another.
     assert_eq!(counted(&said.errors, "launch"), [5, 5, 4, 2], "{}", said.errors);
 }
 
 #[test]
-fn threads_lose_no_count() {
+fn calls_of_many_threads_are_all_counted() {
     let programs = Programs::new();
     let program = programs.linked("threads");
     let said = run(programs.preloaded(&program).env("XSCHED_LOG_LEVEL", "debug"));
@@ -176,19 +179,19 @@ fn threads_lose_no_count() {
 }
 
 #[test]
-fn a_process_consists_of_the_same_parts() {
+fn preload_adds_no_thread_or_descriptor() {
     let programs = Programs::new();
     same(&programs, "quiet", &[]);
     same(&programs, "quiet", &["use HIP"]);
 }
 
 #[test]
-fn programs_without_hip_print_nothing() {
+fn programs_without_hip_are_unchanged() {
     let programs = Programs::new();
     for arguments in [&["true"][..], &["bash", "-c", ":"], &["python3", "-c", "pass"]] {
         let [program, arguments @ ..] = arguments else { unreachable!("the lists above are not empty") };
         let mut command = programs.preloaded(program);
-        // Nothing is read before HIP is used: not even values that deserve a warning.
+        // The variables are not checked before HIP is used.
         command.args(arguments).env("XSCHED_SCHEDULER", "nobody").env("XSCHED_LOG_LEVEL", "trace");
         let log = programs.path().join("log");
         let said = run(command.env("XSCHED_LOG_FILE", &log));
@@ -198,7 +201,7 @@ fn programs_without_hip_print_nothing() {
 }
 
 #[test]
-fn disabled_it_is_inert() {
+fn disabled_library_is_inert() {
     let programs = Programs::new();
     let program = programs.linked("linked");
     let native = run(&mut programs.command(&program));
@@ -215,7 +218,7 @@ fn disabled_it_is_inert() {
 }
 
 #[test]
-fn the_environment_is_that_of_the_start() {
+fn environment_of_the_start_counts() {
     let programs = Programs::new();
     let program = programs.linked("cleared");
     let said = run(programs.preloaded(&program).env("XSCHED_LOG_LEVEL", "debug"));

@@ -1,10 +1,10 @@
-//! What the library says, where, and how often.
+//! Tests of the library's messages: their text, their target, and how often they are logged.
 
 mod support;
 
 use support::{Programs, run};
 
-/// Every variable with a value that cannot be used, and what the warning must contain besides both.
+/// Every variable with an unusable value, and the further text of its warning.
 const BAD: [(&str, &str, &str); 21] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
@@ -30,12 +30,12 @@ const BAD: [(&str, &str, &str); 21] = [
 ];
 
 #[test]
-fn bad_values_are_named_once_each_and_change_nothing() {
+fn unusable_values_are_logged_once_and_ignored() {
     let programs = Programs::new();
     let program = programs.linked("fork");
     let linked = programs.linked("linked");
     let native = run(programs.command(&program).arg(&linked));
-    // The parent and its forked children say it once between them; the executed program is a process of its own.
+    // Logged once by the parent and its forked children, and once by the executed program.
     let said = run(programs.preloaded(&linked).envs(BAD.map(|(name, value, _)| (name, value))));
     assert_eq!(said.output, run(&mut programs.command(&linked)).output);
     assert_eq!(said.errors.lines().count(), BAD.len(), "{}", said.errors);
@@ -51,7 +51,7 @@ fn bad_values_are_named_once_each_and_change_nothing() {
 }
 
 #[test]
-fn levels_and_the_log_file_are_heeded() {
+fn log_follows_level_and_file() {
     let programs = Programs::new();
     let program = programs.linked("linked");
     let log = programs.path().join("log");
@@ -74,7 +74,7 @@ fn levels_and_the_log_file_are_heeded() {
 }
 
 #[test]
-fn a_reader_of_standard_error_that_is_gone_ends_nothing() {
+fn closed_standard_error_does_not_end_the_program() {
     let programs = Programs::new();
     let program = programs.linked("pipe");
     let said = run(programs.preloaded(&program).env("XSCHED_SCHEDULER", "nobody"));
@@ -82,10 +82,10 @@ fn a_reader_of_standard_error_that_is_gone_ends_nothing() {
 }
 
 #[test]
-fn without_a_runtime_a_call_fails_and_says_so_once() {
+fn missing_runtime_fails_calls_and_is_logged_once() {
     let programs = Programs::new();
     let program = programs.compile("no_runtime", &[]);
-    // A file that is no library ends the search, so that a runtime of this machine is not found.
+    // A file that is no library ends the search before a runtime of this machine is found.
     for name in ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"] {
         std::fs::write(programs.path().join(name), "not a library").expect("the file can be written");
     }
@@ -100,7 +100,7 @@ fn without_a_runtime_a_call_fails_and_says_so_once() {
 }
 
 #[test]
-fn a_runtime_that_is_this_library_is_refused() {
+fn library_as_its_own_runtime_is_refused() {
     let programs = Programs::new();
     let program = programs.linked("linked");
     let said = run(programs.preloaded(&program).env("XSCHED_HIP_LIB", support::library()));
@@ -113,7 +113,7 @@ fn a_runtime_that_is_this_library_is_refused() {
         said.errors
     );
 
-    // Installed under the runtime's name and found first, it still leads to the real one.
+    // If it has the runtime's name and is found first, it still leads to the real one.
     let imposter = programs.path().join("imposter");
     std::fs::create_dir(&imposter).expect("a directory");
     std::os::unix::fs::symlink(support::library(), imposter.join("libamdhip64.so.5")).expect("a link");
@@ -123,7 +123,7 @@ fn a_runtime_that_is_this_library_is_refused() {
 }
 
 #[test]
-fn the_named_runtime_is_used_and_a_bad_name_is_not() {
+fn named_runtime_is_used_unless_unusable() {
     let programs = Programs::new();
     let program = programs.linked("linked");
     let native = run(&mut programs.command(&program));

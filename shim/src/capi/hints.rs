@@ -1,7 +1,7 @@
 //! Hints of the C interface. The table of hints ([`protocol::hint::table`]) defines the accepted numbers and the effect.
 
 use super::{Outcome, process, queue, run};
-use crate::process::scheduler::now;
+use agent::now;
 use protocol::bounds::Priority;
 use protocol::codes::XResult;
 use protocol::hint::table::{HINTS, HintKind, Said, Scope};

@@ -1,10 +1,12 @@
-//! `xsched/kfd.h`: hardware queues of this process or of another one, taken off the hardware and put back.
+//! `xsched/kfd.h`: evicting and restoring the hardware queues of this process or of another one, by their
+//! names.
 
 mod other;
 
-use crate::lifecycle;
+use crate::process::host::PREEMPTION;
 use crate::thread::Thread;
-use crate::{errno, kfd};
+use crate::{lifecycle, startup};
+use agent::errno;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
@@ -19,16 +21,16 @@ use std::io::ErrorKind;
 use std::slice;
 use std::sync::Arc;
 
-/// A session.
+/// An open session.
 struct Session {
-    /// Its handle, by which the registry knows it as well.
+    /// Its handle, which the registry uses as well.
     handle: u64,
-    /// Whoever had looked it up before it was closed finds it so.
+    /// True once it is closed, for a thread that has looked it up before.
     closed: bool,
     about: About,
 }
 
-/// Whose queues a session is about.
+/// The process whose queues a session controls.
 enum About {
     /// This process.
     Own,
@@ -38,7 +40,7 @@ enum About {
 
 /// The open sessions of this process, by their handles.
 struct Sessions {
-    /// The process that they belong to: a forked child has none of them.
+    /// The process that has opened them. A forked child has none of its parent's.
     pid: u32,
     last: u64,
     open: BTreeMap<u64, Arc<Mutex<Session>>>,
@@ -48,12 +50,13 @@ static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions { pid: 0, last: 0, open: 
 
 type Result<T> = std::result::Result<T, KfdResult>;
 
-/// Runs the body of a function: started, counted as being inside, its result as a number.
+/// Runs the body of a function of the interface, as inside the runtime, after the library has started.
+/// Returns its result as a number.
 fn run(body: impl FnOnce() -> Result<()>) -> c_int {
     let thread = Thread::current();
     let outcome = errno::kept(|| {
         thread.inside(|| {
-            if !(lifecycle::is_ready() || lifecycle::ready_for(Class::Lifecycle)) {
+            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
                 return Err(KfdResult::ErrorNotSupported);
             }
             body()
@@ -62,7 +65,7 @@ fn run(body: impl FnOnce() -> Result<()>) -> c_int {
     outcome.err().unwrap_or(KfdResult::Success).number()
 }
 
-/// Runs the body with an open session. One call of a session is made after the other.
+/// Runs the body with an open session. Calls of one session are made one after the other.
 fn with<T>(handle: u64, body: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
     let session = {
         let sessions = SESSIONS.lock();
@@ -73,13 +76,13 @@ fn with<T>(handle: u64, body: impl FnOnce(&mut Session) -> Result<T>) -> Result<
     if session.closed { Err(KfdResult::ErrorNotFound) } else { body(&mut session) }
 }
 
-/// What an error of the driver's means for a request about queues.
+/// Returns the result for a driver's error of a request about queues.
 fn of_errno(errno: Errno) -> KfdResult {
     match errno.0 {
         libc::ETIME => KfdResult::ErrorTimeout,
         libc::EIO | libc::EACCES => KfdResult::ErrorGpuHung,
         libc::EPERM => KfdResult::ErrorNoPermission,
-        // The driver's answer for a queue that it does not know.
+        // The driver does not know the queue.
         libc::EINVAL | libc::EFAULT => KfdResult::ErrorNotFound,
         libc::EBUSY | libc::EALREADY => KfdResult::ErrorNoPermission,
         libc::ENODEV | libc::ENOTTY => KfdResult::ErrorNotSupported,
@@ -121,26 +124,26 @@ pub(super) unsafe extern "C" fn open(handle: *mut u64, pid: i32) -> c_int {
                 About::Other(Other::new(attachment))
             }
             _ => {
-                // Who holds by name waits for no server.
-                kfd::stop_waiting();
-                // So that what a hold costs is measured on the first queue, if there is none yet.
-                kfd::ask(PreemptLevel::Interrupt);
+                // This use needs no server.
+                PREEMPTION.stop_waiting_for_server();
+                // Lets the cost of an eviction be measured on the first queue, if there is none yet.
+                PREEMPTION.request(PreemptLevel::Interrupt);
                 About::Own
             }
         };
         let mut sessions = SESSIONS.lock();
         if sessions.pid != std::process::id() {
             sessions.pid = std::process::id();
-            // What waits for queues at the end of the process may have come behind them.
-            lifecycle::handle_exit();
-            // The parent's: dropped here, they would end sessions that are none of this process's.
+            // The exit handler has to run before those of libraries that wait for queues.
+            startup::handle_exit();
+            // The parent's sessions are forgotten: dropping them would end sessions of another process.
             std::mem::take(&mut sessions.open).into_values().for_each(std::mem::forget);
         }
         sessions.last += 1;
         let last = sessions.last;
         let session = Session { handle: last, closed: false, about };
         sessions.open.insert(last, Arc::new(Mutex::new(session)));
-        // SAFETY: the caller's place, which is not null.
+        // SAFETY: the place is valid by the interface, and not null.
         unsafe { handle.write(last) };
         Ok(())
     })
@@ -163,19 +166,17 @@ pub(super) unsafe extern "C" fn list_queues(handle: u64, queues: *mut KfdQueue, 
         if count.is_null() {
             return Err(KfdResult::ErrorInvalidValue);
         }
-        // SAFETY: the caller's place, which is not null.
+        // SAFETY: the place is valid by the interface, and not null.
         let room = unsafe { count.read() };
         if queues.is_null() && room != 0 {
             return Err(KfdResult::ErrorInvalidValue);
         }
         let found = with(handle, Session::queues)?;
         for (index, queue) in found.iter().take(room as usize).enumerate() {
-            // SAFETY: below `room`, so within the caller's array.
-            let place = unsafe { queues.add(index) };
-            // SAFETY: as above.
-            unsafe { place.write(*queue) };
+            // SAFETY: the index is below `room`, so it lies within the caller's array.
+            unsafe { queues.add(index).write(*queue) };
         }
-        // SAFETY: as above.
+        // SAFETY: the place is valid by the interface, and not null.
         unsafe { count.write(u32::try_from(found.len()).unwrap_or(u32::MAX)) };
         Ok(())
     })
@@ -183,7 +184,7 @@ pub(super) unsafe extern "C" fn list_queues(handle: u64, queues: *mut KfdQueue, 
 
 pub(super) unsafe extern "C" fn suspend(handle: u64, ids: *const u32, count: u32) -> c_int {
     run(|| {
-        // SAFETY: as the caller of the function promises.
+        // SAFETY: by the interface `ids` is null or has `count` numbers.
         let named = unsafe { named(ids, count) }?;
         with(handle, |session| session.suspend(named.as_deref()))
     })
@@ -191,7 +192,7 @@ pub(super) unsafe extern "C" fn suspend(handle: u64, ids: *const u32, count: u32
 
 pub(super) unsafe extern "C" fn resume(handle: u64, ids: *const u32, count: u32) -> c_int {
     run(|| {
-        // SAFETY: as the caller of the function promises.
+        // SAFETY: by the interface `ids` is null or has `count` numbers.
         let named = unsafe { named(ids, count) }?;
         with(handle, |session| session.resume(named.as_deref()))
     })
@@ -204,22 +205,22 @@ pub(super) unsafe extern "C" fn status(handle: u64, id: u32, state: *mut c_int) 
         }
         let found = with(handle, Session::queues)?;
         let queue = found.iter().find(|queue| queue.queue_id == id).ok_or(KfdResult::ErrorNotFound)?;
-        // SAFETY: the caller's place, which is not null.
+        // SAFETY: the place is valid by the interface, and not null.
         unsafe { state.write(queue.state) };
         Ok(())
     })
 }
 
-/// The queues that a caller names; nothing for all.
+/// Returns the queues that a caller names; `None` for all.
 ///
 /// # Safety
 ///
-/// `count` numbers are there, if the address is not null.
+/// `ids` is null or has `count` numbers.
 unsafe fn named(ids: *const u32, count: u32) -> Result<Option<Vec<u32>>> {
     match (ids.is_null(), count) {
         (_, 0) => Ok(None),
         (true, _) => Err(KfdResult::ErrorInvalidValue),
-        // SAFETY: the caller's promise.
+        // SAFETY: `ids` is not null, so it has `count` numbers.
         (false, count) => Ok(Some(unsafe { slice::from_raw_parts(ids, count as usize) }.to_vec())),
     }
 }
@@ -228,7 +229,7 @@ impl Session {
     fn queues(&mut self) -> Result<Vec<KfdQueue>> {
         match &mut self.about {
             About::Own => {
-                let queues = kfd::context().map(|context| context.registry.queues()).unwrap_or_default();
+                let queues = PREEMPTION.queues().map(|queues| queues.registry.queues()).unwrap_or_default();
                 Ok(queues.iter().map(own).collect())
             }
             About::Other(other) => other.queues(),
@@ -239,31 +240,29 @@ impl Session {
         if let About::Other(other) = &mut self.about {
             return other.suspend(named);
         }
-        if !kfd::ask(PreemptLevel::Interrupt) || kfd::in_force().0 == PreemptLevel::Block {
+        if !PREEMPTION.request(PreemptLevel::Interrupt) || PREEMPTION.in_force().0 == PreemptLevel::Block {
             return Err(KfdResult::ErrorNotSupported);
         }
-        let registry = &kfd::context().ok_or(KfdResult::ErrorNotSupported)?.registry;
+        let registry = &PREEMPTION.queues().ok_or(KfdResult::ErrorNotSupported)?.registry;
         registry.suspend_for(self.handle, named).map_err(of_refusal)?;
         if lifecycle::is_ready() {
             return Ok(());
         }
-        // The process is ending, and may have released everything before this.
+        // The process is ending, and may have restored everything before this.
         registry.resume_for(self.handle, None).map_err(of_refusal)?;
         Err(KfdResult::ErrorNotSupported)
     }
 
     fn resume(&mut self, named: Option<&[u32]>) -> Result<()> {
-        match (&mut self.about, kfd::context()) {
+        match (&mut self.about, PREEMPTION.queues()) {
             (About::Other(other), _) => other.resume(named),
-            (About::Own, Some(context)) => {
-                context.registry.resume_for(self.handle, named).map_err(of_refusal)
-            }
+            (About::Own, Some(queues)) => queues.registry.resume_for(self.handle, named).map_err(of_refusal),
             (About::Own, None) if named.is_none() => Ok(()),
             (About::Own, None) => Err(KfdResult::ErrorNotFound),
         }
     }
 
-    /// Everything that it has suspended goes on.
+    /// Resumes everything that it has suspended.
     fn end(&mut self) -> Result<()> {
         match &mut self.about {
             About::Own => self.resume(None),
@@ -286,7 +285,7 @@ fn own(queue: &Queue) -> KfdQueue {
     let wish = queue.arbiter.wish();
     let held = queue.arbiter.held();
     let state = match (held, queue.suspended) {
-        // The debugger's way keeps the one, the other way the other.
+        // The debug-trap mechanism sets `suspended`, the update-queue mechanism the arbiter.
         (true, Some(true)) => KfdQueueState::Suspended,
         _ if queue.arbiter.is_off() => KfdQueueState::Suspended,
         (_, None) => KfdQueueState::Unknown,
@@ -311,7 +310,7 @@ mod tests {
     use hal_kfd::process::Untraceable;
 
     #[test]
-    fn results_tell_apart_what_went_wrong() {
+    fn errors_map_to_distinct_results() {
         let errnos = [libc::ETIME, libc::EIO, libc::EACCES, libc::EPERM, libc::EFAULT, libc::ENOMEM];
         let results = errnos.map(|errno| of_errno(Errno(errno)));
         let want = [
@@ -332,10 +331,10 @@ mod tests {
         assert_eq!(of_problem(Problem::Hung(Errno(libc::ETIME))), KfdResult::ErrorTimeout);
     }
 
-    /// A thread that had looked the session up comes to it after another one has closed it.
+    /// A thread uses a session after another one has closed it.
     #[test]
-    fn a_session_that_was_closed_does_nothing_for_whoever_still_has_it() {
-        // Not by `open`, which asks for a level on behalf of the whole process.
+    fn closed_session_is_not_found() {
+        // Not by `open`, which requests a level for the whole process.
         let handle = u64::MAX;
         let late = Arc::new(Mutex::new(Session { handle, closed: false, about: About::Own }));
         let insert = || {
@@ -345,7 +344,7 @@ mod tests {
         };
         insert();
         assert_eq!(with(handle, |session| session.resume(None)), Ok(()));
-        // SAFETY: any handle may be closed.
+        // SAFETY: any handle may be passed.
         assert_eq!(unsafe { close(handle) }, 0);
         assert!(late.lock().closed && !SESSIONS.lock().open.contains_key(&handle));
         insert();

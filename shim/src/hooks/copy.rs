@@ -1,5 +1,6 @@
-//! One-dimensional copies and fills. What is asynchronous in the runtime can be deferred; where it returns only when the
-//! copy is done, or is not known to be, the call is made in its turn on the calling thread; what it refuses is refused at once.
+//! One-dimensional copies and fills. A copy that is asynchronous in the runtime may be deferred. One that
+//! returns only when it is done, or may do so, is made in order on the calling thread. One that the runtime
+//! refuses is made at once.
 
 use super::defer::{self, after_all_if};
 use super::turn::{self, code};
@@ -9,19 +10,15 @@ use hal_hip::command::{HipCommand, memory_key};
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::{Real, result};
 use hal_hip::waits;
-use hip_sys::pfn;
-use hip_sys::types::{
-    hipDeviceptr_t, hipError_t, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice,
-    hipMemcpyKind, hipStream_t, hipSuccess,
-};
+use hip_sys::types::{hipError_t, hipMemcpyKind, hipStream_t, hipSuccess};
 use std::ffi::c_void;
 use xqueue::{Direct, Footprint, Spec};
 
-/// The way of one asynchronous copy. `invoke` makes the real call with a source.
+/// Makes one asynchronous copy, or defers it. `invoke` makes the real call with a source.
 ///
 /// # Safety
 ///
-/// The addresses are as the runtime wants them, and `invoke` may be called on any thread.
+/// The addresses meet the contract of the runtime's function, and `invoke` may be called on any thread.
 pub(super) unsafe fn go(
     found: Found,
     dst: *const c_void,
@@ -36,16 +33,16 @@ pub(super) unsafe fn go(
     let later = |real: &Real| memory::copy_later(real, dst, src, bytes, kind);
     let source = || Rows::plane(src, bytes, bytes, 1);
     let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));
-    // SAFETY: the caller's promise.
+    // SAFETY: this function requires what `go_later` does; the source has `bytes` bytes.
     unsafe { go_later(found, &spec, later, source, invoke) }
 }
 
-/// The way of one asynchronous copy of any shape. `invoke` makes the real call, with its own source or with the rows of
-/// `source` packed at the address that it is given; the latter only if `later` says that they are staged.
+/// Makes one asynchronous copy of any shape, or defers it. `invoke` makes the real call with its own source
+/// or, if `later` says that the copy is staged, with the rows of `source` packed at the given address.
 ///
 /// # Safety
 ///
-/// As for [`go`]; where they are staged, the rows of `source` can be read.
+/// As for [`go`]; if the copy is staged, the rows of `source` can be read.
 pub(super) unsafe fn go_later(
     found: Found,
     spec: &Spec<'_>,
@@ -64,16 +61,16 @@ pub(super) unsafe fn go_later(
         Later::Nothing => return invoke(None),
         Later::No => return turn::take(found, spec, || invoke(None)),
         Later::AsItIs => {
-            // SAFETY: the addresses stay the caller's until the copy is done, as for the runtime itself.
+            // SAFETY: the memory stays valid until the copy is done, as natively.
             let command = unsafe { HipCommand::new("copy", Footprint::default(), move || invoke(None)) };
             turn::append(found, spec, Box::new(command))
         }
         Later::Staged => {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function requires that the rows can be read.
             let staged = unsafe { source().pack() };
             let footprint = Footprint { arguments: 0, staged: staged.len() };
             let call = move || invoke(Some(staged.as_ptr().cast()));
-            // SAFETY: the call owns its source, which the runtime has read when it returns.
+            // SAFETY: the call owns its source, and the runtime has read it when the call returns.
             let command = unsafe { HipCommand::new("copy", footprint, call) };
             turn::append(found, spec, Box::new(command))
         }
@@ -84,125 +81,38 @@ pub(super) unsafe fn go_later(
     }
 }
 
-/// Whether a copy can run on the default stream of another device, which waits for that device's streams (`ihipMemcpyCommand`
-/// of the runtime): then everything earlier in the process comes first.
+/// Returns true if a copy may run on the default stream of another device, which waits for that device's
+/// streams (`ihipMemcpyCommand` of the runtime). Everything earlier in the process then comes first.
 pub(super) fn visits_others(found: Found, sides: [*const c_void; 2]) -> bool {
     let (real, home) = (found.process.real, found.stream.hw.device());
     real.devices > 1
         && sides.iter().any(|side| memory::device_of(real, *side).is_some_and(|device| device != home))
 }
 
-/// `hipMemcpyAsync` and its per-thread twin
+/// The asynchronous copies of bytes. `invoke` makes the real call with a source.
 ///
 /// # Safety
 ///
-/// That of the runtime's function.
-pub(crate) unsafe fn copy_async(
-    call: Call<pfn::hipMemcpyAsync>,
-    per_thread: bool,
-    dst: *mut c_void,
-    src: *const c_void,
-    bytes: usize,
+/// The addresses meet the contract of the runtime's function, which may be called on any thread.
+pub(crate) unsafe fn copy<F: Copy + 'static>(
+    call: Call<F>,
+    (stream, per_thread): (hipStream_t, bool),
+    (dst, src, bytes): (*const c_void, *const c_void, usize),
     kind: hipMemcpyKind,
-    stream: hipStream_t,
+    invoke: impl Fn(F, *const c_void, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpyAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own addresses, or a copy of the source.
-        let invoke = move |src| unsafe { real(dst, src, bytes, kind, raw) };
+        let invoke = move |src| invoke(real, src, raw);
         match found {
             None => invoke(src),
-            // SAFETY: the caller's promise; a copy belongs to no thread.
+            // SAFETY: this function requires what `go` does.
             Some(found) => unsafe { go(found, dst, src, bytes, kind, invoke) },
         }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// `hipMemcpyHtoDAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
-pub(crate) unsafe fn htod_async(
-    call: Call<pfn::hipMemcpyHtoDAsync>,
-    dst: hipDeviceptr_t,
-    src: *const c_void,
-    bytes: usize,
-    stream: hipStream_t,
-) -> hipError_t {
-    let body = |real: pfn::hipMemcpyHtoDAsync, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own addresses, or a copy of the source.
-        let invoke = move |src| unsafe { real(dst, src, bytes, raw) };
-        match found {
-            None => invoke(src),
-            // SAFETY: the caller's promise; a copy belongs to no thread.
-            Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyHostToDevice, invoke) },
-        }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
-}
-
-/// `hipMemcpyDtoHAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
-pub(crate) unsafe fn dtoh_async(
-    call: Call<pfn::hipMemcpyDtoHAsync>,
-    dst: *mut c_void,
-    src: hipDeviceptr_t,
-    bytes: usize,
-    stream: hipStream_t,
-) -> hipError_t {
-    let body = |real: pfn::hipMemcpyDtoHAsync, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own addresses.
-        let invoke = move |src: *const c_void| unsafe { real(dst, src.cast_mut(), bytes, raw) };
-        match found {
-            None => invoke(src),
-            // SAFETY: the caller's promise; a copy belongs to no thread.
-            Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyDeviceToHost, invoke) },
-        }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
-}
-
-/// `hipMemcpyDtoDAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
-pub(crate) unsafe fn dtod_async(
-    call: Call<pfn::hipMemcpyDtoDAsync>,
-    dst: hipDeviceptr_t,
-    src: hipDeviceptr_t,
-    bytes: usize,
-    stream: hipStream_t,
-) -> hipError_t {
-    let body = |real: pfn::hipMemcpyDtoDAsync, own| {
-        let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own addresses.
-        let invoke = move |src: *const c_void| unsafe { real(dst, src.cast_mut(), bytes, raw) };
-        match found {
-            None => invoke(src),
-            // SAFETY: the caller's promise; a copy belongs to no thread.
-            Some(found) => unsafe { go(found, dst, src, bytes, hipMemcpyDeviceToDevice, invoke) },
-        }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
-}
-
-/// The asynchronous fills, whose values are of this size each
-///
-/// # Safety
-///
-/// `function` is the type of the call's function; its other promises are the runtime's.
+/// The asynchronous fills with values of this size
 pub(crate) unsafe fn fill<V: Copy + 'static>(
     call: Call<unsafe extern "C" fn(*mut c_void, V, usize, hipStream_t) -> hipError_t>,
     per_thread: bool,
@@ -212,17 +122,15 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
     size: usize,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: unsafe extern "C" fn(*mut c_void, V, usize, hipStream_t) -> hipError_t, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         let invoke = move || unsafe { real(dst, value, count, raw) };
         let Some(found) = found else { return invoke() };
         let bytes = count.saturating_mul(size);
         let spec = turn::spec(memory_key(16, bytes));
         let later = || memory::fill_later(found.process.real, dst, bytes);
-        // SAFETY: the memory stays the caller's until the fill is done, as for the runtime itself.
+        // SAFETY: the memory stays valid until the fill is done, as natively.
         unsafe { defer::go(found, &spec, "fill", later, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }

@@ -1,5 +1,6 @@
-//! Copies and fills of two and three dimensions, those of the program's variables, and those between devices. What they
-//! are given is small and copied; what the rows lie in decides, as for one-dimensional ones, whether they can be deferred.
+//! Copies and fills of two and three dimensions, copies of the program's variables, and copies between
+//! devices. Their parameters are small and copied. The memory of the rows decides whether they may be
+//! deferred, as in one dimension.
 
 #![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
 
@@ -8,7 +9,7 @@ use super::defer::{self, after_all_if};
 use super::{copy, turn};
 use crate::boundary::Call;
 use crate::process::streams::Target;
-use crate::process::{self, Process, proven};
+use crate::process::{self, Process, cooperative_cache};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Later, Rows};
 use hal_hip::real::Real;
@@ -22,10 +23,6 @@ use std::ffi::{c_int, c_void};
 use xqueue::Spec;
 
 /// `hipMemcpy2DAsync` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn rows(
     call: Call<pfn::hipMemcpy2DAsync>,
     per_thread: bool,
@@ -38,11 +35,11 @@ pub(crate) unsafe fn rows(
     kind: hipMemcpyKind,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpy2DAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let invoke = move |packed: Option<*const c_void>| {
             let (src, spitch) = packed.map_or((src, spitch), |packed| (packed, width));
-            // SAFETY: the caller's own arguments, or the source's rows packed.
+            // SAFETY: the arguments are the caller's own, or the source is a packed copy of its rows.
             unsafe { real(dst, dpitch, src, spitch, width, height, kind, raw) }
         };
         let Some(found) = found else { return invoke(None) };
@@ -54,14 +51,12 @@ pub(crate) unsafe fn rows(
             true => Later::Nothing, // refused, unless there are no rows
             false => memory::rows_later(real, &to, &from, kind),
         };
-        // SAFETY: the caller's promise; a copy belongs to no thread.
+        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// One side of a three-dimensional copy, if it is no array and its position lies in its rows.
+/// Returns one side of a three-dimensional copy, if it is no array and its position lies in its rows.
 fn side(memory: &hipPitchedPtr, position: hipPos, extent: [usize; 3]) -> Option<Rows> {
     let hipPitchedPtr { ptr, pitch, ysize, .. } = *memory;
     let slice = pitch.checked_mul(ysize)?;
@@ -74,22 +69,18 @@ fn side(memory: &hipPitchedPtr, position: hipPos, extent: [usize; 3]) -> Option<
 }
 
 /// `hipMemcpy3DAsync` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn slices(
     call: Call<pfn::hipMemcpy3DAsync>,
     per_thread: bool,
     params: *const hipMemcpy3DParms,
     stream: hipStream_t,
 ) -> hipError_t {
-    // SAFETY: null or the caller's parameters.
+    // SAFETY: the parameters are the caller's own, or null.
     let given = unsafe { params.as_ref() }.copied();
-    let body = |real: pfn::hipMemcpy3DAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let (Some(found), Some(given)) = (found, given) else {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the arguments are the caller's own.
             return unsafe { real(params, raw) };
         };
         let hipExtent { width, height, depth } = given.extent;
@@ -100,7 +91,7 @@ pub(crate) unsafe fn slices(
                 params.src_ptr = hipPitchedPtr { ptr, pitch: width, xsize: width, ysize: height };
                 params.src_pos = hipPos { x: 0, y: 0, z: 0 };
             }
-            // SAFETY: a copy of the caller's parameters, perhaps with the source's rows packed.
+            // SAFETY: the parameters are a copy of the caller's, or the source is a packed copy of its rows.
             unsafe { real(&params, raw) }
         };
         let extent = [width, height, depth];
@@ -120,16 +111,14 @@ pub(crate) unsafe fn slices(
         };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
         let later = |real: &Real| memory::rows_later(real, &to, &from, given.kind);
-        // SAFETY: the caller's promise; a copy belongs to no thread.
+        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// Whether the runtime refuses such a copy by its parameters alone: each side is an array or memory, and a row of memory is no
-/// longer than the pitch (`ihipMemcpy3D_validate` in hipamd/src/hip_memory.cpp, `BufferRect::create` in
-/// rocclr/platform/memory.cpp). Without anything to copy there is nothing to do.
+/// Returns true if the runtime refuses a copy for its parameters, or has nothing to copy. Each side must be
+/// an array or memory, and a row of memory must not be longer than the pitch (`ihipMemcpy3D_validate` in
+/// hipamd/src/hip_memory.cpp, `BufferRect::create` in rocclr/platform/memory.cpp).
 fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
     let hipExtent { width, height, depth } = given.extent;
     let sides = [(&given.dst_ptr, given.dst_array.is_null()), (&given.src_ptr, given.src_array.is_null())];
@@ -141,13 +130,13 @@ fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
     in_memory && (too_long || [width, height, depth].contains(&0))
 }
 
-/// Whether a synchronous copy between these returns only when it is done.
+/// Returns true if a synchronous copy with these parameters returns only when it is done.
 ///
 /// # Safety
 ///
-/// Null, or parameters that can be read.
+/// The parameters are null or can be read.
 pub(crate) unsafe fn slices_wait(real: &Real, params: *const hipMemcpy3DParms) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
     let hipExtent { width, height, depth } = given.extent;
     let arrays = !given.src_array.is_null() || !given.dst_array.is_null();
@@ -155,13 +144,13 @@ pub(crate) unsafe fn slices_wait(real: &Real, params: *const hipMemcpy3DParms) -
     !arrays && waits::rows(real, given.dst_ptr.ptr, given.src_ptr.ptr, bytes)
 }
 
-/// The same of rows.
+/// Returns true if a synchronous copy of rows with these parameters returns only when it is done.
 ///
 /// # Safety
 ///
 /// As for [`slices_wait`].
 pub(crate) unsafe fn described_waits(real: &Real, params: *const hip_Memcpy2D) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
     let of = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void| match kind? {
         MemoryKind::Host => Some(host),
@@ -180,7 +169,7 @@ struct Described {
     host: *const c_void,
     device: *const c_void,
     pitch: usize,
-    /// Bytes into the row, and rows.
+    /// The offset in the row, in bytes, and the row.
     position: [usize; 2],
 }
 
@@ -199,22 +188,23 @@ impl Described {
     }
 }
 
-/// How a copy of rows by [`hip_Memcpy2D`] can be launched later. Its memory types say what the runtime believes.
+/// Returns how a copy of rows by [`hip_Memcpy2D`] may be deferred. The runtime believes the memory types that
+/// it states.
 fn described_later(
     real: &Real,
     (to, to_kind): (&Rows, MemoryKind),
     (from, from_kind): (&Rows, MemoryKind),
 ) -> Later {
     let is_pageable = |rows: &Rows| memory::place(real, rows.start) == Some(memory::Place::Pageable);
-    let lies = |rows, kind| kind == MemoryKind::Device && is_pageable(rows);
-    if lies(to, to_kind) || lies(from, from_kind) {
+    let is_wrong = |rows, kind| kind == MemoryKind::Device && is_pageable(rows);
+    if is_wrong(to, to_kind) || is_wrong(from, from_kind) {
         return Later::No;
     }
     memory::rows_later(real, to, from, hipMemcpyDefault)
 }
 
-/// Whether the runtime refuses such a copy by its parameters alone (`BufferRect::create` in rocclr/platform/memory.cpp, and its
-/// callers in hipamd/src/hip_memory.cpp), or has nothing to copy.
+/// Returns true if the runtime refuses a copy of rows for its parameters (`BufferRect::create` in
+/// rocclr/platform/memory.cpp, and its callers in hipamd/src/hip_memory.cpp), or has nothing to copy.
 fn described_is_refused(given: &hip_Memcpy2D, major: u32) -> bool {
     let (width, height) = (given.width_in_bytes, given.height);
     let refused = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void, pitch: usize| {
@@ -231,21 +221,17 @@ fn described_is_refused(given: &hip_Memcpy2D, major: u32) -> bool {
 }
 
 /// `hipMemcpyParam2DAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn described(
     call: Call<pfn::hipMemcpyParam2DAsync>,
     params: *const hip_Memcpy2D,
     stream: hipStream_t,
 ) -> hipError_t {
-    // SAFETY: null or the caller's parameters.
+    // SAFETY: the parameters are the caller's own, or null.
     let given = unsafe { params.as_ref() }.copied();
-    let body = |real: pfn::hipMemcpyParam2DAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, false);
         let (Some(found), Some(given)) = (found, given) else {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the arguments are the caller's own.
             return unsafe { real(params, raw) };
         };
         let (width, height) = (given.width_in_bytes, given.height);
@@ -255,7 +241,7 @@ pub(crate) unsafe fn described(
                 (params.src_host, params.src_device) = (packed, packed.cast_mut());
                 (params.src_pitch, params.src_x_in_bytes, params.src_y) = (width, 0, 0);
             }
-            // SAFETY: a copy of the caller's parameters, perhaps with the source's rows packed.
+            // SAFETY: the parameters are a copy of the caller's, or the source is a packed copy of its rows.
             unsafe { real(&params, raw) }
         };
         let major = found.process.real.major;
@@ -286,18 +272,12 @@ pub(crate) unsafe fn described(
         };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
         let later = |real: &Real| described_later(real, (&to, to_kind), (&from, from_kind));
-        // SAFETY: the caller's promise; a copy belongs to no thread.
+        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipMemcpyToSymbolAsync` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn to_symbol(
     call: Call<pfn::hipMemcpyToSymbolAsync>,
     per_thread: bool,
@@ -308,10 +288,10 @@ pub(crate) unsafe fn to_symbol(
     kind: hipMemcpyKind,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpyToSymbolAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let invoke = move |staged: Option<*const c_void>| {
-            // SAFETY: the caller's own arguments, or a copy of the source.
+            // SAFETY: the arguments are the caller's own, or the source is a copy.
             unsafe { real(symbol, staged.unwrap_or(src), bytes, offset, kind, raw) }
         };
         let Some(found) = found else { return invoke(None) };
@@ -320,18 +300,12 @@ pub(crate) unsafe fn to_symbol(
             let variable = memory::symbol(real, symbol, offset, bytes);
             memory::symbol_later(real, variable, src, false, (bytes, kind))
         };
-        // SAFETY: the caller's promise; a copy belongs to no thread.
+        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipMemcpyFromSymbolAsync` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn from_symbol(
     call: Call<pfn::hipMemcpyFromSymbolAsync>,
     per_thread: bool,
@@ -342,9 +316,9 @@ pub(crate) unsafe fn from_symbol(
     kind: hipMemcpyKind,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpyFromSymbolAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         let invoke = move || unsafe { real(dst, symbol, bytes, offset, kind, raw) };
         let Some(found) = found else { return invoke() };
         let spec = after_all_if(visits_others(found, [dst, dst]), memory_key(kind.0, bytes));
@@ -353,18 +327,12 @@ pub(crate) unsafe fn from_symbol(
             let variable = memory::symbol(real, symbol, offset, bytes);
             memory::symbol_later(real, variable, dst, true, (bytes, kind))
         };
-        // SAFETY: the destination stays the caller's until the copy is done, as for the runtime itself.
+        // SAFETY: the destination stays valid until the copy is done, as natively.
         unsafe { defer::go(found, &spec, "copy", later, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipMemcpyPeerAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn peer(
     call: Call<pfn::hipMemcpyPeerAsync>,
     dst: *mut c_void,
@@ -374,9 +342,9 @@ pub(crate) unsafe fn peer(
     bytes: usize,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpyPeerAsync, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         let invoke = move |src| unsafe { real(dst, dst_device, src, src_device, bytes, raw) };
         let Some(found) = found else {
             defer::beside(own, &super::drain::after_all());
@@ -385,20 +353,14 @@ pub(crate) unsafe fn peer(
         let devices = i64::from(found.process.real.devices);
         let exist = [dst_device, src_device].iter().all(|&device| (0..devices).contains(&device.into()));
         if !exist {
-            return invoke(src); // refused, whatever is in front of it
+            return invoke(src); // The runtime refuses it, whatever is pending.
         }
-        // SAFETY: the caller's promise; a copy belongs to no thread.
+        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { copy::go(found, dst.cast_const(), src, bytes, hipMemcpyDeviceToDevice, invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// `hipMemcpyWithStream`, which waits for the copy unless it is inside a device
-///
-/// # Safety
-///
-/// That of the runtime's function.
+/// `hipMemcpyWithStream`, which waits for the copy unless it stays inside a device
 pub(crate) unsafe fn with_stream(
     call: Call<pfn::hipMemcpyWithStream>,
     dst: *mut c_void,
@@ -407,14 +369,14 @@ pub(crate) unsafe fn with_stream(
     kind: hipMemcpyKind,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipMemcpyWithStream, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         let invoke = move |src| unsafe { real(dst, src, bytes, kind, raw) };
         let Some(found) = found else { return invoke(src) };
         let completes = waits::copy(found.process.real, dst, src, bytes, kind);
         if kind == hipMemcpyDeviceToDevice && !completes {
-            // SAFETY: the caller's promise; a copy belongs to no thread.
+            // SAFETY: the arguments are the caller's own, and any thread may make the copy.
             return unsafe { copy::go(found, dst.cast_const(), src, bytes, kind, invoke) };
         }
         let spec =
@@ -424,26 +386,20 @@ pub(crate) unsafe fn with_stream(
             _ => Later::No,
         };
         let invoke = move |_| invoke(src);
-        // SAFETY: it is made on the calling thread, with the caller's own addresses.
+        // SAFETY: the copy is made on the calling thread, with the caller's own arguments.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// The destination of a prefetch that is no device.
+/// The destination of a prefetch to the host.
 const HOST: c_int = -1;
 
-/// What says whether the runtime has ever taken a prefetch to the device.
-fn prefetched(device: c_int) -> proven::Shape {
+/// Returns the key under which an accepted prefetch to the device is kept.
+fn prefetched(device: c_int) -> cooperative_cache::Shape {
     (0, device as u32, 0, 0)
 }
 
 /// `hipMemPrefetchAsync`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn prefetch(
     call: Call<pfn::hipMemPrefetchAsync>,
     address: *const c_void,
@@ -451,7 +407,7 @@ pub(crate) unsafe fn prefetch(
     device: c_int,
     stream: hipStream_t,
 ) -> hipError_t {
-    // On the default stream it runs on that of the device.
+    // A prefetch on the default stream runs on the default stream of its device.
     let elsewhere = stream.is_legacy_default() && device != HOST;
     let spec = after_all_if(elsewhere, memory_key(256, count));
     let later = |process: &Process| {
@@ -459,29 +415,25 @@ pub(crate) unsafe fn prefetch(
         if !exists || memory::prefetch_is_refused(process.real, address, count) {
             return Later::Nothing;
         }
-        // Not every runtime or device takes one, and it says so in the call.
+        // Some runtimes and devices refuse prefetches, by the call's error.
         Later::if_certain(
-            process.prefetches.is_taken(prefetched(device), count as u64)
+            process.prefetches.is_accepted(prefetched(device), count as u64)
                 && memory::is_managed(process.real, address, count),
         )
     };
     let invoke = move |real: pfn::hipMemPrefetchAsync, stream| {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         let code = unsafe { real(address, count, device, stream) };
         if let Some(process) = process::get().filter(|_| code == hipSuccess) {
-            process.prefetches.taken(prefetched(device), u64::MAX);
+            process.prefetches.accepted(prefetched(device), u64::MAX);
         }
         code
     };
-    // SAFETY: the call's type is that of its function; the memory is the caller's until the stream is through with it.
+    // SAFETY: the memory stays valid until the stream is done with it, as natively.
     unsafe { defer::own(call, (stream, false), ("prefetch", spec), later, invoke) }
 }
 
-/// The asynchronous fills of rows. `extent`: values of a row, rows, and bytes of a value.
-///
-/// # Safety
-///
-/// `function` is the type of the call's function; its other promises are the runtime's.
+/// The asynchronous fills of rows. `extent` has the values of a row, the rows, and the bytes of a value
 pub(crate) unsafe fn fill<V: Copy + 'static>(
     call: Call<unsafe extern "C" fn(*mut c_void, usize, V, usize, usize, hipStream_t) -> hipError_t>,
     dst: *mut c_void,
@@ -492,27 +444,23 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
 ) -> hipError_t {
     let [width, height, size] = extent;
     let rows = Rows::plane(dst.cast_const(), pitch, width.saturating_mul(size), height);
-    // Rows that are longer than the pitch are refused (`ihipMemset3DCommand` in hipamd/src/hip_memory.cpp); of larger values than
-    // bytes that is not known.
+    // The runtime refuses rows of bytes that are longer than the pitch (`ihipMemset3DCommand` in
+    // hipamd/src/hip_memory.cpp). For larger values that is unknown.
     let too_long = size == 1 && pitch < width;
     let later = |process: &Process| match too_long {
         true => Later::Nothing,
         false => memory::fill_rows_later(process.real, &rows),
     };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _, _) -> _, stream| {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         unsafe { real(dst, pitch, value, width, height, stream) }
     };
     let command = ("fill", turn::spec(memory_key(17, rows.bytes())));
-    // SAFETY: the call's type is that of its function; the memory stays the caller's until the fill is done.
+    // SAFETY: the memory stays valid until the fill is done, as natively.
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }
 
 /// `hipMemset3DAsync` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn fill_slices(
     call: Call<pfn::hipMemset3DAsync>,
     per_thread: bool,
@@ -522,12 +470,12 @@ pub(crate) unsafe fn fill_slices(
     stream: hipStream_t,
 ) -> hipError_t {
     let rows = side(&memory, hipPos { x: 0, y: 0, z: 0 }, [extent.width, extent.height, extent.depth]);
-    // As for rows; the runtime looks at the memory's own width.
+    // As in `fill`, but the runtime compares the memory's own width.
     let too_long = memory.pitch < memory.xsize && memory.pitch != extent.width;
     let later = |process: &Process| match rows {
         _ if too_long => Later::Nothing,
         Some(rows) => memory::fill_rows_later(process.real, &rows),
-        // It does not fit into its rows: only what cannot be in any is certain.
+        // It does not fit into its rows, so only a refusal whatever the rows is certain.
         None => {
             let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
             match memory::fill_later(process.real, memory.ptr, bytes) {
@@ -537,11 +485,11 @@ pub(crate) unsafe fn fill_slices(
         }
     };
     let invoke = move |real: pfn::hipMemset3DAsync, stream| {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         unsafe { real(memory, value, extent, stream) }
     };
     let command = ("fill", turn::spec(memory_key(18, rows.map_or(0, |rows| rows.bytes()))));
-    // SAFETY: as for rows.
+    // SAFETY: the memory stays valid until the fill is done, as natively.
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }
 
@@ -550,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_is_what_its_position_and_pitch_say() {
+    fn side_follows_position_and_pitch() {
         let mut bytes = [0_u8; 1];
         let ptr = bytes.as_mut_ptr().cast::<c_void>();
         let memory = |pitch, ysize| hipPitchedPtr { ptr, pitch, xsize: 0, ysize };
@@ -558,12 +506,12 @@ mod tests {
         let rows = side(&memory(16, 4), at(3, 2, 1), [13, 2, 3]).expect("it fits");
         assert_eq!(rows.start.addr() - ptr.addr(), 64 + 32 + 3);
         assert_eq!((rows.pitch, rows.slice), (16, 64));
-        // One slice says nothing of the rows that there are in all.
+        // With one slice the number of rows is not limited.
         assert!(side(&memory(16, 0), at(0, 0, 0), [16, 9, 1]).is_some());
-        assert!(side(&memory(16, 4), at(4, 0, 0), [13, 1, 1]).is_none(), "over the end of the row");
-        assert!(side(&memory(16, 4), at(0, 3, 1), [1, 2, 1]).is_none(), "over the end of the slice");
-        assert!(side(&memory(16, 4), at(0, 1, 0), [1, 4, 2]).is_none(), "over the end of the slice");
-        assert!(side(&memory(usize::MAX, 2), at(0, 0, 0), [1, 1, 1]).is_none(), "no such memory");
+        assert!(side(&memory(16, 4), at(4, 0, 0), [13, 1, 1]).is_none(), "past the end of the row");
+        assert!(side(&memory(16, 4), at(0, 3, 1), [1, 2, 1]).is_none(), "past the end of the slice");
+        assert!(side(&memory(16, 4), at(0, 1, 0), [1, 4, 2]).is_none(), "past the end of the slice");
+        assert!(side(&memory(usize::MAX, 2), at(0, 0, 0), [1, 1, 1]).is_none(), "the slice overflows");
         let nothing = hipPitchedPtr { ptr: std::ptr::null_mut(), pitch: 16, xsize: 0, ysize: 4 };
         assert!(side(&nothing, at(0, 0, 0), [1, 1, 1]).is_none());
     }

@@ -1,6 +1,6 @@
-//! The way of a call whose arguments are plain values: at once, or as a command with the same values, or, where it could
-//! fail or would not mean the same on another thread, in its turn on the calling thread. What is certain to be refused is refused at
-//! once.
+//! Calls whose arguments are plain values: made at once, or deferred with the same values. A call that could
+//! fail, or would mean something else on another thread, is made in order on the calling thread. A call that
+//! the runtime certainly refuses is made at once.
 
 use super::drain;
 use super::turn::{self, code};
@@ -10,18 +10,19 @@ use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
 use hal_hip::memory::Later;
 use hal_hip::real::result;
-use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipStream_t};
 use xqueue::{CostKey, Direct, Footprint, Spec};
 
-/// What takes no time on the device.
+/// The key of commands that take no time on the device.
 pub(crate) const INSTANT: CostKey = CostKey(2);
 
-/// One call. `later` says what is certain of it, as far as can be told; it is asked only if the call cannot be made at once.
+/// Makes one call, or defers it. `later` says whether it may be deferred, and is asked only if the call
+/// cannot be made at once.
 ///
 /// # Safety
 ///
-/// `invoke` may be called and dropped on any thread, until the runtime itself would have no use any more for what it leads
-/// to.
+/// `invoke` may be called and dropped on any thread. The memory that it leads to stays valid as long as
+/// natively the runtime would need it.
 pub(crate) unsafe fn go(
     found: Found,
     spec: &Spec<'_>,
@@ -37,19 +38,16 @@ pub(crate) unsafe fn go(
         Some(Later::AsItIs) => {}
         Some(Later::Staged | Later::No) | None => return turn::take(found, spec, invoke),
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function requires it of `invoke`.
     let command = unsafe { HipCommand::new(name, Footprint::default(), invoke) };
-    match turn::append(found, spec, Box::new(command)) {
-        Ok(_) => hipSuccess,
-        Err(error) => turn::refused(error),
-    }
+    turn::submit(found, spec, Box::new(command))
 }
 
-/// A function of one stream, all of it.
+/// Handles one call of a function that works on one stream.
 ///
 /// # Safety
 ///
-/// `F` is the type of the call's function; `invoke` is as for [`go`].
+/// As for [`go`].
 pub(crate) unsafe fn own<F: Copy + 'static>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
@@ -57,27 +55,25 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
     later: impl FnOnce(&'static Process) -> Later,
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
-    let body = |real: F, own: bool| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let Some(found) = found else {
             beside(own, &spec);
             return invoke(real, raw);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: this function requires what `go` does.
         unsafe { go(found, &spec, name, || later(found.process), move || invoke(real, raw)) }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// A call without a queue that follows others all the same.
+/// Waits for what a call without a queue has to follow.
 pub(crate) fn beside(own: bool, spec: &Spec<'_>) {
-    if let (Some(process), Some(scope)) = (process::get().filter(|_| own), spec.scope) {
+    if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
         process.drain(scope);
     }
 }
 
-/// What follows everything earlier in the process, if `all`.
+/// Describes a command that follows everything earlier in the process if `all` is true.
 pub(crate) fn after_all_if(all: bool, key: CostKey) -> Spec<'static> {
     if all { Spec { key, ..drain::after_all() } } else { turn::spec(key) }
 }

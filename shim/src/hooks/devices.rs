@@ -1,6 +1,7 @@
-//! Launches on several devices at once. The runtime launches one after the other and, unless the flags say otherwise, waits
-//! for all their streams before and after (`ihipLaunchCooperativeKernelMultiDevice`). So it is no command of one queue: what
-//! the streams must follow is launched first, and the launches are booked beside their queues.
+//! Launches on several devices at once. The runtime launches one after the other and, unless the flags say
+//! otherwise, waits for all their streams before and after (`ihipLaunchCooperativeKernelMultiDevice`). Such a
+//! call belongs to several queues: everything that the streams must follow is launched first, and each queue
+//! counts the launch as an unordered one.
 
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
@@ -15,9 +16,9 @@ use std::ptr;
 use std::sync::Arc;
 use xqueue::{OrderClass, XQueue, hw_result};
 
-/// An entry of the list.
+/// An entry of the list of launches.
 pub(crate) trait WithStream: Copy {
-    /// Its stream.
+    /// Returns its stream.
     fn stream(&mut self) -> &mut hipStream_t;
 }
 
@@ -33,14 +34,14 @@ impl WithStream for hipFunctionLaunchParams {
     }
 }
 
-/// More devices than any process sees are the runtime's to refuse.
+/// The most launches of a list; more than any process has devices, so the runtime refuses more.
 const MOST: usize = 64;
 
 /// The functions that launch on several devices.
 ///
 /// # Safety
 ///
-/// `F` is the type of the call's function; `list` is null or the caller's list of this length.
+/// `list` is null or has this length.
 pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
     call: Call<F>,
     list: *mut C,
@@ -48,10 +49,10 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
     flags: c_uint,
     invoke: impl FnOnce(F, *mut C) -> hipError_t,
 ) -> hipError_t {
-    let body = |real: F, own: bool| {
+    call.handle(|real, own| {
         let process = process::get().filter(|_| own && !list.is_null() && length <= MOST);
         let Some(process) = process else { return invoke(real, list) };
-        // SAFETY: the caller's list of this length, which is not null.
+        // SAFETY: the list is not null, so it has this length.
         let mut copy = unsafe { std::slice::from_raw_parts(list, length) }.to_vec();
         let mut queues: Vec<&'static Arc<XQueue>> = Vec::new();
         for launch in &mut copy {
@@ -66,7 +67,7 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
         let code = beside(&queues, || invoke(real, copy.as_mut_ptr()));
         let waited = flags & hipCooperativeLaunchMultiDeviceNoPostSync == 0;
         if code == hipSuccess && waited && !Thread::current().is_in_callback() {
-            // Their streams were waited for. Whether that was all of it only the runtime can tell now.
+            // The runtime has waited for the streams. Only it can tell whether further work has come since.
             for queue in queues {
                 let wait = queue.begin_wait();
                 if queue.hw().synchronize().is_ok() {
@@ -75,12 +76,10 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
             }
         }
         code
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// Waits until everything is launched that the next launch on this stream must follow.
+/// Waits until everything that the next launch on this stream must follow is launched.
 fn follow(process: &'static Process, found: Found) {
     process.drain_queue(found.queue);
     let device = found.stream.hw.device() as usize;
@@ -91,7 +90,7 @@ fn follow(process: &'static Process, found: Found) {
     }
 }
 
-/// Makes the call, which launches on all of these queues.
+/// Makes the call, and counts it as a launch of each of these queues.
 fn beside(queues: &[&'static Arc<XQueue>], call: impl FnOnce() -> hipError_t) -> hipError_t {
     let mut call = Some(call);
     let mut code = hipSuccess;

@@ -1,5 +1,5 @@
-//! Executable graphs (`process::graphs`). A launch is one command. What changes a graph waits for the launch of those
-//! launches of it that were submitted before, and for nothing else.
+//! Executable graphs (`process::graphs`). A launch is one command. A change of a graph waits until its
+//! earlier launches have been launched, and for nothing else.
 
 use super::defer::after_all_if;
 use super::{error, turn};
@@ -15,37 +15,29 @@ use hip_sys::types::{
 };
 use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
 
-/// The functions that work with an executable graph on a stream.
+/// A function that works with an executable graph on a stream.
 type OnStream = unsafe extern "C" fn(hipGraphExec_t, hipStream_t) -> hipError_t;
 
-fn of(own: bool) -> Option<&'static Process> {
-    process::get().filter(|_| own)
-}
-
-/// What graphs are likely to take the same time as.
+/// The key for the expected duration of a graph.
 fn key(exec: hipGraphExec_t) -> CostKey {
     hal_hip::command::memory_key(32, exec.as_raw())
 }
 
 /// `hipGraphLaunch`, its per-thread twin, and `hipGraphUpload`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn launch(
     call: Call<OnStream>,
     per_thread: bool,
     exec: hipGraphExec_t,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: OnStream, own| {
-        if let Some(refused) = of(own).and_then(|process| refused(process, exec)) {
+    call.handle(|real, own| {
+        if let Some(refused) = process::for_call(own).and_then(|process| refused(process, exec)) {
             return refused;
         }
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let invoke = move || {
-            let _apart = of(own).and_then(Process::apart);
-            // SAFETY: the caller's own arguments; a command keeps the graph.
+            let _apart = process::for_call(own).and_then(Process::apart);
+            // SAFETY: the arguments are the caller's own; a command keeps the graph alive.
             unsafe { real(exec, raw) }
         };
         let Some(found) = found.filter(|_| !exec.is_null()) else { return invoke() };
@@ -57,7 +49,7 @@ pub(crate) unsafe fn launch(
             };
         }
         let plain = found.process.graphs.find(exec).is_some_and(|exec| exec.is_plain());
-        // Another one may record events, wait for them, or free memory.
+        // Any other graph may record events, wait for them, or free memory.
         let spec = after_all_if(!plain, key(exec));
         let invoke = move || {
             if !plain {
@@ -71,12 +63,11 @@ pub(crate) unsafe fn launch(
             Direct::NotNow if plain => later(found, &spec, exec, invoke),
             Direct::NotNow => turn::take(found, &spec, invoke),
         }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// The answer for a graph that the program has destroyed: the runtime would still take it.
+/// Returns the error for a graph that the program has destroyed, if it has: the runtime would still accept
+/// it.
 fn refused(process: &Process, exec: hipGraphExec_t) -> Option<hipError_t> {
     process.graphs.has_ended(exec).then(|| {
         error::keep(process.real, hipErrorInvalidValue);
@@ -84,8 +75,8 @@ fn refused(process: &Process, exec: hipGraphExec_t) -> Option<hipError_t> {
     })
 }
 
-/// While it lives nothing is launched directly beside the worker that launches a graph: old runtimes do not bear that
-/// (`hal_hip::exclusion`).
+/// A guard during which nothing is launched directly while a worker launches a graph, which old runtimes do
+/// not support (`hal_hip::exclusion`).
 struct Exclusive(Option<&'static Process>);
 
 impl Exclusive {
@@ -106,7 +97,7 @@ impl Drop for Exclusive {
     }
 }
 
-/// A launch that cannot be made at once.
+/// Makes a launch that cannot be made at once.
 fn later(
     found: Found,
     spec: &Spec<'_>,
@@ -120,7 +111,7 @@ fn later(
         let _ = &kept;
         invoke()
     };
-    // SAFETY: the graph is not destroyed before the command is dropped, and its launch belongs to no thread.
+    // SAFETY: the graph is not destroyed before the command is dropped, and any thread may launch it.
     let command = unsafe { HipCommand::new("graph", Footprint::default(), call) };
     match turn::append(found, spec, Box::new(command)) {
         Ok(ticket) => {
@@ -131,33 +122,23 @@ fn later(
     }
 }
 
-/// The functions that give a kernel its arguments in a graph that is no executable one. The real function is kept apart from
-/// workers' launches, and nothing else.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn describe<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
-    let body = |real: F, own| {
-        let _apart = of(own).and_then(Process::apart);
+/// The functions that set a kernel's arguments in a graph that is not executable. They only exclude workers'
+/// launches.
+pub(crate) fn describe<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
+    call.handle(|real, own| {
+        let _apart = process::for_call(own).and_then(Process::apart);
         invoke(real)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// The functions that change an executable graph.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn change<F: Copy>(
+pub(crate) fn change<F: Copy>(
     call: Call<F>,
     exec: hipGraphExec_t,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    let body = |real: F, own| {
-        if let Some(process) = of(own) {
+    call.handle(|real, own| {
+        if let Some(process) = process::for_call(own) {
             if let Some(refused) = refused(process, exec) {
                 return refused;
             }
@@ -166,24 +147,18 @@ pub(crate) unsafe fn change<F: Copy>(
                 None => process.drain(Scope::Process),
             }
         }
-        let _apart = of(own).and_then(Process::apart);
+        let _apart = process::for_call(own).and_then(Process::apart);
         invoke(real)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipGraphExecDestroy`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn destroy_exec(
     call: Call<unsafe extern "C" fn(hipGraphExec_t) -> hipError_t>,
     exec: hipGraphExec_t,
 ) -> hipError_t {
-    let body = |real: unsafe extern "C" fn(hipGraphExec_t) -> hipError_t, own| {
-        if let Some(process) = of(own) {
+    call.handle(|real, own| {
+        if let Some(process) = process::for_call(own) {
             process.graphs.sweep();
             if let Some(refused) = refused(process, exec) {
                 return refused;
@@ -193,40 +168,38 @@ pub(crate) unsafe fn destroy_exec(
                 return hipSuccess;
             }
         }
-        // SAFETY: the caller's own argument.
+        // SAFETY: the argument is the caller's own.
         unsafe { real(exec) }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// The functions that make a graph executable. Nothing that is pending can matter to them, but where they set the kernels'
-/// arguments already.
+/// The functions that make a graph executable. They follow no pending command, but may set the kernels'
+/// arguments.
 ///
 /// # Safety
 ///
-/// `F` is the type of the call's function; `exec` is null or the caller's place for the handle.
+/// `exec` is null or valid for the handle.
 pub(crate) unsafe fn instantiate<F: Copy>(
     call: Call<F>,
     exec: *mut hipGraphExec_t,
     graph: hipGraph_t,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    let body = |real: F, own| {
+    call.handle(|real, own| {
         let code = {
-            let _apart = of(own).and_then(Process::apart_to_instantiate);
+            let _apart = process::for_call(own).and_then(Process::apart_to_instantiate);
             invoke(real)
         };
-        if let Some(process) = of(own) {
-            // SAFETY: the caller's promise.
+        if let Some(process) = process::for_call(own) {
+            // SAFETY: this function requires what `made` does.
             unsafe { made(process, code, exec, graph) };
         }
         code
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
+/// Notes a new executable graph.
+///
 /// # Safety
 ///
 /// As for [`instantiate`].
@@ -239,14 +212,14 @@ unsafe fn made(process: &Process, code: hipError_t, exec: *mut hipGraphExec_t, g
     }
 }
 
-/// Flag of an instantiation: the graph is made ready on the device, on the stream of the parameters.
+/// The flag of an instantiation that prepares the graph on the device, on the stream of the parameters.
 const UPLOAD: u64 = 2;
 
 /// `hipGraphInstantiateWithParams`
 ///
 /// # Safety
 ///
-/// `F` is the type of the call's function; `exec` and `params` are null or the caller's.
+/// `exec` and `params` are null or valid.
 pub(crate) unsafe fn instantiate_with_params<F: Copy>(
     call: Call<F>,
     exec: *mut hipGraphExec_t,
@@ -254,10 +227,10 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
     params: *mut hipGraphInstantiateParams,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    let body = |real: F, own| {
-        // SAFETY: null or the caller's parameters.
+    call.handle(|real, own| {
+        // SAFETY: `params` is null or valid.
         let given = unsafe { params.as_mut() };
-        let (Some(process), Some(params)) = (of(own), given) else { return invoke(real) };
+        let (Some(process), Some(params)) = (process::for_call(own), given) else { return invoke(real) };
         let before = params.upload_stream;
         let Target { raw, found } = Target::of(own, before, false);
         params.upload_stream = raw;
@@ -270,46 +243,30 @@ pub(crate) unsafe fn instantiate_with_params<F: Copy>(
             }
         };
         params.upload_stream = before;
-        // SAFETY: the caller's promise.
+        // SAFETY: this function requires what `made` does.
         unsafe { made(process, code, exec, graph) };
         code
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// The functions that destroy a graph that is no executable one, or a node of it. An executable graph is a copy. Only user
-/// objects go with it, and the program's destructor of one may do anything, inside the runtime.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn destroy<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
-    let body = |real: F, own| {
-        if let Some(process) = of(own).filter(|_| graphs::has_user_objects()) {
+/// The functions that destroy a graph that is not executable, or a node of it. An executable graph is a copy
+/// of it. Only user objects are destroyed with it, and their destructors, which the runtime calls, may do
+/// anything.
+pub(crate) fn destroy<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
+    call.handle(|real, own| {
+        if let Some(process) = process::for_call(own).filter(|_| graphs::has_user_objects()) {
             process.drain(Scope::Process);
         }
         invoke(real)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipUserObjectCreate`
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn create_user_object<F: Copy>(
-    call: Call<F>,
-    invoke: impl FnOnce(F) -> hipError_t,
-) -> hipError_t {
-    let body = |real: F, own| {
+pub(crate) fn create_user_object<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError_t) -> hipError_t {
+    call.handle(|real, own| {
         if own {
             graphs::user_object_made();
         }
         invoke(real)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }

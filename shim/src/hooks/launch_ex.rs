@@ -1,83 +1,26 @@
-//! Launches that say more than a kernel and its sizes: cooperative ones, those with a configuration, and those whose parts
-//! the runtime has been given before.
+//! Launches with a configuration, and launches whose parts the runtime was given before.
 
-#![allow(clippy::too_many_arguments, reason = "the runtime's functions have as many")]
-
-use super::launch::{Kind, Launch, dims};
+use super::launch::{Kind, Launch};
 use crate::boundary::{Call, Failure};
 use crate::process;
 use crate::thread::Thread;
 use hip_sys::pfn;
 use hip_sys::table::Class;
 use hip_sys::types::{
-    HIP_LAUNCH_CONFIG, dim3, hipError_t, hipFunction_t, hipLaunchAttribute, hipLaunchAttributeCooperative,
-    hipLaunchAttributePriority, hipLaunchConfig_t, hipStream_t,
+    HIP_LAUNCH_CONFIG, hipError_t, hipFunction_t, hipLaunchAttribute, hipLaunchAttributeCooperative,
+    hipLaunchAttributePriority, hipLaunchConfig_t,
 };
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use xqueue::Scope;
 
-/// `hipLaunchCooperativeKernel` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
-pub(crate) unsafe fn cooperative(
-    call: Call<pfn::hipLaunchCooperativeKernel>,
-    per_thread: bool,
-    function: *const c_void,
-    grid: dim3,
-    block: dim3,
-    params: *mut *mut c_void,
-    shared: c_uint,
-    stream: hipStream_t,
-) -> hipError_t {
-    let launch = Launch::of_function(function, (grid, block), shared as usize, params);
-    let launch = launch.of_kind(Kind::Cooperative);
-    let invoke = move |real: pfn::hipLaunchCooperativeKernel, stream, params, _| {
-        // SAFETY: as for `hipLaunchKernel`.
-        unsafe { real(function, grid, block, params, shared, stream) }
-    };
-    // SAFETY: as for `hipLaunchKernel`.
-    unsafe { launch.handle(call, (stream, per_thread), invoke) }
-}
-
-/// `hipModuleLaunchCooperativeKernel`
-///
-/// # Safety
-///
-/// That of the runtime's function.
-pub(crate) unsafe fn module_cooperative(
-    call: Call<pfn::hipModuleLaunchCooperativeKernel>,
-    f: hipFunction_t,
-    gx: c_uint,
-    gy: c_uint,
-    gz: c_uint,
-    bx: c_uint,
-    by: c_uint,
-    bz: c_uint,
-    shared: c_uint,
-    stream: hipStream_t,
-    params: *mut *mut c_void,
-) -> hipError_t {
-    let sizes = (dims(gx, gy, gz), dims(bx, by, bz));
-    let launch = Launch::of_module(f, sizes, shared as usize, params);
-    let launch = launch.of_kind(Kind::Cooperative);
-    let invoke = move |real: pfn::hipModuleLaunchCooperativeKernel, stream, params, _| {
-        // SAFETY: as for `hipLaunchKernel`.
-        unsafe { real(f, gx, gy, gz, bx, by, bz, shared, stream, params) }
-    };
-    // SAFETY: as for `hipLaunchKernel`.
-    unsafe { launch.handle(call, (stream, false), invoke) }
-}
-
-/// More attributes than this are not copied; such a launch is made in its turn.
+/// The most attributes that are copied; a launch with more is made in order.
 const FEW: usize = 2;
 
-/// The attributes of a configuration, as a call now or later gets them.
+/// The attributes of a launch configuration, copied if there are few.
 #[derive(Clone, Copy)]
 struct Attributes {
-    /// Where the caller has them.
+    /// The caller's own.
     theirs: *mut hipLaunchAttribute,
     count: c_uint,
     few: [Option<hipLaunchAttribute>; FEW],
@@ -86,15 +29,13 @@ struct Attributes {
 impl Attributes {
     /// # Safety
     ///
-    /// `theirs` is null or leads to so many attributes.
+    /// `theirs` is null or points to `count` attributes.
     unsafe fn of(theirs: *mut hipLaunchAttribute, count: c_uint) -> Self {
         let mut few = [None; FEW];
         if !theirs.is_null() {
-            for (index, place) in few.iter_mut().enumerate().take(count as usize) {
-                // SAFETY: the caller's promise.
-                let at = unsafe { theirs.add(index) };
-                // SAFETY: as above.
-                *place = Some(unsafe { at.read() });
+            for (index, copy) in few.iter_mut().enumerate().take(count as usize) {
+                // SAFETY: by the contract there are `count` attributes.
+                *copy = Some(unsafe { theirs.add(index).read() });
             }
         }
         Self { theirs, count, few }
@@ -104,7 +45,7 @@ impl Attributes {
         self.few.iter().flatten().count() == self.count as usize
     }
 
-    /// What the launch needs to be taken later.
+    /// Returns the condition for deferring the launch.
     fn kind(&self) -> Kind {
         if !self.are_copied() {
             return Kind::Unknown;
@@ -127,7 +68,7 @@ impl Attributes {
         })
     }
 
-    /// Calls `body` with the attributes: the copies, or where there are too many the caller's own.
+    /// Calls `body` with the copied attributes, or with the caller's own if there are too many.
     fn with<R>(&self, body: impl FnOnce(*mut hipLaunchAttribute) -> R) -> R {
         match self.few {
             _ if !self.are_copied() => body(self.theirs),
@@ -138,24 +79,19 @@ impl Attributes {
 }
 
 /// `hipLaunchKernelExC`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn configured(
     call: Call<pfn::hipLaunchKernelExC>,
     config: *const hipLaunchConfig_t,
     function: *const c_void,
     params: *mut *mut c_void,
 ) -> hipError_t {
-    // SAFETY: null or the caller's configuration.
+    // SAFETY: the pointer is null or the caller's configuration.
     let Some(given) = unsafe { config.as_ref() }.copied() else {
-        // SAFETY: the caller's own arguments, which the runtime refuses.
+        // SAFETY: the arguments are the caller's own. The runtime refuses them.
         let refuse = |real: pfn::hipLaunchKernelExC, _| unsafe { real(config, function, params) };
-        // SAFETY: the call's type is that of its function.
-        return unsafe { call.handle(refuse) };
+        return call.handle(refuse);
     };
-    // SAFETY: the caller's configuration.
+    // SAFETY: the attributes are those of the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
     let launch =
         Launch::of_function(function, (given.grid_dim, given.block_dim), given.dynamic_smem_bytes, params);
@@ -163,19 +99,16 @@ pub(crate) unsafe fn configured(
     let invoke = move |real: pfn::hipLaunchKernelExC, stream, params, _| {
         attributes.with(|attrs| {
             let config = hipLaunchConfig_t { stream, attrs, ..given };
-            // SAFETY: as for `hipLaunchKernel`; the configuration holds while the call runs.
+            // SAFETY: the arguments are the caller's own or copies; the configuration lives during the call.
             unsafe { real(&config, function, params) }
         })
     };
-    // SAFETY: as for `hipLaunchKernel`; attributes that are not copied are used on the calling thread only.
+    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is
+    // `Kind::Unknown`, and so made on the calling thread.
     unsafe { launch.handle(call, (given.stream, false), invoke) }
 }
 
 /// `hipDrvLaunchKernelEx`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn module_configured(
     call: Call<pfn::hipDrvLaunchKernelEx>,
     config: *const HIP_LAUNCH_CONFIG,
@@ -183,50 +116,47 @@ pub(crate) unsafe fn module_configured(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> hipError_t {
-    // SAFETY: null or the caller's configuration.
+    // SAFETY: the pointer is null or the caller's configuration.
     let Some(given) = unsafe { config.as_ref() }.copied() else {
-        // SAFETY: the caller's own arguments, which the runtime refuses.
+        // SAFETY: the arguments are the caller's own. The runtime refuses them.
         let refuse = |real: pfn::hipDrvLaunchKernelEx, _| unsafe { real(config, f, params, extra) };
-        // SAFETY: the call's type is that of its function.
-        return unsafe { call.handle(refuse) };
+        return call.handle(refuse);
     };
-    // SAFETY: the caller's configuration.
+    // SAFETY: the attributes are those of the caller's configuration.
     let attributes = unsafe { Attributes::of(given.attrs, given.num_attrs) };
     let sizes = (given.grid_dim, given.block_dim);
-    let launch = Launch::of_module(f, sizes, given.shared_mem_bytes as usize, params);
-    let launch = launch.of_kind(attributes.kind()).with_extra(extra);
+    let launch = Launch::of_module(f, sizes, given.shared_mem_bytes as usize, params, [extra]);
+    let launch = launch.of_kind(attributes.kind());
     let invoke = move |real: pfn::hipDrvLaunchKernelEx, stream, params, extra| {
         attributes.with(|attrs| {
             let config = HIP_LAUNCH_CONFIG { stream, attrs, ..given };
-            // SAFETY: as for `hipLaunchKernelExC`.
+            // SAFETY: the arguments are the caller's own or copies; the configuration lives during the call.
             unsafe { real(&config, f, params, extra) }
         })
     };
-    // SAFETY: as for `hipLaunchKernelExC`.
+    // SAFETY: the arguments are the caller's own. A launch whose attributes are not copied is
+    // `Kind::Unknown`, and so made on the calling thread.
     unsafe { launch.handle(call, (given.stream, false), invoke) }
 }
 
-/// Whether the runtime was seen to launch through its own export, as all supported releases do.
+/// True once the runtime was seen to launch through its own export, as all supported releases do.
 static COMES_BACK: AtomicBool = AtomicBool::new(false);
 
-/// The functions whose stream and arguments the calling thread has given to the runtime before (`hipConfigureCall`,
-/// `hipSetupArgument`, `__hipPushCallConfiguration`), or that come in C++ only. The runtime puts them together and calls
-/// `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`): that call is the program's launch, of a function
-/// that only the runtime knows by its handle, and of which the host function is known here.
-///
-/// # Safety
-///
-/// `F` is the type of the call's function.
-pub(crate) unsafe fn through_the_runtime<F: Copy, R: Failure>(
+/// Functions whose stream and arguments the calling thread has given to the runtime before
+/// (`hipConfigureCall`, `hipSetupArgument`, `__hipPushCallConfiguration`), and C++-only ones. The runtime
+/// combines them and calls `hipModuleLaunchKernel` through its own export (`hip_platform.cpp`). That call is
+/// the program's launch: only the runtime knows its function by the handle, and `function` is the host
+/// function.
+pub(crate) fn through_the_runtime<F: Copy, R: Failure>(
     call: Call<F>,
     function: *const c_void,
     invoke: impl FnOnce(F) -> R,
 ) -> R {
-    let body = |real: F, own: bool| {
-        let Some(process) = process::get().filter(|_| own) else { return invoke(real) };
+    call.handle(|real, own| {
+        let Some(process) = process::for_call(own) else { return invoke(real) };
         let thread = Thread::current();
         if !COMES_BACK.load(Ordering::Relaxed) {
-            // If it does not come back, everything is in order all the same.
+            // Keeps the order even if the runtime does not launch through its export.
             process.drain(Scope::Process);
         }
         let before = thread.counted(Class::Launch);
@@ -235,9 +165,7 @@ pub(crate) unsafe fn through_the_runtime<F: Copy, R: Failure>(
             COMES_BACK.store(true, Ordering::Relaxed);
         }
         result
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
 #[cfg(test)]
@@ -250,17 +178,17 @@ mod tests {
         hipLaunchAttribute { id: hipLaunchAttributeID(id), pad: 0, value }
     }
 
-    /// The attributes, copied, after the caller's own are gone.
+    /// Copies the attributes, then overwrites the originals.
     fn of(list: &[hipLaunchAttribute]) -> Attributes {
         let mut theirs = list.to_vec();
-        // SAFETY: so many attributes.
+        // SAFETY: pointer and count are those of the vector.
         let attributes = unsafe { Attributes::of(theirs.as_mut_ptr(), theirs.len() as c_uint) };
         theirs.fill(attribute(99, 99));
         attributes
     }
 
     #[test]
-    fn attributes_decide_what_a_later_launch_needs() {
+    fn kind_follows_attributes() {
         let (cooperative, not, priority) = (attribute(2, 1), attribute(2, 0), attribute(8, 3));
         for (list, kind) in [
             (&[][..], Kind::Plain),
@@ -274,15 +202,15 @@ mod tests {
         ] {
             assert_eq!(of(list).kind(), kind, "{list:?}");
         }
-        // SAFETY: null, whatever the number says.
+        // SAFETY: the pointer is null.
         assert_eq!(unsafe { Attributes::of(std::ptr::null_mut(), 1) }.kind(), Kind::Unknown);
     }
 
     #[test]
-    fn few_attributes_are_copied() {
+    fn with_few_attributes_gives_copies() {
         let copied = of(&[attribute(2, 1), attribute(8, 3)]);
         let seen = copied.with(|attrs| {
-            // SAFETY: two attributes that hold while this runs.
+            // SAFETY: there are two attributes, which live during this call.
             let list = unsafe { std::slice::from_raw_parts(attrs, 2) };
             list.iter().map(|one| (one.id.0, one.value.words[0])).collect::<Vec<_>>()
         });

@@ -1,10 +1,11 @@
-//! Functions that hand out addresses of HIP functions: they hand out ours.
+//! Functions that return addresses of HIP functions: they return the hooks.
 //!
-//! The runtime is asked first, with the caller's own arguments, so that an answer exists only where the real one does
-//! and renamed or per-thread variants are its choice. Its answer is then exchanged for the hook that leads to it.
+//! The runtime is asked first, with the caller's own arguments, because it knows which functions exist and
+//! chooses renamed and per-thread variants. Its answer is then replaced by the hook for that function.
 
 use crate::boundary::Call;
-use crate::{errno, runtime, table};
+use crate::interpose::{entry, runtime};
+use agent::errno;
 use hip_sys::pfn;
 use hip_sys::types::{
     hipDriverEntryPointQueryResult, hipDriverProcAddressQueryResult, hipError_t, hipSuccess,
@@ -12,10 +13,6 @@ use hip_sys::types::{
 use std::ffi::{c_char, c_int, c_ulonglong, c_void};
 
 /// `hipGetProcAddress`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn get_proc_address(
     call: Call<pfn::hipGetProcAddress>,
     symbol: *const c_char,
@@ -24,17 +21,12 @@ pub(crate) unsafe fn get_proc_address(
     flags: u64,
     status: *mut hipDriverProcAddressQueryResult,
 ) -> hipError_t {
-    // SAFETY: the real function gets the caller's own arguments.
+    // SAFETY: the arguments are the caller's own.
     let ask = |real: pfn::hipGetProcAddress| unsafe { real(symbol, address, version, flags, status) };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(|real, own| exchanged(ask(real), own, address)) }
+    call.handle(|real, own| replaced(ask(real), own, address))
 }
 
 /// `hipGetDriverEntryPoint` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn get_driver_entry_point(
     call: Call<pfn::hipGetDriverEntryPoint>,
     symbol: *const c_char,
@@ -42,33 +34,31 @@ pub(crate) unsafe fn get_driver_entry_point(
     flags: c_ulonglong,
     status: *mut hipDriverEntryPointQueryResult,
 ) -> hipError_t {
-    // SAFETY: the real function gets the caller's own arguments.
+    // SAFETY: the arguments are the caller's own.
     let ask = |real: pfn::hipGetDriverEntryPoint| unsafe { real(symbol, address, flags, status) };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(|real, own| exchanged(ask(real), own, address)) }
+    call.handle(|real, own| replaced(ask(real), own, address))
 }
 
-/// After a successful look-up of the program's own, puts the hook in the place of the real function at `address`.
-fn exchanged(result: hipError_t, own: bool, address: *mut *mut c_void) -> hipError_t {
+/// Replaces the real function at `address` by its hook, after a successful look-up of the program's own.
+fn replaced(result: hipError_t, own: bool, address: *mut *mut c_void) -> hipError_t {
     if own && result == hipSuccess && !address.is_null() {
         errno::kept(|| {
-            // SAFETY: the runtime has just written an address there and reported success.
-            let found = unsafe { *address };
-            if let Some(hook) = hook_for(found) {
-                // SAFETY: as above; the place is the caller's, who will call what stands in it.
-                unsafe { *address = hook.cast_mut() };
+            // SAFETY: the runtime has just written an address there and returned success.
+            let address = unsafe { &mut *address };
+            if let Some(hook) = hook_for(*address) {
+                *address = hook.cast_mut();
             }
         });
     }
     result
 }
 
-/// The hook that leads to this function of the runtime.
+/// Returns the hook for this function of the runtime.
 fn hook_for(real: *mut c_void) -> Option<*const c_void> {
     if real.is_null() {
         return None;
     }
-    table::entries()
+    entry::all()
         .find(|entry| runtime::look_up(entry).is_some_and(|known| known.as_ptr() == real))
         .map(|entry| entry.hook())
 }

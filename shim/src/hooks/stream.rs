@@ -1,4 +1,4 @@
-//! The life of streams.
+//! Creation, destruction and reset of streams.
 
 use super::drain;
 use crate::boundary::Call;
@@ -16,44 +16,38 @@ use xqueue::{OrderClass, Scope};
 ///
 /// # Safety
 ///
-/// `F` is the type of the call's function; `stream` is the caller's place for the handle.
+/// `stream` is null or valid for the handle.
 pub(crate) unsafe fn create<F: Copy>(
     call: Call<F>,
     stream: *mut hipStream_t,
     flags: c_uint,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    let body = |real: F, own| {
+    call.handle(|real, own| {
         let code = invoke(real);
         if own && code == hipSuccess && !stream.is_null() {
             // SAFETY: the runtime has just written the handle there.
             let handle = unsafe { *stream };
             let independent = flags & hipStreamNonBlocking != 0;
             let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
-            crate::errno::kept(|| streams::remember(handle, class));
+            agent::errno::kept(|| streams::remember(handle, class));
         }
         code
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipStreamDestroy`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStream_t) -> hipError_t {
-    let body = |real: pfn::hipStreamDestroy, own| {
+    call.handle(|real, own| {
         let base = process::base().filter(|_| own && stream.as_raw() > hipStream_t::PER_THREAD.as_raw());
         let gone = base.and_then(|base| Some((base, base.streams.remove(stream.as_raw())?)));
         let _ended = gone.zip(process::get()).and_then(|((_, gone), process)| gone.end(process));
-        let process = process::get().filter(|_| own);
-        // The runtime may wait for what runs, and takes hardware queues apart.
-        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
+        let process = process::for_call(own);
+        // The runtime may wait for running work, and destroys hardware queues.
+        let _pause = process.and_then(|process| process.pause_evictions());
         let invoke = || {
             let _apart = process.and_then(|_| exclusion::ending_stream());
-            // SAFETY: the caller's own argument.
+            // SAFETY: the argument is the caller's own.
             unsafe { real(stream) }
         };
         let code = match process.filter(|_| gone.is_some()) {
@@ -68,18 +62,12 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
             gone.retire(base);
         }
         code
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// `hipDeviceReset`: takes the device's streams and all modules with it.
-///
-/// # Safety
-///
-/// That of the runtime's function.
+/// `hipDeviceReset`, which destroys the device's streams and all modules
 pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
-    let body = |real: pfn::hipDeviceReset, own| {
+    call.handle(|real, own| {
         let mut gone = Vec::new();
         let base = process::base().filter(|_| own);
         let mut _begun = None;
@@ -89,9 +77,9 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                 process.pools.forget();
                 process.cooperative.forget();
                 let device = process.real.current_device();
-                // What is waited for below must not be off the hardware.
-                _begun = process.scheduler.pause_holds(process);
-                // The reset takes the events of marks with it, also of those streams that are gone.
+                // The queues that are waited for below must not be evicted.
+                _begun = process.pause_evictions();
+                // The reset destroys the events of markers, also those of retired streams.
                 let is_here = |stream: &&&streams::Stream| stream.hw.device() == device;
                 base.retired.lock().iter().filter(is_here).for_each(|stream| stream.hw.retire());
                 let all: Vec<_> = process.queued.lock().clone();
@@ -114,16 +102,14 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
             }
             base.kernels.remove_modules();
         }
-        let process = process::get().filter(|_| own);
-        let _pause = process.and_then(|process| process.scheduler.pause_holds(process));
+        let process = process::for_call(own);
+        let _pause = process.and_then(|process| process.pause_evictions());
         let _apart = process.and_then(|_| exclusion::ending_stream());
-        // SAFETY: it takes no argument.
+        // SAFETY: the function takes no argument.
         let code = unsafe { real() };
         if let Some(base) = base {
             gone.into_iter().for_each(|stream| stream.retire(base));
         }
         code
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }

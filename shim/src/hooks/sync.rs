@@ -1,30 +1,30 @@
-//! Synchronizations and queries: what is deferred is launched first, or answered for. A success of the runtime proves
-//! queues idle. Errors of deferred commands come out here.
+//! Synchronizations and queries. Deferred commands are launched first, or make the stream busy. A successful
+//! call proves queues idle. Errors of deferred commands are returned here.
 //!
-//! A queue's own marks lie behind the program's commands, so that the runtime calls a stream busy whose last command has
-//! long completed. What a program can know, the books know too (docs/adr/0006), and they are asked first.
+//! The library's markers lie behind the program's commands, so the runtime may call a stream busy after its
+//! last command has completed. The queue knows every completion that the program can know (docs/adr/0006),
+//! and is asked first.
 
-use super::event::NOT_READY;
 use super::{error, turn};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::lost;
 use crate::process::streams::{Found, Target};
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipStream_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipErrorNotReady, hipStream_t, hipSuccess};
 use std::sync::Arc;
 use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
 
-/// The answer for what is deferred still.
+/// The answer for work that is still deferred.
 pub(crate) fn not_ready(process: &process::Process) -> hipError_t {
     if let Some(code) = lost::answer(process.real) {
         return code;
     }
-    error::keep(process.real, NOT_READY);
-    NOT_READY
+    error::keep(process.real, hipErrorNotReady);
+    hipErrorNotReady
 }
 
-/// The result, or in place of a success the error of a deferred command.
+/// Replaces a success by the error of a deferred command, if there is one.
 pub(crate) fn with_error<'q>(
     process: &process::Process,
     code: hipError_t,
@@ -35,14 +35,14 @@ pub(crate) fn with_error<'q>(
     }
     for queue in queues {
         if let Some(error) = queue.take_error() {
-            error::keep(process.real, turn::of(error));
-            return turn::of(error);
+            error::keep(process.real, turn::error_code(error));
+            return turn::error_code(error);
         }
     }
     code
 }
 
-/// Makes a call that returns when these queues' work is done.
+/// Makes a call that returns when the work of these queues is done.
 fn synchronized(
     process: &process::Process,
     queues: &[Arc<XQueue>],
@@ -51,7 +51,8 @@ fn synchronized(
     for queue in queues {
         process.drain_queue(queue);
     }
-    // Of several that work, one may be done long before the others, and only a mark would show it.
+    // The wait shows the completion of a single busy queue. Of several, one may complete long before the
+    // others.
     let mut busy = queues.iter().filter(|queue| !queue.is_known_complete());
     let only = busy.next().filter(|_| busy.next().is_none());
     let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
@@ -67,9 +68,9 @@ fn synchronized(
     with_error(process, code, queues.iter().map(|queue| &**queue))
 }
 
-/// The default stream's queue, where whoever asks whether this stream is done asks for that one's work as well: with a
-/// blocking stream, before 6.0 (`hip::getQueue` in `hipStreamSynchronize_common` and `hipStreamQuery_common`; from 6.0 on
-/// they take the stream without that wait).
+/// Returns the default stream's queue if a query of this stream covers its work as well: for a blocking
+/// stream before 6.0 (`hip::getQueue` in `hipStreamSynchronize_common` and `hipStreamQuery_common`; from 6.0
+/// on they do not wait for it).
 fn awaited_default(found: Found) -> Option<&'static Arc<XQueue>> {
     if found.queue.class() != OrderClass::Blocking || found.process.real.major >= 6 {
         return None;
@@ -78,43 +79,33 @@ fn awaited_default(found: Found) -> Option<&'static Arc<XQueue>> {
 }
 
 /// `hipDeviceSynchronize`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t {
-    let body = |real: pfn::hipDeviceSynchronize, own| {
-        let Some(process) = process::get().filter(|_| own) else {
-            // SAFETY: it takes no argument.
+    call.handle(|real, own| {
+        let Some(process) = process::for_call(own) else {
+            // SAFETY: the function takes no argument.
             return unsafe { real() };
         };
         let device = DeviceId(process.real.current_device());
         let mut queues = process.domain.queues();
         queues.retain(|queue| queue.device() == device);
-        // SAFETY: it takes no argument.
+        // SAFETY: the function takes no argument.
         synchronized(process, &queues, || unsafe { real() })
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
 /// `hipStreamSynchronize` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn stream(
     call: Call<pfn::hipStreamSynchronize>,
     per_thread: bool,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipStreamSynchronize, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own argument, or the stream that stands for it.
+        // SAFETY: the argument is the caller's own, or the stream in its place.
         let invoke = || unsafe { real(raw) };
         let Some(found) = found else { return invoke() };
         if found.queue.has_foreign_launches() {
-            // The default stream waits for all that wait for it.
+            // The default stream waits for all streams that wait for it.
             let kin = found.process.default_kin(found.stream.hw.device());
             return synchronized(found.process, &kin, invoke);
         }
@@ -134,13 +125,11 @@ pub(crate) unsafe fn stream(
         }
         drop(wait);
         with_error(found.process, code, std::iter::once(&**found.queue))
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }
 
-/// Whether everything that a query of the stream is about is known to have completed. With the default stream that is
-/// all that it waits for as well.
+/// Returns true if everything that a query of the stream covers is known to have completed. A query of the
+/// default stream covers the streams that it waits for.
 fn is_complete(found: Found) -> bool {
     found.queue.is_complete()
         && awaited_default(found).is_none_or(|queue| queue.is_complete())
@@ -148,8 +137,9 @@ fn is_complete(found: Found) -> bool {
             || found.process.default_kin(found.stream.hw.device()).iter().all(|queue| queue.is_complete()))
 }
 
-/// From 6 on a capture can forbid a query of a stream, from 7 on that of an event, and ends by it: that is the runtime's to
-/// say, whatever is known here. What it says, if it refuses this one.
+/// Returns the runtime's error if it refuses this query because of a capture. From 6.0 on a capture may
+/// forbid queries of a stream, from 7.0 on also of an event, and a forbidden query ends it, so the runtime
+/// has to be asked first.
 pub(super) fn refused_beside_capture(
     process: &process::Process,
     invoke: impl Fn() -> hipError_t,
@@ -158,7 +148,7 @@ pub(super) fn refused_beside_capture(
         return None;
     }
     let code = invoke();
-    if code != hipSuccess && code != NOT_READY {
+    if code != hipSuccess && code != hipErrorNotReady {
         return Some(code);
     }
     process.real.forget_result();
@@ -166,18 +156,14 @@ pub(super) fn refused_beside_capture(
 }
 
 /// `hipStreamQuery` and its per-thread twin
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn query(
     call: Call<pfn::hipStreamQuery>,
     per_thread: bool,
     stream: hipStream_t,
 ) -> hipError_t {
-    let body = |real: pfn::hipStreamQuery, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the caller's own argument, or the stream that stands for it.
+        // SAFETY: the argument is the caller's own, or the stream in its place.
         let invoke = || unsafe { real(raw) };
         let Some(found) = found else { return invoke() };
         if let Some(refused) = refused_beside_capture(found.process, invoke) {
@@ -195,7 +181,7 @@ pub(crate) unsafe fn query(
         }
         let own = std::iter::once(&**found.queue);
         if is_complete(found) && lost::answer(found.process.real).is_none() {
-            // A mark behind the program's last command is not the program's business, so the runtime is not asked.
+            // The runtime is not asked: it might see the library's marker behind the program's last command.
             found.process.real.forget_result();
             return with_error(found.process, hipSuccess, own);
         }
@@ -205,7 +191,5 @@ pub(crate) unsafe fn query(
             found.queue.synced(proof);
         }
         with_error(found.process, code, own)
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+    })
 }

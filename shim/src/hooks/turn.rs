@@ -1,4 +1,5 @@
-//! Calls that are made on the calling thread: at once where the queue allows it, else in their turn.
+//! Calls in the order of a queue: made on the calling thread, at once or in their turn, or appended as
+//! commands.
 
 use crate::boundary::Failure;
 use crate::process::lost;
@@ -9,27 +10,28 @@ use xqueue::{
     CommandBox, CostKey, Direct, Footprint, HwError, HwResult, Spec, SubmitError, Ticket, hw_result,
 };
 
-/// The code of a queue's result.
+/// Returns the error code of a queue's result.
 #[inline(always)]
 pub(crate) fn code(result: HwResult) -> hipError_t {
     match result {
         Ok(()) => hipSuccess,
-        Err(error) => of(error),
+        Err(error) => error_code(error),
     }
 }
 
-pub(crate) fn of(error: HwError) -> hipError_t {
+/// Returns the code of a queue's error.
+pub(crate) fn error_code(error: HwError) -> hipError_t {
     hipError_t(error.code())
 }
 
-/// What the queue has to know of a command of the calling thread.
+/// Describes a command of the calling thread to its queue.
 #[inline(always)]
 pub(crate) fn spec(key: CostKey) -> Spec<'static> {
     Spec { may_wait: !Thread::current().is_in_callback(), ..Spec::new(key) }
 }
 
-/// Makes the call on this thread, after everything in front of it: at once, or when its turn comes. Inside a callback
-/// it is made at once, because nothing may wait there.
+/// Makes the call on this thread, at once or when its turn comes. Inside a callback it is made at once,
+/// because nothing may wait there.
 pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnce() -> R) -> R {
     let mut invoke = Some(invoke);
     let mut result = None;
@@ -47,15 +49,18 @@ pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnc
             let _ = call();
         }
     }
-    // Without a result the program has dropped the call while it waited for its turn.
+    // There is no result if the queue has dropped the call while it waited for its turn.
     result.unwrap_or_else(|| R::failure(hipErrorUnknown))
 }
 
-/// Why a command was not appended, as the caller gets it.
+/// The reason for not appending a command, as the error for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(hipError_t);
 
-/// Appends a command, unless the queue has just ended (the stream is gone), or the runtime refuses everything.
+/// Appends a command.
+///
+/// # Errors
+/// The queue has just ended because its stream is gone, or the runtime refuses every call.
 pub(crate) fn append(
     found: Found,
     spec: &Spec<'_>,
@@ -65,22 +70,27 @@ pub(crate) fn append(
         return Err(Refusal(code));
     }
     let ticket = found.queue.submit(spec, command).map_err(|_| Refusal(hipErrorContextIsDestroyed))?;
-    // The program's call has succeeded, though the runtime knows nothing of it yet.
+    // The program's call has succeeded, which the runtime does not know yet.
     found.process.real.forget_result();
     Ok(ticket)
 }
 
-/// The memory of a command that owns so many bytes of arguments.
+/// Appends a command, and returns the code for the caller.
+pub(crate) fn submit(found: Found, spec: &Spec<'_>, command: impl Into<CommandBox>) -> hipError_t {
+    append(found, spec, command).map_or_else(refused, |_| hipSuccess)
+}
+
+/// Returns the footprint of a command that owns this many bytes of arguments.
 pub(crate) fn arguments(bytes: usize) -> Footprint {
     Footprint { arguments: bytes, staged: 0 }
 }
 
-/// Whether a worker, whose current device is the queue's, would do what this thread does.
+/// Returns true if the thread's current device is the queue's, as a worker's is.
 pub(crate) fn is_at_home(found: Found) -> bool {
     found.process.real.current_device() == found.stream.hw.device()
 }
 
-/// What the caller gets of it.
+/// Returns the code of a refusal.
 pub(crate) fn refused(refusal: Refusal) -> hipError_t {
     refusal.0
 }

@@ -1,6 +1,6 @@
-//! Stream operations on values in memory. Writes take their place in the stream's order and no time. A wait can block a
-//! hardware queue for as long as it likes, and streams share hardware queues: everything earlier in the process is
-//! launched before it (design, section 4).
+//! Stream operations on values in memory. A write is ordered in its stream and takes no time. A wait can
+//! block a hardware queue without a limit, and streams share hardware queues, so everything earlier in the
+//! process is launched before it.
 
 use super::defer::{self, INSTANT};
 use super::{drain, turn};
@@ -11,18 +11,14 @@ use hal_hip::command::HipCommand;
 use hal_hip::memory::{self, Later};
 use hal_hip::real::{Real, result};
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams, hipSuccess};
+use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams};
 use std::ffi::{c_uint, c_void};
 use xqueue::{Direct, Spec};
 
-/// How a value may be compared: at least, equal, and, nor.
+/// The number of comparisons of a wait: at least, equal, and, nor.
 const COMPARISONS: c_uint = 4;
 
 /// `hipStreamWriteValue32` and `hipStreamWriteValue64`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn write<V: Copy + 'static>(
     call: Call<unsafe extern "C" fn(hipStream_t, *mut c_void, V, c_uint) -> hipError_t>,
     stream: hipStream_t,
@@ -32,19 +28,15 @@ pub(crate) unsafe fn write<V: Copy + 'static>(
 ) -> hipError_t {
     let later = |process: &Process| later(process.real, ptr, size_of::<V>());
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _) -> _, stream| {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         unsafe { real(stream, ptr, value, flags) }
     };
     let command = ("write of a value", turn::spec(INSTANT));
-    // SAFETY: the call's type is that of its function; the memory is the caller's until the stream has written it.
+    // SAFETY: the memory stays valid until the stream has written it, as natively.
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }
 
 /// `hipStreamWaitValue32` and `hipStreamWaitValue64`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn wait<V: Copy + 'static>(
     call: Call<unsafe extern "C" fn(hipStream_t, *mut c_void, V, c_uint, V) -> hipError_t>,
     stream: hipStream_t,
@@ -58,16 +50,16 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
         later => later,
     };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _) -> _, stream| {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's own.
         unsafe { real(stream, ptr, value, flags, mask) }
     };
     let command = ("wait for a value", drain::blocks());
-    // SAFETY: as for a write.
+    // SAFETY: the memory stays valid until the stream has read it, as natively.
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }
 
-/// How an operation on so many bytes can be launched later. Where the runtime knows no memory it refuses (`ihipStreamOperation` in
-/// hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
+/// Returns how an operation on this many bytes may be deferred. The runtime refuses memory that it does not
+/// know (`ihipStreamOperation` in hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
 fn later(real: &Real, ptr: *const c_void, bytes: usize) -> Later {
     if ptr.is_null() {
         return Later::Nothing;
@@ -85,21 +77,21 @@ const WRITE_32: u32 = 2;
 const WAIT_64: u32 = 4;
 const WRITE_64: u32 = 5;
 
-/// More operations than this are the runtime's to refuse.
+/// The most operations of a batch; the runtime refuses more.
 const MOST: usize = 256;
 
-/// One operation of a batch, as far as it can be launched later.
+/// One operation of a batch, if it is a wait or a write.
 struct Operation {
     address: *const c_void,
     bytes: usize,
-    /// The comparison, of a wait.
+    /// The comparison of a wait.
     compares: Option<c_uint>,
 }
 
 impl Operation {
-    /// Reads one; nothing of those that are not waits or writes.
+    /// Reads an operation; `None` if it is no wait or write.
     fn of(params: &hipStreamBatchMemOpParams) -> Option<Self> {
-        // The kind, the address, the value, and flags: the same places in each member of the union.
+        // Kind, address, value and flags have the same offsets in each member of the union.
         let [kind, address, _, flags, ..] = params.words;
         let (bytes, waits) = match kind as u32 {
             WAIT_32 => (4, true),
@@ -119,10 +111,6 @@ impl Operation {
 }
 
 /// `hipStreamBatchMemOp`
-///
-/// # Safety
-///
-/// That of the runtime's function.
 pub(crate) unsafe fn batch(
     call: Call<pfn::hipStreamBatchMemOp>,
     stream: hipStream_t,
@@ -130,18 +118,17 @@ pub(crate) unsafe fn batch(
     params: *mut hipStreamBatchMemOpParams,
     flags: c_uint,
 ) -> hipError_t {
-    let body = |real: pfn::hipStreamBatchMemOp, own| {
+    call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, false);
-        // SAFETY: the caller's own arguments, or copies of them.
+        // SAFETY: the arguments are the caller's own, or copies of them.
         let invoke = move |params| unsafe { real(raw, count, params, flags) };
         let length = count as usize;
         let given = if params.is_null() || length > MOST {
             &[]
         } else {
-            // SAFETY: the caller's list of this length, which is not null.
+            // SAFETY: the list is the caller's, has this length and is not null.
             unsafe { std::slice::from_raw_parts(params, length) }
         };
-        // Without a wait among them they are writes, or what only the runtime knows.
         let waits = given.iter().any(|one| Operation::of(one).is_none_or(|one| one.compares.is_some()));
         let spec = match (waits, given) {
             (true, _) => drain::blocks(),
@@ -155,14 +142,15 @@ pub(crate) unsafe fn batch(
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(params))) {
             return turn::code(launched);
         }
-        // What no release takes.
+        // Every release refuses these.
         let real = found.process.real;
         if params.is_null() || count == 0 || length > MOST {
             return invoke(params);
         }
         let is_later =
             |one: &_| Operation::of(one).is_some_and(|operation| operation.is_later(found.process));
-        // 7.2.4 refuses every list (`ihipBatchMemOperation` compares with a constant), and a later source does not: only the runtime knows.
+        // 7.2.4 refuses every list (`ihipBatchMemOperation` compares with a constant), and later sources do
+        // not, so the runtime has to decide.
         if real.major >= 7
             || !turn::is_at_home(found)
             || flags != 0
@@ -173,17 +161,13 @@ pub(crate) unsafe fn batch(
         }
         let mut copies = given.to_vec();
         let footprint = turn::arguments(size_of_val(given));
-        // SAFETY: the call owns its list; for what that leads to see a single write.
+        // SAFETY: the call owns its list; the memory stays valid until the stream is done with it, as
+        // natively.
         let command = unsafe {
             HipCommand::new("batch of memory operations", footprint, move || invoke(copies.as_mut_ptr()))
         };
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(_) => hipSuccess,
-            Err(error) => turn::refused(error),
-        }
-    };
-    // SAFETY: the call's type is that of its function.
-    unsafe { call.handle(body) }
+        turn::submit(found, &spec, Box::new(command))
+    })
 }
 
 #[cfg(test)]
@@ -191,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_of_a_batch_are_read() {
+    fn operation_of_reads_waits_and_writes() {
         let read = |kind: u64| {
             let params = hipStreamBatchMemOpParams { words: [kind, 0x1000, 7, 0xffff_ffff_0000_0002, 0, 0] };
             Operation::of(&params).map(|one| (one.address.addr(), one.bytes, one.compares))
@@ -201,7 +185,7 @@ mod tests {
         assert_eq!(read(2), Some((0x1000, 4, None)));
         assert_eq!(read(0xdead_0000_0000_0005), Some((0x1000, 8, None)));
         for other in [0, 3, 6, 99] {
-            assert_eq!(read(other), None, "a flush, a barrier, or nothing known");
+            assert_eq!(read(other), None, "a flush, a barrier, or unknown");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the runtime says of each device that launches need to know: which code it takes for it, and how large a launch may be.
+//! The properties of each device that launches depend on: which code the runtime loads for it, and how large
+//! a launch may be.
 
 use hal_hip::code_object::Processors;
 use hip_sys::pfn;
@@ -6,51 +7,53 @@ use hip_sys::types::{dim3, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipError_
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
-/// The two shapes of the call: release 6.0 changed the structure and gave the function a new name.
+/// The function that returns a device's properties: release 6.0 changed the structure and the function's
+/// name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     R0600(pfn::hipGetDevicePropertiesR0600),
     R0000(pfn::hipGetDeviceProperties),
 }
 
-/// What is said of one device.
+/// The properties of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Architecture {
-    /// As in `gfx90a:sramecc+:xnack-`.
+    /// The name, such as `gfx90a:sramecc+:xnack-`.
     name: String,
     limits: Limits,
 }
 
-/// How large a launch is.
+/// The sizes of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Blocks, or threads if they are counted.
+    /// The number of blocks, or of threads if `work_items`.
     pub(crate) grid: dim3,
     pub(crate) block: dim3,
-    /// Bytes of dynamic local memory.
+    /// The bytes of dynamic local memory.
     pub(crate) shared: usize,
-    /// The grid counts threads and not blocks.
+    /// True if the grid counts threads.
     pub(crate) work_items: bool,
 }
 
 impl Sizes {
-    /// Whether the runtime (of this major version) is certain to refuse it on any device, before it looks at the stream: there
-    /// is nothing to run, a block has more threads or local memory than any device has, or the threads of a dimension need more
-    /// than 32 bits. (Of the last, hipModuleLaunchKernel and its kind look at the first dimension only before 7, and 7.2.4
-    /// launches some: docs/newer-runtimes.md.) `of_module`: by one of those.
+    /// Returns true if the runtime of this major version certainly refuses the launch on any device, before
+    /// it looks at the stream: the launch is empty, a block has more threads or local memory than any device,
+    /// or the threads of a dimension need more than 32 bits. `of_module` is true for hipModuleLaunchKernel
+    /// and similar functions. Before 7.0 these check only the first dimension for the latter, and 7.2.4
+    /// launches some (docs/newer-runtimes.md).
     pub(crate) fn are_refused(&self, of_module: bool, major: u32) -> bool {
         let [x, y, z] = self.overflow();
-        self.are_nonsense() || major < 7 && (x || (y || z) && !of_module)
+        self.are_impossible() || major < 7 && (x || (y || z) && !of_module)
     }
 
-    fn are_nonsense(&self) -> bool {
+    fn are_impossible(&self) -> bool {
         let block = self.block;
         let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
         let empty = self.dimensions().into_iter().any(|(grid, _)| grid == 0);
-        empty || !(1..=MOST_THREADS).contains(&threads) || self.shared >= HOPELESS_SHARED
+        empty || !(1..=MOST_THREADS).contains(&threads) || self.shared >= TOO_MUCH_SHARED
     }
 
-    /// Of each dimension whether its threads are more than 2^32 - 1.
+    /// Returns for each dimension true if it has more than 2^32 - 1 threads.
     fn overflow(&self) -> [bool; 3] {
         self.dimensions().map(|(grid, block)| {
             let factor = if self.work_items { 1 } else { u64::from(block) };
@@ -58,36 +61,36 @@ impl Sizes {
         })
     }
 
-    /// Of each dimension the grid and the block.
+    /// Returns grid and block of each dimension.
     fn dimensions(&self) -> [(u32, u32); 3] {
         let Self { grid, block, .. } = self;
         [(grid.x, block.x), (grid.y, block.y), (grid.z, block.z)]
     }
 }
 
-/// More threads in a block than this is the runtime's to refuse.
+/// The most threads of a block; every runtime refuses more.
 const MOST_THREADS: u64 = 1024;
 /// More local memory than any compute unit has.
-const HOPELESS_SHARED: usize = 1 << 20;
+const TOO_MUCH_SHARED: usize = 1 << 20;
 
-/// The largest launch that a device takes.
+/// The largest launch that a device accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Bytes of local memory: `hipDeviceProp_t::sharedMemPerBlock`, by which launches are measured in every release (as
-    /// `localMemSizePerCU_`, `hip_module.cpp` in ROCm/clr).
+    /// The bytes of local memory: `hipDeviceProp_t::sharedMemPerBlock`, against which every release checks
+    /// launches (as `localMemSizePerCU_`, `hip_module.cpp` in ROCm/clr).
     shared: usize,
-    /// Blocks in each dimension: `maxGridSize`. What is larger some releases refuse, from 5.7 to 7.x ever more of it and by
-    /// ever more functions, and others launch.
+    /// The blocks of each dimension: `maxGridSize`. Some releases refuse larger grids (from 5.7 to 7.x more
+    /// and more of them, by more and more functions), and others launch them.
     grid: [u32; 3],
 }
 
 impl Limits {
-    /// What every device takes; for one of which nothing is known.
+    /// The launch that every device accepts, for a device whose properties are unknown.
     const LEAST: Self = Self { shared: 64 << 10, grid: [i32::MAX as u32, 65_535, 65_535] };
 
-    /// Whether the runtime takes these sizes, as far as they alone decide.
+    /// Returns true if the sizes do not make the runtime refuse the launch.
     fn admit(&self, sizes: &Sizes) -> bool {
-        !sizes.are_nonsense()
+        !sizes.are_impossible()
             && sizes.overflow() == [false; 3]
             && sizes.shared <= self.shared
             && self.admit_grid(sizes)
@@ -100,7 +103,7 @@ impl Limits {
     }
 }
 
-/// The grid that a device says it takes.
+/// Converts the largest grid of a device.
 fn grid(most: [c_int; 3]) -> [u32; 3] {
     most.map(|most| u32::try_from(most).unwrap_or(0))
 }
@@ -121,13 +124,13 @@ impl Ask {
     fn about(self, device: c_int) -> Option<Architecture> {
         match self {
             Self::R0600(function) => {
-                // SAFETY: the function writes a structure of its type.
+                // SAFETY: the function writes a structure of this type.
                 let properties =
                     properties::<hipDeviceProp_tR0600>(|place| unsafe { function(place, device) })?;
                 Some(architecture!(properties))
             }
             Self::R0000(function) => {
-                // SAFETY: as above.
+                // SAFETY: the function writes a structure of this type.
                 let properties =
                     properties::<hipDeviceProp_tR0000>(|place| unsafe { function(place, device) })?;
                 Some(architecture!(properties))
@@ -136,10 +139,11 @@ impl Ask {
     }
 }
 
-/// What a call writes; nothing if it fails.
+/// Returns the structure that a call writes; `None` if the call fails.
 fn properties<T>(call: impl FnOnce(*mut T) -> hipError_t) -> Option<Box<T>> {
     let mut properties = Box::new(MaybeUninit::<T>::zeroed());
-    // SAFETY: only used with structures of which every field is a number or an array of numbers: zeroed is a value.
+    // SAFETY: every field of the structures that this is used with is a number or an array of numbers, for
+    // which zeros are valid.
     (call(properties.as_mut_ptr()) == hipSuccess).then(|| unsafe { properties.assume_init() })
 }
 
@@ -149,12 +153,12 @@ fn text(bytes: &[c_char; 256]) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Every device that the process sees; nothing where the runtime did not say.
+/// The devices that the process sees; `None` for one whose properties are unknown.
 #[derive(Debug)]
 pub(crate) struct Architectures(Vec<Option<Architecture>>);
 
 impl Architectures {
-    /// Asks the runtime about its devices, of which there are so many.
+    /// Asks the runtime for the properties of its devices.
     pub(crate) fn of(ask: Option<Ask>, devices: u32) -> Self {
         let about = |device| ask?.about(c_int::try_from(device).ok()?);
         Self((0..devices).map(about).collect())
@@ -164,24 +168,24 @@ impl Architectures {
         Some(self.0.get(device as usize)?.as_ref()?.limits)
     }
 
-    /// Whether a device takes a launch, as far as its sizes alone decide.
+    /// Returns true if the sizes do not make the runtime refuse the launch on this device.
     pub(crate) fn admit(&self, device: u32, sizes: &Sizes) -> bool {
         self.limits(device).unwrap_or(Limits::LEAST).admit(sizes)
     }
 
-    /// Whether the runtime (of this major version) is certain to refuse a launch by its sizes, before it looks at the
-    /// stream. `of_module`: by `hipModuleLaunchKernel` or one of its kind.
+    /// Returns true if the runtime of this major version certainly refuses a launch for its sizes, before it
+    /// looks at the stream. `of_module` is true for `hipModuleLaunchKernel` and similar functions.
     pub(crate) fn refuse(&self, device: u32, sizes: &Sizes, of_module: bool, major: u32) -> bool {
         let refuse = |limits: Limits| {
-            // 7.2.4 tested, both by hipModuleLaunchKernel; older releases launch some of it.
+            // Tested on 7.2.4 with hipModuleLaunchKernel. Older releases launch some of these.
             let by_grid = of_module && !sizes.work_items && major >= 7 && !limits.admit_grid(sizes);
             by_grid || sizes.shared > limits.shared
         };
         sizes.are_refused(of_module, major) || self.limits(device).is_some_and(refuse)
     }
 
-    /// Which code the runtime takes for them. Nothing is known if it did not name them all, or was told to compile SPIR-V
-    /// whatever else there is (`HIP_FORCE_SPIRV_CODEOBJECT`, `hip_fatbin.cpp` in 7.x).
+    /// Returns which code the runtime loads for the devices. Nothing is known if it did not name all of them,
+    /// or always compiles SPIR-V (`HIP_FORCE_SPIRV_CODEOBJECT`, `hip_fatbin.cpp` in 7.x).
     pub(crate) fn processors(&self) -> Processors {
         let forced = std::env::var_os("HIP_FORCE_SPIRV_CODEOBJECT").is_some_and(|value| value != "0");
         let names: Option<Vec<&str>> =
@@ -206,7 +210,7 @@ mod tests {
 
     unsafe extern "C" fn newer(prop: *mut hipDeviceProp_tR0600, device: c_int) -> hipError_t {
         let Some(name) = NAMES.get(device as usize) else { return hipErrorInvalidDevice };
-        // SAFETY: the tested code gives a structure.
+        // SAFETY: the tested code passes a valid structure.
         let prop = unsafe { &mut *prop };
         write(&mut prop.gcn_arch_name, name);
         (prop.shared_mem_per_block, prop.max_grid_size) = (160 << 10, [i32::MAX, 65_536, 65_536]);
@@ -215,7 +219,7 @@ mod tests {
 
     unsafe extern "C" fn older(prop: *mut hipDeviceProp_tR0000, device: c_int) -> hipError_t {
         let Some(name) = NAMES.get(device as usize) else { return hipErrorInvalidDevice };
-        // SAFETY: as above.
+        // SAFETY: the tested code passes a valid structure.
         let prop = unsafe { &mut *prop };
         write(&mut prop.gcn_arch_name, name);
         (prop.shared_mem_per_block, prop.max_grid_size) = (160 << 10, [i32::MAX, 65_536, 65_536]);
@@ -244,7 +248,8 @@ mod tests {
             let known = Architectures::of(Some(ask), 1);
             assert_eq!(known.limits(0), Some(LIMITS));
             let unknown = Architectures::of(None, 1);
-            // Grid, local memory; whether it is admitted, the same where nothing is known, refused by 6 and 7 as a module's.
+            // Grid, local memory; whether it is admitted, the same where nothing is known, refused by 6 and 7
+            // as a module's.
             for (grid, shared, admitted, least, refused) in [
                 ([1, 1, 1], 0, true, true, [false, false]),
                 ([X, 1, 1], 64 << 10, true, true, [false, false]),

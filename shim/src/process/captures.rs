@@ -1,7 +1,8 @@
-//! Which streams capture, as far as calls have shown. More than that only costs time: a launch then asks the runtime.
+//! The streams that may capture, as far as calls have shown. A launch asks the runtime only if there are any,
+//! so an overestimate costs nothing but time.
 //!
-//! A stream captures because it began to, or because it waited for an event of a capture. With the end of the capture the
-//! runtime lets these branches go; 5.2.3 does not, and refuses what is launched there from then on.
+//! A stream captures because it began to, or because it waited for an event of a capture. When the capture
+//! ends the runtime ends these branches too, except 5.2.3, which refuses launches on them from then on.
 
 use hal_hip::real::Real;
 use hip_sys::types::{hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipSuccess};
@@ -10,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The captures of a process.
 pub(crate) struct Captures {
-    /// Streams that have begun one and not ended it.
+    /// The streams that have begun a capture and not ended it.
     begun: AtomicUsize,
-    /// How many there are of both kinds.
+    /// The number of captures of both kinds.
     all: AtomicUsize,
     branches: Mutex<Vec<hipStream_t>>,
 }
@@ -22,13 +23,13 @@ impl Captures {
         Self { begun: AtomicUsize::new(0), all: AtomicUsize::new(0), branches: Mutex::new(Vec::new()) }
     }
 
-    /// Whether any stream may capture.
+    /// Returns true if any stream may capture.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
         self.all.load(Ordering::Acquire) != 0
     }
 
-    /// Whether there is a capture that an event could carry to another stream.
+    /// Returns true if there is a capture that an event may extend to another stream.
     #[inline(always)]
     pub(crate) fn any_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire) != 0
@@ -37,7 +38,7 @@ impl Captures {
     /// Makes a call that may begin or end a capture of this stream.
     pub(crate) fn change<R>(&self, real: &Real, stream: hipStream_t, invoke: impl FnOnce() -> R) -> R {
         let before = is_capturing(real, stream);
-        // Before the call, so that no launch of this stream takes it for one that does not capture.
+        // Before the call, so that every later launch on this stream asks the runtime.
         self.begun.fetch_add(1, Ordering::AcqRel);
         self.all.fetch_add(1, Ordering::AcqRel);
         let result = invoke();
@@ -49,7 +50,7 @@ impl Captures {
         result
     }
 
-    /// A wait for an event has succeeded on this stream, which did not capture.
+    /// Notes a successful wait for an event on this stream, which did not capture before.
     pub(crate) fn waited(&self, real: &Real, stream: hipStream_t) {
         if !is_capturing(real, stream) {
             return;
@@ -61,7 +62,7 @@ impl Captures {
         }
     }
 
-    /// Makes the call that destroys this stream, and perhaps what it captures.
+    /// Makes the call that destroys this stream, and its capture if there is one.
     pub(crate) fn destroy(
         &self,
         real: &Real,
@@ -83,7 +84,7 @@ impl Captures {
         code
     }
 
-    /// So many fewer that have begun.
+    /// Subtracts from the number of begun captures.
     fn less(&self, number: usize) {
         less(&self.begun, number);
         less(&self.all, number);
@@ -97,19 +98,19 @@ impl Captures {
     }
 }
 
-/// Never below zero: a capture that was on before there were queues ends without having begun here.
+/// Subtracts, but not below zero: a capture that began before there were queues was not counted.
 fn less(count: &AtomicUsize, number: usize) {
     let _ =
         count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| Some(count.saturating_sub(number)));
 }
 
-/// Whether the stream captures at present. The default streams never do.
+/// Returns true if the stream captures at present. The default streams never do.
 pub(crate) fn is_capturing(real: &Real, stream: hipStream_t) -> bool {
     if stream.is_legacy_default() {
         return false;
     }
     let mut status: hipStreamCaptureStatus = hipStreamCaptureStatusNone;
-    // SAFETY: the runtime's function gets a handle that the program has passed to it, and a place for the answer.
+    // SAFETY: the program has passed the handle to the runtime, and the place for the answer is valid.
     let code = unsafe { (real.stream_is_capturing)(stream, &mut status) };
     code == hipSuccess && status != hipStreamCaptureStatusNone
 }

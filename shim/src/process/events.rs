@@ -1,12 +1,12 @@
-//! Events whose record, or a wait for them, is still deferred. Of all others the runtime knows everything.
+//! Events whose record or wait is still deferred. The runtime knows everything about all other events.
 //!
-//! The runtime cannot know that an event will be recorded: it would call it complete. So a deferred record is noted
-//! here, and whoever asks for the event is answered by it. A later record follows all waits for the older one, because
-//! a wait means the record that was the last one when it was submitted. An event that is destroyed meanwhile is
-//! destroyed with the last deferred command that names it.
+//! The runtime does not know that a deferred record is to come, and would call the event complete. The record
+//! is therefore noted here, and queries of the event are answered from it. A later record follows all waits
+//! for the older one, because a wait refers to the last record when it was submitted. If the program destroys
+//! the event meanwhile, the last deferred command that names it destroys it.
 //!
-//! Of every event its last record is known as well, with what it proves: who sees the event complete knows that all in
-//! front of the record is complete (`xqueue`'s evidence). An event that others record too, another process or a graph,
+//! The last record of every event is noted with the work that it proves complete: once the event is complete,
+//! all work before the record is (`xqueue`'s evidence). An event that another process or a graph may record
 //! proves nothing.
 
 use hal_hip::real::Real;
@@ -18,32 +18,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use xqueue::{After, Evidence, Ticket, XQueue};
 
-/// The events of a process that are more than the runtime knows.
+/// The events of a process, as far as the runtime does not know them.
 pub(crate) struct Events {
     real: &'static Real,
-    /// How many there are; zero is the common case.
+    /// The number of `states`; zero is the common case.
     count: AtomicUsize,
     states: Mutex<HashMap<usize, State>>,
-    /// Those that the program has made and not destroyed; and whether there is none that was not seen here.
+    /// The events that the program has made and not destroyed.
     live: Mutex<HashSet<usize>>,
+    /// True if `live` has all of them.
     from_the_start: bool,
-    /// Where there are several devices: that of each event, because the runtime refuses a record on another one.
+    /// The device of each event if there are several: the runtime refuses a record on another one.
     devices: Mutex<HashMap<usize, u32>>,
-    /// Events without timing: the runtime is not asked for the time of one whose record it does not know.
+    /// The events without timing, for queries of times while a record is deferred.
     untimed: Mutex<HashSet<usize>>,
     records: Records,
 }
 
-/// What is known of the last record of each event.
+/// The last record of each event.
 struct Records {
-    /// By the event's handle, spread over several locks, each of which is held for a moment.
+    /// The records by their events' handles, spread over several locks, each of which is held shortly.
     shards: [Mutex<HashMap<usize, Record>>; 16],
-    /// How many graphs have been launched. A graph may record events; then their earlier records prove nothing.
+    /// The number of graph launches. A graph may record any event, after which its earlier record proves
+    /// nothing.
     graphs: AtomicU64,
 }
 
 enum Record {
-    /// Somebody else may record the event, unseen.
+    /// Another process may record the event, or a record was not seen.
     Foreign,
     Last {
         evidence: Arc<Evidence>,
@@ -57,11 +59,11 @@ impl Records {
     }
 
     fn shard(&self, event: hipEvent_t) -> parking_lot::MutexGuard<'_, HashMap<usize, Record>> {
-        // Handles are addresses of objects larger than this.
+        // Handles are addresses of objects larger than 64 bytes.
         self.shards[(event.as_raw() >> 6) % self.shards.len()].lock()
     }
 
-    /// The event is about to be recorded anew, or gone.
+    /// Forgets a record: the event is about to be recorded again, or is destroyed.
     fn forget(&self, event: hipEvent_t) {
         let mut shard = self.shard(event);
         if let Some(Record::Last { .. }) = shard.get(&event.as_raw()) {
@@ -72,9 +74,9 @@ impl Records {
 
 struct State {
     named: Arc<Named>,
-    /// The last record, where it was deferred.
+    /// The last record, if it is deferred.
     record: Option<After>,
-    /// Waits for the last record that were deferred.
+    /// The deferred waits for the last record.
     waits: Vec<After>,
 }
 
@@ -82,14 +84,14 @@ struct State {
 pub(crate) struct Named {
     real: &'static Real,
     event: hipEvent_t,
-    /// The program has destroyed it.
+    /// True once the program has destroyed it.
     doomed: AtomicBool,
 }
 
 impl Drop for Named {
     fn drop(&mut self) {
         if self.doomed.load(Ordering::Acquire) {
-            // SAFETY: the program has given the event up, and no command names it any more.
+            // SAFETY: the program has destroyed the event, and no command names it any more.
             let _ = unsafe { (self.real.event_destroy)(self.event) };
         }
     }
@@ -100,7 +102,7 @@ fn is_open(after: &After) -> bool {
 }
 
 impl State {
-    /// Forgets what has been launched. True: nothing is left.
+    /// Forgets launched commands. Returns true if nothing is left.
     fn settle(&mut self) -> bool {
         self.record = self.record.take().filter(is_open);
         self.waits.retain(is_open);
@@ -109,7 +111,7 @@ impl State {
 }
 
 impl Events {
-    /// `from_the_start`: there is no event yet that was not seen here.
+    /// Makes the events of a process; `from_the_start` is true if the program has no event yet.
     pub(crate) fn new(real: &'static Real, from_the_start: bool) -> Self {
         Self {
             real,
@@ -123,7 +125,7 @@ impl Events {
         }
     }
 
-    /// The program has made an event with these flags.
+    /// Notes an event that the program has made with these flags.
     pub(crate) fn created(&self, event: hipEvent_t, flags: c_uint) {
         self.records.shard(event).remove(&event.as_raw());
         self.forget_end(event);
@@ -139,50 +141,50 @@ impl Events {
         }
     }
 
-    /// The handle is one of an event again.
+    /// Forgets that an event with this handle was destroyed.
     fn forget_end(&self, event: hipEvent_t) {
         if self.real.major >= 7 {
             self.real.ended.remove(event);
         }
     }
 
-    /// The program has opened another process's event.
+    /// Notes that the program has opened another process's event.
     pub(crate) fn opened(&self, event: hipEvent_t) {
         self.forget_end(event);
         self.live.lock().insert(event.as_raw());
         self.foreign(event);
     }
 
-    /// Whether the event is sure to be one that the program has and has not destroyed. Every other one is the runtime's to judge,
-    /// with the call itself.
+    /// Returns true if the event certainly exists. For any other event the runtime has to decide, by the call
+    /// itself.
     pub(crate) fn is_live(&self, event: hipEvent_t) -> bool {
         !self.from_the_start || self.live.lock().contains(&event.as_raw())
     }
 
-    /// Somebody else may record the event from now on, unseen.
+    /// Notes that another process may record the event, or that a record was not seen.
     pub(crate) fn foreign(&self, event: hipEvent_t) {
         self.records.shard(event).insert(event.as_raw(), Record::Foreign);
     }
 
-    /// Whether somebody else may record the event, unseen.
+    /// Returns true if another process may record the event, or a record was not seen.
     pub(crate) fn is_foreign(&self, event: hipEvent_t) -> bool {
         matches!(self.records.shard(event).get(&event.as_raw()), Some(Record::Foreign))
     }
 
-    /// A graph is launched, which may record any event.
+    /// Notes the launch of a graph, which may record any event.
     pub(crate) fn graph_launched(&self) {
         self.records.graphs.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Makes a call that records the event. `queue`: the queue that has let the call through, holding submit; without
-    /// one the record proves nothing.
+    /// Makes a call that records the event. `queue` is the queue that admitted the call and holds its submit
+    /// lock. Without a queue the record proves nothing.
     pub(crate) fn recording(
         &self,
         event: hipEvent_t,
         queue: Option<&Arc<XQueue>>,
         call: impl FnOnce() -> hipError_t,
     ) -> hipError_t {
-        // Before the call: who sees it complete from now on and finds no evidence only knows less.
+        // Before the call: a thread that sees the event complete meanwhile must not use the old evidence.
         let graphs = self.records.graphs.load(Ordering::Acquire);
         self.records.forget(event);
         let evidence = queue.filter(|_| !event.is_null()).map(XQueue::evidence);
@@ -192,7 +194,7 @@ impl Events {
             let mut shard = self.records.shard(event);
             match shard.get(&event.as_raw()) {
                 None => drop(shard.insert(event.as_raw(), record)),
-                // Two threads record at once: nobody can tell which record is the last.
+                // Two threads record at once, and the last record is unknown.
                 Some(Record::Last { .. }) => drop(shard.remove(&event.as_raw())),
                 Some(Record::Foreign) => {}
             }
@@ -200,7 +202,7 @@ impl Events {
         code
     }
 
-    /// What the last record of the event proves. To be asked before the runtime is.
+    /// Returns what the last record of the event proves. Has to be called before the runtime is asked.
     pub(crate) fn evidence(&self, event: hipEvent_t) -> Option<Arc<Evidence>> {
         match self.records.shard(event).get(&event.as_raw())? {
             Record::Last { evidence, graphs } if *graphs == self.records.graphs.load(Ordering::Acquire) => {
@@ -210,12 +212,13 @@ impl Events {
         }
     }
 
-    /// Whether the record with this evidence is still the last one.
+    /// Returns true if the record with this evidence is still the last one.
     pub(crate) fn is_last(&self, event: hipEvent_t, evidence: &Arc<Evidence>) -> bool {
         self.evidence(event).is_some_and(|last| Arc::ptr_eq(&last, evidence))
     }
 
-    /// The event was seen complete; `evidence` was known of it before the runtime was asked.
+    /// Notes that the event was seen complete. `evidence` is what its record proved before the runtime was
+    /// asked.
     pub(crate) fn seen(&self, event: hipEvent_t, evidence: Option<Arc<Evidence>>) {
         if let Some(evidence) = evidence.filter(|evidence| self.is_last(event, evidence)) {
             self.records.forget(event);
@@ -223,21 +226,21 @@ impl Events {
         }
     }
 
-    /// Whether a record of the event on this device is sure to be one that the runtime takes.
+    /// Returns true if the runtime certainly accepts a record of the event on this device.
     pub(crate) fn is_on(&self, event: hipEvent_t, device: u32) -> bool {
         !event.is_null()
             && self.is_live(event)
             && (self.real.devices <= 1 || self.devices.lock().get(&event.as_raw()) == Some(&device))
     }
 
-    /// Whether the event is one of another device, so that the runtime refuses its record here.
+    /// Returns true if the event is known to belong to another device, so that the runtime refuses its record
+    /// here.
     pub(crate) fn is_elsewhere(&self, event: hipEvent_t, device: u32) -> bool {
         self.real.devices > 1
             && self.devices.lock().get(&event.as_raw()).is_some_and(|known| *known != device)
     }
 
-    /// Whether the runtime would tell the time between these two once both were complete, as far as their flags and
-    /// devices go.
+    /// Returns true if the flags and devices of both events allow to measure the time between them.
     pub(crate) fn are_timed(&self, events: [hipEvent_t; 2]) -> bool {
         let [one, other] = events.map(|event| event.as_raw());
         let untimed = self.untimed.lock();
@@ -249,7 +252,7 @@ impl Events {
         self.real.devices <= 1 || devices.get(&one) == devices.get(&other)
     }
 
-    /// Runs `body` with the event's state, if it has one that still matters.
+    /// Runs `body` with the event's state, if any of its commands is still deferred.
     fn with<R>(&self, event: hipEvent_t, body: impl FnOnce(&mut State) -> R) -> Option<R> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -273,24 +276,24 @@ impl Events {
         change(state);
     }
 
-    /// The event for a deferred command that names it.
+    /// Returns the event for a deferred command, which keeps it alive.
     pub(crate) fn name(&self, event: hipEvent_t) -> Arc<Named> {
         let known = self.with(event, |state| state.named.clone());
         known.unwrap_or_else(|| Arc::new(Named { real: self.real, event, doomed: AtomicBool::new(false) }))
     }
 
-    /// What a record must follow: the record before, and the waits for it.
+    /// Returns the commands that a record must follow: the record before, and the waits for it.
     pub(crate) fn before_record(&self, event: hipEvent_t) -> Vec<After> {
         self.with(event, |state| state.waits.iter().chain(&state.record).cloned().collect())
             .unwrap_or_default()
     }
 
-    /// The last record, if it is still deferred: what a wait, a query or a synchronization is about.
+    /// Returns the last record, if it is still deferred. Waits, queries and synchronizations refer to it.
     pub(crate) fn open_record(&self, event: hipEvent_t) -> Option<After> {
         self.with(event, |state| state.record.clone()).flatten()
     }
 
-    /// A record was launched at once: the runtime knows it.
+    /// Notes a record that was made at once: the runtime knows it.
     pub(crate) fn recorded(&self, event: hipEvent_t) {
         self.with(event, |state| {
             state.record = None;
@@ -298,7 +301,7 @@ impl Events {
         });
     }
 
-    /// A record was deferred.
+    /// Notes a deferred record.
     pub(crate) fn record_deferred(
         &self,
         event: hipEvent_t,
@@ -312,7 +315,7 @@ impl Events {
         });
     }
 
-    /// A wait was deferred.
+    /// Notes a deferred wait.
     pub(crate) fn wait_deferred(
         &self,
         event: hipEvent_t,
@@ -323,7 +326,8 @@ impl Events {
         self.note(event, named, |state| state.waits.push(After { queue: queue.clone(), through: ticket }));
     }
 
-    /// The program destroys the event. True: deferred commands name it, and the last of them destroys it.
+    /// Notes that the program destroys the event. Returns true if deferred commands name it: the last of them
+    /// destroys it.
     pub(crate) fn doom(&self, event: hipEvent_t) -> bool {
         self.records.shard(event).remove(&event.as_raw());
         if self.live.lock().remove(&event.as_raw()) && self.real.major >= 7 {

@@ -1,9 +1,9 @@
-//! Executable graphs: whose launches are still deferred, and which may be launched later at all.
+//! Executable graphs: their deferred launches, and whether their launches may be deferred.
 //!
-//! A graph's launch means the graph as it is at that moment. So whoever changes it waits until the launches that were
-//! submitted before are launched: those of this graph, and no other's. A graph that is destroyed meanwhile is kept until
-//! its last deferred launch is done with it, and destroyed by the next call of the program that can: the runtime may wait
-//! there, and a worker has other things to do.
+//! A launch refers to the graph at that moment. A change of the graph therefore waits until its submitted
+//! launches are launched. A graph that is destroyed meanwhile is kept until its last deferred launch is made.
+//! The next suitable call of the program then destroys it, because the runtime may wait there, and a worker
+//! must not.
 
 use crate::thread::Thread;
 use hip_sys::pfn;
@@ -22,24 +22,25 @@ pub(crate) struct Graphs {
     version: (u32, u32),
     execs: Mutex<HashMap<usize, Arc<Exec>>>,
     ended: Arc<Ended>,
-    /// Whether every graph that the program can launch is known and plain.
+    /// True if every graph that the program can launch is known and plain.
     all_plain: AtomicBool,
 }
 
-/// Whether the program has made a user object, whose destructor can come with a graph's end; also before there are queues.
+/// True once the program has made a user object, whose destructor may run at a graph's end. Also set before
+/// there are queues.
 static USER_OBJECTS: AtomicBool = AtomicBool::new(false);
 
-/// The program makes a user object.
+/// Notes that the program makes a user object.
 pub(crate) fn user_object_made() {
     USER_OBJECTS.store(true, Ordering::Release);
 }
 
-/// Whether it has ever made one.
+/// Returns true if the program has ever made a user object.
 pub(crate) fn has_user_objects() -> bool {
     USER_OBJECTS.load(Ordering::Acquire)
 }
 
-/// The functions of the runtime that say what is in a graph.
+/// The functions of the runtime that describe a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Functions {
     pub(crate) nodes: pfn::hipGraphGetNodes,
@@ -48,13 +49,14 @@ pub(crate) struct Functions {
     pub(crate) destroy: pfn::hipGraphExecDestroy,
 }
 
-/// Graphs that the program has destroyed and the runtime has not.
+/// The graphs that the program has destroyed and the runtime has not.
 #[derive(Default)]
 struct Ended {
     count: AtomicUsize,
     execs: Mutex<Vec<hipGraphExec_t>>,
-    /// All of them, those included that a deferred launch still needs, and how many they are.
+    /// All of them, including those that a deferred launch still needs.
     handles: Mutex<HashSet<usize>>,
+    /// The number of `handles`.
     known: AtomicUsize,
 }
 
@@ -66,14 +68,14 @@ impl Ended {
     }
 }
 
-/// One executable graph.
+/// An executable graph.
 pub(crate) struct Exec {
     handle: hipGraphExec_t,
-    /// It holds nothing but kernels, copies, fills, host functions, and graphs of these.
+    /// True if it has only kernels, copies, fills, host functions, and graphs of these.
     plain: bool,
-    /// Launches that were deferred.
+    /// The deferred launches.
     launches: Mutex<Vec<After>>,
-    /// The program has destroyed it.
+    /// True once the program has destroyed it.
     doomed: AtomicBool,
     ended: Arc<Ended>,
 }
@@ -87,19 +89,20 @@ impl Drop for Exec {
     }
 }
 
-/// What a kind of node means for launching its graph later.
+/// The effect of a node on deferring its graph's launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
-    /// Nothing.
+    /// None.
     Plain,
-    /// What its graph means.
+    /// That of the child graph.
     Child,
-    /// It touches events, semaphores or allocations, or is of a kind that is not known here.
+    /// The launch cannot be deferred: the node uses events, semaphores or allocations, or is of an unknown
+    /// kind.
     Other,
 }
 
-/// The kinds of nodes changed their values somewhere between 5.2 (hip_runtime_api.h of 5.2.3: a kernel is 1) and 6.0 (a
-/// kernel is 0). In between only what is harmless under both counts.
+/// Classifies a node. The values of node kinds changed somewhere between 5.2 (hip_runtime_api.h of 5.2.3: a
+/// kernel is 1) and 6.0 (a kernel is 0). In between, only values that are plain in both are.
 fn node(kind: hipGraphNodeType, version: (u32, u32)) -> Node {
     match (version, kind.0) {
         ((..5, _) | (5, ..=2), 1..=4 | 6 | 9..=11) => Node::Plain,
@@ -111,21 +114,22 @@ fn node(kind: hipGraphNodeType, version: (u32, u32)) -> Node {
     }
 }
 
-/// Graphs inside graphs inside graphs are looked into up to this depth.
+/// The depth to which child graphs are examined.
 const DEPTH: usize = 16;
 
 impl Functions {
-    /// Whether a graph holds only what is plain.
+    /// Returns true if a graph has only plain nodes.
     fn is_plain(&self, graph: hipGraph_t, version: (u32, u32), depth: usize) -> bool {
         let mut count = 0;
-        // SAFETY: the graph was just instantiated; the runtime's function gets a place for the number.
+        // SAFETY: the graph exists, because it was just instantiated or is a child; the place for the number
+        // is valid.
         let code = unsafe { (self.nodes)(graph, std::ptr::null_mut(), &mut count) };
         if code != hipSuccess || depth == 0 {
             return false;
         }
         let mut nodes = vec![hipGraphNode_t::NULL; count];
         if count != 0 {
-            // SAFETY: as above, with room for as many nodes as there are.
+            // SAFETY: the graph exists, and the list has room for `count` nodes.
             let code = unsafe { (self.nodes)(graph, nodes.as_mut_ptr(), &mut count) };
             if code != hipSuccess || count != nodes.len() {
                 return false;
@@ -133,7 +137,7 @@ impl Functions {
         }
         nodes.into_iter().all(|one| {
             let mut kind = hipGraphNodeType(u32::MAX);
-            // SAFETY: a node of the graph, and a place for the answer.
+            // SAFETY: the node is the graph's, and the place for the answer is valid.
             let code = unsafe { (self.node_type)(one, &mut kind) };
             match node(kind, version) {
                 _ if code != hipSuccess => false,
@@ -141,7 +145,7 @@ impl Functions {
                 Node::Other => false,
                 Node::Child => {
                     let mut child = hipGraph_t::NULL;
-                    // SAFETY: as above.
+                    // SAFETY: the node is the graph's, and the place for the answer is valid.
                     let code = unsafe { (self.child)(one, &mut child) };
                     code == hipSuccess && self.is_plain(child, version, depth - 1)
                 }
@@ -151,7 +155,7 @@ impl Functions {
 }
 
 impl Graphs {
-    /// Of a runtime of this version. `from_the_start`: there is no graph yet that was not seen here.
+    /// Makes the graphs of a process; `from_the_start` is true if the program has no graph yet.
     pub(crate) fn new(functions: Option<Functions>, version: (u32, u32), from_the_start: bool) -> Self {
         Self {
             functions,
@@ -162,7 +166,7 @@ impl Graphs {
         }
     }
 
-    /// The program has instantiated a graph.
+    /// Notes a graph that the program has instantiated.
     pub(crate) fn made(&self, handle: hipGraphExec_t, graph: hipGraph_t) {
         let plain = self.functions.is_some_and(|functions| functions.is_plain(graph, self.version, DEPTH));
         if !plain {
@@ -172,26 +176,29 @@ impl Graphs {
         let exec = Arc::new(Exec { handle, plain, launches, doomed, ended });
         self.execs.lock().insert(handle.as_raw(), exec);
         if self.has_ended(handle) {
-            // The one before at this place is gone.
+            // The destroyed graph with this handle is gone.
             self.ended.change(|handles| handles.remove(&handle.as_raw()));
         }
     }
 
-    /// Whether the program has destroyed the graph, and the runtime has not yet, so that it would still take it.
+    /// Returns true if the program has destroyed the graph and the runtime has not yet, so that it would
+    /// still accept it.
     pub(crate) fn has_ended(&self, handle: hipGraphExec_t) -> bool {
         self.ended.known.load(Ordering::Acquire) != 0 && self.ended.handles.lock().contains(&handle.as_raw())
     }
 
-    /// Whether any graph can be launched at once without a look at what it is.
+    /// Returns true if every graph is plain, so that a launch needs no look-up.
     pub(crate) fn all_plain(&self) -> bool {
         self.all_plain.load(Ordering::Acquire)
     }
 
+    /// Returns the graph with this handle, if it is known.
     pub(crate) fn find(&self, handle: hipGraphExec_t) -> Option<Arc<Exec>> {
         self.execs.lock().get(&handle.as_raw()).cloned()
     }
 
-    /// The program destroys the graph. True: launches of it are deferred, and it is destroyed after them.
+    /// Notes that the program destroys the graph. Returns true if launches of it are deferred: it is
+    /// destroyed after them.
     pub(crate) fn doom(&self, handle: hipGraphExec_t) -> bool {
         let Some(exec) = self.execs.lock().remove(&handle.as_raw()) else { return false };
         if self.functions.is_none() || !exec.is_open() {
@@ -202,7 +209,7 @@ impl Graphs {
         true
     }
 
-    /// Destroys what the program has destroyed and nothing needs any more.
+    /// Destroys graphs that the program has destroyed and no launch needs any more.
     pub(crate) fn sweep(&self) {
         if self.ended.count.load(Ordering::Acquire) == 0 || Thread::current().is_in_callback() {
             return;
@@ -211,7 +218,7 @@ impl Graphs {
         self.ended.count.fetch_sub(execs.len(), Ordering::AcqRel);
         for exec in execs {
             if let Some(functions) = &self.functions {
-                // SAFETY: the program has given it up, and its last launch is over.
+                // SAFETY: the program has destroyed the graph, and its last deferred launch was made.
                 let _ = unsafe { (functions.destroy)(exec) };
                 self.ended.change(|handles| handles.remove(&exec.as_raw()));
             }
@@ -220,11 +227,12 @@ impl Graphs {
 }
 
 impl Exec {
+    /// Returns true if its launches may be deferred.
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// A launch was deferred.
+    /// Notes a deferred launch.
     pub(crate) fn deferred(&self, queue: &Arc<XQueue>, ticket: Ticket) {
         let mut launches = self.launches.lock();
         launches.retain(is_open);
@@ -235,7 +243,7 @@ impl Exec {
         self.launches.lock().iter().any(is_open)
     }
 
-    /// Waits until its deferred launches are launched; inside a callback nothing waits.
+    /// Waits until its deferred launches are launched. Does not wait inside a callback.
     pub(crate) fn wait_launched(&self) {
         if Thread::current().is_in_callback() {
             return;
@@ -256,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_mean_what_their_release_says() {
+    fn node_follows_release() {
         let kinds = |version| (0..14).map(|kind| node(hipGraphNodeType(kind), version)).collect::<Vec<_>>();
         let plain = |version| {
             let found = kinds(version).into_iter().enumerate();
@@ -269,7 +277,7 @@ mod tests {
             (kinds((5, 2))[5], kinds((6, 0))[4], kinds((7, 2))[4]),
             (Node::Child, Node::Child, Node::Child)
         );
-        // Events: wait and record.
+        // Wait and record nodes of events.
         for (version, [wait, record]) in [((5, 2), [7, 8]), ((5, 7), [6, 7]), ((6, 4), [6, 7])] {
             assert_eq!((kinds(version)[wait], kinds(version)[record]), (Node::Other, Node::Other));
         }

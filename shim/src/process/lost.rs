@@ -1,24 +1,25 @@
-//! Whether the runtime still takes work. From 7 on a kernel that fails (a wrong address, a trap) does not end the process: every
-//! call returns its error from then on (measured on 7.2.4). What the library would defer, or answer by itself, must do so too.
+//! The state of a runtime that refuses all work. From 7.0 on a failed kernel (a wrong address, a trap) does
+//! not end the process: every call returns its error from then on (measured on 7.2.4). A call that the
+//! library defers or answers by itself has to return that error too.
 //!
-//! The runtime is asked before that, and only if some call of the program has failed before: until then the program cannot
-//! know.
+//! The library asks the runtime first, but only once a call of the program has failed: until then the program
+//! cannot know.
 
 use hal_hip::real::Real;
 use hip_sys::types::{hipError_t, hipErrorNotReady};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a call of the program's own has ever failed.
+/// True once a call of the program's own has failed.
 static DOUBT: AtomicBool = AtomicBool::new(false);
 
-/// A call of the program's own has returned this error.
+/// Notes an error that a call of the program's own has returned.
 pub(crate) fn failed(code: u32) {
     if code != hipErrorNotReady.0 && !DOUBT.load(Ordering::Relaxed) {
         DOUBT.store(true, Ordering::Relaxed);
     }
 }
 
-/// What the runtime answers to every call, if it does.
+/// Returns the error that the runtime returns for every call, if it does.
 pub(crate) fn answer(real: &Real) -> Option<hipError_t> {
     if real.major < 7 || !DOUBT.load(Ordering::Relaxed) {
         return None;

@@ -1,83 +1,103 @@
-//! Kernels that were registered past us. A library that is loaded with RTLD_DEEPBIND registers its kernels while it is loaded,
-//! with the runtime directly: its references are set right only afterwards (`bindings`). At the first launch of such a kernel that
-//! is to be deferred, its code is looked for in the library that the host function is in.
+//! Kernels that were registered past this library. A library loaded with RTLD_DEEPBIND registers its kernels
+//! while it is loaded, with the runtime directly, because its references are corrected only afterwards
+//! (`bindings`). When such a kernel is to be deferred for the first time, its code is looked for in the
+//! library that has the host function.
 //!
-//! The compiler makes a wrapper for each fat binary (`__hip_fatbin_wrapper` in the section `.hipFatBinSegment`, clang's
-//! `CGCUDANV.cpp`): a magic number, a version, and the address of the code in the same library. Sections are known to the file only,
-//! so that the wrappers are looked for in the library's data. The name of the kernel is known to the runtime.
+//! The compiler makes a wrapper for each fat binary (`__hip_fatbin_wrapper` in the section
+//! `.hipFatBinSegment`, clang's `CGCUDANV.cpp`): a magic number, a version, and the address of the code in
+//! the same library. Sections are not loaded, so the wrappers are looked for in the library's data. The
+//! runtime knows the name of the kernel.
 
-use super::Process;
-use crate::loader::Object;
-use crate::{bindings, elf, errno};
+use super::slow_path::Names;
+use crate::interpose::elf;
+use crate::interpose::loader::Object;
+use agent::errno;
+use hal_hip::kernels::Kernels;
 use hip_sys::types::hipStream_t;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-/// "HIPF", and version 1.
+/// The first word of a wrapper: "HIPF", and version 1.
 const WRAPPER: u64 = 0x1_4849_5046;
 
-/// What was found, as long as no further library is loaded: until then no address can mean something else.
+/// The kernels looked for, valid until another library is loaded: until then no address gets another meaning.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
-    /// Functions of which nothing was found, and how many libraries had been loaded by then.
+    /// The functions that were not found, and the number of libraries loaded by then.
     unknown: Mutex<HashMap<usize, u64>>,
-    /// Of the library that was looked at last: one with thousands of kernels is read once.
+    /// The last library, so that one with thousands of kernels is read once.
     last: Mutex<Option<Library>>,
 }
 
 /// The wrappers in a library.
 #[derive(Debug)]
 struct Library {
-    /// Which one: the dynamic linker's description of it.
+    /// The dynamic linker's description, which identifies the library.
     map: usize,
-    /// How many libraries had been loaded when it was read.
+    /// The number of libraries loaded when it was read.
     loaded: u64,
     wrappers: Arc<[usize]>,
 }
 
-/// Notes the kernel of a host function that nobody registered with us; says whether anything is known of it now.
-/// `stream` is one of the runtime's own.
-pub(crate) fn note(process: &Process, stream: hipStream_t, function: *const c_void) -> bool {
-    errno::kept(|| {
-        let loaded = elf::loaded_so_far();
-        if process.past.unknown.lock().get(&function.addr()) == Some(&loaded) {
-            return false;
-        }
-        let known = look_for(process, stream, function, loaded).unwrap_or(false);
-        if !known {
-            process.past.unknown.lock().insert(function.addr(), loaded);
-        }
-        // SAFETY: takes nothing, and what it returns is not used: our own look-ups may have failed.
-        unsafe { libc::dlerror() };
-        known
-    })
-}
-
-fn look_for(process: &Process, stream: hipStream_t, function: *const c_void, loaded: u64) -> Option<bool> {
-    let ask = process.names?.host;
-    // SAFETY: any address may be asked for; the stream is that of the launch.
-    let name = unsafe { ask(function, stream) };
-    if name.is_null() {
-        return None;
-    }
-    let object = Object::of(function)?;
-    // What is unloaded must be forgotten: another library's kernel can have the same address then.
-    if !bindings::leads_here(&object, c"__hipUnregisterFatBinary") {
-        return None;
-    }
-    let wrappers = process.past.wrappers_of(function, object.map.addr(), loaded);
-    let wrappers: Vec<_> =
-        wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
-    // SAFETY: the runtime's own string, which stays as long as the kernel is registered.
-    let name = unsafe { CStr::from_ptr(name) };
-    // SAFETY: the compiler's constants in a library that is loaded. Before it is unloaded it unregisters them, with us.
-    Some(unsafe { process.base.kernels.add_past(function, name, &wrappers) })
-}
-
 impl Past {
-    /// The wrappers in the library that an address is in; `map` says which one that is.
+    /// Looks for the kernel of a host function and notes it in `kernels`. Returns true if it is known now.
+    /// `stream` is one of the runtime's own, and `calls_us` returns true if an object's references to a
+    /// function lead to this library.
+    pub(super) fn note(
+        &self,
+        names: Names,
+        kernels: &Kernels,
+        stream: hipStream_t,
+        function: *const c_void,
+        calls_us: impl FnOnce(&Object, &CStr) -> bool,
+    ) -> bool {
+        errno::kept(|| {
+            let loaded = elf::loaded_so_far();
+            if self.unknown.lock().get(&function.addr()) == Some(&loaded) {
+                return false;
+            }
+            let known = self.look_for(names, kernels, stream, function, calls_us, loaded).unwrap_or(false);
+            if !known {
+                self.unknown.lock().insert(function.addr(), loaded);
+            }
+            // Our own look-ups may have failed, and the program must not see their error.
+            // SAFETY: the call takes nothing, and its result is not used.
+            unsafe { libc::dlerror() };
+            known
+        })
+    }
+
+    fn look_for(
+        &self,
+        names: Names,
+        kernels: &Kernels,
+        stream: hipStream_t,
+        function: *const c_void,
+        calls_us: impl FnOnce(&Object, &CStr) -> bool,
+        loaded: u64,
+    ) -> Option<bool> {
+        // SAFETY: any address may be asked for; the stream is that of the launch.
+        let name = unsafe { (names.host)(function, stream) };
+        if name.is_null() {
+            return None;
+        }
+        let object = Object::of(function)?;
+        // Unloaded kernels must be forgotten, because another library's kernel may get the same address.
+        if !calls_us(&object, c"__hipUnregisterFatBinary") {
+            return None;
+        }
+        let wrappers = self.wrappers_of(function, object.map.addr(), loaded);
+        let wrappers: Vec<_> =
+            wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
+        // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The
+        // wrappers are the compiler's constants in a loaded library, which unregisters them with us before it
+        // is unloaded.
+        Some(unsafe { kernels.add_past(function, CStr::from_ptr(name), &wrappers) })
+    }
+
+    /// Returns the wrappers in the library that contains an address; `map` identifies it.
     fn wrappers_of(&self, inside: *const c_void, map: usize, loaded: u64) -> Arc<[usize]> {
         let mut last = self.last.lock();
         if let Some(library) = last.as_ref().filter(|last| (last.map, last.loaded) == (map, loaded)) {
@@ -90,7 +110,7 @@ impl Past {
     }
 }
 
-/// The wrappers in the library that an address is in.
+/// Finds the wrappers in the library that contains an address.
 fn wrappers(inside: *const c_void) -> Vec<*const c_void> {
     let mut found = Vec::new();
     let mut wrapper = None;
@@ -108,11 +128,11 @@ mod tests {
     use super::*;
     use std::ptr;
 
-    /// As the compiler makes them; the first one's code is here, the second one's nowhere.
+    /// Two wrappers: the first one's code is in this object, the second one's is not.
     #[repr(C)]
     struct Wrappers([*const c_void; 3], [*const c_void; 3]);
 
-    // SAFETY: addresses that nobody follows.
+    // SAFETY: the addresses are never dereferenced.
     unsafe impl Sync for Wrappers {}
 
     static CODE: u64 = 7;
@@ -123,7 +143,7 @@ mod tests {
     };
 
     #[test]
-    fn a_library_is_read_again_once_another_one_was_loaded() {
+    fn wrappers_of_reads_again_after_another_load() {
         let (past, ours) = (Past::default(), ptr::from_ref(&WRAPPERS).cast::<c_void>());
         let first = past.wrappers_of(ours, 1, 5);
         assert!(first.contains(&ours.addr()));
@@ -134,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_are_found_by_what_they_hold() {
+    fn wrappers_finds_those_with_code_in_the_object() {
         let ours = ptr::from_ref(&WRAPPERS).cast::<c_void>();
         let found = wrappers(ours);
         assert!(found.contains(&ours), "{found:?}");

@@ -1,17 +1,17 @@
-//! Memory of pools: which blocks the program has, and which it has given back by a call that is still deferred.
+//! Memory of pools: the blocks that the program has, and those whose return is still deferred.
 //!
-//! Only memory that is known to come from a pool is given back later: of all other memory the runtime waits for the
-//! device, as in hipFree. A block that a stream gives back can be had again at once by the same stream, as with the runtime
-//! itself: all that the new owner does there comes after the deferred call. The call then never happens. Without that, a
-//! program that allocates and gives back in turns would run out of memory while its stream is held.
+//! Only the return of memory that is known to come from a pool is deferred: for other memory the runtime
+//! waits for the device, as in hipFree. The same stream may allocate a block again while its return is
+//! deferred, as natively: everything that it does with the block comes after the return, which is then never
+//! made. Otherwise a program that allocates and returns memory in turns would run out of memory while its
+//! stream is suspended.
 //!
-//! A pool can follow events (`hipMemPoolReuseFollowEventDependencies`; from 7 on, measured on 7.2.4): what a stream gives back
-//! another one has at once, if it waits for an event that was recorded behind that. While record and wait are deferred with the
-//! return, only this file knows of them. The runtime then still has the memory for the first stream, and when the second one
-//! gives it back the first one could have it at once, without waiting for anything. So such a block is lent, and returning it
-//! makes it the second one's before ([`Pools::return_lent`]).
+//! A pool may follow events (`hipMemPoolReuseFollowEventDependencies`; from 7.0 on, measured on 7.2.4):
+//! another stream may allocate the block if it waits for an event recorded after the return. While return,
+//! record and wait are deferred, only this module knows of them. To the runtime the block still belongs to
+//! the first stream, which could allocate it at once when the second stream returns it, without waiting. Such
+//! a block is therefore lent, and before its return it is made the second stream's ([`Pools::return_lent`]).
 
-use crate::process::Process;
 use crate::thread::Thread;
 use hip_sys::pfn;
 use hip_sys::types::{
@@ -28,14 +28,15 @@ use xqueue::{After, QueueId, Ticket, XQueue};
 /// A block that the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Bytes, as far as the program may use them.
+    /// The bytes that the program may use.
     size: usize,
     pool: usize,
-    /// Whether the runtime has it for another stream than the program.
+    /// True if to the runtime it belongs to another stream than it does.
     lent: bool,
 }
 
 impl Block {
+    /// Returns true if to the runtime it belongs to another stream than it does.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent
     }
@@ -47,60 +48,48 @@ pub(crate) struct Returning {
     block: Block,
     queue: QueueId,
     state: AtomicU8,
-    /// Queues whose further commands follow the return.
+    /// The other queues whose further commands follow the return.
     followers: Mutex<Vec<QueueId>>,
 }
 
 const PENDING: u8 = 0;
 const LAUNCHED: u8 = 1;
-/// Somebody has it again.
+/// The block was allocated again.
 const TAKEN: u8 = 2;
 
 impl Returning {
-    fn turn(&self, state: u8) -> bool {
+    fn end(&self, state: u8) -> bool {
         self.state.compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Its turn has come. False: somebody has it again.
+    /// Begins the return. Returns false if the block was allocated again, so that it must not be returned.
     pub(crate) fn launch(&self) -> bool {
-        self.turn(LAUNCHED)
+        self.end(LAUNCHED)
     }
 
     fn is_pending(&self) -> bool {
         self.state.load(Ordering::Acquire) == PENDING
     }
 
-    /// Whether what this queue does from now on comes after the return.
+    /// Returns true if this queue's further commands follow the return.
     fn precedes(&self, queue: QueueId) -> bool {
         self.queue == queue || self.followers.lock().contains(&queue)
     }
 }
 
-/// What is needed of a runtime whose pools follow events.
+/// The functions for a runtime whose pools follow events.
 #[derive(Clone, Copy)]
 pub(crate) struct Following {
-    attribute: pfn::hipMemPoolGetAttribute,
-    allocate: pfn::hipMallocFromPoolAsync,
-    free: pfn::hipFreeAsync,
+    pub(super) attribute: pfn::hipMemPoolGetAttribute,
+    pub(super) allocate: pfn::hipMallocFromPoolAsync,
+    pub(super) free: pfn::hipFreeAsync,
 }
 
 impl Following {
-    /// None: the pools of this runtime do not.
-    pub(crate) fn of(
-        major: u32,
-        (attribute, allocate, free): (
-            Option<pfn::hipMemPoolGetAttribute>,
-            Option<pfn::hipMallocFromPoolAsync>,
-            Option<pfn::hipFreeAsync>,
-        ),
-    ) -> Option<Self> {
-        (major >= 7).then_some(Self { attribute: attribute?, allocate: allocate?, free: free? })
-    }
-
-    /// Whether this pool does.
-    fn does(&self, pool: hipMemPool_t) -> bool {
+    /// Returns true if this pool follows events.
+    fn follows(&self, pool: hipMemPool_t) -> bool {
         let mut follows: c_int = 0;
-        // SAFETY: a pool of the program's, and a place for the answer, which is an int.
+        // SAFETY: the pool is the program's, and the place for the answer, an int, is valid.
         let code = unsafe {
             (self.attribute)(pool, hipMemPoolReuseFollowEventDependencies, (&raw mut follows).cast())
         };
@@ -108,32 +97,33 @@ impl Following {
     }
 }
 
-/// Blocks that a pool may hand out in place of a lent one before that comes.
+/// The most other blocks that a pool may hand out before the lent one.
 const MOST_OTHERS: usize = 64;
-/// Records of events that are kept before it is looked which of them are over.
+/// The number of records after which completed ones are removed.
 const MOST_RECORDS: usize = 64;
 
-/// The record of an event: by a command of this queue.
+/// The record of an event, as a command of this queue.
 type Record = (QueueId, Ticket);
-/// With what was about to be returned in front of it.
+/// A record, with the deferred returns before it.
 type Recorded = (Record, Vec<Arc<Returning>>);
 
 /// The pools of a process.
 pub(crate) struct Pools {
     current: Option<pfn::hipDeviceGetMemPool>,
     blocks: Mutex<HashMap<usize, Block>>,
-    /// With the command that does it.
+    /// The deferred returns, with their commands.
     returning: Mutex<Vec<(Arc<Returning>, Option<After>)>>,
-    /// How many there were when somebody last looked; 0 is the common case.
+    /// An upper bound of the number of deferred returns; 0 is the common case.
     open: AtomicUsize,
     following: Option<Following>,
-    /// What was about to be returned in front of the last record of an event, by the event's handle.
+    /// The last records of events that have deferred returns before them, by the events' handles.
     records: Mutex<HashMap<usize, Recorded>>,
-    /// How many of these there are.
+    /// The number of `records`.
     recorded: AtomicUsize,
-    /// Whether a block was ever lent.
+    /// True once a block was lent.
     lends: AtomicBool,
-    /// Held while the runtime is asked for memory of a pool, once a block was lent; alone by whoever returns such a one.
+    /// Once a block was lent: held for reading during an allocation, and for writing during the return of a
+    /// lent block.
     hands: RwLock<()>,
 }
 
@@ -152,22 +142,22 @@ impl Pools {
         }
     }
 
-    /// The pool that a device's stream takes memory from.
+    /// Returns the pool from which a stream of this device allocates.
     pub(crate) fn current(&self, device: u32) -> Option<hipMemPool_t> {
         let mut pool = hipMemPool_t::NULL;
-        // SAFETY: the runtime's function gets a place for its answer.
+        // SAFETY: the place for the answer is valid.
         let code = unsafe { (self.current?)(&mut pool, c_int::try_from(device).ok()?) };
         (code == hipSuccess).then_some(pool)
     }
 
-    /// A block of at least this size that this queue is about to return to this pool: the smallest one. Else one that another
-    /// queue is, if this one follows that and the pool lends it.
+    /// Allocates the smallest sufficient block whose return to this pool by this queue is deferred. If there
+    /// is none, allocates one of another queue whose return this queue follows, if the pool follows events.
     pub(crate) fn take_back(&self, queue: QueueId, pool: hipMemPool_t, size: usize) -> Option<*mut c_void> {
         if self.open.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // Asked without a lock: the runtime can wait inside.
-        let follows = self.following.is_some_and(|each| each.does(pool));
+        // Called without a lock, because the runtime may wait inside.
+        let follows = self.following.is_some_and(|each| each.follows(pool));
         let mut returning = self.returning.lock();
         returning.retain(|(one, _)| one.is_pending());
         self.open.store(returning.len(), Ordering::Release);
@@ -177,12 +167,12 @@ impl Pools {
                 if !is_of || one.queue == queue {
                     return is_of;
                 }
-                // The runtime takes nothing that is larger by more than an eighth.
+                // The runtime uses no block that is larger by more than an eighth.
                 follows && one.block.size <= size.saturating_add(size / 8) && one.precedes(queue)
             };
             let all = returning.iter().map(|(one, _)| one);
             let best = all.filter(|one| fits(one)).min_by_key(|one| (one.queue != queue, one.block.size))?;
-            if best.turn(TAKEN) {
+            if best.end(TAKEN) {
                 let block = Block { lent: best.block.lent || best.queue != queue, ..best.block };
                 if block.lent {
                     self.lends.store(true, Ordering::SeqCst);
@@ -193,15 +183,14 @@ impl Pools {
         }
     }
 
-    /// Asks the runtime for memory of a pool.
-    pub(crate) fn ask<R>(&self, ask: impl FnOnce() -> R) -> R {
+    /// Makes a call that allocates memory of a pool.
+    pub(crate) fn allocating<R>(&self, ask: impl FnOnce() -> R) -> R {
         let _hands = self.lends.load(Ordering::SeqCst).then(|| self.hands.read());
         ask()
     }
 
-    /// What this queue, or one that it follows, is about to return: it lies in front of an event's record that is about to be
-    /// made there.
-    pub(crate) fn in_front_of_record(&self, queue: QueueId) -> Vec<Arc<Returning>> {
+    /// Returns the deferred returns that this queue's next command follows, which is an event's record.
+    pub(crate) fn before_record(&self, queue: QueueId) -> Vec<Arc<Returning>> {
         if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -212,7 +201,8 @@ impl Pools {
         all.filter(|one| one.precedes(queue)).cloned().collect()
     }
 
-    /// The event is recorded behind these, by a command that is deferred: what is launched has nothing deferred in front.
+    /// Notes a deferred record of the event after these returns. A record made at once has no deferred return
+    /// before it.
     pub(crate) fn recorded(&self, event: hipEvent_t, record: Record, mut behind: Vec<Arc<Returning>>) {
         behind.retain(|one| one.is_pending());
         if behind.is_empty() {
@@ -226,15 +216,16 @@ impl Pools {
         self.recorded.store(records.len(), Ordering::Release);
     }
 
-    /// A pool is about to be destroyed. Its blocks stay until the program gives them up, and are nobody's to hand out.
-    pub(crate) fn ends(&self, pool: hipMemPool_t) {
+    /// Notes that a pool is about to be destroyed. Its blocks stay until the program returns them, and are
+    /// not reused.
+    pub(crate) fn pool_ends(&self, pool: hipMemPool_t) {
         let mut blocks = self.blocks.lock();
         for block in blocks.values_mut().filter(|block| block.pool == pool.as_raw()) {
             (block.lent, block.pool) = (false, 0);
         }
     }
 
-    /// The event is recorded anew, or gone.
+    /// Forgets a record: the event is recorded again, or destroyed.
     pub(crate) fn forget_record(&self, event: hipEvent_t) {
         if self.recorded.load(Ordering::Acquire) != 0 {
             let mut records = self.records.lock();
@@ -243,7 +234,7 @@ impl Pools {
         }
     }
 
-    /// A graph is launched, which may record any event.
+    /// Forgets all records: a graph is launched, which may record any event.
     pub(crate) fn forget_records(&self) {
         if self.recorded.load(Ordering::Acquire) != 0 {
             self.records.lock().clear();
@@ -251,13 +242,13 @@ impl Pools {
         }
     }
 
-    /// What this queue does from now on waits for this record of the event.
+    /// Notes that this queue's further commands wait for this record of the event.
     pub(crate) fn waits(&self, event: hipEvent_t, awaited: Record, queue: QueueId) {
         if self.recorded.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut records = self.records.lock();
-        // Another thread may have recorded it anew.
+        // Another thread may have recorded it again.
         let Some((_, behind)) = records.get_mut(&event.as_raw()).filter(|(record, _)| *record == awaited)
         else {
             return;
@@ -268,12 +259,13 @@ impl Pools {
         }
     }
 
-    /// Returns a lent block on this stream. The runtime makes it the stream's own by handing it out there, and only then has
-    /// it back, by `last`, the program's call: else the stream that it was made for could have it at once.
+    /// Returns a lent block on this stream. Otherwise its first stream could allocate it at once. So the
+    /// block is freed, then allocated on this stream, which makes it this stream's, and then returned by
+    /// `last`, the program's call.
     ///
     /// # Safety
     ///
-    /// The program has given the block up, the stream exists, and so does the pool.
+    /// The program does not use the block any more, and stream and pool exist.
     pub(crate) unsafe fn return_lent(
         &self,
         address: *mut c_void,
@@ -285,13 +277,13 @@ impl Pools {
         let pool = hipMemPool_t::from_raw(block.pool);
         let reserved = || {
             let mut bytes: u64 = 0;
-            // SAFETY: the pool exists, and the answer is a number of 64 bits.
+            // SAFETY: the pool exists, and the place for the answer, a number of 64 bits, is valid.
             let code = unsafe { attribute(pool, hipMemPoolAttrReservedMemCurrent, (&raw mut bytes).cast()) };
             (code == hipSuccess).then_some(bytes)
         };
         let _hands = self.hands.write();
         let before = reserved();
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract the block is not used any more, and the stream exists.
         let code = unsafe { free(address, stream) };
         if code != hipSuccess {
             return code;
@@ -300,7 +292,7 @@ impl Pools {
         let mut own = false;
         while !own && others.len() < MOST_OTHERS {
             let mut place = std::ptr::null_mut();
-            // SAFETY: a place for the address.
+            // SAFETY: the place for the address is valid, and pool and stream exist.
             let code = unsafe { allocate(&mut place, block.size, pool, stream) };
             if code != hipSuccess || place.is_null() {
                 break;
@@ -308,45 +300,50 @@ impl Pools {
             own = place == address;
             if !own {
                 others.push(place);
-                // It came from outside: the pool has the block no more, and so nobody can have it from there.
+                // The pool has grown, so it has no more free blocks, and the lent one cannot be allocated.
                 if before.is_none() || reserved() > before {
                     break;
                 }
             }
         }
         for one in others {
-            // SAFETY: it was allocated above.
+            // SAFETY: the block was allocated above, and is not used.
             let _ = unsafe { free(one, stream) };
         }
-        // What was not had again is returned already.
+        // A block that was not allocated again is returned already.
         if own { last() } else { hipSuccess }
     }
 
-    /// The program has got a block from the runtime.
-    pub(crate) fn has(&self, address: *mut c_void, size: usize, pool: hipMemPool_t) {
+    /// Notes a block that the program has allocated.
+    pub(crate) fn allocated(&self, address: *mut c_void, size: usize, pool: hipMemPool_t) {
         let block = Block { size, pool: pool.as_raw(), lent: false };
         self.blocks.lock().insert(address.expose_provenance(), block);
     }
 
-    /// The program gives this memory up. Nothing if it is not known to come from a pool.
-    pub(crate) fn gives_up(&self, address: *mut c_void) -> Option<Block> {
+    /// Removes a block that the program returns; `None` if it is not known to come from a pool.
+    pub(crate) fn remove(&self, address: *mut c_void) -> Option<Block> {
         self.blocks.lock().remove(&address.addr())
     }
 
-    /// The runtime has refused that.
-    pub(crate) fn keeps(&self, address: *mut c_void, block: Block) {
+    /// Adds a block again whose return the runtime has refused.
+    pub(crate) fn add_again(&self, address: *mut c_void, block: Block) {
         self.blocks.lock().insert(address.expose_provenance(), block);
     }
 
-    /// A block is about to be returned by a command of this queue. To be called before it is submitted, so that its launch
-    /// finds it; [`Pools::submitted`] says where.
-    pub(crate) fn returns(&self, address: *mut c_void, block: Block, queue: QueueId) -> Arc<Returning> {
+    /// Prepares the deferred return of a block by a command of this queue, which [`Pools::submitted`] then
+    /// notes.
+    pub(crate) fn prepare_return(
+        &self,
+        address: *mut c_void,
+        block: Block,
+        queue: QueueId,
+    ) -> Arc<Returning> {
         let address = address.expose_provenance();
         let followers = Mutex::default();
         Arc::new(Returning { address, block, queue, state: AtomicU8::new(PENDING), followers })
     }
 
-    /// The command was submitted.
+    /// Notes the command of a deferred return.
     pub(crate) fn submitted(&self, returning: Arc<Returning>, queue: &Arc<XQueue>, ticket: Ticket) {
         let mut all = self.returning.lock();
         all.retain(|(one, _)| one.is_pending());
@@ -354,9 +351,9 @@ impl Pools {
         self.open.store(all.len(), Ordering::Release);
     }
 
-    /// Waits until what was to be returned is: who asks a pool, or empties it, must find it there. Inside a callback nothing
-    /// waits. Whether there was something.
-    pub(crate) fn settle(&self) -> bool {
+    /// Waits until all deferred returns are made, for calls that query or trim a pool. Does not wait inside a
+    /// callback. Returns true if there were any.
+    pub(crate) fn wait_for_returns(&self) -> bool {
         if Thread::current().is_in_callback() {
             return false;
         }
@@ -374,16 +371,9 @@ impl Pools {
         some
     }
 
-    /// A device is reset: nothing is known of any block any more.
+    /// Forgets all blocks: a device is reset.
     pub(crate) fn forget(&self) {
         self.blocks.lock().clear();
-    }
-}
-
-/// The same for the process of a call that counts as the program's own, if there is one.
-pub(crate) fn settle(process: Option<&Process>) {
-    if let Some(process) = process {
-        process.pools.settle();
     }
 }
 
@@ -398,32 +388,32 @@ mod tests {
 
     const POOL: hipMemPool_t = hipMemPool_t::from_raw(0x10);
 
-    /// A block of this size that the queue is about to return.
+    /// Makes a block of this size whose return by the queue is deferred.
     fn returning(pools: &Pools, number: usize, size: usize, queue: u64) -> Arc<Returning> {
-        pools.has(address(number), size, POOL);
-        let block = pools.gives_up(address(number)).expect("the program has it");
-        let returning = pools.returns(address(number), block, QueueId(queue));
+        pools.allocated(address(number), size, POOL);
+        let block = pools.remove(address(number)).expect("the program has it");
+        let returning = pools.prepare_return(address(number), block, QueueId(queue));
         pools.returning.lock().push((returning.clone(), None));
         pools.open.fetch_add(1, Ordering::Release);
         returning
     }
 
     #[test]
-    fn only_memory_of_a_pool_is_given_up_and_only_once() {
+    fn remove_returns_a_pools_block_once() {
         let pools = Pools::new(None, None);
-        assert_eq!(pools.gives_up(address(0x1000)), None);
-        pools.has(address(0x1000), 64, POOL);
-        let block = pools.gives_up(address(0x1000)).unwrap();
-        assert_eq!(pools.gives_up(address(0x1000)), None);
-        pools.keeps(address(0x1000), block);
-        assert_eq!(pools.gives_up(address(0x1000)), Some(block));
-        pools.keeps(address(0x1000), block);
+        assert_eq!(pools.remove(address(0x1000)), None);
+        pools.allocated(address(0x1000), 64, POOL);
+        let block = pools.remove(address(0x1000)).unwrap();
+        assert_eq!(pools.remove(address(0x1000)), None);
+        pools.add_again(address(0x1000), block);
+        assert_eq!(pools.remove(address(0x1000)), Some(block));
+        pools.add_again(address(0x1000), block);
         pools.forget();
-        assert_eq!(pools.gives_up(address(0x1000)), None);
+        assert_eq!(pools.remove(address(0x1000)), None);
     }
 
     #[test]
-    fn a_block_that_is_taken_back_is_not_returned() {
+    fn take_back_cancels_the_return() {
         let pools = Pools::new(None, None);
         let (large, small) = (returning(&pools, 0x1000, 4096, 1), returning(&pools, 0x2000, 256, 1));
         // Another queue, another pool, more than there is.
@@ -435,10 +425,10 @@ mod tests {
         assert!(large.launch(), "its turn has come");
         assert_eq!(pools.take_back(QueueId(1), POOL, 16), None, "the runtime has it");
         assert_eq!(
-            pools.gives_up(address(0x2000)),
+            pools.remove(address(0x2000)),
             Some(Block { size: 256, pool: POOL.as_raw(), lent: false })
         );
-        assert_eq!(pools.gives_up(address(0x1000)), None);
+        assert_eq!(pools.remove(address(0x1000)), None);
     }
 
     /// Pools that follow events, and that cannot be asked for memory.
@@ -459,11 +449,11 @@ mod tests {
         unsafe extern "C" fn free(_: *mut c_void, _: hipStream_t) -> hipError_t {
             hipSuccess
         }
-        Pools::new(None, Following::of(7, (Some(follows), Some(none), Some(free))))
+        Pools::new(None, Some(Following { attribute: follows, allocate: none, free }))
     }
 
     #[test]
-    fn a_block_is_lent_to_a_queue_that_follows_its_return() {
+    fn take_back_lends_to_a_queue_that_follows_the_return() {
         let [one, two, three] = [1, 2, 3].map(QueueId);
         let [event, other] = [0x100, 0x200].map(hipEvent_t::from_raw);
         let pools = following();
@@ -471,32 +461,32 @@ mod tests {
         let block = returning(&pools, 0x1000, 4096, 1);
         assert_eq!(pools.take_back(two, POOL, 4096), None, "it does not follow");
         // A record of the wrong queue, and one that was made anew.
-        assert!(pools.in_front_of_record(two).is_empty());
-        pools.recorded(other, first, pools.in_front_of_record(one));
+        assert!(pools.before_record(two).is_empty());
+        pools.recorded(other, first, pools.before_record(one));
         pools.waits(other, second, two);
         assert_eq!(pools.take_back(two, POOL, 4096), None, "it waits for another record");
         pools.forget_record(other);
         pools.waits(other, first, two);
         assert_eq!(pools.take_back(two, POOL, 4096), None);
         // The third queue follows the second one, which follows the first.
-        pools.recorded(event, first, pools.in_front_of_record(one));
+        pools.recorded(event, first, pools.before_record(one));
         pools.waits(event, first, two);
-        pools.recorded(other, second, pools.in_front_of_record(two));
+        pools.recorded(other, second, pools.before_record(two));
         pools.waits(other, second, three);
         assert_eq!(pools.take_back(three, POOL, 3000), None, "the runtime would not take so large a one");
         assert_eq!(pools.take_back(three, POOL, 4000), Some(address(0x1000)));
         assert!(!block.launch(), "it belongs to the program again");
         assert_eq!(pools.take_back(two, POOL, 4096), None);
-        assert!(pools.gives_up(address(0x1000)).is_some_and(|block| block.is_lent()));
+        assert!(pools.remove(address(0x1000)).is_some_and(|block| block.is_lent()));
         // What was launched is the runtime's to hand out.
         let launched = returning(&pools, 0x2000, 4096, 1);
-        pools.recorded(event, first, pools.in_front_of_record(one));
+        pools.recorded(event, first, pools.before_record(one));
         pools.waits(event, first, two);
         assert!(launched.launch());
         assert_eq!(pools.take_back(two, POOL, 4096), None);
         // A pool that is destroyed hands nothing out.
-        pools.has(address(0x3000), 4096, POOL);
-        pools.ends(POOL);
-        assert!(pools.gives_up(address(0x3000)).is_some_and(|block| block.pool == 0));
+        pools.allocated(address(0x3000), 4096, POOL);
+        pools.pool_ends(POOL);
+        assert!(pools.remove(address(0x3000)).is_some_and(|block| block.pool == 0));
     }
 }

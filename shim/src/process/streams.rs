@@ -1,13 +1,13 @@
-//! Streams: which handle is which queue, and the streams that stand for `hipStreamPerThread`.
+//! Streams: the queue of each handle, and the streams in place of `hipStreamPerThread`.
 //!
-//! The per-thread default stream belongs to the calling thread inside the runtime, so that a worker could not launch on
-//! it. Each thread gets one blocking stream for each device instead, which every function that takes a stream uses.
+//! The per-thread default stream belongs to the calling thread inside the runtime, so a worker could not
+//! launch on it. Each thread gets one blocking stream per device instead, which every function that takes a
+//! stream uses.
 
-use super::scheduler::Pause;
-use super::scheduler::desk::Desk;
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
 use crate::thread::Thread;
+use agent::{EvictionPause, QueueSlot};
 use hal_hip::exclusion;
 use hal_hip::queue::HipQueue;
 use hal_hip::real::Real;
@@ -21,40 +21,42 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
 
-/// A stream. Never freed, because launching threads read it without a lock, but used again for another stream of its
-/// kind once it is gone: whoever still has it then, in a program that destroys what it uses, finds a stream.
+/// A stream. It is never freed, because launching threads read it without a lock, but reused for another
+/// stream of its kind after its end. A thread that still uses it then, because the program destroys a stream
+/// in use, finds a valid stream.
 pub(crate) struct Stream {
     pub(crate) hw: Arc<HipQueue>,
     class: OrderClass,
     queue: OnceLock<Option<Arc<XQueue>>>,
-    /// The number of its XQueue as the program and schedulers know it; 0: it has none, and is never held.
+    /// The handle of its XQueue for the program and the schedulers; 0 if it has none, so that it is never
+    /// suspended.
     handle: AtomicU64,
-    /// The preemption level that is asked for.
+    /// The requested preemption level.
     level: AtomicI32,
-    /// What is said of its queue, besides its priority; times by this process's clock.
+    /// The hints for its queue except the priority, with times by this process's clock.
     hints: Mutex<QueueHints>,
-    /// What a server is told of its queue.
-    desk: Desk,
+    /// The place of its queue's state for a server.
+    slot: QueueSlot,
 }
 
-/// Numbers of XQueues.
+/// The next handle of an XQueue.
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    /// A stream of the program.
+    /// Makes a stream.
     fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
-        let (queue, hints, desk) = (OnceLock::new(), Mutex::new(QueueHints::default()), Desk::new());
-        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, desk }))
+        let (queue, hints, slot) = (OnceLock::new(), Mutex::new(QueueHints::default()), QueueSlot::new());
+        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, slot }))
     }
 
-    /// The default stream of a device.
+    /// Makes the default stream of a device.
     pub(crate) fn default_of(real: &'static Real, device: u32) -> &'static Self {
         Self::new(real, hipStream_t::NULL, device, OrderClass::Default)
     }
 
-    /// A stream of the program on this device, in a place that is free or in a new one.
+    /// Makes a stream on the current device, from a retired one if possible.
     fn make(base: &Base, real: &'static Real, stream: hipStream_t, class: OrderClass) -> &'static Self {
         let device = real.current_device();
         let mut retired = base.retired.lock();
@@ -63,7 +65,7 @@ impl Stream {
         drop(retired);
         let Some(free) = free else { return Self::new(real, stream, device, class) };
         free.hw.renew(stream);
-        // A queue that it has is there from the beginning on.
+        // A reused stream has its queue from the beginning.
         if let (Some(queue), Some(process)) = (free.queue(), get())
             && process.domain.reopen(queue, &free.queue_config(process))
         {
@@ -72,20 +74,19 @@ impl Stream {
         free
     }
 
-    /// Nobody uses the stream any more: it is gone from the runtime too.
+    /// Keeps the stream for reuse, after the runtime has destroyed it.
     pub(crate) fn retire(&'static self, base: &Base) {
         base.retired.lock().push(self);
     }
 
     fn queue_config(&'static self, process: &Process) -> QueueConfig {
         let auto = &process.base.config().auto;
-        // Without an XQueue it is never held.
         let covered = auto.enabled;
         let (priority, launch) = (auto.hints.priority.get(), process.launch_config());
-        QueueConfig { class: self.class, launch, priority, covered, tag: self.desk.tag() }
+        QueueConfig { class: self.class, launch, priority, covered, tag: self.slot.tag() }
     }
 
-    /// The queue was made, or opened anew.
+    /// Notes that the queue was made or reopened.
     fn has_queue(&'static self, process: &'static Process) {
         process.made.fetch_add(1, Ordering::AcqRel);
         process.queued.lock().push(self);
@@ -97,42 +98,42 @@ impl Stream {
         }
     }
 
-    /// Its queue, if it was ever used while there are queues.
+    /// Returns its queue, if it has been used since there are queues.
     pub(crate) fn queue(&self) -> Option<&Arc<XQueue>> {
         self.queue.get().and_then(Option::as_ref)
     }
 
-    /// The number of its XQueue; 0 if it has none.
+    /// Returns the handle of its XQueue; 0 if it has none.
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// The preemption level that is asked for.
+    /// Returns the requested preemption level.
     pub(crate) fn level(&self) -> PreemptLevel {
         PreemptLevel::from_number(i64::from(self.level.load(Ordering::Acquire))).unwrap_or_default()
     }
 
-    /// Asks for a level.
+    /// Sets the requested preemption level.
     pub(crate) fn set_level(&self, level: PreemptLevel) {
         self.level.store(level.number(), Ordering::Release);
     }
 
-    /// What is said of its queue, besides its priority.
+    /// Returns the hints for its queue, except the priority.
     pub(crate) fn hints(&self) -> QueueHints {
         *self.hints.lock()
     }
 
-    /// Changes what is said of its queue.
+    /// Changes the hints for its queue.
     pub(crate) fn hint(&self, change: impl FnOnce(&mut QueueHints)) {
         change(&mut self.hints.lock());
     }
 
-    /// What a server is told of its queue.
-    pub(crate) fn desk(&'static self) -> &'static Desk {
-        &self.desk
+    /// Returns the place of its queue's state for a server.
+    pub(crate) fn slot(&'static self) -> &'static QueueSlot {
+        &self.slot
     }
 
-    /// Its queue, made on first use.
+    /// Returns its queue, which the first call makes.
     #[inline(always)]
     pub(crate) fn queue_in(&'static self, process: &'static Process) -> Option<&'static Arc<XQueue>> {
         match self.queue.get() {
@@ -155,7 +156,7 @@ impl Stream {
         queue.as_ref()
     }
 
-    /// Puts the queue under the rule of schedulers: it has an XQueue from now on. Nothing if it has one already.
+    /// Gives the stream an XQueue, by which schedulers control its queue; `None` if it has one already.
     pub(crate) fn give_handle(&'static self, process: &'static Process) -> Option<u64> {
         let queue = self.queue_in(process)?;
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +167,7 @@ impl Stream {
         Some(handle)
     }
 
-    /// Takes its XQueue away: it is never held from now on, and everything submitted is launched.
+    /// Takes its XQueue away: the queue is never suspended from now on, and everything submitted is launched.
     pub(crate) fn take_handle(&self, process: &'static Process) {
         if self.handle.swap(0, Ordering::AcqRel) == 0 {
             return;
@@ -181,14 +182,14 @@ impl Stream {
         process.scheduler.changed();
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(None);
-        // The next XQueue on this stream begins as every other does.
+        // The next XQueue on this stream starts with the defaults.
         queue.set_priority(process.base.config().auto.hints.priority.get());
         queue.set_launch_config(process.launch_config());
     }
 
-    /// The stream is about to be destroyed: what is pending is launched, and the queue ends. Nothing is held until the caller
-    /// has destroyed the stream and lets go of what this returns.
-    pub(crate) fn end(&'static self, process: &'static Process) -> Option<Pause<'static>> {
+    /// Ends the queue of a stream that is about to be destroyed; pending commands are launched. No queue is
+    /// evicted until the caller has destroyed the stream and drops the result.
+    pub(crate) fn end(&'static self, process: &'static Process) -> Option<EvictionPause<'static>> {
         self.handle.store(0, Ordering::Release);
         self.hint(|hints| *hints = QueueHints::default());
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
@@ -196,15 +197,15 @@ impl Stream {
         queue.destroy(false);
         process.queued.lock().retain(|other| !ptr::eq(*other, self));
         process.scheduler.changed();
-        // What is waited for must not be off the hardware.
-        let pause = process.scheduler.pause_holds(process);
+        // The queue that is waited for must not be evicted.
+        let pause = process.pause_evictions();
         self.wait_for_handlers(process, queue);
         pause
     }
 
-    /// Sees to it that the end of the stream finds no handler of a mark unfinished, where the runtime does not. The
-    /// runtime waits for the stream as well. What it would not wait for, the default stream's work, is not waited for here
-    /// either: then the end is as safe as without marks, if the program records events.
+    /// Waits until no handler of a marker is unfinished, where the runtime's end of the stream does not. It
+    /// waits for the stream's work, as the runtime does, but not for the default stream's. In that case the
+    /// end is as safe as natively for a program that records events.
     fn wait_for_handlers(&self, process: &Process, queue: &XQueue) {
         if !process.real.end_outruns_handlers()
             || Thread::current().is_in_callback()
@@ -221,14 +222,14 @@ impl Stream {
     }
 }
 
-/// What a stream argument leads to.
+/// The stream that an argument refers to.
 pub(crate) struct Target {
     /// The handle for the real function.
     pub(crate) raw: hipStream_t,
     pub(crate) found: Option<Found>,
 }
 
-/// The queue in front of a stream. A call without one is forwarded.
+/// A stream with its queue. A call without one is forwarded.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) process: &'static Process,
@@ -237,8 +238,9 @@ pub(crate) struct Found {
 }
 
 impl Target {
-    /// Of a call that counts as the program's own (`own`); `per_thread`: it is a `_spt` function, whose default stream is
-    /// the calling thread's. A stream that captures has no queue: what is captured is not launched.
+    /// Returns the target of a call. `own` is true if the call is the program's own, and `per_thread` if its
+    /// default stream is the calling thread's (`_spt`). A stream that captures has no queue, because captured
+    /// work is not launched.
     #[inline(always)]
     pub(crate) fn of(own: bool, stream: hipStream_t, per_thread: bool) -> Self {
         match get() {
@@ -260,7 +262,7 @@ impl Target {
 }
 
 impl Process {
-    /// The handle for the real functions, and the stream, if it is known.
+    /// Returns the handle for the real functions, and the stream if it is known.
     #[inline(always)]
     pub(crate) fn stream(
         &'static self,
@@ -277,13 +279,13 @@ impl Process {
         }
     }
 
-    /// The default stream of the calling thread's current device.
+    /// Returns the default stream of the calling thread's current device.
     #[inline(always)]
     pub(crate) fn default_stream(&self) -> Option<&'static Stream> {
         self.defaults.get(self.real.current_device() as usize).copied()
     }
 
-    /// The stream that stands for `hipStreamPerThread` of the calling thread on its current device.
+    /// Returns the stream in place of `hipStreamPerThread` for the calling thread on its current device.
     #[cold]
     pub(crate) fn own_stream(&'static self) -> Option<&'static Stream> {
         let device = self.real.current_device();
@@ -297,12 +299,12 @@ impl Process {
                 return Some(*stream);
             }
             if !self.base.config().auto.enabled {
-                // The program may have used its own one before there were queues.
-                // SAFETY: the runtime's function gets a handle that it knows.
+                // The program may have used the runtime's own one before there were queues.
+                // SAFETY: the runtime knows this handle.
                 let _ = unsafe { (self.real.stream_synchronize)(hipStream_t::PER_THREAD) };
             }
             let mut handle = hipStream_t::NULL;
-            // SAFETY: the runtime's function gets a place for the handle.
+            // SAFETY: the place for the handle is valid.
             let code = unsafe { (self.real.stream_create)(&mut handle, hipStreamDefault) };
             if code != hipSuccess {
                 return None;
@@ -315,12 +317,13 @@ impl Process {
         .flatten()
     }
 
-    /// Whether the stream captures at present. The default streams never do.
+    /// Returns true if the stream captures at present. The default streams never do.
     pub(crate) fn is_capturing(&self, stream: hipStream_t) -> bool {
         captures::is_capturing(self.real, stream)
     }
 
-    /// The queues of the default stream's kin on a device: it waits for them, and they for it.
+    /// Returns the default stream's queue on a device and those of the blocking streams, which wait for each
+    /// other.
     pub(crate) fn default_kin(&self, device: u32) -> Vec<Arc<XQueue>> {
         let mut queues = self.domain.queues();
         queues.retain(|queue| queue.device() == DeviceId(device) && queue.class() != OrderClass::Independent);
@@ -328,7 +331,7 @@ impl Process {
     }
 }
 
-/// The calling thread's own streams, one for each device that it used them on.
+/// The calling thread's own streams, one for each device on which it used one.
 struct PerThread {
     process: *const Process,
     streams: Vec<&'static Stream>,
@@ -341,7 +344,7 @@ thread_local! {
 
 impl Drop for PerThread {
     fn drop(&mut self) {
-        // A thread that ends in a forked child, or while the process ends, has nothing to take down.
+        // In a forked child, or while the process ends, the streams are left alone.
         if self.streams.is_empty() || !lifecycle::is_ready() {
             return;
         }
@@ -350,7 +353,7 @@ impl Drop for PerThread {
             for stream in self.streams.drain(..) {
                 let _ended = stream.end(process);
                 let _apart = exclusion::ending_stream();
-                // SAFETY: a stream that was made here and that only this thread knew.
+                // SAFETY: the stream was made by the library for this thread, and nothing else knows it.
                 let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
                 stream.retire(process.base);
             }
@@ -358,7 +361,7 @@ impl Drop for PerThread {
     }
 }
 
-/// Remembers a stream that the program has made. Without a device to be known nothing is remembered, and the stream is
+/// Notes a stream that the program has made. If the runtime has no device, calls with the stream are
 /// forwarded.
 pub(crate) fn remember(stream: hipStream_t, class: OrderClass) {
     let Some(base) = base() else { return };

@@ -1,4 +1,4 @@
-//! What a library exports, read by readelf, against what it is to export. Used by the tests and by the example that
+//! The check of a library's exports, read by readelf. The tests use it, and the example that
 //! `scripts/check-exports` runs.
 
 use protocol::hint::table::HINTS;
@@ -20,19 +20,19 @@ pub(crate) const LIBC: [&str; 4] = ["dlsym", "dlvsym", "dlopen", "ioctl"];
 pub(crate) struct Symbol {
     pub(crate) name: String,
     pub(crate) version: Option<String>,
-    /// Whether it is a function that everybody sees.
+    /// True if it is a global function with default visibility.
     pub(crate) is_public_function: bool,
 }
 
 impl Symbol {
-    /// A symbol out of a line of `readelf --dyn-syms`; `None` for lines that are none, and for undefined ones.
+    /// Parses a line of `readelf --dyn-syms`; `None` if it has no symbol, or an undefined one.
     fn of(line: &str) -> Option<Self> {
         let fields: Vec<_> = line.split_whitespace().collect();
         let [number, _value, _size, kind, binding, visibility, section, name, ..] = fields.as_slice() else {
             return None;
         };
         number.strip_suffix(':')?.parse::<u32>().ok()?;
-        // A version that a library defines is listed as an absolute object of its name.
+        // readelf lists a defined version as an absolute object of its name.
         if *section == "UND" || (*section == "ABS" && *kind == "OBJECT") {
             return None;
         }
@@ -46,7 +46,7 @@ impl Symbol {
     }
 }
 
-/// The defined dynamic symbols of a library.
+/// Reads the defined dynamic symbols of a library.
 pub(crate) fn read(library: &Path) -> Result<Vec<Symbol>, String> {
     let output = Command::new("readelf")
         .args(["--wide", "--dyn-syms"])
@@ -60,7 +60,7 @@ pub(crate) fn read(library: &Path) -> Result<Vec<Symbol>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Symbol::of).collect())
 }
 
-/// The names that a version script gives to [`VERSION`].
+/// Returns the names to which a version script gives [`VERSION`].
 pub(crate) fn names_of(script: &str) -> Result<Vec<String>, String> {
     let text: String =
         script.lines().map(|line| line.split('#').next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
@@ -89,7 +89,7 @@ pub(crate) fn names_of(script: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Whether a name is one that only the C interface may have.
+/// Returns true if only the C interface may have this name.
 fn is_of_the_interface(name: &str) -> bool {
     let second_is_upper = |prefix: &str| {
         name.strip_prefix(prefix).and_then(|rest| rest.chars().next()).is_some_and(char::is_uppercase)
@@ -97,14 +97,14 @@ fn is_of_the_interface(name: &str) -> bool {
     name == "HipQueueCreate" || second_is_upper("X") || second_is_upper("Hw")
 }
 
-/// What came of the check.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
     pub(crate) passed: usize,
     pub(crate) failures: Vec<String>,
 }
 
-/// Compares symbols with the names that are to be exported without a version, and with [`VERSION`].
+/// Compares symbols with the names to export without a version and with [`VERSION`].
 pub(crate) fn check<'a>(
     symbols: &[Symbol],
     unversioned: impl IntoIterator<Item = &'a str>,
@@ -133,7 +133,7 @@ pub(crate) fn check<'a>(
     checked
 }
 
-/// The names that `libshimhip.so` exports without a version.
+/// Returns the names that `libshimhip.so` exports without a version.
 pub(crate) fn unversioned() -> impl Iterator<Item = &'static str> {
     let functions = hip_sys::table::FUNCTIONS.iter().filter(|function| function.is_exported());
     functions.map(|function| function.name).chain(LIBC)

@@ -1,7 +1,6 @@
-//! Builds what the tests run: the library itself, null runtimes, and the C programs; and runs programs with and
-//! without the preload.
+//! Builds the library, null runtimes and the C programs, and runs programs with and without the preload.
 //!
-//! `cargo test` does not build a cdylib, so the library is built here, by cargo, once in a test binary.
+//! `cargo test` does not build a cdylib, so the library is built here by cargo, once in a test binary.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -13,17 +12,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The workspace.
+/// Returns the path of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The freshly built library.
+/// Builds the library, and returns its path.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         if std::env::var_os("GIVEWAY_TEST_KERNEL").is_some() {
-            // scripts/test-old-kernel has built it, and cargo is not to run as on an old kernel.
+            // scripts/test-old-kernel has built it, and cargo must not run under its emulation of an old
+            // kernel.
             let own = std::env::current_exe().expect("this program");
             let library = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("libshimhip.so");
             assert!(library.exists(), "{}: run `cargo build --workspace` first", library.display());
@@ -44,14 +44,14 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// A directory with null runtimes and compiled programs, which goes with the value.
+/// A directory with null runtimes and compiled programs, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Programs {
     directory: tempfile::TempDir,
 }
 
 impl Programs {
-    /// With the null runtimes of 5.2.3 and 7.2.4.
+    /// Makes the directory with the null runtimes of 5.2.3 and 7.2.4.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         for release in ["5.2.3", "7.2.4"] {
@@ -60,7 +60,7 @@ impl Programs {
         Self { directory }
     }
 
-    /// Where everything is.
+    /// Returns the directory's path.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -86,7 +86,7 @@ impl Programs {
         self.compile(name, &["-l:libamdhip64.so.5"])
     }
 
-    /// A command in a clean environment in which the null runtimes are found.
+    /// Makes a command in a clean environment in which the null runtimes are found.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("LD_LIBRARY_PATH", self.path());
@@ -96,7 +96,7 @@ impl Programs {
         command
     }
 
-    /// The same with the library preloaded.
+    /// Makes such a command with the library preloaded.
     pub(crate) fn preloaded(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.command(program);
         command.env("LD_PRELOAD", library());
@@ -104,7 +104,7 @@ impl Programs {
     }
 }
 
-/// What a program has said and how it ended.
+/// The output and the status of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) output: String,
@@ -122,7 +122,7 @@ pub(crate) fn run(command: &mut Command) -> Said {
     }
 }
 
-/// A count out of the line that ends a process at the level `debug`.
+/// Returns the counts of a class in the lines at the end of processes.
 pub(crate) fn counted(errors: &str, class: &str) -> Vec<u64> {
     errors
         .lines()

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 /// A session about another process.
 pub(super) struct Other {
     attachment: Attachment,
-    books: Books,
+    requested: Requested,
 }
 
 impl Other {
     pub(super) fn new(attachment: Attachment) -> Self {
-        Self { attachment, books: Books::default() }
+        Self { attachment, requested: Requested::default() }
     }
 
     fn entries(&mut self) -> Result<Vec<QueueEntry>> {
-        self.attachment.queues().map_err(|problem| self.books.failed(&[], problem))
+        self.attachment.queues().map_err(|problem| self.requested.failed(&[], problem))
     }
 
     pub(super) fn queues(&mut self) -> Result<Vec<KfdQueue>> {
@@ -28,7 +28,7 @@ impl Other {
             queue_id: entry.queue_id,
             gpu_id: entry.gpu_id,
             kind: kind(entry.queue_type).number(),
-            state: self.books.state(entry.queue_id).number(),
+            state: self.requested.state(entry.queue_id).number(),
             ring_address: entry.ring_base_address,
             ring_size: entry.ring_size.into(),
             write_pointer_address: entry.write_pointer_address,
@@ -40,42 +40,42 @@ impl Other {
     pub(super) fn suspend(&mut self, named: Option<&[u32]>) -> Result<()> {
         let ids = chosen(&self.entries()?, named)?;
         let ids: Vec<u32> =
-            ids.into_iter().filter(|id| self.books.state(*id) != KfdQueueState::Suspended).collect();
+            ids.into_iter().filter(|id| self.requested.state(*id) != KfdQueueState::Suspended).collect();
         if ids.is_empty() {
             return Ok(());
         }
         let outcome = match self.attachment.suspend(&ids) {
-            Ok(fates) => self.books.suspended(&ids, &fates),
-            Err(problem) => Err(self.books.failed(&ids, problem)),
+            Ok(fates) => self.requested.suspended(&ids, &fates),
+            Err(problem) => Err(self.requested.failed(&ids, problem)),
         };
         let back: Vec<u32> =
-            ids.into_iter().filter(|id| self.books.state(*id) != KfdQueueState::Mapped).collect();
+            ids.into_iter().filter(|id| self.requested.state(*id) != KfdQueueState::Mapped).collect();
         if outcome.is_err() && !back.is_empty() {
-            // What cannot be put back is left for the next resumption, and is none of the result's.
+            // A queue that cannot be resumed is left for the next call. Its error is not this call's result.
             match self.attachment.resume(&back) {
-                Ok(fates) => _ = self.books.resumed(&back, &fates),
-                Err(problem) => _ = self.books.failed(&back, problem),
+                Ok(fates) => _ = self.requested.resumed(&back, &fates),
+                Err(problem) => _ = self.requested.failed(&back, problem),
             }
         }
         outcome
     }
 
     pub(super) fn resume(&mut self, named: Option<&[u32]>) -> Result<()> {
-        let ids = named.map_or_else(|| self.books.asked(), <[u32]>::to_vec);
+        let ids = named.map_or_else(|| self.requested.open(), <[u32]>::to_vec);
         if ids.is_empty() {
             return Ok(());
         }
         match self.attachment.resume(&ids) {
             Ok(fates) => {
-                let there = self.books.resumed(&ids, &fates)?;
-                // A queue that has ended since it was suspended stands nowhere still.
+                let there = self.requested.resumed(&ids, &fates)?;
+                // A queue that has ended since its suspension is ignored if all queues are resumed.
                 if there || named.is_none() { Ok(()) } else { Err(KfdResult::ErrorNotFound) }
             }
-            Err(problem) => Err(self.books.failed(&ids, problem)),
+            Err(problem) => Err(self.requested.failed(&ids, problem)),
         }
     }
 
-    /// Everything goes on.
+    /// Resumes everything, and ends the session.
     pub(super) fn end(&mut self) -> Result<()> {
         match self.attachment.end() {
             Ok(()) | Err(Problem::Lost | Problem::NoProcess | Problem::NoDevice) => Ok(()),
@@ -84,7 +84,7 @@ impl Other {
     }
 }
 
-/// The queues that a caller means: those that it names, or all compute queues.
+/// Returns the queues of a call: those that it names, or all compute queues.
 fn chosen(entries: &[QueueEntry], named: Option<&[u32]>) -> Result<Vec<u32>> {
     let is_compute = |entry: &&QueueEntry| kind(entry.queue_type) == KfdQueueType::Compute;
     let Some(ids) = named else {
@@ -99,22 +99,25 @@ fn chosen(entries: &[QueueEntry], named: Option<&[u32]>) -> Result<Vec<u32>> {
     Ok(ids.to_vec())
 }
 
-/// What came of this session's requests: queues that are suspended, or in doubt. The others are on the hardware, as far as
-/// this session is concerned.
+/// The queues that this session has suspended, and those whose state is unknown. All others are mapped, as
+/// far as this session is concerned.
 #[derive(Debug, Default)]
-struct Books(BTreeMap<u32, KfdQueueState>);
+struct Requested(BTreeMap<u32, KfdQueueState>);
 
-impl Books {
+impl Requested {
     fn state(&self, id: u32) -> KfdQueueState {
         self.0.get(&id).copied().unwrap_or(KfdQueueState::Mapped)
     }
 
-    /// What there is to be resumed.
-    fn asked(&self) -> Vec<u32> {
+    /// Returns the queues to resume.
+    fn open(&self) -> Vec<u32> {
         self.0.keys().copied().collect()
     }
 
-    /// The answer to a suspension. Why the first that failed did.
+    /// Notes the driver's answer to a suspension.
+    ///
+    /// # Errors
+    /// The reason of the first failure.
     fn suspended(&mut self, ids: &[u32], fates: &[Fate]) -> Result<()> {
         let mut first = Ok(());
         for (id, fate) in ids.iter().zip(fates) {
@@ -133,7 +136,10 @@ impl Books {
         first
     }
 
-    /// The answer to a resumption: whether all of them are there, or why the first that failed did.
+    /// Notes the driver's answer to a resumption. Returns true if all of the queues exist.
+    ///
+    /// # Errors
+    /// The reason of the first failure.
     fn resumed(&mut self, ids: &[u32], fates: &[Fate]) -> Result<bool> {
         let mut first = Ok(());
         for (id, fate) in ids.iter().zip(fates) {
@@ -144,16 +150,15 @@ impl Books {
                 self.0.remove(id);
             }
         }
-        // Whatever is there can be resumed.
         first.map(|()| !fates.contains(&Fate::Invalid))
     }
 
-    /// A request as a whole has failed: what the problem leaves of these queues, and what it means.
+    /// Notes the failure of a whole request about these queues. Returns its result for the caller.
     fn failed(&mut self, ids: &[u32], problem: Problem) -> KfdResult {
         match problem {
-            // Everything goes on without the session.
+            // The queues have been resumed without the session.
             Problem::Lost | Problem::NoProcess | Problem::NoDevice => self.0.clear(),
-            // The driver was asked, and may have done a part of it.
+            // The driver was asked, and may have done a part of the request.
             Problem::Hung(_) | Problem::Failed(_) => {
                 self.0.extend(ids.iter().map(|id| (*id, KfdQueueState::Unknown)));
             }
@@ -173,7 +178,7 @@ mod tests {
     const TIME_OUT: Problem = Problem::Hung(Errno(libc::ETIME));
 
     #[test]
-    fn compute_queues_are_meant_and_nothing_else() {
+    fn chosen_accepts_only_compute_queues() {
         let types = [driver::QUEUE_TYPE_COMPUTE, driver::QUEUE_TYPE_SDMA, driver::QUEUE_TYPE_COMPUTE_AQL, 77];
         let entry = |(index, queue_type): (usize, &u32)| QueueEntry {
             queue_id: index as u32,
@@ -190,32 +195,35 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_in_doubt_until_it_is_resumed() {
-        let states = |books: &Books| [1, 2, 3].map(|id| books.state(id));
+    fn failed_queue_is_unknown_until_resumed() {
+        let states = |requested: &Requested| [1, 2, 3].map(|id| requested.state(id));
         let (mapped, off) = (KfdQueueState::Mapped, KfdQueueState::Suspended);
         let doubt = KfdQueueState::Unknown;
-        let mut books = Books::default();
-        assert_eq!(states(&books), [mapped; 3]);
-        let answer = books.suspended(&[1, 2, 3], &[Fate::Done, Fate::Failed, Fate::Invalid]);
-        assert_eq!((answer, states(&books)), (Err(KfdResult::ErrorSaveFailed), [off, doubt, mapped]));
-        assert_eq!(books.asked(), [1, 2]);
-        let answer = books.resumed(&[1, 2], &[Fate::Failed, Fate::Done]);
-        assert_eq!((answer, states(&books)), (Err(KfdResult::ErrorSaveFailed), [doubt, mapped, mapped]));
-        // One that is not there any more has no state.
-        assert_eq!(books.resumed(&[1, 3], &[Fate::Invalid, Fate::Done]), Ok(false));
-        assert_eq!((books.asked(), books.resumed(&[2], &[Fate::Done])), (vec![], Ok(true)));
-        assert_eq!(books.suspended(&[3], &[Fate::Invalid]), Err(KfdResult::ErrorInvalidState));
+        let mut requested = Requested::default();
+        assert_eq!(states(&requested), [mapped; 3]);
+        let answer = requested.suspended(&[1, 2, 3], &[Fate::Done, Fate::Failed, Fate::Invalid]);
+        assert_eq!((answer, states(&requested)), (Err(KfdResult::ErrorSaveFailed), [off, doubt, mapped]));
+        assert_eq!(requested.open(), [1, 2]);
+        let answer = requested.resumed(&[1, 2], &[Fate::Failed, Fate::Done]);
+        assert_eq!((answer, states(&requested)), (Err(KfdResult::ErrorSaveFailed), [doubt, mapped, mapped]));
+        // A queue that has ended has no state.
+        assert_eq!(requested.resumed(&[1, 3], &[Fate::Invalid, Fate::Done]), Ok(false));
+        assert_eq!((requested.open(), requested.resumed(&[2], &[Fate::Done])), (vec![], Ok(true)));
+        assert_eq!(requested.suspended(&[3], &[Fate::Invalid]), Err(KfdResult::ErrorInvalidState));
     }
 
     #[test]
-    fn a_request_that_fails_leaves_doubt_if_the_driver_was_asked() {
-        let mut books = Books::default();
-        books.suspended(&[1], &[Fate::Done]).unwrap();
-        assert_eq!(books.failed(&[2], Problem::NotTraceable(Untraceable::Own)), KfdResult::ErrorNoPermission);
-        assert_eq!(books.asked(), [1]);
-        assert_eq!(books.failed(&[1, 2], TIME_OUT), KfdResult::ErrorTimeout);
-        assert_eq!([1, 2].map(|id| books.state(id)), [KfdQueueState::Unknown; 2]);
-        assert_eq!(books.failed(&[], Problem::Lost), KfdResult::ErrorInvalidState);
-        assert_eq!(books.asked(), []);
+    fn failed_request_is_unknown_if_the_driver_was_asked() {
+        let mut requested = Requested::default();
+        requested.suspended(&[1], &[Fate::Done]).unwrap();
+        assert_eq!(
+            requested.failed(&[2], Problem::NotTraceable(Untraceable::Own)),
+            KfdResult::ErrorNoPermission
+        );
+        assert_eq!(requested.open(), [1]);
+        assert_eq!(requested.failed(&[1, 2], TIME_OUT), KfdResult::ErrorTimeout);
+        assert_eq!([1, 2].map(|id| requested.state(id)), [KfdQueueState::Unknown; 2]);
+        assert_eq!(requested.failed(&[], Problem::Lost), KfdResult::ErrorInvalidState);
+        assert_eq!(requested.open(), []);
     }
 }

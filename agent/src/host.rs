@@ -1,0 +1,58 @@
+//! The program's side of the agent, which the shim implements.
+
+use crate::QueueSlot;
+use protocol::codes::PreemptLevel;
+use protocol::config::Config;
+use protocol::cost::{CostKey, HoldCost};
+use protocol::hint::QueueHints;
+use protocol::page::ClientHeader;
+use std::fmt;
+use std::sync::Arc;
+use xqueue::{Domain, XQueue};
+
+/// The process that the agent works for.
+pub trait Host: fmt::Debug + Sync {
+    /// Returns the configuration; `None` before the library has started.
+    fn config(&self) -> Option<&'static Config>;
+
+    /// Returns the queues that have an XQueue.
+    fn queues(&self) -> Vec<ManagedQueue>;
+
+    /// Returns true if this domain belongs to the current process. The agent's threads end when it does not.
+    fn is_current(&self, domain: &Domain) -> bool;
+
+    /// Returns true if the program has launched anything.
+    fn has_launched(&self) -> bool;
+
+    /// Marks the calling thread as one of the library's: its calls are not the program's.
+    fn adopt_thread(&self);
+
+    /// Writes the counts of launches on the slow path.
+    fn write_slow_counts(&self, header: &ClientHeader);
+
+    /// Returns true if a server is to decide, connected or not.
+    fn expects_server(&self) -> bool;
+
+    /// Returns the cost of an eviction as the server's page shows it.
+    fn cost_from_server(&self, key: CostKey) -> Option<HoldCost>;
+
+    /// Tells the scheduler that the preemption level in force may have changed.
+    fn level_changed(&self);
+}
+
+/// A queue whose permission a decider sets.
+#[derive(Debug)]
+pub struct ManagedQueue {
+    /// The number of its XQueue.
+    pub handle: u64,
+    /// The device's KFD id.
+    pub device: u32,
+    /// The preemption level that is requested for it.
+    pub level: PreemptLevel,
+    /// The hints for it, except its priority.
+    pub hints: QueueHints,
+    /// The queue.
+    pub queue: Arc<XQueue>,
+    /// The place of its state for the server.
+    pub slot: &'static QueueSlot,
+}

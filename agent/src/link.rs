@@ -1,0 +1,156 @@
+//! The link to the server as launching threads use it: they write that a queue has turned ready or idle, and
+//! notify the server if it asks for that event. They take no lock, and make no system call unless they
+//! notify.
+
+use crate::clock::now;
+use crate::futex;
+use crate::notifier::Notifier;
+use crate::pages::Pages;
+use protocol::page::{ServerPage, Slot, WANTS_IDLE, WANTS_PROGRESS, WANTS_READY, activity_word};
+use protocol::status::Activity;
+use protocol::time::Time;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The place of one queue's state for the server. It is never freed ([`QueueSlot::tag`]).
+#[derive(Debug)]
+pub struct QueueSlot {
+    /// Null while the server does not know the queue. A queue keeps its slot as long as it exists.
+    slot: AtomicPtr<Slot>,
+}
+
+impl QueueSlot {
+    /// Makes a place that leads to no slot yet.
+    #[expect(clippy::new_without_default, reason = "a queue slot has an identity, and is no value")]
+    pub fn new() -> Self {
+        Self { slot: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Returns the tag for the queue with this slot (`xqueue::QueueConfig::tag`).
+    pub fn tag(&'static self) -> usize {
+        ptr::from_ref(self).expose_provenance()
+    }
+
+    /// Returns the slot with this tag.
+    ///
+    /// # Safety
+    ///
+    /// The tag comes from [`QueueSlot::tag`].
+    pub(crate) unsafe fn of_tag(tag: usize) -> &'static Self {
+        // SAFETY: by the contract the tag is the exposed address of a `&'static Self`.
+        unsafe { &*ptr::with_exposed_provenance(tag) }
+    }
+
+    /// Gives the queue a slot of the client's page, or takes it away.
+    pub(crate) fn set(&self, slot: Option<&'static Slot>) {
+        let slot = slot.map_or(ptr::null_mut(), |slot| ptr::from_ref(slot).cast_mut());
+        self.slot.store(slot, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> Option<&'static Slot> {
+        // SAFETY: the pointer is null or was a `&'static Slot` in `set`.
+        unsafe { self.slot.load(Ordering::SeqCst).as_ref() }
+    }
+}
+
+/// The link to the server: one for a process, whichever server is connected.
+#[derive(Debug)]
+pub(crate) struct ServerLink {
+    /// The shared pages; reserved when a server is first to decide.
+    pages: OnceLock<Pages>,
+    /// The difference of the server's clock to this process's; wraps around.
+    clock_offset: AtomicU64,
+    /// Notifies the server.
+    pub(crate) server: Notifier,
+    /// Wakes the agent.
+    pub(crate) agent: Notifier,
+    /// True while the agent updates the queues' counts by itself; otherwise a launch has to wake it for that.
+    pub(crate) agent_counts: AtomicBool,
+}
+
+impl ServerLink {
+    pub(crate) fn new() -> Self {
+        Self {
+            pages: OnceLock::new(),
+            clock_offset: AtomicU64::new(0),
+            server: Notifier::new(),
+            agent: Notifier::new(),
+            agent_counts: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the pages; the first call reserves them.
+    pub(crate) fn pages(&self) -> std::io::Result<&Pages> {
+        match self.pages.get() {
+            Some(pages) => Ok(pages),
+            None => {
+                let pages = Pages::reserve()?;
+                Ok(self.pages.get_or_init(|| pages))
+            }
+        }
+    }
+
+    /// Returns the pages if they were reserved.
+    pub(crate) fn reserved_pages(&self) -> Option<&Pages> {
+        self.pages.get()
+    }
+
+    /// Sets the difference of the server's clock.
+    pub(crate) fn set_clock_offset(&self, offset: u64) {
+        self.clock_offset.store(offset, Ordering::Release);
+    }
+
+    /// Returns the present time of the server's clock.
+    pub(crate) fn now(&self) -> Time {
+        self.to_server(now())
+    }
+
+    /// Converts a time of this process to the server's clock.
+    pub(crate) fn to_server(&self, time: Time) -> Time {
+        Time(time.0.wrapping_add(self.clock_offset.load(Ordering::Acquire)))
+    }
+
+    /// Returns for how much longer the permission on the server's page is valid.
+    pub(crate) fn lease_left(&self, page: &ServerPage) -> Duration {
+        Time(page.deadline.load(Ordering::SeqCst)).since(self.now())
+    }
+
+    /// Wakes the listener, if there is one, to look at the permission again.
+    pub(crate) fn wake_listener(&self) {
+        if let Some(pages) = self.pages.get() {
+            futex::wake(&pages.server().changes);
+        }
+    }
+
+    /// Reports that a queue has its first unfinished command.
+    pub(crate) fn turned_ready(&self, slot: &QueueSlot) {
+        let Some(slot) = slot.get() else { return };
+        let events = self.write(slot, Activity::Ready { since: self.now() });
+        if events & WANTS_READY != 0 {
+            self.server.notify();
+        }
+        if events & WANTS_PROGRESS != 0 && !self.agent_counts.swap(true, Ordering::AcqRel) {
+            self.agent.notify();
+        }
+    }
+
+    /// Reports that a queue has nothing pending and nothing in flight.
+    pub(crate) fn turned_idle(&self, slot: &QueueSlot) {
+        let Some(slot) = slot.get() else { return };
+        if self.write(slot, Activity::Idle { since: Some(self.now()) }) & WANTS_IDLE != 0 {
+            self.server.notify();
+        }
+    }
+
+    /// Writes the activity, then returns the server's event mask. The server writes the mask first and then
+    /// reads the activity, so that at least one of the two sees the other's store.
+    fn write(&self, slot: &Slot, activity: Activity) -> u32 {
+        slot.activity.store(activity_word(activity), Ordering::SeqCst);
+        if self.server.is_muted() {
+            return 0;
+        }
+        self.pages.get().map_or(0, |pages| pages.server().wants.load(Ordering::SeqCst))
+    }
+}

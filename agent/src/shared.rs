@@ -1,0 +1,159 @@
+//! State shared by the agent thread and the program's threads.
+
+use crate::evictor::Evictor;
+use crate::link::{QueueSlot, ServerLink};
+use crate::preemption::Preemption;
+use parking_lot::{Condvar, Mutex};
+use policies::registry::Row;
+use protocol::hint::ProcessHints;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use xqueue::Observer;
+
+/// The decider on which queues run.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Decider {
+    /// The program itself.
+    #[default]
+    Program,
+    /// This policy, in this process.
+    Policy(&'static Row),
+    /// `xserver`.
+    Server,
+}
+
+/// The decider as launching threads read it.
+#[derive(Debug)]
+pub(crate) struct Mode(AtomicU8);
+
+impl Mode {
+    const PROGRAM: u8 = 0;
+    const LOCAL: u8 = 1;
+    const GLOBAL: u8 = 2;
+
+    pub(crate) fn set(&self, decider: Decider) {
+        let mode = match decider {
+            Decider::Program => Self::PROGRAM,
+            Decider::Policy(_) => Self::LOCAL,
+            Decider::Server => Self::GLOBAL,
+        };
+        self.0.store(mode, Ordering::Release);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Returns true while the program itself decides.
+    pub(crate) fn is_program(&self) -> bool {
+        self.get() == Self::PROGRAM
+    }
+
+    /// Returns true while a server is to decide.
+    pub(crate) fn is_global(&self) -> bool {
+        self.get() == Self::GLOBAL
+    }
+}
+
+/// State shared by the agent thread and the program's threads.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) mode: Mode,
+    pub(crate) link: ServerLink,
+    pub(crate) evictor: Evictor,
+    pub(crate) preemption: &'static Preemption,
+    /// The hints for this process.
+    pub(crate) hints: Mutex<ProcessHints>,
+    pub(crate) state: Mutex<State>,
+    /// Signalled after each change of `state`.
+    pub(crate) changed: Condvar,
+}
+
+/// The decider in force, and what the agent has to look at again.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// A count of changes to queues, hints and decider.
+    pub(crate) changes: u64,
+    pub(crate) decider: Decider,
+    /// A count of the deciders that were set.
+    pub(crate) epoch: u64,
+    pub(crate) has_agent: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(preemption: &'static Preemption) -> Self {
+        Self {
+            mode: Mode(AtomicU8::new(Mode::PROGRAM)),
+            link: ServerLink::new(),
+            evictor: Evictor::new(preemption),
+            preemption,
+            hints: Mutex::new(ProcessHints::default()),
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Wakes the agent to look at queues, hints and decider again.
+    pub(crate) fn wake(&self) {
+        self.state.lock().changes += 1;
+        self.changed.notify_all();
+        if self.mode.is_global() {
+            self.link.agent.notify();
+        }
+    }
+
+    /// Runs `apply` if the decider of this epoch is still in force; the decider cannot change meanwhile.
+    /// Returns true if it is in force.
+    pub(crate) fn if_current(&self, epoch: u64, apply: impl FnOnce()) -> bool {
+        let state = self.state.lock();
+        if state.epoch == epoch {
+            apply();
+        }
+        state.epoch == epoch
+    }
+
+    /// Waits until another decider is set.
+    pub(crate) fn wait_for_other_decider(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        while state.epoch == epoch {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Passes a queue's change of activity on.
+    ///
+    /// # Safety
+    ///
+    /// `tag` comes from [`QueueSlot::tag`].
+    unsafe fn activity_changed(&self, tag: usize, report: impl FnOnce(&ServerLink, &QueueSlot)) {
+        match self.mode.get() {
+            Mode::LOCAL => self.wake(),
+            // SAFETY: the contract of this function is that of `of_tag`.
+            Mode::GLOBAL => report(&self.link, unsafe { QueueSlot::of_tag(tag) }),
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Shared {
+    fn turned_ready(&self, _: xqueue::QueueId, tag: usize) {
+        // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
+        unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
+    }
+
+    fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
+        // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
+        unsafe { self.activity_changed(tag, ServerLink::turned_idle) }
+    }
+}
+
+/// Blocks all signals on the calling thread of the library: the program's threads are to receive them.
+pub(crate) fn block_signals() {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: the first call fills the set, the second reads it and changes only this thread's mask.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut());
+    }
+}

@@ -1,0 +1,73 @@
+//! This process as the agent sees it.
+
+use super::{base, get, slow_path};
+use crate::thread::Thread;
+use agent::{Host, ManagedQueue, Preemption};
+use protocol::config::{Config, SchedulerKind};
+use protocol::cost::{CostKey, HoldCost};
+use protocol::page::ClientHeader;
+use std::ptr;
+use xqueue::Domain;
+
+/// The preemption level of this process.
+pub(crate) static PREEMPTION: Preemption = Preemption::new(&ThisProcess);
+
+/// The program that this library is preloaded into.
+#[derive(Debug)]
+struct ThisProcess;
+
+impl Host for ThisProcess {
+    fn config(&self) -> Option<&'static Config> {
+        base().map(|base| base.config())
+    }
+
+    fn queues(&self) -> Vec<ManagedQueue> {
+        let Some(process) = get() else { return Vec::new() };
+        let queued = process.queued.lock();
+        let managed = queued.iter().filter_map(|stream| {
+            let (handle @ 1.., Some(queue)) = (stream.handle(), stream.queue()) else { return None };
+            let device = process.devices.id(stream.hw.device());
+            let (level, hints) = (stream.level(), stream.hints());
+            Some(ManagedQueue { handle, device, level, hints, queue: queue.clone(), slot: stream.slot() })
+        });
+        managed.collect()
+    }
+
+    fn is_current(&self, domain: &Domain) -> bool {
+        get().is_some_and(|process| ptr::eq(&process.domain, domain))
+    }
+
+    fn has_launched(&self) -> bool {
+        get().is_some_and(|process| {
+            let queued = process.queued.lock().clone();
+            queued.iter().filter_map(|stream| stream.queue()).any(|queue| queue.stats().launched != 0)
+        })
+    }
+
+    fn adopt_thread(&self) {
+        Thread::current().adopt();
+    }
+
+    fn write_slow_counts(&self, header: &ClientHeader) {
+        slow_path::write(header);
+    }
+
+    fn expects_server(&self) -> bool {
+        match get() {
+            Some(process) => process.scheduler.expects_server(),
+            None => self.config().is_some_and(|config| {
+                config.auto.enabled && config.scheduler_in_force() == SchedulerKind::Global
+            }),
+        }
+    }
+
+    fn cost_from_server(&self, key: CostKey) -> Option<HoldCost> {
+        get()?.scheduler.cost_from_server(key)
+    }
+
+    fn level_changed(&self) {
+        if let Some(process) = get() {
+            process.scheduler.changed();
+        }
+    }
+}
