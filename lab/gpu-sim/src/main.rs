@@ -10,7 +10,9 @@
 //! programs see.
 
 mod arena;
+mod call;
 mod cards;
+mod clock;
 mod control;
 mod device;
 mod driver;
@@ -21,10 +23,14 @@ mod info;
 mod ioctl;
 mod kernels;
 mod launch;
+mod layout;
 mod machine;
+mod packets;
+mod procfs;
 mod sandbox;
 mod space;
 mod supervisor;
+mod threads;
 mod topology;
 mod unexecuted;
 

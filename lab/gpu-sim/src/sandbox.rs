@@ -17,7 +17,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cards;
-use crate::driver::Settings;
+use crate::machine::Settings;
 use crate::topology::{self, GpuConfig};
 
 /// Where the driver shows what processes have.

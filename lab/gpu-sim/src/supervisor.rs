@@ -18,19 +18,21 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 
 use crate::arena::{self, Arena};
+use crate::call::Call;
+use crate::clock::now;
 use crate::control::Setup;
 use crate::device::{self, Fcfs, Model, Shared as SharedModel};
-use crate::driver::{self, Faults, Scheduler, Settings, Sysfs};
-use crate::drm;
-use crate::engine::{self, Pace, now};
+use crate::engine::{self, Pace};
 use crate::fuse::{Connection, FILE_SIZE, Request};
-use crate::ioctl::{Call, MAX_GPUS};
 use crate::kernels::Durations;
-use crate::machine::{Gpu, Machine, Process};
+use crate::layout::MAX_GPUS;
+use crate::machine::{DriverState, Faults, Gpu, Machine, Outbox, Process, Settings, Sysfs};
+use crate::procfs::{ancestors, name, thread_group};
 use crate::sandbox::{self, Place};
 use crate::topology::{ARCHS, Arch, GpuConfig, Part, gpu_ids};
 use crate::unexecuted::Launches;
-use launchers::{Launchers, ancestors};
+use crate::{driver, drm, threads};
+use launchers::Launchers;
 
 /// First minor number of render nodes.
 const RENDER_MINOR: u32 = 128;
@@ -137,20 +139,10 @@ impl Plan {
         let gpus = gpu_ids(std::process::id(), count * partitions)
             .zip(RENDER_MINOR..)
             .zip(parts)
-            .map(|((gpu_id, render_minor), part)| Gpu {
+            .map(|((gpu_id, render_minor), part)| {
                 // Partitions divide the memory among them.
-                config: GpuConfig {
-                    arch,
-                    gpu_id,
-                    vram: (vram << 30) / u64::from(partitions),
-                    render_minor,
-                    part,
-                },
-                used: 0,
-                model: model(),
-                scheduler: Scheduler::default(),
-                busy_since: None,
-                busy: 0,
+                let vram = (vram << 30) / u64::from(partitions);
+                Gpu::new(GpuConfig { arch, gpu_id, vram, render_minor, part }, model())
             })
             .collect();
         let micros = |value: Option<u64>| value.unwrap_or(0).saturating_mul(1000);
@@ -234,8 +226,8 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     let (teller, told) = mpsc::sync_channel::<Arc<OwnedFd>>(UNTOLD);
     std::thread::spawn(move || told.iter().for_each(|descriptor| driver::notify(&descriptor)));
     let mut machine = Machine::new(arena, gpus, durations);
-    (machine.settings, machine.faults) = (settings, faults);
-    machine.sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
+    let sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
+    machine.driver = DriverState { settings, faults, sysfs, compute_queues: 0 };
     let shared = Arc::new_cyclic(|me| Shared {
         cleaner,
         teller,
@@ -255,7 +247,7 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     std::thread::spawn(move || {
         for ranges in freed {
             arena::clear(memory.as_fd(), &ranges);
-            recycler.machine.lock().arena.recycle(ranges);
+            recycler.machine.lock().memory.arena.recycle(ranges);
         }
     });
     Ok((shared, listener))
@@ -263,18 +255,13 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
 
 /// Where the serving threads stand. With few processors one stands on each: the one on the processor of a calling
 /// thread runs as soon as that thread blocks, and no sleeping processor has to be woken first.
-fn posts() -> Vec<Option<CpuSet>> {
+fn posts() -> Vec<Option<usize>> {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return vec![None; SERVERS] };
     // Never a single one: a client's address may lie in a page that only another server can provide.
     if !(2..=SERVERS).contains(&(allowed.count() as usize)) {
         return vec![None; SERVERS];
     }
-    let only = |processor| {
-        let mut set = CpuSet::new();
-        set.set(processor);
-        Some(set)
-    };
-    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(only).collect()
+    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(Some).collect()
 }
 
 /// Starts the threads that serve the file and run the device.
@@ -282,9 +269,9 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
     for processor in posts() {
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
-            engine::sharpen();
-            if let Some(set) = processor {
-                let _ = rustix::thread::sched_setaffinity(None, &set);
+            threads::run_promptly();
+            if let Some(processor) = processor {
+                threads::keep_to(processor);
             }
             shared.connection.serve(None, |request| shared.handle(request));
         });
@@ -302,8 +289,15 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
     if size != FILE_SIZE {
         return Err(std::io::Error::other(format!("/dev/kfd has {size} bytes instead of {FILE_SIZE}")));
     }
-    let shared = Arc::clone(shared);
-    std::thread::spawn(move || engine::run(&shared));
+    let (shared, invalidating) = (Arc::clone(shared), Arc::clone(shared));
+    std::thread::spawn(move || {
+        engine::run(
+            &shared.pace,
+            shared.connection.pending(),
+            move || invalidating.connection.invalidate_pages(),
+            || shared.with_machine(|machine| engine::tick(machine, now())),
+        );
+    });
     Ok(())
 }
 
@@ -323,17 +317,15 @@ impl Shared {
         let Some(shared) = self.me.upgrade() else { return };
         // Without a thread those who wait go on waiting.
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
+            threads::run_normally();
             shared.connection.serve(Some(STAND_IN), |request| shared.handle(request));
         });
     }
 
     fn work<R>(&self, mut machine: MutexGuard<'_, Machine>, work: impl FnOnce(&mut Machine) -> R) -> R {
         let result = work(&mut machine);
-        let (answers, failures) =
-            (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
-        let remarks = std::mem::take(&mut machine.remarks);
-        let (freed, notices) = (machine.arena.take_freed(), std::mem::take(&mut machine.notices));
+        let Outbox { answers, failures, remarks, notices } = std::mem::take(&mut machine.outbox);
+        let freed = machine.memory.arena.take_freed();
         drop(machine);
         for descriptor in notices {
             // One too many is lost: nobody reads them.
@@ -369,15 +361,10 @@ impl Shared {
                     Some(pid) => {
                         // Under the lock: the device may not have gone further than the call's time.
                         self.with_machine(|machine| {
-                            machine.ioctl(&Call {
-                                unique,
-                                pid,
-                                tid,
-                                command,
-                                argument,
-                                out_size,
-                                now: now(),
-                            });
+                            engine::ioctl(
+                                machine,
+                                &Call { unique, pid, tid, command, argument, out_size, now: now() },
+                            );
                         });
                         self.pace.ring();
                     }
@@ -394,7 +381,7 @@ impl Shared {
                 // Whoever is first looks: the engine may still be waking up. Never waiting for the machine: whoever has it may
                 // wait for this answer.
                 if let Some(machine) = self.machine.try_lock() {
-                    self.work(machine, |machine| machine.tick(now()));
+                    self.work(machine, |machine| engine::tick(machine, now()));
                 }
                 // The toucher first: whoever rings a sleeping processor waits for it.
                 self.connection.touched(unique, size);
@@ -413,13 +400,13 @@ impl Shared {
         let doorbell = clients.doorbells;
         let watch = clients.watched.insert(pid);
         drop(clients);
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name(pid);
         let unexecuted = self.launches.nearest(&ancestors(pid));
         self.with_machine(|machine| {
-            machine.processes.entry(pid).or_insert_with(|| Process {
-                unexecuted,
-                ..Process::new(pid, name.trim().to_owned(), doorbell)
-            });
+            machine
+                .processes
+                .entry(pid)
+                .or_insert_with(|| Process { unexecuted, ..Process::new(pid, name, doorbell) });
         });
         if watch {
             self.watch(pid);
@@ -433,7 +420,7 @@ impl Shared {
         let Ok(fd) = rustix::process::pidfd_open(target, PidfdFlags::empty()) else { return };
         let Some(shared) = self.me.upgrade() else { return };
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
+            threads::run_normally();
             // The descriptor becomes readable when the process ends.
             while rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).is_err() {}
             shared.clients.lock().watched.remove(&pid);
@@ -453,7 +440,7 @@ impl Shared {
 
     /// A process has ended, or has closed the KFD and unmapped its doorbells.
     fn gone(&self, pid: i32) {
-        self.with_machine(|machine| machine.remove_process(now(), pid));
+        self.with_machine(|machine| engine::remove_process(machine, now(), pid));
         self.pace.ring();
     }
 
@@ -472,36 +459,23 @@ impl Shared {
 
     /// Says something of a process to whoever started it.
     fn remark(&self, pid: i32, text: &str) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        self.launchers.lock().tell(pid, &format!("gpu-sim: process {pid} ({}): {text}", name.trim()));
+        self.launchers.lock().tell(pid, &format!("gpu-sim: process {pid} ({}): {text}", name(pid)));
     }
 
     /// Ends a process that did what is not simulated, and says so to whoever started it.
     fn end_process(&self, pid: i32, reason: &str) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let text = format!("gpu-sim: process {pid} ({}) is ended: {reason}", name.trim());
+        let text = format!("gpu-sim: process {pid} ({}) is ended: {reason}", name(pid));
         self.launchers.lock().tell(pid, &text);
         let target = Pid::from_raw(pid).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
         let Some(Ok(target)) = target else { return };
         let _ = rustix::process::pidfd_send_signal(&target, Signal::ABORT);
         // One that handles or ignores that would wait for its GPU for ever.
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
+            threads::run_normally();
             let limit = Timespec { tv_sec: LAST_WORDS.as_secs().cast_signed(), tv_nsec: 0 };
             if let Ok(0) = rustix::event::poll(&mut [PollFd::new(&target, PollFlags::IN)], Some(&limit)) {
                 let _ = rustix::process::pidfd_send_signal(&target, Signal::KILL);
             }
         });
     }
-}
-
-/// The process a thread belongs to.
-fn thread_group(tid: i32) -> Option<i32> {
-    status_field(tid, "Tgid:")
-}
-
-/// A number in a process's `/proc/PID/status`.
-pub fn status_field(pid: i32, field: &str) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Model, Progress, QueueKey, Time, Work, WorkId};
+use super::model::{Model, Progress, QueueKey, Time, Work, WorkId};
 
 /// The first-come-first-served model.
 #[derive(Debug, Default)]

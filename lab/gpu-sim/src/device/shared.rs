@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use super::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
+use super::model::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
 
 /// The shared model.
 #[derive(Debug)]

@@ -8,14 +8,14 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::thread::CpuSet;
 
 use super::Outlook;
+use crate::clock::now;
 use crate::device::Time;
-use crate::supervisor::Shared;
+use crate::threads;
 
 /// Sleep between two looks while packets come.
 const POLL: Time = 20_000;
@@ -28,12 +28,6 @@ const SPIN: Time = 15_000;
 const ATTENTIVE: Time = 50_000;
 /// Between two such looks, because each takes the machine's lock.
 const GLANCE: Time = 500;
-
-/// The host's monotonic clock: virtual time's source, and what GET_CLOCK_COUNTERS reports.
-pub fn now() -> Time {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned()
-}
 
 /// Wakes the engine.
 #[derive(Debug)]
@@ -121,18 +115,22 @@ impl Armer {
     }
 }
 
-/// Runs the device until [`Pace::stop`].
-pub fn run(shared: &Arc<Shared>) {
-    sharpen();
-    let pace = &shared.pace;
-    let invalidating = Arc::clone(shared);
-    let mut armer = Armer::start(move || invalidating.connection.invalidate_pages());
-    settle();
+/// Runs the device until [`Pace::stop`]: `tick` does what is due, `invalidate` makes the next store to a doorbell fault, and
+/// `requests` is readable when the kernel has a request for the supervisor.
+pub fn run(
+    pace: &Pace,
+    requests: BorrowedFd<'_>,
+    invalidate: impl Fn() + Send + 'static,
+    mut tick: impl FnMut() -> Outlook,
+) {
+    threads::run_promptly();
+    let mut armer = Armer::start(invalidate);
+    threads::keep_to_last_processor();
     let mut last_arrival = now();
     let mut last_busy = last_arrival;
     let mut armed = false;
     while !pace.stop.load(Ordering::Acquire) {
-        let outlook = shared.with_machine(|machine| machine.tick(now()));
+        let outlook = tick();
         let t = now();
         if outlook.arrived {
             (last_arrival, armed) = (t, false);
@@ -154,7 +152,7 @@ pub fn run(shared: &Arc<Shared>) {
             armed = true;
             continue;
         }
-        if pace.sleep(wake_time(&outlook, t, quiet, armed), armed.then(|| shared.connection.pending())) {
+        if pace.sleep(wake_time(&outlook, t, quiet, armed), armed.then_some(requests)) {
             (last_arrival, armed) = (now(), false);
         }
         if let Some(next) = outlook.next {
@@ -179,53 +177,9 @@ fn wake_time(outlook: &Outlook, t: Time, quiet: Time, armed: bool) -> Option<Tim
     [look, end].into_iter().flatten().min()
 }
 
-/// Asks for timely wake-ups; without the rights things merely run later, which the statistics show.
-pub fn sharpen() {
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: a call on the calling thread with a valid structure.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
-}
-
-/// Keeps the calling thread on the last processor, if there are others: it runs before any program, and would take each
-/// processor away from a program's thread for some microseconds at a time, wherever it woke up. So one is left alone.
-fn settle() {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
-    let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
-    if let (Some(_), Some(last)) = (processors.next(), processors.next_back()) {
-        let mut only = CpuSet::new();
-        only.set(last);
-        let _ = rustix::thread::sched_setaffinity(None, &only);
-    }
-}
-
-/// Takes back what a thread inherits from a sharpened one that started it: its priority and its processor.
-pub fn be_ordinary() {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: a call on the calling thread with a valid structure.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) };
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
-    let _ = rustix::thread::sched_setaffinity(None, &all);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_device_leaves_a_processor_alone() {
-        let processors = || rustix::thread::sched_getaffinity(None).unwrap().count();
-        let all = processors();
-        std::thread::spawn(move || {
-            settle();
-            assert_eq!(processors(), 1.min(all));
-            be_ordinary();
-            assert_eq!(processors(), all);
-        })
-        .join()
-        .unwrap();
-    }
 
     #[test]
     fn an_armed_idle_engine_sleeps_until_woken() {

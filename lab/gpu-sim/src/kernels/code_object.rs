@@ -6,7 +6,7 @@
 
 use rmpv::Value;
 
-use super::native::executes;
+use super::names::executes;
 use crate::arena::PAGE;
 use crate::space::View;
 

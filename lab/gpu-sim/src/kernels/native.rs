@@ -4,24 +4,14 @@
 //! Argument meanings follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and the device libraries
 //! (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
 
+use super::arguments::{Arguments, Dispatch};
+use super::code_object::Kernel;
 use super::cost::{self, Durations};
-use super::words::Condition;
-use super::{Effect, Kernel, Op, Rows};
+use super::effect::{Effect, Op, Rows};
+use super::names::original;
+use super::stream_ops::Condition;
 use crate::device::Time;
 use crate::space::{Fault, View};
-
-/// A kernel dispatch packet, as far as its meaning goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Dispatch {
-    /// Address of the kernel descriptor.
-    pub object: u64,
-    /// Address of the kernel's arguments.
-    pub arguments: u64,
-    /// Work-items in x, y, z.
-    pub grid: [u32; 3],
-    /// How often the device must be filled to place the grid.
-    pub rounds: u64,
-}
 
 /// What a dispatched kernel does.
 #[derive(Debug)]
@@ -39,26 +29,9 @@ pub enum Act {
     Wait(Vec<Condition>, Effect),
 }
 
-/// The project's kernels that are executed here.
-const OWN: [&str; 6] = ["busy", "busy_store", "mix", "vector_add", "arguments_block", "arguments_mixed"];
-
-/// The kernel that one of this name is a copy of: `mix__3` does what `mix` does, and is another function to the runtime.
-fn original(name: &str) -> &str {
-    let numbered = |copy: &str| !copy.is_empty() && copy.bytes().all(|byte| byte.is_ascii_digit());
-    match name.rsplit_once("__") {
-        Some((original, copy)) if OWN.contains(&original) && numbered(copy) => original,
-        _ => name,
-    }
-}
-
 /// The time that the table states for a kernel: a copy has its original's unless it has one of its own.
 fn stated(table: &Durations, name: &str) -> Option<Time> {
     table.get(name).or_else(|| table.get(original(name)))
-}
-
-/// Whether kernels of this name are executed here, so that their arguments must be known.
-pub fn executes(name: &str) -> bool {
-    OWN.contains(&original(name)) || name.starts_with("__amd_rocclr_")
 }
 
 /// Decides what a dispatch does.
@@ -165,30 +138,7 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
     }
 }
 
-/// A kernel's arguments by position, at the offsets its metadata gives.
-pub(super) struct Arguments<'a> {
-    pub(super) view: &'a View<'a>,
-    pub(super) base: u64,
-    pub(super) layout: &'a [(u64, u64)],
-}
-
 impl Arguments<'_> {
-    /// Argument `i`, zero-extended.
-    pub(super) fn u64(&self, i: usize) -> Result<u64, Fault> {
-        // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
-        let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
-        let mut bytes = [0; 8];
-        self.view.read(self.base.wrapping_add(offset), &mut bytes[..size.min(8) as usize])?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Argument `i` as four 64-bit words.
-    fn four(&self, i: usize) -> Result<[u64; 4], Fault> {
-        let (offset, _) = self.layout.get(i).copied().unwrap_or((i as u64 * 32, 32));
-        let word = |i: u64| self.view.load_u64(self.base.wrapping_add(offset).wrapping_add(i * 8));
-        Ok([word(0)?, word(1)?, word(2)?, word(3)?])
-    }
-
     fn busy_store(&self) -> Result<Act, Fault> {
         let word = Op::Fill { dst: self.u64(0)?, pattern: self.u64(1)?.to_le_bytes().to_vec(), len: 8 };
         Ok(Act::Run { time: self.u64(2)?, effect: Effect::new([word]) })
@@ -376,7 +326,8 @@ mod tests {
     }
 
     #[test]
-    fn copies_do_what_their_original_does() {
+    fn numbered_copy_has_the_effect_and_time_of_its_original() {
+        use crate::kernels::names::executes;
         let others = ["mix", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "gemm__12"];
         assert_eq!(others.map(original), others);
         assert_eq!(original("mix__3"), "mix");

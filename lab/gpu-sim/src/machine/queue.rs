@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::Counts;
+use hip_sys::kfd::debug::SaveAreaHeader;
+
+use super::stats::Counts;
 use crate::device::{Time, WorkId};
 use crate::space::{Fault, View};
 
@@ -12,7 +14,10 @@ pub const AQL_PACKET: u64 = 64;
 /// Type byte of a slot that holds no packet (HSA specification).
 pub const AQL_INVALID: u16 = 1;
 
-/// What packets the ring holds.
+/// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
+const WAVE_STATE: u32 = 4096;
+
+/// The kind of packets in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// AQL packets of 64 bytes; indices count packets.
@@ -155,6 +160,25 @@ impl Queue {
     /// Whether it is to be on the hardware (`QUEUE_IS_ACTIVE`).
     pub fn wanted(&self) -> bool {
         self.percentage & 0xff > 0 && self.ring != 0 && !self.suspended
+    }
+
+    /// Returns the saved bytes of control stack and of waves.
+    pub fn wave_state(&self) -> (u32, u32) {
+        let (_, size, control) = self.save_area;
+        if self.saved { (control.min(64), size.min(WAVE_STATE * self.outstanding.max(1))) } else { (0, 0) }
+    }
+
+    /// Returns the header that the driver writes at the front of the save area.
+    pub fn save_area_header(&self) -> SaveAreaHeader {
+        let (_, size, control) = self.save_area;
+        let (control_used, used) = self.wave_state();
+        SaveAreaHeader {
+            control_stack_offset: control - control_used.min(control),
+            control_stack_size: control_used,
+            wave_state_offset: size.saturating_sub(used),
+            wave_state_size: used,
+            ..Default::default()
+        }
     }
 
     /// Looks for packets that have appeared; they count as arrived at `now`. Returns whether there were any.

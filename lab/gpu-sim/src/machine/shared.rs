@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Allocation;
+use super::process::Allocation;
 
 /// The names of shared memory.
 #[derive(Debug, Default)]

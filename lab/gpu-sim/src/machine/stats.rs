@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Queue;
+use super::queue::Queue;
 use crate::device::Time;
 
 /// A run whose completions were later than this at the 99th percentile calls itself invalid, microseconds.

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::{Shared, status_field};
+use super::Shared;
+use crate::clock::now;
 use crate::control::{self, Receiver, ToLauncher, ToSupervisor};
-use crate::driver::Faults;
-use crate::engine::now;
+use crate::machine::Faults;
+use crate::procfs::ancestors;
 
 /// How long a new set waits for its first launcher.
 const FIRST_JOIN: Duration = Duration::from_secs(10);
-/// How often a way up the processes is looked for that changes meanwhile.
-const WAYS: usize = 8;
-
 #[derive(Debug, Default)]
 pub(super) struct Launchers {
     streams: BTreeMap<u64, (UnixStream, Option<i32>)>,
@@ -149,9 +147,9 @@ impl Shared {
         };
         let mut machine = self.machine.lock();
         if let Some(faults) = &mut faults {
-            faults.count = machine.faults.as_ref().map_or(0, |before| before.count);
+            faults.count = machine.driver.faults.as_ref().map_or(0, |before| before.count);
         }
-        machine.faults = faults;
+        machine.driver.faults = faults;
         ToLauncher::Report(serde_json::Value::Null)
     }
 
@@ -171,52 +169,5 @@ impl Shared {
             "gpus": machine.report(now())["gpus"],
             "processes": processes,
         })
-    }
-}
-
-/// The process and everything above it, from below.
-pub(super) fn ancestors(pid: i32) -> Vec<i32> {
-    let mut way = Vec::new();
-    for _ in 0..WAYS {
-        let whole;
-        (way, whole) = way_up(pid, |pid| status_field(pid, "PPid:"));
-        if whole {
-            break;
-        }
-    }
-    way
-}
-
-/// The same, and whether the way leads to the first process: one that ends meanwhile leaves its children to another.
-fn way_up(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> (Vec<i32>, bool) {
-    let (mut way, mut at) = (Vec::new(), pid);
-    // The parent of the first process, and of one that comes from another pid namespace, is 0.
-    while at > 0 {
-        if way.contains(&at) {
-            return (way, false);
-        }
-        way.push(at);
-        match parent(at) {
-            Some(parent) => at = parent,
-            None => return (way, false),
-        }
-    }
-    (way, true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_up_ends_at_the_first_process() {
-        let parent = |pid| [(9, 5), (5, 1), (1, 0), (7, 8), (3, 4), (4, 3)].into_iter().find(|p| p.0 == pid);
-        let way = |pid| way_up(pid, |pid| parent(pid).map(|(_, parent)| parent));
-        assert_eq!(way(9), (vec![9, 5, 1], true));
-        assert_eq!(way(7), (vec![7, 8], false), "8 has just ended");
-        assert_eq!(way(3), (vec![3, 4], false), "numbers that were given again");
-        let me = std::process::id().cast_signed();
-        let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_pid());
-        assert_eq!(ancestors(me)[..2], [me, parent]);
     }
 }

@@ -40,7 +40,7 @@ fn memory_with_a_name_is_the_same_for_two_processes_and_outlives_its_maker() {
     assert_eq!(bench.machine.gpus[0].used, SIZE);
     let again = kfd::IpcImportHandle { va_addr: MINE, ..import };
     let again = bench.now(0, me(), &again).unwrap().1;
-    bench.machine.remove_process(0, OTHER);
+    engine::remove_process(&mut bench.machine, 0, OTHER);
     assert_eq!(bench.machine.gpus[0].used, SIZE, "its maker has it back");
     bench.now(0, me(), &kfd::FreeMemoryOfGpu { handle: again.handle }).unwrap();
     assert_eq!(bench.machine.gpus[0].used, 0);
@@ -93,6 +93,6 @@ fn what_is_not_simulated_is_told_once() {
         assert_eq!(bench.now(0, me(), &kfd::ExportDmabuf::default()).err(), Some(libc::EINVAL));
         assert_eq!(bench.now(0, me(), &kfd::GetDmabufInfo::default()).err(), Some(libc::EINVAL));
     }
-    assert_eq!(bench.machine.remarks.len(), 1, "{:?}", bench.machine.remarks);
-    assert!(bench.machine.remarks[0].1.contains("dma-buf is not simulated"));
+    assert_eq!(bench.machine.outbox.remarks.len(), 1, "{:?}", bench.machine.outbox.remarks);
+    assert!(bench.machine.outbox.remarks[0].1.contains("dma-buf is not simulated"));
 }

@@ -4,14 +4,16 @@ use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, QUEUE_ERROR, QUEUE_INVA
 use hip_sys::kfd::{self, Ioctl, Plain as _};
 
 mod blocked;
+mod packets;
 mod shared;
 
-use super::{Faults, RESET, Scheduler, Settings};
 use crate::arena::Arena;
+use crate::call::Call;
 use crate::device::{Shared, Time};
-use crate::ioctl::Call;
+use crate::driver::RESET;
+use crate::engine;
 use crate::kernels::Durations;
-use crate::machine::{Gpu, Machine, Process, State};
+use crate::machine::{Faults, Gpu, Machine, Process, Settings, State};
 use crate::space::{Backing, Range, View};
 use crate::topology::{Arch, GpuConfig, Part};
 
@@ -45,26 +47,19 @@ impl Bench {
             render_minor: 128,
             part: Part::whole(0),
         };
-        let gpu = Gpu {
-            config,
-            used: 0,
-            model: Box::new(Shared::new(3328)),
-            scheduler: Scheduler::default(),
-            busy_since: None,
-            busy: 0,
-        };
+        let gpu = Gpu::new(config, Box::new(Shared::new(3328)));
         let mut machine = Machine::new(Arena::new().unwrap(), vec![gpu], Durations::default());
-        machine.settings = settings;
+        machine.driver.settings = settings;
         for pid in [me(), OTHER] {
             let mut process = Process::new(pid, "test".into(), 1);
             for i in 0..4 {
-                let at = machine.arena.alloc(RING).unwrap();
+                let at = machine.memory.arena.alloc(RING).unwrap();
                 process
                     .space
                     .insert(RINGS + i * RING, Range { len: RING, backing: Backing::Arena(at), gpus: 1 });
             }
             for va in [INDICES, SIGNALS] {
-                let at = machine.arena.alloc(RING).unwrap();
+                let at = machine.memory.arena.alloc(RING).unwrap();
                 process.space.insert(va, Range { len: RING, backing: Backing::Arena(at), gpus: 1 });
             }
             machine.processes.insert(pid, process);
@@ -82,7 +77,12 @@ impl Bench {
         self.machine.view(pid, 0).unwrap()
     }
 
-    /// Makes a call; its number.
+    /// Lets everything happen that is due at `now`.
+    fn tick(&mut self, now: Time) {
+        engine::tick(&mut self.machine, now);
+    }
+
+    /// Makes a call and returns its number.
     fn call<A: Ioctl>(&mut self, now: Time, pid: i32, argument: &A) -> u64 {
         self.next += 1;
         let call = Call {
@@ -94,14 +94,14 @@ impl Bench {
             out_size: size_of::<A>(),
             now,
         };
-        self.machine.ioctl(&call);
+        engine::ioctl(&mut self.machine, &call);
         self.next
     }
 
     /// What a call was answered, if it was.
     fn answer(&mut self, unique: u64) -> Option<Result<(i32, Vec<u8>), i32>> {
-        let at = self.machine.answers.iter().position(|(other, _)| *other == unique)?;
-        Some(self.machine.answers.remove(at).1.map(|reply| (reply.result, reply.out)))
+        let at = self.machine.outbox.answers.iter().position(|(other, _)| *other == unique)?;
+        Some(self.machine.outbox.answers.remove(at).1.map(|reply| (reply.result, reply.out)))
     }
 
     /// Makes a call that is answered at once.
@@ -114,7 +114,7 @@ impl Bench {
     /// A compute queue in ring `i` of a process.
     fn create(&mut self, now: Time, pid: i32, i: u64) -> u32 {
         let unique = self.call(now, pid, &queue(i));
-        self.machine.tick(now + 100_000_000);
+        self.tick(now + 100_000_000);
         let (_, out) = self.answer(unique).expect("created").expect("created");
         let id = kfd::CreateQueue::from_bytes(&out).queue_id;
         self.ids.push(id);
@@ -219,13 +219,13 @@ fn under_hws_an_update_stops_every_process_for_a_moment() {
     let (mine, _) = (bench.create(0, me(), 0), bench.create(0, OTHER, 0));
     let t0 = 200_000_000;
     bench.launch(OTHER, 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     // My queue is idle; what the other one runs is saved and brought back all the same.
     let call = bench.call(t0 + 2_000, me(), &update(mine, 0, 0));
     assert_eq!(bench.answer(call), None, "the waves are being saved");
-    bench.machine.tick(t0 + 3_000);
+    bench.tick(t0 + 3_000);
     assert!(bench.answer(call).unwrap().is_ok());
-    bench.machine.tick(t0 + 100_000);
+    bench.tick(t0 + 100_000);
     assert_eq!(bench.times(OTHER, 0), Some([t0, t0 + KERNEL + 1_500]));
     let report = bench.machine.gpus[0].scheduler.report();
     assert_eq!((&report["saves"], &report["save_restore_us"]), (&1.into(), &1.5.into()));
@@ -238,14 +238,14 @@ fn under_mes_only_the_queue_is_stopped() {
     let t0 = 200_000_000;
     bench.launch(OTHER, 0, 0);
     bench.launch(me(), 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let hold = bench.call(t0 + 2_000, me(), &update(mine, 0, 0));
-    bench.machine.tick(t0 + 50_000);
+    bench.tick(t0 + 50_000);
     assert!(bench.answer(hold).unwrap().is_ok());
     assert_eq!(bench.times(OTHER, 0), Some([t0, t0 + KERNEL]));
     let release = bench.call(t0 + 60_000, me(), &update(mine, 0, 100));
     assert!(bench.answer(release).unwrap().is_ok(), "nothing runs that would have to be saved");
-    bench.machine.tick(t0 + 100_000);
+    bench.tick(t0 + 100_000);
     // 3 µs were left, and came back 500 ns after the release.
     assert_eq!(bench.times(me(), 0), Some([t0, t0 + 60_500 + 3_000]));
 }
@@ -257,15 +257,15 @@ fn operations_of_a_device_come_one_after_the_other() {
     let t0 = 200_000_000;
     bench.launch(OTHER, 0, 0);
     bench.launch(me(), 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let first = bench.call(t0 + 1_000, me(), &update(mine, 0, 0));
     let second = bench.call(t0 + 1_100, OTHER, &update(theirs, 0, 0));
-    bench.machine.tick(t0 + 2_000);
+    bench.tick(t0 + 2_000);
     assert!(bench.answer(first).is_some() && bench.answer(second).is_none());
     // The first puts the other's kernel back until 2,500; only then is that saved again.
-    bench.machine.tick(t0 + 3_499);
+    bench.tick(t0 + 3_499);
     assert_eq!(bench.answer(second), None);
-    bench.machine.tick(t0 + 3_500);
+    bench.tick(t0 + 3_500);
     assert!(bench.answer(second).unwrap().is_ok());
 }
 
@@ -275,13 +275,13 @@ fn other_calls_of_the_process_wait_for_an_update() {
     let mine = bench.create(0, me(), 0);
     let t0 = 200_000_000;
     bench.launch(me(), 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let hold = bench.call(t0 + 1_000, me(), &update(mine, 0, 0));
     let memory = bench.call(t0 + 1_000, me(), &kfd::GetAvailableMemory { gpu_id: 1, ..Default::default() });
     let version = bench.call(t0 + 1_000, me(), &kfd::GetVersion::default());
     assert!(bench.answer(version).is_some(), "needs no lock");
     assert!(bench.answer(memory).is_none() && bench.machine.interrupt(memory), "uninterruptible");
-    bench.machine.tick(t0 + 2_000);
+    bench.tick(t0 + 2_000);
     assert!(bench.answer(hold).unwrap().is_ok() && bench.answer(memory).unwrap().is_ok());
 }
 
@@ -292,16 +292,16 @@ fn without_cwsr_a_hold_waits_for_the_kernels() {
     let t0 = 200_000_000;
     bench.launch(me(), 0, 0);
     bench.launch(me(), 0, 1);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let hold = bench.call(t0 + 1_000, me(), &update(mine, 0, 0));
-    bench.machine.tick(t0 + KERNEL - 1);
+    bench.tick(t0 + KERNEL - 1);
     assert_eq!(bench.answer(hold), None);
-    bench.machine.tick(t0 + KERNEL);
+    bench.tick(t0 + KERNEL);
     assert!(bench.answer(hold).unwrap().is_ok());
     assert_eq!(bench.times(me(), 0), Some([t0, t0 + KERNEL]));
     // Both had been launched; nothing that comes now is.
     bench.launch(me(), 0, 2);
-    bench.machine.tick(t0 + 1_000_000);
+    bench.tick(t0 + 1_000_000);
     assert_eq!((bench.times(me(), 1), bench.times(me(), 2)), (Some([t0, t0 + KERNEL]), None));
     let state = kfd::GetQueueWaveState { queue_id: mine, ..Default::default() };
     assert_eq!(bench.now(t0 + 1_000_000, me(), &state), Err(libc::EINVAL));
@@ -316,10 +316,10 @@ fn a_drain_that_takes_too_long_resets_the_device_for_everybody() {
     let event = event.events.create(kfd::EVENT_HW_EXCEPTION, false).unwrap();
     let t0 = 200_000_000;
     bench.launch(me(), 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let hold = bench.call(t0, me(), &update(mine, 0, 0));
     let late = bench.call(t0 + 10, OTHER, &update(theirs, 0, 0));
-    bench.machine.tick(t0 + 1_000);
+    bench.tick(t0 + 1_000);
     assert_eq!(bench.answer(hold), Some(Err(libc::ETIME)));
     assert_eq!(bench.answer(late), Some(Err(libc::EIO)));
     let of = |bench: &Bench, pid: i32| bench.machine.processes[&pid].queues[&0].state;
@@ -341,12 +341,12 @@ fn a_stuck_queue_comes_off_only_when_it_is_idle() {
         bench.now(t0, me(), &update(stuck, 1, percentage)).unwrap();
     }
     bench.launch(me(), 1, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     bench.now(t0 + 10, me(), &update(sane, 0, 0)).expect("under MES that is another queue's affair");
     let hold = bench.call(t0 + 20, me(), &update(stuck, 1, 0));
-    bench.machine.tick(t0 + 1_019);
+    bench.tick(t0 + 1_019);
     assert_eq!(bench.answer(hold), None);
-    bench.machine.tick(t0 + 1_020);
+    bench.tick(t0 + 1_020);
     assert_eq!(bench.answer(hold), Some(Err(libc::ETIME)));
 }
 
@@ -379,7 +379,7 @@ fn an_update_is_refused_as_the_driver_refuses_it() {
 fn a_failed_update_keeps_its_values() {
     let mut bench = Bench::new("gfx90a", Settings::default());
     let id = bench.create(0, me(), 0);
-    bench.machine.faults = Some(Faults::parse("3:1:update_queue").unwrap());
+    bench.machine.driver.faults = Some(Faults::parse("3:1:update_queue").unwrap());
     let mut wondered = [false; 2];
     for round in 0..32u32 {
         let percentage = if round.is_multiple_of(2) { 0 } else { 100 };
@@ -484,18 +484,18 @@ fn new_queues_are_suspended_only_once_the_debugger_knows_them() {
     assert_eq!(bench.trap(t0, me(), me(), &sized).map(|_| ()), Err(libc::EINVAL));
 
     bench.launch(me(), 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     let suspend = bench.suspend(t0 + 1_000, &[id, 77]);
-    bench.machine.tick(t0 + 2_000);
+    bench.tick(t0 + 2_000);
     assert_eq!(bench.answer(suspend).unwrap().unwrap().0, 1);
     assert_eq!(bench.ids, [id, 77 | QUEUE_INVALID]);
     // An update of the program's own does not bring it back.
     let own = bench.call(t0 + 3_000, me(), &update(id, 0, 100));
-    bench.machine.tick(t0 + 1_000_000);
+    bench.tick(t0 + 1_000_000);
     assert!(bench.answer(own).unwrap().is_ok() && bench.times(me(), 0).is_none());
     let resume = bench.resume(t0 + 2_000_000, &[id]);
     assert_eq!(bench.answer(resume).unwrap().unwrap().0, 1);
-    bench.machine.tick(t0 + 9_000_000);
+    bench.tick(t0 + 9_000_000);
     assert_eq!(bench.times(me(), 0), Some([t0, t0 + 2_000_000 + 500 + 4_000]));
 }
 
@@ -563,7 +563,7 @@ fn only_a_queue_that_is_off_has_a_wave_state() {
     };
     assert_eq!(bench.now(1, me(), &state), Err(libc::EINVAL), "on the hardware");
     bench.launch(me(), 0, 0);
-    bench.machine.tick(1);
+    bench.tick(1);
     bench.now(2, me(), &update(id, 0, 0)).unwrap();
     let (_, out) = bench.now(3, me(), &state).unwrap();
     assert!(out.save_area_used_size > 0 && area[3] == out.save_area_used_size);
@@ -582,12 +582,12 @@ fn an_ended_process_is_no_operation_any_more() {
     let t0 = 200_000_000;
     bench.launch(me(), 0, 0);
     bench.launch(OTHER, 0, 0);
-    bench.machine.tick(t0);
+    bench.tick(t0);
     bench.call(t0 + 100, me(), &update(mine, 0, 0));
     let memory = bench.call(t0 + 100, me(), &kfd::GetAvailableMemory { gpu_id: 1, ..Default::default() });
-    bench.machine.remove_process(t0 + 200, me());
+    engine::remove_process(&mut bench.machine, t0 + 200, me());
     assert_eq!(bench.answer(memory), Some(Err(libc::EINTR)));
-    bench.machine.tick(t0 + 1_000_000);
+    bench.tick(t0 + 1_000_000);
     assert!(bench.times(OTHER, 0).is_some());
-    assert!(bench.machine.uninterruptible.is_empty());
+    assert!(bench.machine.calls.uninterruptible.is_empty());
 }

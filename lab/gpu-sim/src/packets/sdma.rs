@@ -1,7 +1,8 @@
 //! The copy engines: SDMA packets as ROCr builds them (`sdma_registers.h`).
 
+use super::completion::{raise, recheck};
 use crate::device::{QueueKey, Time};
-use crate::kernels::{Effect, Op, Rows, link_time};
+use crate::kernels::{Effect, Op, Rows, link_move};
 use crate::machine::{Machine, Move, State, Then, Unusable};
 use crate::space::{Fault, View};
 
@@ -48,37 +49,35 @@ enum Decision {
     Raise(u32),
 }
 
-impl Machine {
-    pub(super) fn sdma_packet(&mut self, key: QueueKey, t: Time) -> Result<(), Unusable> {
-        let Some(process) = self.processes.get_mut(&key.pid) else { return Ok(()) };
-        let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
-        let view = View { arena: &self.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
-        let words = Words { view, ring: queue.ring, size: u64::from(queue.size), at: queue.read };
-        let (decision, length, kind) = decode(&words, t)?;
-        if matches!(decision, Decision::Block) {
-            queue.state = State::Blocked;
-            return Ok(());
-        }
-        if queue.seen - queue.read < length * 4 {
-            return Err(Unusable::Unknown(format!("SDMA {kind} packet is cut off by the write index")));
-        }
-        queue.advance(&view, length * 4)?;
-        if kind != "nop" {
-            queue.counts.add(kind);
-        }
-        match decision {
-            Decision::Block | Decision::Done => {}
-            Decision::Raise(event) => self.raise(key, event, t),
-            Decision::Move(effect) => {
-                queue.state = State::Moving;
-                let not_before = t + link_time(effect.bytes());
-                self.moves.push_back(Move { queue: key, effect, not_before, then: Then::NextPacket });
-            }
-        }
-        // What was written may be what another packet waits for.
-        self.recheck(t);
-        Ok(())
+pub fn sdma_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), Unusable> {
+    let Some(process) = machine.processes.get_mut(&key.pid) else { return Ok(()) };
+    let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
+    let view = View { arena: &machine.memory.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
+    let words = Words { view, ring: queue.ring, size: u64::from(queue.size), at: queue.read };
+    let (decision, length, kind) = decode(&words, t)?;
+    if matches!(decision, Decision::Block) {
+        queue.state = State::Blocked;
+        return Ok(());
     }
+    if queue.seen - queue.read < length * 4 {
+        return Err(Unusable::Unknown(format!("SDMA {kind} packet is cut off by the write index")));
+    }
+    queue.advance(&view, length * 4)?;
+    if kind != "nop" {
+        queue.counts.add(kind);
+    }
+    match decision {
+        Decision::Block | Decision::Done => {}
+        Decision::Raise(event) => raise(machine, key, event, t),
+        Decision::Move(effect) => {
+            queue.state = State::Moving;
+            let not_before = t + link_move(effect.bytes());
+            machine.work.moves.push_back(Move { queue: key, effect, not_before, then: Then::NextPacket });
+        }
+    }
+    // What was written may be what another packet waits for.
+    recheck(machine, t);
+    Ok(())
 }
 
 /// Decodes the packet and does what is small; returns its length in words and its name.

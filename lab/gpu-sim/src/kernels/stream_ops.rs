@@ -1,7 +1,7 @@
 //! The runtime's kernels for stream operations, which wait for values of words in memory and write them.
 
-use super::Op;
-use super::native::{Arguments, Dispatch};
+use super::arguments::{Arguments, Dispatch};
+use super::effect::Op;
 use crate::space::{Fault, View};
 
 /// The condition of a stream wait.
