@@ -33,9 +33,9 @@ use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::Real;
-use hal_kfd::prompt;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
+use host::thread_qos;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::{Following, Pools};
 use protocol::config::{Config, SchedulerKind, TestMode};
@@ -444,7 +444,7 @@ impl Process {
             let hw = HipDevice::new(real, device, || {
                 Thread::current().adopt();
                 // It is late by as long as others have the processor, and the device stands idle meanwhile.
-                prompt::ask_short_slice();
+                thread_qos::request_short_slice();
             });
             domain.add_device(DeviceId(device), Arc::new(hw));
         }

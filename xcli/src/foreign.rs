@@ -6,8 +6,8 @@
 //! longer than [`LIMIT`].
 
 use hal_kfd::Kfd;
-use hal_kfd::process::Status;
 use hal_kfd::topology::Files;
+use host::process::Status;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::fs::File;

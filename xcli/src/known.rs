@@ -1,6 +1,6 @@
 //! What `/proc` says of a process that somebody asks for: a name may be any bytes, and another user's process may be hidden.
 
-use hal_kfd::process::Status;
+use host::process::Status;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;

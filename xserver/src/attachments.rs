@@ -10,8 +10,8 @@ mod worker;
 mod tests;
 
 use crate::peer;
-use hal_kfd::handle::Handle;
 use hal_kfd::{Kernel, Kfd};
+use host::handle::Handle;
 use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Held, HeldQueue, QUEUES, Snapshot};

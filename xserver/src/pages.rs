@@ -5,7 +5,7 @@
 //! load is atomic: what lies there may change at any time and says only what the client likes it to say.
 
 use crate::core::Peer;
-use hal_kfd::process::Status;
+use host::process::Status;
 use protocol::control::Preemption;
 use protocol::cost::{CostKey, CostOrigin, HoldCost, TAKES_COSTS};
 use protocol::ids::Pid;

@@ -1,8 +1,8 @@
 //! Who is at the other end of a connection, as the kernel says.
 
-use hal_kfd::handle::Handle;
-use hal_kfd::process::Status;
-use hal_kfd::user::is_same;
+use host::handle::Handle;
+use host::process::Status;
+use host::user::is_same;
 use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;

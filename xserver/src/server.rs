@@ -14,8 +14,8 @@ use crate::peer::{self, Credentials};
 use crate::place::{Listener, Place};
 use crate::power::{Hwmon, PowerMeter, Reader};
 use anyhow::Context;
-use hal_kfd::handle::Handle;
-use hal_kfd::prompt;
+use host::handle::Handle;
+use host::thread_qos;
 use policies::Choice;
 use protocol::control::Reply;
 use protocol::frame::{Frame, FrameError};
@@ -186,7 +186,7 @@ impl Server {
     pub fn run(mut self) -> anyhow::Result<()> {
         // For the threads that it starts: their waits end when they should. By default they may end 50 µs later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        prompt::be_prompt(prompt::Who::Decides);
+        thread_qos::request_early_wakeup(thread_qos::Role::Decides);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::now();

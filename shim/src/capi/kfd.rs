@@ -308,7 +308,7 @@ fn own(queue: &Queue) -> KfdQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hal_kfd::process::Untraceable;
+    use host::process::Untraceable;
 
     #[test]
     fn results_tell_apart_what_went_wrong() {

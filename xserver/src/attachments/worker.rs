@@ -1,11 +1,11 @@
 //! The thread of one process: attaches when it is first asked to hold, and lets go when nothing is held any more.
 
 use super::Open;
-use hal_kfd::handle::Handle;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::session;
 use hip_sys::kfd::debug::QueueEntry;
 use hip_sys::kfd::{QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL};
+use host::handle::Handle;
 use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, QueueFate, SeenQueue, Snapshot};

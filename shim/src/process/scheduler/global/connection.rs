@@ -2,7 +2,7 @@
 
 use super::bell::Kept;
 use crate::process::scheduler::now;
-use hal_kfd::user::is_same;
+use host::user::is_same;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::{ToClient, ToServer, WELCOME_DESCRIPTORS};
 use protocol::page::{CLIENT_BYTES, ClockOffset, SERVER_BYTES};

@@ -8,7 +8,7 @@
 use super::super::{Board, block_signals};
 use super::{PROGRESS, Pages, futex_wait, futex_wake, lease_left};
 use crate::thread::Thread;
-use hal_kfd::prompt;
+use host::thread_qos;
 use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
 use std::io;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Loop {
     fn run(&self) {
         Thread::current().adopt();
         block_signals();
-        prompt::be_prompt(prompt::Who::Holds);
+        thread_qos::request_early_wakeup(thread_qos::Role::Evicts);
         let (board, page) = (&self.board, self.page);
         loop {
             // First of all, so that nothing that changes from here on is slept over.
