@@ -1,15 +1,15 @@
-//! The compute units of one GPU in virtual time: which work-groups run when.
+//! The interface of the models of compute units.
 //!
-//! A [`Model`] knows kernels only as work-groups that need slots for a time. It reads no clock and touches no memory:
-//! the engine says what time it is and acts on what it is told. Both models, their parameters and the reasons stand
-//! in `docs/gpu-model.md` and were fixed before any co-run was measured.
+//! A [`Model`] knows kernels only as work-groups that need slots for a time. It reads no clock and touches no memory: the caller
+//! states the time and acts on the reported progress. `docs/gpu-model.md` describes both models, their parameters and the reasons,
+//! which were fixed before any co-run was measured.
 
 use crate::topology::Arch;
 
 /// Virtual time: nanoseconds of the host's monotonic clock.
 pub type Time = u64;
 
-/// Names a hardware queue within the machine.
+/// Identifies a hardware queue within the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueKey {
     /// The owning process.
@@ -18,36 +18,36 @@ pub struct QueueKey {
     pub id: u32,
 }
 
-/// Names a kernel execution within a model.
+/// Identifies a kernel execution within a model.
 pub type WorkId = u64;
 
 /// A kernel execution as the compute units see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// Chosen by the engine, never reused.
+    /// The id, which the caller chooses and never reuses.
     pub id: WorkId,
-    /// Where it came from.
+    /// The queue that it came from.
     pub queue: QueueKey,
-    /// Work-groups, at least 1.
+    /// The number of work-groups, at least 1.
     pub groups: u64,
-    /// Wave slots that one work-group holds.
+    /// The number of wave slots that one work-group holds.
     pub cost: u32,
-    /// How long the whole kernel takes alone on the device.
+    /// The time that the whole kernel takes alone on the device.
     pub alone: Time,
 }
 
-/// What happened to an execution.
+/// An event of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Its last work-group has been placed: the packet processor may look at the next packet.
     Launched(WorkId),
     /// Its last work-group has ended.
     Done {
-        /// Which.
+        /// The execution.
         id: WorkId,
-        /// When the first work-group was placed.
+        /// The time at which the first work-group was placed.
         start: Time,
-        /// When the last one ended.
+        /// The time at which the last work-group ended.
         end: Time,
     },
 }
@@ -56,34 +56,34 @@ pub enum Progress {
 pub trait Model: Send + std::fmt::Debug {
     /// Takes a kernel at time `now`, which never runs backwards between calls.
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>);
-    /// The next time at which something ends by itself.
+    /// Returns the time at which the next work-group ends.
     fn next(&self) -> Option<Time>;
-    /// No sooner than this there is [`Progress`], if nothing is submitted or changed before: what ends until then matters
-    /// to the model alone, and can be caught up with later.
+    /// Returns the earliest time of the next [`Progress`], if nothing is submitted or changed before. Work-groups that end earlier
+    /// matter to the model only, which can catch up later.
     fn next_visible(&self) -> Option<Time> {
         self.next()
     }
-    /// Ends whatever ends at `now`, which is [`Model::next`], and places what waits for its slots.
+    /// Ends the work-groups that end at `now`, which is [`Model::next`], and places those that wait for slots.
     fn advance(&mut self, now: Time, out: &mut Vec<Progress>);
-    /// Takes queues off the hardware at once: running work-groups are saved with their remaining time.
-    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
-    /// Puts held queues back; saved work-groups are placed again first.
-    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
-    /// Forgets a queue and its work.
+    /// Evicts queues at once. Running work-groups are saved with their remaining time.
+    fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
+    /// Restores evicted queues. Saved work-groups are placed first.
+    fn restore(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
+    /// Removes a queue and its work.
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>);
-    /// Whether any work-group runs.
+    /// Returns true if any work-group runs.
     fn busy(&self) -> bool;
-    /// Whether any work-group of this queue runs.
+    /// Returns true if any work-group of this queue runs.
     fn runs(&self, queue: QueueKey) -> bool;
 }
 
-/// Wave slots of a device.
+/// Returns the number of wave slots of a device.
 pub fn slots(arch: &Arch) -> u32 {
     arch.compute_units() * arch.waves_per_cu()
 }
 
-/// Wave slots that a work-group of `items` work-items with `lds` bytes of local memory holds: its waves, or the share
-/// of a compute unit that its local memory keeps others from using, whichever is more.
+/// Returns the number of wave slots that a work-group of `items` work-items with `lds` bytes of local memory holds: its waves, or the
+/// share of a compute unit that its local memory blocks, whichever is more.
 pub fn group_cost(arch: &Arch, items: u32, lds: u32) -> u32 {
     let per_cu = arch.waves_per_cu();
     let waves = items.max(1).div_ceil(arch.wave_size());
@@ -91,7 +91,7 @@ pub fn group_cost(arch: &Arch, items: u32, lds: u32) -> u32 {
     waves.max(memory).min(per_cu)
 }
 
-/// How often a device with `slots` must be filled to place `groups` of `cost`.
+/// Returns the number of times that a device with `slots` must be filled to place `groups` of `cost`.
 pub fn rounds(slots: u32, groups: u64, cost: u32) -> u64 {
     groups.div_ceil(u64::from((slots / cost).max(1)))
 }
@@ -102,7 +102,7 @@ mod tests {
     use crate::topology::ARCHS;
 
     #[test]
-    fn cost_is_waves_or_local_memory() {
+    fn group_cost_is_the_larger_of_waves_and_local_memory() {
         let arch = &ARCHS[0];
         assert_eq!(slots(arch), 3328);
         assert_eq!(group_cost(arch, 1, 0), 1);

@@ -133,7 +133,7 @@ fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
         saved += u64::from(runs);
     }
     let mut progress = Vec::new();
-    machine.gpus[gpu].model.hold(t, &compute, &mut progress);
+    machine.gpus[gpu].model.evict(t, &compute, &mut progress);
     machine.account_busy(gpu, t);
     apply(machine, t, progress);
     let cost = cost(machine, gpu, machine.driver.settings.save, saved);
@@ -201,7 +201,7 @@ fn mapped(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
         }
     }
     let mut progress = Vec::new();
-    machine.gpus[gpu].model.resume(t, back, &mut progress);
+    machine.gpus[gpu].model.restore(t, back, &mut progress);
     machine.account_busy(gpu, t);
     apply(machine, t, progress);
 }

@@ -25,7 +25,7 @@ pub(super) struct Arguments<'a> {
 impl Arguments<'_> {
     /// Returns argument `i`, zero-extended.
     pub(super) fn u64(&self, i: usize) -> Result<u64, Fault> {
-        // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
+        // Without metadata, every argument counts as 8 naturally aligned bytes.
         let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
         let mut bytes = [0; 8];
         self.view.read(self.base.wrapping_add(offset), &mut bytes[..size.min(8) as usize])?;

@@ -10,7 +10,7 @@ use super::stats::ProcessStats;
 use crate::call::OwnedCall;
 use crate::kernels::Kernel;
 use crate::space::Space;
-use crate::unexecuted::Tally;
+use crate::unexecuted::LaunchCounts;
 
 /// Memory that a process has allocated.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ pub struct Process {
     /// Requests that are not simulated and that users have been told of.
     pub remarked: HashSet<&'static str>,
     /// The counts of kernels that are not executed: those of its launcher, if that is known.
-    pub unexecuted: Option<Arc<Tally>>,
+    pub unexecuted: Option<Arc<LaunchCounts>>,
 }
 
 impl Process {

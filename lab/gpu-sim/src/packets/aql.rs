@@ -100,8 +100,8 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
                     }
                 }
                 Act::Pass(time) => {
-                    if let Some(tally) = &process.unexecuted {
-                        tally.note(kernel.as_ref().map(|kernel| kernel.name.as_str()));
+                    if let Some(counts) = &process.unexecuted {
+                        counts.note(kernel.as_ref().map(|kernel| kernel.name.as_str()));
                     }
                     let work = Work { id, queue: key, groups, cost, alone: time };
                     Decision::Launch(work, Effect::default())

@@ -106,7 +106,7 @@ impl Shared {
                 }
                 ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
                 ToSupervisor::Unexecuted => ToLauncher::Unexecuted(
-                    unexecuted.as_ref().map(|tally| tally.summary()).unwrap_or_default(),
+                    unexecuted.as_ref().map(|counts| counts.summary()).unwrap_or_default(),
                 ),
                 ToSupervisor::Info => ToLauncher::Report(self.info()),
                 ToSupervisor::FailIoctls(text) => self.fail_ioctls(&text),
@@ -115,8 +115,8 @@ impl Shared {
                 break;
             }
         }
-        if let Some(tally) = unexecuted {
-            self.launches.leave(&tally);
+        if let Some(counts) = unexecuted {
+            self.launches.leave(&counts);
         }
         me.is_some() && self.close(me)
     }
