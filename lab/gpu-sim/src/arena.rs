@@ -1,5 +1,5 @@
-//! The memory of the simulated GPUs: one sparse memfd, which clients map through the render nodes and the supervisor maps as a
-//! whole.
+//! The memory of the simulated GPUs: one sparse memfd, which clients map through the render nodes and the
+//! supervisor maps as a whole.
 //!
 //! The arena allocates offsets; `machine/` accounts how much memory each GPU has left.
 
@@ -13,8 +13,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// The granularity of allocations, bytes.
 pub const PAGE: u64 = 4096;
 
-/// The size of the offset space, bytes. Only touched pages exist. It is larger than any simulated VRAM, so that fragmentation never
-/// makes an allocation fail that the accounting allows.
+/// The size of the offset space, bytes. Only touched pages exist. It is larger than any simulated VRAM, so
+/// that fragmentation never makes an allocation fail that the accounting allows.
 const SPACE: u64 = 8 << 40;
 
 /// A sealed memfd and the free ranges of its offset space.
@@ -27,10 +27,11 @@ pub struct Arena {
     freed: Vec<(u64, u64)>,
 }
 
-// SAFETY: `base` is a mapping that the arena owns. Other processes share its bytes, so that all access goes through raw pointers
-// or atomics, never through references.
+// SAFETY: `base` is a mapping that the arena owns. Other processes share its bytes, so that all access goes
+// through raw pointers or atomics, never through references.
 unsafe impl Send for Arena {}
-// SAFETY: `&Arena` gives out raw pointers only, as argued for `Send`; the free lists change through `&mut` only.
+// SAFETY: `&Arena` gives out raw pointers only, as argued for `Send`; the free lists change through `&mut`
+// only.
 unsafe impl Sync for Arena {}
 
 impl Arena {
@@ -58,7 +59,8 @@ impl Arena {
         self.fd.as_fd()
     }
 
-    /// Allocates a zeroed range of `size` bytes, rounded up to pages. Returns its offset, or `None` if no range is left.
+    /// Allocates a zeroed range of `size` bytes, rounded up to pages. Returns its offset, or `None` if no
+    /// range is left.
     pub fn alloc(&mut self, size: u64) -> Option<u64> {
         let size = round_up(size)?;
         let (offset, len) = self.free.iter().find(|(_, len)| **len >= size).map(|(o, l)| (*o, *l))?;
@@ -69,7 +71,8 @@ impl Arena {
         Some(offset)
     }
 
-    /// Frees a range. It can be allocated again only after [`clear`] and [`Arena::recycle`], because clearing takes long.
+    /// Frees a range. It can be allocated again only after [`clear`] and [`Arena::recycle`], because clearing
+    /// takes long.
     pub fn free(&mut self, offset: u64, size: u64) {
         self.freed.extend(round_up(size).map(|size| (offset, size)));
     }
@@ -106,13 +109,14 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the arena owns the mapping of this size, and pointers into it are used only while the arena is borrowed.
+        // SAFETY: the arena owns the mapping of this size, and pointers into it are used only while the arena
+        // is borrowed.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), SPACE as usize) };
     }
 }
 
-/// Returns the pages of these ranges to the system, so that the next owner reads zeros. A gigabyte takes about 90 ms, too long under
-/// the machine's lock.
+/// Returns the pages of these ranges to the system, so that the next owner reads zeros. A gigabyte takes
+/// about 90 ms, too long under the machine's lock.
 pub fn clear(memory: BorrowedFd<'_>, ranges: &[(u64, u64)]) {
     for &(offset, size) in ranges {
         // After a failure the next owner in this simulation sees old bytes, and nothing else happens.

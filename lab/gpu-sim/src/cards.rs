@@ -1,9 +1,10 @@
 //! The devices in sysfs outside the KFD: each PCI device with its DRM card and render node.
 //!
-//! AMD's tools find the PCI device from `/sys/class/drm/cardN` by the name of its folder, and match it with a node of the KFD by
-//! location and unique id (`RocmSMI::DiscoverAmdgpuDevices` and `ConstructBDFID` of rocm_smi_lib, 5.2.3 and 7.2). The attributes are
-//! the constant ones of the driver (`amdgpu_device.c`, `amdgpu_vram_mgr.c` and `amdgpu_pm.c` of Linux 6.12) and of the PCI core.
-//! Sensors, clocks and memory in use are missing, as in a driver that does not support them.
+//! AMD's tools find the PCI device from `/sys/class/drm/cardN` by the name of its folder, and match it with a
+//! node of the KFD by location and unique id (`RocmSMI::DiscoverAmdgpuDevices` and `ConstructBDFID` of
+//! rocm_smi_lib, 5.2.3 and 7.2). The attributes are the constant ones of the driver (`amdgpu_device.c`,
+//! `amdgpu_vram_mgr.c` and `amdgpu_pm.c` of Linux 6.12) and of the PCI core. Sensors, clocks and memory in
+//! use are missing, as in a driver that does not support them.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -14,14 +15,15 @@ use crate::topology::{GpuConfig, Part, VENDOR};
 /// The folder of the simulated PCI bus in `/sys/devices`.
 pub const BUS: &str = "pci0000:64";
 
-/// Returns the PCI address of a device, as sysfs names its folder. The domain is 0; the rest is `location_id` of the KFD.
+/// Returns the PCI address of a device, as sysfs names its folder. The domain is 0; the rest is `location_id`
+/// of the KFD.
 fn address(part: Part) -> String {
     let location = part.address();
     format!("0000:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
 }
 
-/// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`). Both folders exist; the
-/// bus and the links do not. Only the first partition of a device has a PCI device.
+/// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`).
+/// Both folders exist; the bus and the links do not. Only the first partition of a device has a PCI device.
 pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
     std::fs::write(drm.join("version"), "drm 1.1.0 20060810\n")?;
     for gpu in gpus.iter().filter(|gpu| gpu.part.partition == 0) {

@@ -133,12 +133,13 @@ fn line<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Returns the pid of the connected process in this pid namespace; 0 if it has none here. The kernel reports it, because a process
-/// in a container knows itself by another pid.
+/// Returns the pid of the connected process in this pid namespace; 0 if it has none here. The kernel reports
+/// it, because a process in a container knows itself by another pid.
 pub fn peer(stream: &UnixStream) -> i32 {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has room for `length` bytes, any bytes are a valid `ucred`, and both outlive the call. (rustix rejects a pid of 0.)
+    // SAFETY: `peer` has room for `length` bytes, any bytes are a valid `ucred`, and both outlive the call.
+    // (rustix rejects a pid of 0.)
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

@@ -1,8 +1,9 @@
 //! A render node: device memory by `mmap`, and the DRM requests by which libdrm identifies the device.
 //!
-//! ROCr from 6.0 on opens each device through libdrm (`amdgpu_device_initialize`) and reads the family, the clock of signal time
-//! stamps and the product's name. The requests of libdrm for that succeed. Buffers come from the KFD, so that requests to make or
-//! share them fail as in a driver that does not know them. Numbers and layouts: `include/uapi/drm/drm.h` and `amdgpu_drm.h`.
+//! ROCr from 6.0 on opens each device through libdrm (`amdgpu_device_initialize`) and reads the family, the
+//! clock of signal time stamps and the product's name. The requests of libdrm for that succeed. Buffers come
+//! from the KFD, so that requests to make or share them fail as in a driver that does not know them. Numbers
+//! and layouts: `include/uapi/drm/drm.h` and `amdgpu_drm.h`.
 
 use hip_sys::kfd::Plain;
 

@@ -1,8 +1,9 @@
 //! The file in place of the character device: a FUSE mount whose root is the file at `/dev/kfd`.
 //!
-//! This module contains the wire protocol only. FUSE executes each ioctl exactly once and can interrupt it, and a store to an
-//! invalidated page causes a read request, by which an idle device notices a doorbell. No crate supports interrupts and a file as
-//! root; see `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol: `include/uapi/linux/fuse.h`.
+//! This module contains the wire protocol only. FUSE executes each ioctl exactly once and can interrupt it,
+//! and a store to an invalidated page causes a read request, by which an idle device notices a doorbell. No
+//! crate supports interrupts and a file as root; see `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol:
+//! `include/uapi/linux/fuse.h`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,8 @@ use hip_sys::kfd::Plain;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-/// The apparent size of the file. Every mmap offset in use lies below it, because a fault beyond the end is a SIGBUS.
+/// The apparent size of the file. Every mmap offset in use lies below it, because a fault beyond the end is a
+/// SIGBUS.
 pub const FILE_SIZE: u64 = 1 << 62;
 /// The largest size of a request, bytes. The kernel requires at least 8 KiB; ioctl arguments are far smaller.
 const BUFFER: usize = 128 << 10;
@@ -103,16 +105,17 @@ pub enum Request<'a> {
         /// The number of bytes that the caller takes back.
         out_size: usize,
     },
-    /// A thread that waits for an ioctl has got a signal: answer the ioctl now, with EINTR if nothing was done. The kernel sends this
-    /// once; if the ioctl is not known yet, answer with [`Connection::interrupt_again`].
+    /// A thread that waits for an ioctl has got a signal: answer the ioctl now, with EINTR if nothing was
+    /// done. The kernel sends this once; if the ioctl is not known yet, answer with
+    /// [`Connection::interrupt_again`].
     Interrupt {
         /// The ioctl's request.
         unique: Unique,
         /// This request.
         interrupt: Unique,
     },
-    /// A thread accesses a page of the file: notify the device first, then continue the thread with [`Connection::touched`], which would
-    /// otherwise compete for the processor.
+    /// A thread accesses a page of the file: notify the device first, then continue the thread with
+    /// [`Connection::touched`], which would otherwise compete for the processor.
     Touched {
         /// The request.
         unique: Unique,
@@ -155,7 +158,8 @@ impl Connection {
     /// Makes a connection whose file maps `memory` (FUSE passthrough).
     ///
     /// # Errors
-    /// The same as for [`Connection::mount`]; or the kernel is older than 6.9 or lacks CONFIG_FUSE_PASSTHROUGH.
+    /// The same as for [`Connection::mount`]; or the kernel is older than 6.9 or lacks
+    /// CONFIG_FUSE_PASSTHROUGH.
     pub fn mount_over(memory: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
         let (mut connection, mount) = Self::mount()?;
         // The first request of a new connection is INIT; only after its answer can a file be registered.
@@ -179,8 +183,8 @@ impl Connection {
         self.fd.as_fd()
     }
 
-    /// Serves requests by `handle` until the mount is removed or, if `patience` is given, until there was no request for so long.
-    /// Several threads may serve.
+    /// Serves requests by `handle` until the mount is removed or, if `patience` is given, until there was no
+    /// request for so long. Several threads may serve.
     pub fn serve(&self, patience: Option<Duration>, handle: impl Fn(Request<'_>)) {
         let limit = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut buffer = vec![0u8; BUFFER];
@@ -193,7 +197,8 @@ impl Connection {
                 }
                 // ENOENT: the request was cancelled before it could be read.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::NOENT) => {}
-                // A wait in `poll`, unlike one in `read`, wakes every serving thread, and the nearest one is first.
+                // A wait in `poll`, unlike one in `read`, wakes every serving thread, and the nearest one is
+                // first.
                 Err(rustix::io::Errno::AGAIN) => {
                     let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
                     if let Ok(0) = rustix::event::poll(&mut fds, limit.as_ref()) {
@@ -300,13 +305,15 @@ impl Connection {
         self.send(&OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique }, &[]);
     }
 
-    /// Makes the kernel repeat an interrupt whose request another thread has not begun. The kernel does not repeat it after the answer.
+    /// Makes the kernel repeat an interrupt whose request another thread has not begun. The kernel does not
+    /// repeat it after the answer.
     pub fn interrupt_again(&self, interrupt: Unique) {
         self.error(interrupt, libc::EAGAIN);
     }
 
-    /// Unmaps every page of the file from all processes, so that the next store to one is a [`Request::Touched`]. The call can wait for a
-    /// request that another thread must serve: never hold a lock that a handler takes.
+    /// Unmaps every page of the file from all processes, so that the next store to one is a
+    /// [`Request::Touched`]. The call can wait for a request that another thread must serve: never hold a
+    /// lock that a handler takes.
     pub fn invalidate_pages(&self) {
         const NOTIFY_INVAL_INODE: i32 = 2;
         let body = InvalInode { ino: ROOT, off: 0, len: 0 };

@@ -1,8 +1,8 @@
 //! The KFD's ioctls as the kernel driver executes them, error codes included.
 //!
-//! Facts and error codes: Linux 6.12 `kfd_chardev.c`, `kfd_process_queue_manager.c`, `kfd_events.c`. Requests that the
-//! tested runtimes do not need fail with EINVAL, as in a driver that does not know them. The requests about queues are
-//! in `driver/`.
+//! Facts and error codes: Linux 6.12 `kfd_chardev.c`, `kfd_process_queue_manager.c`, `kfd_events.c`. Requests
+//! that the tested runtimes do not need fail with EINVAL, as in a driver that does not know them. The
+//! requests about queues are in `driver/`.
 
 use hip_sys::kfd::{self, Ioctl as _, Plain as _};
 
@@ -15,8 +15,9 @@ use crate::space::{Backing, Range, client};
 
 /// The largest number of events of a wait; ROCr waits for a few hundred.
 const MAX_WAIT: u32 = 2 * kfd::SIGNAL_EVENT_LIMIT;
-/// The interface's version. Queues and events behave as in Linux 6.12 (1.17), but mappings by the render node's GEM_VA request
-/// (1.15) are missing, and ROCr takes 1.15 for a promise of virtual memory management (`CheckVirtualMemApiSupport`).
+/// The interface's version. Queues and events behave as in Linux 6.12 (1.17), but mappings by the render
+/// node's GEM_VA request (1.15) are missing, and ROCr takes 1.15 for a promise of virtual memory management
+/// (`CheckVirtualMemApiSupport`).
 const VERSION: (u32, u32) = (1, 14);
 
 /// Returns the process whose lock (`kfd_process.mutex`) a request takes.
@@ -49,7 +50,7 @@ pub fn is_about_queues(nr: u8) -> bool {
     )
 }
 
-/// Executes a call that has the lock that it needs.
+/// Executes a call that has the lock of its process.
 pub fn execute(machine: &mut Machine, call: &Call<'_>) {
     let Some(nr) = kfd::request_number(call.command) else { return };
     let failure = machine.driver.faults.as_mut().and_then(|faults| faults.strike(call.pid, nr));
@@ -103,7 +104,7 @@ fn at_once(machine: &mut Machine, nr: u8, call: &Call<'_>) -> Answer<Reply> {
             Ok(())
         }),
         kfd::GetClockCounters::NR => run(call, |a: &mut kfd::GetClockCounters| {
-            // One unit for all clocks and for signals, or the runtime asks again for every event.
+            // All clocks and signals use one unit; otherwise the runtime reads the clocks for every event.
             (a.gpu_clock_counter, a.cpu_clock_counter) = (call.now, call.now);
             (a.system_clock_counter, a.system_clock_freq) = (call.now, 1_000_000_000);
             Ok(())
@@ -148,7 +149,7 @@ fn at_once(machine: &mut Machine, nr: u8, call: &Call<'_>) -> Answer<Reply> {
             found(done)
         }),
         kfd::SetEvent::NR => run(call, |a: &mut kfd::SetEvent| {
-            found(machine.process(call.pid)?.events.settable(a.event_id))?;
+            found(machine.process(call.pid)?.events.can_be_set(a.event_id))?;
             machine.set_event(call.pid, a.event_id);
             machine.wake(call.now);
             Ok(())
@@ -157,7 +158,7 @@ fn at_once(machine: &mut Machine, nr: u8, call: &Call<'_>) -> Answer<Reply> {
             run(call, |a: &mut kfd::ResetEvent| found(machine.process(call.pid)?.events.reset(a.event_id)))
         }
         kfd::AllocQueueGws::NR => run(call, |a: &mut kfd::AllocQueueGws| {
-            // Cooperative launches ask for it. Nothing that is simulated uses the counters.
+            // Cooperative launches need this request. No executed kernel uses the counters.
             a.first_gws = 0;
             found(machine.process(call.pid)?.queues.contains_key(&a.queue_id))
         }),
@@ -237,14 +238,15 @@ fn free(machine: &mut Machine, pid: i32, a: &mut kfd::FreeMemoryOfGpu) -> Answer
     let process = machine.process(pid)?;
     let allocation = process.allocations.remove(&a.handle).ok_or(libc::EINVAL)?;
     process.space.remove(allocation.va);
-    // A code object may have lain there, and another may follow at the same address.
+    // A code object in this memory can be replaced by another at the same address.
     let range = allocation.va..allocation.va + allocation.size;
     process.kernels.retain(|object, _| !range.contains(object));
     machine.release(&allocation);
     Ok(())
 }
 
-/// Gives memory a name by which other processes get it (`kfd_ipc_export_as_handle` of AMD's packaged driver).
+/// Gives memory a name by which other processes import it (`kfd_ipc_export_as_handle` of AMD's packaged
+/// driver).
 fn export(machine: &mut Machine, pid: i32, a: &mut kfd::IpcExportHandle) -> Answer<()> {
     let gpu = machine.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
     let process = machine.process(pid)?;
@@ -253,7 +255,7 @@ fn export(machine: &mut Machine, pid: i32, a: &mut kfd::IpcExportHandle) -> Answ
         return Err(libc::EINVAL);
     }
     let Some(offset) = allocation.offset else {
-        // Memory of the process itself (userptr) and doorbells are no buffers of the driver's.
+        // Memory of the process itself (userptr) and doorbells are not buffers of the driver.
         let client =
             matches!(process.space.find(allocation.va), Some((_, Range { backing: Backing::Client(_), .. })));
         return Err(if client { libc::EPERM } else { libc::EINVAL });
@@ -262,7 +264,7 @@ fn export(machine: &mut Machine, pid: i32, a: &mut kfd::IpcExportHandle) -> Answ
     Ok(())
 }
 
-/// Gives a process memory of another one (`kfd_ipc_import_handle` there).
+/// Imports memory of another process (`kfd_ipc_import_handle` of AMD's packaged driver).
 fn import(machine: &mut Machine, pid: i32, a: &mut kfd::IpcImportHandle) -> Answer<()> {
     let gpu = machine.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
     let (offset, memory, flags) = machine.memory.shared.find(a.share_handle).ok_or(libc::EINVAL)?;
@@ -281,7 +283,7 @@ fn import(machine: &mut Machine, pid: i32, a: &mut kfd::IpcImportHandle) -> Answ
     Ok(())
 }
 
-/// The range of an allocation, and the GPUs that a map or unmap names from `done` on.
+/// Returns the address of an allocation, and the GPUs that a map or unmap names from `done` on.
 fn targets(
     machine: &mut Machine,
     pid: i32,
@@ -321,8 +323,8 @@ fn unmap(machine: &mut Machine, pid: i32, a: &mut kfd::UnmapMemoryFromGpu) -> An
 fn create_event(machine: &mut Machine, pid: i32, a: &mut kfd::CreateEvent) -> Answer<()> {
     let id = machine.process(pid)?.events.create(a.event_type, a.auto_reset != 0).ok_or(libc::ENOSPC)?;
     (a.event_id, a.event_trigger_data, a.event_slot_index) = (id, id, id % kfd::SIGNAL_EVENT_LIMIT);
-    // Without an event page the runtime never asks for a completion interrupt. A discrete GPU's caller brings its
-    // own page and only looks whether this is non-zero.
+    // Without an event page the runtime never requests a completion interrupt. The caller of a discrete GPU
+    // has its own page and only checks that this is not zero.
     a.event_page_offset = 1 << 62;
     Ok(())
 }

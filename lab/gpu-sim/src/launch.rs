@@ -1,4 +1,5 @@
-//! `gpu-sim run`: starts or joins a set of GPUs and runs a command on it. If one of them ends, so does the other.
+//! `gpu-sim run`: starts or joins a set of GPUs and runs a command on it. If one of them ends, so does the
+//! other.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -110,16 +111,16 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
     if !lost.swap(true, Ordering::AcqRel) && !run.quiet {
         print_unexecuted(&stream, &answer);
     }
-    // The set ends once its last launcher disconnects. The listening thread ends with the stream, and may have messages to print and
-    // processes to end before.
+    // The set ends once its last launcher disconnects. The listening thread ends with the stream, and may
+    // have messages to print and processes to end before.
     stream.shutdown(std::net::Shutdown::Both).ok();
     let until = Instant::now() + JOIN_LIMIT;
     while answer.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
     Ok(exit_code(status))
 }
 
-/// Prints the kernels that were not executed. It must not delay the end of a run or change its exit code: after an error it prints
-/// nothing.
+/// Prints the kernels that were not executed. It must not delay the end of a run or change its exit code:
+/// after an error it prints nothing.
 fn print_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
     let until = Instant::now() + LAST_LINE_LIMIT;
     let left = || until.saturating_duration_since(Instant::now());
@@ -133,8 +134,8 @@ fn print_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
         let _ = line.send(summary.line());
     });
     let (Ok(_), Ok(Some(line))) = (begun, lines.recv_timeout(left())) else { return };
-    // Write without the standard library's lock, which the listening thread may hold, and only if there is room, because the reader may
-    // be stopped. A writable pipe has room for a page.
+    // Write without the standard library's lock, which the listening thread may hold, and only if there is
+    // room, because the reader may be stopped. A writable pipe has room for a page.
     let stderr = std::io::stderr();
     let limit = Timespec::try_from(left()).unwrap_or_default();
     if let Ok(1) = rustix::event::poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&limit)) {
@@ -278,7 +279,11 @@ pub const ENVIRONMENT: &[(&str, &str, &str)] = &[
     // Otherwise HIP 7 takes the memory of its pools from virtual memory management, and hipMallocAsync fails.
     ("DEBUG_HIP_MEM_POOL_VMHEAP", "0", "virtual memory management (hsa_amd_vmem_*) is not simulated"),
     // Otherwise ROCr from 5.7 on exports memory as DMA buffers, and aborts because the driver makes none.
-    ("HSA_ENABLE_IPC_MODE_LEGACY", "1", "processes share memory by name, because DMA buffers are not simulated"),
+    (
+        "HSA_ENABLE_IPC_MODE_LEGACY",
+        "1",
+        "processes share memory by name, because DMA buffers are not simulated",
+    ),
 ];
 
 fn prepare(
@@ -301,7 +306,8 @@ fn prepare(
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
         }
         for (signal, disposition) in dispositions {
-            // SAFETY: signal is async-signal-safe, and the disposition is the inherited one, which is no handler.
+            // SAFETY: signal is async-signal-safe, and the disposition is the inherited one, which is no
+            // handler.
             unsafe { libc::signal(signal, disposition) };
         }
         Ok(())
@@ -342,8 +348,9 @@ extern "C" fn forward(signal: libc::c_int) {
 /// Signals and their dispositions.
 type Dispositions = [(libc::c_int, libc::sighandler_t); 2];
 
-/// Forwards signals that are sent to this process alone, unless they were ignored at its start (`nohup`), and ignores those that a
-/// terminal sends to the whole group, which reach the command directly. Returns the command's dispositions of the latter.
+/// Forwards signals that are sent to this process alone, unless they were ignored at its start (`nohup`), and
+/// ignores those that a terminal sends to the whole group, which reach the command directly. Returns the
+/// command's dispositions of the latter.
 fn forward_signals() -> Dispositions {
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
         let handler: extern "C" fn(libc::c_int) = forward;
@@ -391,8 +398,8 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Kills every descendant except the supervisor, which can be one and ends by itself. New children of killed ones become descendants of
-/// this process, so that the next round finds them.
+/// Kills every descendant except the supervisor, which can be one and ends by itself. New children of killed
+/// ones become descendants of this process, so that the next round finds them.
 fn end_descendants(supervisor: i32) {
     loop {
         let mut children = descendants(std::process::id().cast_signed());

@@ -1,4 +1,5 @@
-//! The offsets of a process's doorbells in the KFD file, and the address ranges that a GPU gives to each kind of memory.
+//! The offsets of a process's doorbells in the KFD file, and the address ranges that a GPU gives to each kind
+//! of memory.
 
 use hip_sys::kfd;
 
@@ -8,8 +9,9 @@ use crate::fuse::FILE_SIZE;
 pub const MAX_GPUS: u64 = 8;
 /// The offset of the register page in the KFD file.
 pub const MMIO_OFFSET: u64 = FILE_SIZE / 2;
-/// The distance between the doorbells of two processes or GPUs in the KFD file. The thunk of ROCr 5.2.3 takes the whole
-/// lower half of the first offset for the place within the page (`queues.c`: it masks with a size that is still 0).
+/// The distance between the doorbells of two processes or GPUs in the KFD file. The thunk of ROCr 5.2.3 takes
+/// the whole lower half of the first offset for the place within the page (`queues.c`: it masks with a size
+/// that is still 0).
 const DOORBELLS: u64 = 1 << 32;
 /// The highest GPU virtual address: 47 bits, so that GPU and CPU addresses are the same.
 const GPUVM_LIMIT: u64 = (1 << 47) - 1;

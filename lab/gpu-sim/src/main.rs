@@ -1,16 +1,20 @@
 //! A simulated AMD GPU under the unmodified HIP runtime.
 //!
-//! `gpu-sim run -- CMD` starts CMD in a mount namespace in which a supervisor process serves `/dev/kfd`, the render nodes and the
-//! sysfs topology. The supervisor is the GPU: it reads the rings that AMD's libraries fill, schedules their kernels in time, moves
-//! memory and completes signals. Results are exact and times are modelled: no figure from it is a measurement of a GPU.
+//! `gpu-sim run -- CMD` starts CMD in a mount namespace in which a supervisor process serves `/dev/kfd`, the
+//! render nodes and the sysfs topology. The supervisor is the GPU: it reads the rings that AMD's libraries
+//! fill, schedules their kernels in time, moves memory and completes signals. Results are exact and times are
+//! modelled: no figure from it is a measurement of a GPU.
 //!
 //! Rooms, from the top:
 //! * `launch` and `info` are the commands. `supervisor` owns the machine and serves `fuse` requests.
 //! * `engine` executes calls and lets time pass. It puts the parts below in order.
-//! * `ioctl` executes requests about memory and events, `driver` those about queues, `packets` the packets in the rings.
+//! * `ioctl` executes requests about memory and events, `driver` those about queues, `packets` the packets in
+//!   the rings.
 //! * `machine` is the state that all of them change.
-//! * `device` models the compute units; `kernels` knows the effects of kernels, and `unexecuted` counts those it does not execute.
-//! * `arena` and `space` are memory; `sandbox`, `topology`, `cards` and `drm` are what programs see of the device.
+//! * `device` models the compute units; `kernels` knows the effects of kernels, and `unexecuted` counts those
+//!   it does not execute.
+//! * `arena` and `space` are memory; `sandbox`, `topology`, `cards` and `drm` are what programs see of the
+//!   device.
 
 mod arena;
 mod call;
@@ -60,10 +64,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command on a simulated GPU. The exit code is that of the command (128 + n if signal n ended it), 125 for errors of
-    /// gpu-sim, 126 if the command cannot be run, 127 if it is not found, and 77 if rights are missing. `gpu-sim info` lists the
-    /// environment variables that are set for the command. Processes that the command leaves on the GPU end with the last run on
-    /// it.
+    /// Run a command on a simulated GPU. The exit code is that of the command (128 + n if signal n ended it),
+    /// 125 for errors of gpu-sim, 126 if the command cannot be run, 127 if it is not found, and 77 if rights
+    /// are missing. `gpu-sim info` lists the environment variables that are set for the command. Processes
+    /// that the command leaves on the GPU end with the last run on it.
     Run(RunArgs),
     /// Print whether this machine can simulate a GPU, and the simulations that are running
     Info {
@@ -89,8 +93,8 @@ struct RunArgs {
     /// Number of GPUs (1 to 8) [default: 1]
     #[arg(long)]
     gpus: Option<u32>,
-    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide compute units and memory
-    /// (gfx942 and gfx950: 2, 4 or 8) [default: 1]
+    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide
+    /// compute units and memory (gfx942 and gfx950: 2, 4 or 8) [default: 1]
     #[arg(long, value_name = "N")]
     partitions: Option<u32>,
     /// Device model [default: gfx90a]
@@ -120,8 +124,8 @@ struct RunArgs {
     /// Make the N-th compute queue impossible to evict while it has a kernel
     #[arg(long, value_name = "N")]
     stuck_queue: Option<u32>,
-    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (by default those that evictions need), ROW times in a row (1),
-    /// after which the next one succeeds
+    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (by default those that evictions need),
+    /// ROW times in a row (1), after which the next one succeeds
     #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
     fail_ioctls: Option<String>,
     /// Write the statistics of the GPUs as JSON when the command ends

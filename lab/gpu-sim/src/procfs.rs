@@ -31,8 +31,8 @@ pub fn ancestors(pid: i32) -> Vec<i32> {
     path
 }
 
-/// Returns the path to the first process, and true if it is complete: when a process on it ends, its children get
-/// another parent.
+/// Returns the path to the first process, and true if it is complete: when a process on it ends, its children
+/// get another parent.
 fn path_to_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> (Vec<i32>, bool) {
     let (mut path, mut at) = (Vec::new(), pid);
     // The parent of the first process, and of one that comes from another pid namespace, is 0.

@@ -1,7 +1,8 @@
 //! The mount namespace that contains the simulated devices at the paths of real ones.
 //!
-//! A directory such as `/dev` is shadowed: a tmpfs replaces it, every entry of the original is bound into it, and the simulated
-//! entries are added. Nothing outside the namespace changes. Later mounts outside still appear inside (one-way propagation).
+//! A directory such as `/dev` is shadowed: a tmpfs replaces it, every entry of the original is bound into it,
+//! and the simulated entries are added. Nothing outside the namespace changes. Later mounts outside still
+//! appear inside (one-way propagation).
 
 use std::fs;
 use std::io;
@@ -91,10 +92,11 @@ fn isolate() -> anyhow::Result<()> {
     }
 }
 
-/// Moves the calling process into a new namespace that contains the devices. Call it before any thread starts.
+/// Moves the calling process into a new namespace that contains the devices. Call it before any thread
+/// starts.
 ///
-/// `nodes` are the mounts of the render nodes, in the order of `gpus`. A node without a mount is a link to the memory, which suffices
-/// for ROCr before 6.
+/// `nodes` are the mounts of the render nodes, in the order of `gpus`. A node without a mount is a link to
+/// the memory, which suffices for ROCr before 6.
 pub fn enter(
     kfd: OwnedFd,
     nodes: Vec<OwnedFd>,
@@ -143,14 +145,15 @@ pub fn enter(
     Ok(())
 }
 
-/// Moves the calling process into a new namespace that contains the devices of a supervisor in the root directory of the caller. Call
-/// it before any thread starts.
+/// Moves the calling process into a new namespace that contains the devices of a supervisor in the root
+/// directory of the caller. Call it before any thread starts.
 pub fn share(supervisor: i32) -> anyhow::Result<()> {
     let directory = |path: &str| {
         rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .with_context(|| format!("cannot open {path}"))
     };
-    let home = fs::File::open("/proc/self/ns/mnt").context("cannot open the mount namespace of this process")?;
+    let home =
+        fs::File::open("/proc/self/ns/mnt").context("cannot open the mount namespace of this process")?;
     let (root, current) = (directory("/")?, directory(".")?);
     // The mounts of the devices can be copied only in the namespace of the supervisor.
     Entrance::of(supervisor)?.enter()?;
@@ -196,10 +199,12 @@ impl Entrance {
         Ok(Self { namespace, root: root.context("cannot reach the simulated GPU's root directory")? })
     }
 
-    /// Enters the namespace, with its root directory as the current directory. The caller has one thread. Allocates nothing.
+    /// Enters the namespace, with its root directory as the current directory. The caller has one thread.
+    /// Allocates nothing.
     pub fn enter(&self) -> io::Result<()> {
         rustix::thread::move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        // The call above sets the root of the namespace, which differs from the root of a process in a chroot.
+        // The call above sets the root of the namespace, which differs from the root of a process in a
+        // chroot.
         rustix::process::fchdir(&self.root)?;
         rustix::process::chroot(".")?;
         Ok(())

@@ -2,13 +2,15 @@
 
 use rustix::thread::CpuSet;
 
-/// Asks for timely wake-ups of the calling thread. Without the rights it runs later, which the statistics show.
+/// Asks for timely wake-ups of the calling thread. Without the rights it runs later, which the statistics
+/// show.
 pub fn run_promptly() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     set_policy(libc::SCHED_FIFO, 1);
 }
 
-/// Gives the calling thread back the priority and the processors that it inherited from a thread which runs promptly.
+/// Gives the calling thread back the priority and the processors that it inherited from a thread which runs
+/// promptly.
 pub fn run_normally() {
     set_policy(libc::SCHED_OTHER, 0);
     let mut all = CpuSet::new();
@@ -16,8 +18,8 @@ pub fn run_normally() {
     let _ = rustix::thread::sched_setaffinity(None, &all);
 }
 
-/// Keeps the calling thread on the last processor, if there are others. It runs before any program, and would interrupt
-/// a program's thread on whichever processor it woke up.
+/// Keeps the calling thread on the last processor, if there are others. It runs before any program, and would
+/// interrupt a program's thread on whichever processor it woke up.
 pub fn keep_to_last_processor() {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));

@@ -1,7 +1,7 @@
 //! The simulated device models, and their description in the KFD's sysfs.
 //!
-//! The numbers are those of a real MI210 (gfx90a), MI300X (gfx942), MI355X (gfx950) and RX 7900 XTX (gfx1100). ROCr 5 reads
-//! `/sys/class/kfd`, newer versions `/sys/devices/virtual/kfd`.
+//! The numbers are those of a real MI210 (gfx90a), MI300X (gfx942), MI355X (gfx950) and RX 7900 XTX
+//! (gfx1100). ROCr 5 reads `/sys/class/kfd`, newer versions `/sys/devices/virtual/kfd`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -47,8 +47,8 @@ pub struct Arch {
     caches: &'static [(u64, u64, u64)],
 }
 
-/// The types of the compute units' data caches, and of their scalar or instruction caches (`HSA_CACHE_TYPE_` bits of the thunk's
-/// headers).
+/// The types of the compute units' data caches, and of their scalar or instruction caches (`HSA_CACHE_TYPE_`
+/// bits of the thunk's headers).
 const DATA: u64 = 9;
 const INSTRUCTION: u64 = 10;
 
@@ -154,7 +154,8 @@ impl Arch {
         ARCHS.iter().find(|arch| arch.name == name)
     }
 
-    /// Returns one of `of` equal partitions of the device; `None` if its dies cannot be divided by that number.
+    /// Returns one of `of` equal partitions of the device; `None` if its dies cannot be divided by that
+    /// number.
     pub fn partition(&self, of: u32) -> Option<Self> {
         (of > 0 && self.xcc_count.is_multiple_of(of)).then(|| Self {
             simd_count: self.simd_count / of,
@@ -221,8 +222,8 @@ impl Part {
         Self { device, partition: 0, of: 1 }
     }
 
-    /// Returns `location_id` of sysfs: bus and device, and the partition in place of the function (`kfd_topology_add_device` of Linux
-    /// 6.12; AMD's packaged driver has it in bits 28 to 31).
+    /// Returns `location_id` of sysfs: bus and device, and the partition in place of the function
+    /// (`kfd_topology_add_device` of Linux 6.12; AMD's packaged driver has it in bits 28 to 31).
     pub fn location(self) -> u32 {
         self.address() | self.partition
     }
@@ -238,9 +239,11 @@ impl Part {
     }
 }
 
-/// Returns the GPU ids of a supervisor. They derive from its pid, so that two supervisors never use the same id.
+/// Returns the GPU ids of a supervisor. They derive from its pid, so that two supervisors never use the same
+/// id.
 pub fn gpu_ids(supervisor_pid: u32, count: u32) -> impl Iterator<Item = u32> {
-    // Real ids are 16-bit hashes. Pids reach 2^22 and there are at most 8 GPUs, so that these ids take 25 bits.
+    // Real ids are 16-bit hashes. Pids reach 2^22 and there are at most 8 GPUs, so that these ids take 25
+    // bits.
     (0..count).map(move |i| (supervisor_pid << 3 | i) + 1)
 }
 
@@ -367,9 +370,9 @@ fn cpu_properties(gpus: u64) -> String {
     ])
 }
 
-/// `capability` of a real MI210 without shared virtual memory (bit 27), whose ioctls are not simulated: managed memory is host memory
-/// that the device accesses, as with older drivers. Bit 15 means that a debugger can evict queues, and bit 29 that the firmware is new
-/// enough for it.
+/// `capability` of a real MI210 without shared virtual memory (bit 27), whose ioctls are not simulated:
+/// managed memory is host memory that the device accesses, as with older drivers. Bit 15 means that a
+/// debugger can evict queues, and bit 29 that the firmware is new enough for it.
 const CAPABILITY: u64 = 746_037_888 & !(1 << 27);
 
 /// Returns the description of a device for DBG_TRAP.

@@ -1,4 +1,5 @@
-//! Kernels that took time on the device but were not executed. They are counted for each launcher, which lists them at the end.
+//! Kernels that took time on the device but were not executed. They are counted for each launcher, which
+//! lists them at the end.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -135,7 +136,8 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}{MARK}", &text[..text.floor_char_boundary(most - MARK.len())])
 }
 
-/// Returns a kernel's name as in its source, without parameters, in at most [`LONGEST_SHOWN`] bytes and without control characters.
+/// Returns a kernel's name as in its source, without parameters, in at most [`LONGEST_SHOWN`] bytes and
+/// without control characters.
 fn plain(name: &str) -> String {
     let shown = demangled(name).unwrap_or_else(|| name.to_owned());
     cut(&shown.replace(char::is_control, "?"), LONGEST_SHOWN)

@@ -1,7 +1,7 @@
 //! One kernel at a time, in the order of arrival: the device as a single server.
 //!
-//! This is the worst case for an urgent kernel, because kernels never run side by side. A kernel keeps the device until it ends or its
-//! queue is evicted. Saved work runs first once its queue is restored.
+//! This is the worst case for an urgent kernel, because kernels never run side by side. A kernel keeps the
+//! device until it ends or its queue is evicted. Saved work runs first once its queue is restored.
 
 use std::collections::{BTreeSet, VecDeque};
 

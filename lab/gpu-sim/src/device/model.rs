@@ -1,8 +1,8 @@
 //! The interface of the models of compute units.
 //!
-//! A [`Model`] knows kernels only as work-groups that need slots for a time. It reads no clock and touches no memory: the caller
-//! states the time and acts on the reported progress. `docs/gpu-model.md` describes both models, their parameters and the reasons,
-//! which were fixed before any co-run was measured.
+//! A [`Model`] knows kernels only as work-groups that need slots for a time. It reads no clock and touches no
+//! memory: the caller states the time and acts on the reported progress. `docs/gpu-model.md` describes both
+//! models, their parameters and the reasons, which were fixed before any co-run was measured.
 
 use crate::topology::Arch;
 
@@ -58,12 +58,13 @@ pub trait Model: Send + std::fmt::Debug {
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>);
     /// Returns the time at which the next work-group ends.
     fn next(&self) -> Option<Time>;
-    /// Returns the earliest time of the next [`Progress`], if nothing is submitted or changed before. Work-groups that end earlier
-    /// matter to the model only, which can catch up later.
+    /// Returns the earliest time of the next [`Progress`], if nothing is submitted or changed before.
+    /// Work-groups that end earlier matter to the model only, which can catch up later.
     fn next_visible(&self) -> Option<Time> {
         self.next()
     }
-    /// Ends the work-groups that end at `now`, which is [`Model::next`], and places those that wait for slots.
+    /// Ends the work-groups that end at `now`, which is [`Model::next`], and places those that wait for
+    /// slots.
     fn advance(&mut self, now: Time, out: &mut Vec<Progress>);
     /// Evicts queues at once. Running work-groups are saved with their remaining time.
     fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
@@ -82,8 +83,8 @@ pub fn slots(arch: &Arch) -> u32 {
     arch.compute_units() * arch.waves_per_cu()
 }
 
-/// Returns the number of wave slots that a work-group of `items` work-items with `lds` bytes of local memory holds: its waves, or the
-/// share of a compute unit that its local memory blocks, whichever is more.
+/// Returns the number of wave slots that a work-group of `items` work-items with `lds` bytes of local memory
+/// holds: its waves, or the share of a compute unit that its local memory blocks, whichever is more.
 pub fn group_cost(arch: &Arch, items: u32, lds: u32) -> u32 {
     let per_cu = arch.waves_per_cu();
     let waves = items.max(1).div_ceil(arch.wave_size());

@@ -1,10 +1,12 @@
-//! The default model: work-groups of all queues share the device and are placed round-robin as slots become free.
+//! The default model: work-groups of all queues share the device and are placed round-robin as slots become
+//! free.
 //!
-//! There is no time slicing: a running work-group leaves only when it ends or its queue is evicted. Each work-group of a kernel takes
-//! the kernel's time alone divided by its rounds, so that the kernel alone takes exactly that time. Work-groups that are placed at
-//! the same instant form one batch, so that the cost of a step does not depend on the grid. Two concurrent kernels of different
-//! times would split each other's batches down to single work-groups, hundreds of thousands of steps per millisecond. Therefore a
-//! work-group joins the batch of its kernel with the nearest end, if that is within [`tolerance`].
+//! There is no time slicing: a running work-group leaves only when it ends or its queue is evicted. Each
+//! work-group of a kernel takes the kernel's time alone divided by its rounds, so that the kernel alone takes
+//! exactly that time. Work-groups that are placed at the same instant form one batch, so that the cost of a
+//! step does not depend on the grid. Two concurrent kernels of different times would split each other's
+//! batches down to single work-groups, hundreds of thousands of steps per millisecond. Therefore a work-group
+//! joins the batch of its kernel with the nearest end, if that is within [`tolerance`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -43,8 +45,8 @@ struct Kernel {
     running: BTreeMap<Time, u64>,
 }
 
-/// Returns the time by which a work-group may end earlier or later than by its own duration, to join a batch: a 32nd of its
-/// duration, or 1 µs if that is more, but never more than a quarter of it.
+/// Returns the time by which a work-group may end earlier or later than by its own duration, to join a batch:
+/// a 32nd of its duration, or 1 µs if that is more, but never more than a quarter of it.
 fn tolerance(each: Time) -> Time {
     (each / 32).max(1_000.min(each / 4))
 }
@@ -60,8 +62,9 @@ impl Kernel {
         near.min_by_key(|at| at.abs_diff(end)).unwrap_or(end)
     }
 
-    /// Returns the earliest time at which the last work-group is placed or, if that has happened, ends. `next` is the time at which
-    /// the next work-group of the device ends and frees slots; at most `slots` are free then.
+    /// Returns the earliest time at which the last work-group is placed or, if that has happened, ends.
+    /// `next` is the time at which the next work-group of the device ends and frees slots; at most `slots`
+    /// are free then.
     fn visible(&self, next: Time, slots: u32) -> Time {
         let Some(chunk) = self.to_place.front() else {
             return self.running.last_key_value().map_or(next, |(end, _)| *end);
@@ -103,7 +106,8 @@ impl Shared {
     /// Places work-groups until no queue has one that fits.
     fn place(&mut self, now: Time, out: &mut Vec<Progress>) {
         while self.free > 0 && !self.order.is_empty() {
-            // Each round places one work-group of the first kernel of each queue; whole rounds are placed at once while they fit.
+            // Each round places one work-group of the first kernel of each queue; whole rounds are placed at
+            // once while they fit.
             let fronts: Vec<(QueueKey, WorkId, u32, u64)> = self
                 .order
                 .iter()
@@ -436,8 +440,9 @@ mod tests {
     }
 
     proptest! {
-        /// Under any sequence of submissions, evictions and restorations: slots are never exceeded or lost, every kernel is launched
-        /// and ends exactly once, and none ends earlier than alone, up to the tolerance of a batch.
+        /// Under any sequence of submissions, evictions and restorations: slots are never exceeded or lost,
+        /// every kernel is launched and ends exactly once, and none ends earlier than alone, up to the
+        /// tolerance of a batch.
         #[test]
         fn slots_and_kernels_are_never_lost(steps in proptest::collection::vec((0u8..8, 0i32..3, 1u64..200, 1u32..9, 0u64..2000), 1..60)) {
             let (mut model, mut out) = (Shared::new(64), Vec::new());

@@ -1,17 +1,17 @@
-//! Suspending and resuming a debugged process's queues, one device after the other. Facts: `kfd_device_queue_manager.c`
-//! (`suspend_queues`, `resume_queues`) of Linux 6.12.
+//! Suspending and resuming a debugged process's queues, one device after the other. Facts:
+//! `kfd_device_queue_manager.c` (`suspend_queues`, `resume_queues`) of Linux 6.12.
 
 use hip_sys::kfd::Plain as _;
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, exception_bit};
 
-use super::operations::{operate, settle, unlock};
+use super::operations::{answer_parked, operate, unlock};
 use crate::call::{Answer, Call, OwnedCall, reply};
 use crate::device::{QueueKey, Time};
 use crate::fuse::Reply;
 use crate::machine::{Awaited, Batch, Blocked, Change, Follow, Machine, Operation, Parked, Queue};
 use crate::space::client;
 
-/// Begins a suspend or resume of these queues, or of all.
+/// Begins to suspend or resume these queues, or all.
 pub fn batch(
     machine: &mut Machine,
     call: &Call<'_>,
@@ -31,7 +31,7 @@ pub fn batch(
     Ok(())
 }
 
-/// The next device of a batch that has queues of it, or its end.
+/// Continues a batch with the next device that has queues of it, or answers the call.
 fn batch_next(machine: &mut Machine, t: Time, mut batch: Batch) {
     let pid = batch.parked.domain;
     while batch.gpu < machine.gpus.len() {
@@ -44,7 +44,7 @@ fn batch_next(machine: &mut Machine, t: Time, mut batch: Batch) {
         let mut keys = keys(machine, pid, gpu, |_| true);
         keys.retain(|key| asked(key.id));
         if batch.suspend {
-            // New ones, and those that are being destroyed, keep their bit.
+            // Queues that are new or being destroyed are skipped and keep QUEUE_INVALID.
             let new = exception_bit(debug::EC_QUEUE_NEW);
             keys.retain(|key| {
                 machine.queue(*key).is_some_and(|queue| {
@@ -73,10 +73,10 @@ fn batch_next(machine: &mut Machine, t: Time, mut batch: Batch) {
         unblock(machine, t, pid);
     }
     let answer = reply(&batch.argument, batch.out_size);
-    settle(machine, t, batch.parked, Ok(Reply { result: batch.total.cast_signed(), ..answer }));
+    answer_parked(machine, t, batch.parked, Ok(Reply { result: batch.total.cast_signed(), ..answer }));
 }
 
-/// A device's part of a batch is over.
+/// Records the result of a device, and continues the batch.
 pub fn batch_done(
     machine: &mut Machine,
     t: Time,
@@ -98,19 +98,19 @@ pub fn batch_done(
         let Some(queue) = machine.queue_mut(*key) else { continue };
         queue.exceptions &= !batch.clear;
         let (at, header) = (queue.save_area.0, queue.save_area_header());
-        // As the driver does for every suspended queue; a queue without an area has nothing there.
+        // The driver writes the header for every suspended queue; without a save area this fails.
         let _ = client::write(key.pid, at, &header.as_bytes()[..16]);
     }
     batch_next(machine, t, batch);
 }
 
-/// A destroy that waits until the queue is let go.
-pub fn block_destroy(machine: &mut Machine, call: &Call<'_>, key: QueueKey) {
+/// Makes the destruction of a suspended queue wait until the queue is resumed.
+pub fn block_destruction(machine: &mut Machine, call: &Call<'_>, key: QueueKey) {
     let awaited = Awaited::Resume(key.id, OwnedCall::of(call));
     machine.calls.blocked.push(Blocked { unique: call.unique, pid: key.pid, awaited });
 }
 
-/// Lets destroys go on whose queue is suspended no more, once they have the lock of their process again.
+/// Continues the destructions whose queue has been resumed, once they get the lock of their process again.
 pub fn unblock(machine: &mut Machine, t: Time, pid: i32) {
     let Some(process) = machine.processes.get_mut(&pid) else { return };
     let queues = &process.queues;

@@ -1,4 +1,4 @@
-//! RUNTIME_ENABLE and DBG_TRAP: a debugger that takes queues of a process off the hardware. Facts: `kfd_chardev.c`
+//! RUNTIME_ENABLE and DBG_TRAP, by which a debugger suspends the queues of a process. Facts: `kfd_chardev.c`
 //! (`kfd_ioctl_set_debug_trap`, `runtime_enable`), `kfd_debug.c`, `kfd_device_queue_manager.c` of Linux 6.12.
 
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::batch::{batch, keys, unblock};
 use super::exceptions::{
-    device_snapshot, exception_info, exception_of_process, query_event, queue_snapshot, tell,
+    device_snapshot, exception_info, notify_debugger, query_event, queue_snapshot, raise_process_exception,
 };
 use super::operations::operate;
 use crate::call::{Answer, Call, reply};
@@ -22,7 +22,7 @@ use crate::space::client;
 /// The largest number of queue ids of one call.
 const MOST: u32 = 1024;
 
-/// RUNTIME_ENABLE.
+/// Executes RUNTIME_ENABLE.
 pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeEnable) -> Answer<()> {
     let out = reply(&a, call.out_size);
     let process = machine.process(call.pid)?;
@@ -53,7 +53,7 @@ pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeE
         } else if was {
             resume_all(machine, call.now, call.pid);
         }
-        exception_of_process(machine, call.pid, debug::EC_PROCESS_RUNTIME);
+        raise_process_exception(machine, call.pid, debug::EC_PROCESS_RUNTIME);
     }
     if !enable {
         refresh(machine, call.now);
@@ -71,12 +71,12 @@ pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeE
     machine.outbox.answer(call, out)
 }
 
-/// Whom a DBG_TRAP is about; its lock is what the call takes.
+/// Returns the process that a DBG_TRAP is about, whose lock the call takes.
 pub fn target(call: &Call<'_>) -> i32 {
     DbgTrap::from_bytes(call.argument).pid.cast_signed()
 }
 
-/// DBG_TRAP.
+/// Executes DBG_TRAP.
 pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Answer<()> {
     let pid = a.pid.cast_signed();
     // A traced process that has not opened the device could be debugged as well; that is not simulated.
@@ -113,17 +113,17 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
         debug::SendRuntimeEvent::OP => {
             let event: debug::SendRuntimeEvent = a.get();
             if event.exception_mask & exception_bit(debug::EC_PROCESS_RUNTIME) != 0 {
-                runtime_answered(machine, pid);
+                answer_runtime_enable(machine, pid);
             }
         }
         debug::SetExceptionsEnabled::OP => {
-            let told = a.get::<debug::SetExceptionsEnabled>().exception_mask;
+            let reported = a.get::<debug::SetExceptionsEnabled>().exception_mask;
             let process = machine.process(pid)?;
-            process.debug.reported = told;
+            process.debug.reported = reported;
             let raised = process.queues.values().fold(process.debug.raised, |all, q| all | q.exceptions);
             let raised = process.debug.devices.iter().fold(raised, |all, device| all | device);
-            if raised & told != 0 {
-                tell(machine, pid);
+            if raised & reported != 0 {
+                notify_debugger(machine, pid);
             }
         }
         debug::SuspendQueues::OP => {
@@ -162,7 +162,7 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
             result = device_snapshot(machine, call.pid, pid, &mut snapshot);
             a.put(&snapshot);
         }
-        // What waves do at launch and watched addresses are not simulated: as on a device that cannot.
+        // Wave launch modes and watched addresses fail as on a device without support.
         debug::OP_SET_WAVE_LAUNCH_OVERRIDE..=debug::OP_SET_WAVE_LAUNCH_MODE
         | debug::OP_SET_NODE_ADDRESS_WATCH..=debug::OP_CLEAR_NODE_ADDRESS_WATCH => {
             return Err(libc::ENODEV);
@@ -197,7 +197,7 @@ fn debug_enable(machine: &mut Machine, call: &Call<'_>, pid: i32, a: &mut debug:
     client::write(call.pid, a.rinfo_ptr, &info.as_bytes()[..size]).map_err(|_| libc::EFAULT)
 }
 
-/// The devices are told that the process is debugged.
+/// Informs the devices that the process is debugged.
 fn activate(machine: &mut Machine, now: Time, pid: i32) {
     let mes = machine.gpus.iter().any(|gpu| gpu.config.arch.mes);
     if let Some(process) = machine.processes.get_mut(&pid)
@@ -211,7 +211,7 @@ fn activate(machine: &mut Machine, now: Time, pid: i32) {
     refresh(machine, now);
 }
 
-/// A new list of queues for each device under HWS.
+/// Sends a new list of queues to each device with HWS.
 fn refresh(machine: &mut Machine, now: Time) {
     for gpu in 0..machine.gpus.len() {
         if !machine.gpus[gpu].config.arch.mes {
@@ -236,7 +236,7 @@ fn debug_disable(machine: &mut Machine, now: Time, pid: i32) {
     process.queues.values_mut().for_each(|queue| queue.exceptions = 0);
 }
 
-/// Puts back whatever is suspended; nobody waits for it.
+/// Resumes all suspended queues. No call waits for it.
 fn resume_all(machine: &mut Machine, now: Time, pid: i32) {
     for gpu in 0..machine.gpus.len() {
         let keys = keys(machine, pid, gpu, |queue| queue.suspended);
@@ -247,8 +247,8 @@ fn resume_all(machine: &mut Machine, now: Time, pid: i32) {
     unblock(machine, now, pid);
 }
 
-/// A process has ended: whom it debugged goes on.
-pub fn debugger_gone(machine: &mut Machine, now: Time, pid: i32) {
+/// Ends the debug sessions of a debugger that has ended.
+pub fn end_sessions_of(machine: &mut Machine, now: Time, pid: i32) {
     let of = |process: &Process| process.debug.enabled && process.debug.debugger == Some(pid);
     let targets: Vec<i32> =
         machine.processes.iter().filter(|(_, process)| of(process)).map(|(pid, _)| *pid).collect();
@@ -257,8 +257,8 @@ pub fn debugger_gone(machine: &mut Machine, now: Time, pid: i32) {
     }
 }
 
-/// The debugger has seen that the runtime was enabled.
-fn runtime_answered(machine: &mut Machine, pid: i32) {
+/// Answers the RUNTIME_ENABLE of a process, whose debugger has acknowledged it.
+fn answer_runtime_enable(machine: &mut Machine, pid: i32) {
     let waits = |b: &mut Blocked| b.pid == pid && matches!(b.awaited, Awaited::Debugger(_));
     let blocked = machine.calls.blocked.extract_if(.., waits).next();
     let Some(process) = machine.processes.get_mut(&pid) else { return };
@@ -270,7 +270,7 @@ fn runtime_answered(machine: &mut Machine, pid: i32) {
     }
 }
 
-/// The ids at an address of the caller's; `None` without an address.
+/// Reads the ids at an address of the caller; `None` without an address.
 fn ids(caller: i32, at: u64, count: u32) -> Answer<Option<Vec<u32>>> {
     if count > MOST {
         return Err(libc::EINVAL);
@@ -283,7 +283,7 @@ fn ids(caller: i32, at: u64, count: u32) -> Answer<Option<Vec<u32>>> {
     Ok(Some(bytes.as_chunks::<4>().0.iter().map(|id| u32::from_ne_bytes(*id)).collect()))
 }
 
-/// A copy of a process's descriptor.
+/// Duplicates a descriptor of a process.
 fn descriptor_of(pid: i32, fd: u32) -> Option<OwnedFd> {
     let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     rustix::process::pidfd_getfd(process, i32::try_from(fd).ok()?, PidfdGetfdFlags::empty()).ok()

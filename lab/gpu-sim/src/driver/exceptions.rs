@@ -1,5 +1,5 @@
-//! What a debugger is told: exceptions of queues, devices and the process, and what there is of queues and devices. Facts:
-//! `kfd_debug.c` and `kfd_process_queue_manager.c` of Linux 6.12.
+//! The information for a debugger: exceptions of queues, devices and the process, and snapshots of queues and
+//! devices. Facts: `kfd_debug.c` and `kfd_process_queue_manager.c` of Linux 6.12.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::space::client;
 use crate::topology;
 
-/// Writes a byte for an exception; one that would have to wait is lost, as nobody reads it.
+/// Writes a byte for an exception to a debugger's descriptor. The byte is dropped if the write would block.
 pub fn notify(descriptor: &OwnedFd) {
     let mut fds = [PollFd::new(descriptor, PollFlags::OUT)];
     if matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
@@ -159,8 +159,8 @@ pub fn device_snapshot(
     Ok(())
 }
 
-/// A queue has come into being; whoever debugs the process has not been told of it.
-pub fn queue_is_new(machine: &mut Machine, key: QueueKey) {
+/// Raises the exception of a new queue, which the debugger has not seen.
+pub fn raise_queue_new(machine: &mut Machine, key: QueueKey) {
     let bit = exception_bit(debug::EC_QUEUE_NEW);
     let Some(process) = machine.processes.get_mut(&key.pid).filter(|process| process.debug.enabled) else {
         return;
@@ -169,23 +169,23 @@ pub fn queue_is_new(machine: &mut Machine, key: QueueKey) {
         queue.exceptions |= bit;
     }
     if process.debug.reported & bit != 0 {
-        tell(machine, key.pid);
+        notify_debugger(machine, key.pid);
     }
 }
 
 /// Raises an exception of a process.
-pub fn exception_of_process(machine: &mut Machine, pid: i32, code: u32) {
+pub fn raise_process_exception(machine: &mut Machine, pid: i32, code: u32) {
     let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
         return;
     };
     process.debug.raised |= exception_bit(code);
     if process.debug.reported & exception_bit(code) != 0 {
-        tell(machine, pid);
+        notify_debugger(machine, pid);
     }
 }
 
 /// Raises an exception of a device.
-pub fn exception_of_device(machine: &mut Machine, pid: i32, gpu: usize, code: u32) {
+pub fn raise_device_exception(machine: &mut Machine, pid: i32, gpu: usize, code: u32) {
     let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
         return;
     };
@@ -193,11 +193,11 @@ pub fn exception_of_device(machine: &mut Machine, pid: i32, gpu: usize, code: u3
         *raised |= exception_bit(code);
     }
     if process.debug.reported & exception_bit(code) != 0 {
-        tell(machine, pid);
+        notify_debugger(machine, pid);
     }
 }
 
-pub fn tell(machine: &mut Machine, pid: i32) {
+pub fn notify_debugger(machine: &mut Machine, pid: i32) {
     let descriptor = machine.processes.get(&pid).and_then(|process| process.debug.descriptor.clone());
     machine.outbox.notices.extend(descriptor);
 }

@@ -1,10 +1,11 @@
-//! What the kernel driver does with hardware queues: which are mapped, how they are taken off and put back, and what
-//! that costs. Facts: Linux 6.12 `kfd_device_queue_manager.c`.
+//! Eviction and restoration of hardware queues by the kernel driver, and their costs. Facts: Linux 6.12
+//! `kfd_device_queue_manager.c`.
 //!
-//! Each GPU has one driver lock (`dqm_lock`): what changes its queues is an [`Operation`], and operations of a GPU happen
-//! one after the other in virtual time. Under the hardware scheduler of gfx9 (HWS) nearly each of them takes **all** queues
-//! of the device off and puts those that are still wanted back; under that of gfx11 (MES) only the queue that it is about.
-//! A caller waits until the queues are off; that they are put back happens behind it.
+//! Each GPU has one driver lock (`dqm_lock`). A change of its queues is an [`Operation`], and the operations
+//! of a GPU follow one another in virtual time. With the hardware scheduler of gfx9 (HWS), nearly every
+//! operation evicts **all** queues of the device and restores those that should run. With that of gfx11
+//! (MES), it evicts only the queue that changes. The caller waits for the eviction; the restoration happens
+//! after its answer.
 
 use super::batch::{batch_done, unblock};
 use crate::device::{QueueKey, Time};
@@ -15,7 +16,7 @@ use crate::packets::apply;
 /// The time for which a device that is being reset takes no operations.
 pub const RESET: Time = 20_000_000;
 
-/// Hands an operation to a GPU's driver at `now`.
+/// Begins an operation of a GPU's driver at `now`, or queues it behind others.
 pub fn operate(machine: &mut Machine, now: Time, gpu: usize, operation: Operation) {
     let scheduler = &mut machine.gpus[gpu].scheduler;
     if scheduler.resetting.is_some_and(|until| until > now) {
@@ -23,23 +24,23 @@ pub fn operate(machine: &mut Machine, now: Time, gpu: usize, operation: Operatio
         return;
     }
     scheduler.waiting.push_back(operation);
-    while next_driver_of(machine, gpu).is_some_and(|at| at <= now) {
+    while next_due_of(machine, gpu).is_some_and(|at| at <= now) {
         drive(machine, gpu, now);
     }
 }
 
-/// When a driver has something to do, and for which GPU.
-pub fn next_driver(machine: &Machine) -> Option<(Time, usize)> {
-    (0..machine.gpus.len()).filter_map(|gpu| Some((next_driver_of(machine, gpu)?, gpu))).min()
+/// Returns the next time at which a driver must act, and its GPU.
+pub fn next_due(machine: &Machine) -> Option<(Time, usize)> {
+    (0..machine.gpus.len()).filter_map(|gpu| Some((next_due_of(machine, gpu)?, gpu))).min()
 }
 
-fn next_driver_of(machine: &Machine, gpu: usize) -> Option<Time> {
+fn next_due_of(machine: &Machine, gpu: usize) -> Option<Time> {
     let scheduler = &machine.gpus[gpu].scheduler;
     match &scheduler.active {
         None => (!scheduler.waiting.is_empty()).then_some(0),
-        Some(work) => match work.stage {
+        Some(active) => match active.stage {
             Stage::Saving(at) | Stage::Stuck(at) | Stage::Restoring(at) => Some(at),
-            Stage::Draining(limit) => Some(if drained(machine, &work.evicted) { 0 } else { limit }),
+            Stage::Draining(limit) => Some(if drained(machine, &active.evicted) { 0 } else { limit }),
         },
     }
 }
@@ -48,29 +49,29 @@ fn drained(machine: &Machine, off: &[QueueKey]) -> bool {
     off.iter().all(|key| machine.queue(*key).is_none_or(|queue| queue.outstanding == 0))
 }
 
-/// Takes a GPU's driver one step on at `t`, when that is due.
+/// Takes the driver of a GPU to its next stage at `t`, which must be due.
 pub fn drive(machine: &mut Machine, gpu: usize, t: Time) {
-    let Some(work) = machine.gpus[gpu].scheduler.active.take() else {
+    let Some(active) = machine.gpus[gpu].scheduler.active.take() else {
         if let Some(operation) = machine.gpus[gpu].scheduler.waiting.pop_front() {
             begin(machine, gpu, operation, t);
         }
         return;
     };
-    match work.stage {
-        Stage::Draining(limit) if limit <= t && !drained(machine, &work.evicted) => {
-            hang(machine, gpu, work, t)
+    match active.stage {
+        Stage::Draining(limit) if limit <= t && !drained(machine, &active.evicted) => {
+            hang(machine, gpu, active, t)
         }
-        Stage::Stuck(_) => hang(machine, gpu, work, t),
-        Stage::Saving(_) | Stage::Draining(_) => unmapped(machine, gpu, work, t),
-        Stage::Restoring(_) => mapped(machine, gpu, &work.restored, t),
+        Stage::Stuck(_) => hang(machine, gpu, active, t),
+        Stage::Saving(_) | Stage::Draining(_) => finish_eviction(machine, gpu, active, t),
+        Stage::Restoring(_) => finish_restoration(machine, gpu, &active.restored, t),
     }
 }
 
-/// The queues that an operation takes off.
-fn coming_off(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueKey> {
+/// Returns the queues that an operation evicts.
+fn queues_to_evict(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueKey> {
     let named = change.queues();
     let mes = machine.gpus[gpu].config.arch.mes;
-    // What costs nothing and is put back at once is not taken off: nobody could tell.
+    // An eviction that costs nothing and is restored at once has no effect, and is skipped.
     let free = machine.driver.settings.cwsr
         && machine.driver.settings.save == 0
         && machine.driver.settings.restore == 0;
@@ -84,7 +85,7 @@ fn coming_off(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueKey> {
                 continue;
             }
             stuck |= queue.stuck && queue.outstanding > 0;
-            let stays_off = !queue.wanted() || matches!(change, Change::Destroy(_));
+            let stays_off = !queue.should_run() || matches!(change, Change::Destroy(_));
             off.push((key, named && stays_off));
         }
     }
@@ -100,7 +101,7 @@ fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
             }
         }
     }
-    let off = coming_off(machine, gpu, &operation.change);
+    let off = queues_to_evict(machine, gpu, &operation.change);
     for key in &off {
         if let Some(queue) = machine.queue_mut(*key) {
             queue.mapped = false;
@@ -120,7 +121,7 @@ fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
         Some(ActiveOperation { operation: Some(operation), stage, evicted: off, restored: Vec::new() });
 }
 
-/// Saves what runs on these queues; returns how long that takes.
+/// Saves the running waves of these queues. Returns the time that it takes.
 fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
     let compute: Vec<QueueKey> =
         off.iter().copied().filter(|key| machine.queue(*key).is_some_and(|q| q.kind == Kind::Aql)).collect();
@@ -143,14 +144,14 @@ fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
     cost
 }
 
-/// HWS saves or restores everything at once, MES one queue after the other.
+/// Returns the time for saving or restoring: HWS handles all queues at once, MES one after the other.
 fn cost(machine: &Machine, gpu: usize, each: Time, queues: u64) -> Time {
     if machine.gpus[gpu].config.arch.mes { each.saturating_mul(queues) } else { each * queues.min(1) }
 }
 
-/// The queues are off: the change takes effect, the caller goes on, and what is wanted is put back.
-fn unmapped(machine: &mut Machine, gpu: usize, mut work: ActiveOperation, t: Time) {
-    let Some(operation) = work.operation.take() else { return };
+/// Finishes the eviction: the change takes effect, the caller is answered, and the restoration begins.
+fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperation, t: Time) {
+    let Some(operation) = active.operation.take() else { return };
     for key in operation.change.queues().to_vec() {
         match operation.change {
             Change::Destroy(_) => {
@@ -165,7 +166,7 @@ fn unmapped(machine: &mut Machine, gpu: usize, mut work: ActiveOperation, t: Tim
             _ => {}
         }
         if let Some(queue) = machine.queue_mut(key) {
-            queue.active = queue.wanted();
+            queue.active = queue.should_run();
         }
     }
     let mes = machine.gpus[gpu].config.arch.mes;
@@ -185,18 +186,18 @@ fn unmapped(machine: &mut Machine, gpu: usize, mut work: ActiveOperation, t: Tim
     let cost = cost(machine, gpu, machine.driver.settings.restore, saved);
     let scheduler = &mut machine.gpus[gpu].scheduler;
     scheduler.spent = scheduler.spent.saturating_add(cost);
-    work.restored = back;
-    work.stage = Stage::Restoring(t.saturating_add(cost));
-    machine.gpus[gpu].scheduler.active = Some(work);
+    active.restored = back;
+    active.stage = Stage::Restoring(t.saturating_add(cost));
+    machine.gpus[gpu].scheduler.active = Some(active);
     finish(machine, t, operation, Ok(()));
 }
 
-/// The queues run again.
-fn mapped(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
+/// Finishes the restoration: the queues run again.
+fn finish_restoration(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
     for key in back {
         if let Some(queue) = machine.queue_mut(*key) {
             (queue.mapped, queue.saved) = (true, false);
-            // Packets that arrived meanwhile begin now, not when they came.
+            // Packets that arrived meanwhile begin now.
             queue.ready_at = queue.ready_at.max(t);
         }
     }
@@ -206,11 +207,11 @@ fn mapped(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
     apply(machine, t, progress);
 }
 
-/// Queues did not come off in time: the device is reset, for everybody.
-fn hang(machine: &mut Machine, gpu: usize, mut work: ActiveOperation, t: Time) {
+/// Resets the device after an eviction timed out, for every process.
+fn hang(machine: &mut Machine, gpu: usize, mut active: ActiveOperation, t: Time) {
     reset(machine, gpu, t);
     let waiting = std::mem::take(&mut machine.gpus[gpu].scheduler.waiting);
-    if let Some(operation) = work.operation.take() {
+    if let Some(operation) = active.operation.take() {
         finish(machine, t, operation, Err(libc::ETIME));
     }
     for operation in waiting {
@@ -218,7 +219,7 @@ fn hang(machine: &mut Machine, gpu: usize, mut work: ActiveOperation, t: Time) {
     }
 }
 
-/// Everything on the device is lost, and every process on it is told (`kfd_signal_reset_event`).
+/// Drops all queues and work of the device, and notifies every process on it (`kfd_signal_reset_event`).
 fn reset(machine: &mut Machine, gpu: usize, t: Time) {
     let scheduler = &mut machine.gpus[gpu].scheduler;
     (scheduler.resetting, scheduler.resets) = (Some(t + RESET), scheduler.resets + 1);
@@ -244,17 +245,17 @@ fn reset(machine: &mut Machine, gpu: usize, t: Time) {
     machine.wake(t);
 }
 
-/// An operation has come to its end.
+/// Finishes an operation and starts the action that follows.
 fn finish(machine: &mut Machine, t: Time, operation: Operation, result: Result<(), i32>) {
     if let (Change::Create(key), Err(_)) = (&operation.change, result) {
         forget_queue(machine, t, *key);
     }
     if let (Change::Destroy(key), Err(_)) = (&operation.change, result) {
-        // The driver lets it go even so (`pqm_destroy_queue`).
+        // The driver destroys the queue despite the error (`pqm_destroy_queue`).
         forget_queue(machine, t, *key);
     }
     if let (Change::Resume(keys), Err(_)) = (&operation.change, result) {
-        // To the driver they are suspended no more even so (`resume_single_queue`).
+        // The driver counts the queues as resumed despite the error (`resume_single_queue`).
         for key in keys {
             if let Some(queue) = machine.queue_mut(*key) {
                 queue.suspended = false;
@@ -269,13 +270,13 @@ fn finish(machine: &mut Machine, t: Time, operation: Operation, result: Result<(
                 unblock(machine, t, pid);
             }
         }
-        Follow::Answer(parked, answer) => settle(machine, t, parked, result.and(answer)),
+        Follow::Answer(parked, answer) => answer_parked(machine, t, parked, result.and(answer)),
         Follow::Batch(batch) => batch_done(machine, t, *batch, operation.change.queues(), result),
     }
 }
 
-/// Answers a call whose operation is over, and lets the calls go on that waited for the same process's lock.
-pub fn settle(machine: &mut Machine, t: Time, parked: Parked, answer: Result<Reply, i32>) {
+/// Answers a call whose operation has ended, and releases the lock of its process.
+pub fn answer_parked(machine: &mut Machine, t: Time, parked: Parked, answer: Result<Reply, i32>) {
     machine.calls.uninterruptible.remove(&parked.unique);
     machine.outbox.answers.push((parked.unique, answer));
     if let Some(process) = machine.processes.get_mut(&parked.domain) {
@@ -284,8 +285,8 @@ pub fn settle(machine: &mut Machine, t: Time, parked: Parked, answer: Result<Rep
     unlock(machine, t, parked.domain);
 }
 
-/// Lets the calls that wait for a process's lock go on, at `t`. The engine executes them once the operation at work has
-/// returned, or many of them would nest deeper than the stack is.
+/// Marks the lock of a process as free at `t`. The engine executes the calls that wait for it after this
+/// operation has returned, because many of them would nest too deeply.
 pub fn unlock(machine: &mut Machine, t: Time, pid: i32) {
     machine.calls.unlocked.push_back((pid, t));
 }
@@ -304,7 +305,7 @@ pub fn forget_queue(machine: &mut Machine, now: Time, key: QueueKey) {
     apply(machine, now, progress);
 }
 
-/// Takes a process's queues away with it; under HWS that is an update of each device like any other.
+/// Removes all queues of a process. With HWS, each device then evicts and restores the other queues.
 pub fn forget_queues(machine: &mut Machine, now: Time, pid: i32) {
     let Some(process) = machine.processes.get(&pid) else { return };
     let queues: Vec<(u32, usize, bool)> =

@@ -2,9 +2,9 @@
 
 use hip_sys::kfd::{self, Plain as _};
 
-use super::batch::block_destroy;
-use super::exceptions::{exception_of_device, queue_is_new};
-use super::operations::{forget_queue, operate, settle};
+use super::batch::block_destruction;
+use super::exceptions::{raise_device_exception, raise_queue_new};
+use super::operations::{answer_parked, forget_queue, operate};
 use crate::arena::PAGE;
 use crate::call::{Answer, Call, reply};
 use crate::device::{QueueKey, Time};
@@ -13,7 +13,7 @@ use crate::layout::doorbell_offset;
 use crate::machine::{Change, Follow, Kind, Machine, Operation, Parked, Queue};
 use crate::space::{Range, client};
 
-/// Queues of a process on gfx9.4.3 and 9.4.4, and on all others (`pqm_create_queue`).
+/// The largest number of queues of a process on gfx9.4.3 and 9.4.4, and on all others (`pqm_create_queue`).
 const MAX_QUEUES_943: usize = 255;
 const MAX_QUEUES: usize = 127;
 /// `gfx_target_version` of the MI300s.
@@ -29,14 +29,14 @@ fn checked(percentage: u32, priority: u32, ring_size: u32) -> Answer<()> {
     Ok(())
 }
 
-/// CREATE_QUEUE; answered once the queue is on the hardware.
+/// Executes CREATE_QUEUE, which is answered once the queue is on the hardware.
 pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQueue) -> Answer<()> {
     checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
     let gpu = machine.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
     let kind = match a.queue_type {
         kfd::QUEUE_TYPE_COMPUTE_AQL => Kind::Aql,
         kfd::QUEUE_TYPE_SDMA | kfd::QUEUE_TYPE_SDMA_XGMI | kfd::QUEUE_TYPE_SDMA_BY_ENG_ID => Kind::Sdma,
-        // PM4 rings are not simulated; nothing that HIP does creates one.
+        // PM4 rings are not simulated, because HIP creates none.
         _ => return Err(libc::EINVAL),
     };
     let arch = machine.gpus[gpu].config.arch;
@@ -59,7 +59,7 @@ pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQu
     (queue.active, queue.mapped) = (false, false);
     queue.kfd_type = a.queue_type;
     queue.save_area = (a.ctx_save_restore_address, a.ctx_save_restore_size, a.ctl_stack_size);
-    let wanted = queue.wanted();
+    let runs = queue.should_run();
     a.queue_id = id;
     a.doorbell_offset = doorbell_offset(process.doorbell, gpu) + u64::from(id) * 8;
     process.queues.insert(id, queue);
@@ -70,10 +70,10 @@ pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQu
             queue.stuck = stuck;
         }
     }
-    queue_is_new(machine, QueueKey { pid: call.pid, id });
+    raise_queue_new(machine, QueueKey { pid: call.pid, id });
     machine.driver.sysfs.add(call.pid, id, size, a.queue_type, a.gpu_id);
     let out = reply(&a, call.out_size);
-    if !wanted {
+    if !runs {
         return machine.outbox.answer(call, out);
     }
     let change = Change::Create(QueueKey { pid: call.pid, id });
@@ -81,31 +81,32 @@ pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQu
     Ok(())
 }
 
-/// DESTROY_QUEUE; answered once it is off the hardware, and no sooner than a debugger has let it go.
+/// Executes DESTROY_QUEUE, which is answered once a debugger has resumed the queue and the queue is off the
+/// hardware.
 pub fn destroy_queue(machine: &mut Machine, call: &Call<'_>, a: kfd::DestroyQueue) -> Answer<()> {
     let key = QueueKey { pid: call.pid, id: a.queue_id };
     let debugged = machine.process(call.pid)?.debug.enabled;
     let queue = machine.queue_mut(key).ok_or(libc::EINVAL)?;
     queue.being_destroyed = true;
     if debugged && queue.suspended {
-        block_destroy(machine, call, key);
+        block_destruction(machine, call, key);
         return Ok(());
     }
     destroy(machine, call.now, Parked::of(call, call.pid), key, reply(&a, call.out_size));
     Ok(())
 }
 
-/// Takes a queue off the hardware and then away.
+/// Evicts a queue and then removes it.
 fn destroy(machine: &mut Machine, now: Time, parked: Parked, key: QueueKey, out: Reply) {
     let Some(queue) = machine.queue(key) else {
-        settle(machine, now, parked, Err(libc::EINVAL));
+        answer_parked(machine, now, parked, Err(libc::EINVAL));
         return;
     };
     let (gpu, active) = (queue.gpu, queue.active);
-    exception_of_device(machine, key.pid, gpu, kfd::debug::EC_DEVICE_QUEUE_DELETE);
+    raise_device_exception(machine, key.pid, gpu, kfd::debug::EC_DEVICE_QUEUE_DELETE);
     if !active {
         forget_queue(machine, now, key);
-        settle(machine, now, parked, Ok(out));
+        answer_parked(machine, now, parked, Ok(out));
         return;
     }
     machine.lock(&parked);
@@ -117,7 +118,8 @@ fn destroy(machine: &mut Machine, now: Time, parked: Parked, key: QueueKey, out:
     );
 }
 
-/// UPDATE_QUEUE. The values are kept whatever becomes of it; a `failure` is reported although all went well.
+/// Executes UPDATE_QUEUE. The values are kept even if the operation fails. `failure` is returned although the
+/// operation succeeds.
 pub fn update_queue(
     machine: &mut Machine,
     call: &Call<'_>,
@@ -129,7 +131,7 @@ pub fn update_queue(
     let process = machine.process(call.pid)?;
     let Some(queue) = process.queues.get_mut(&a.queue_id) else { return Err(libc::EFAULT) };
     if a.ring_base_address != 0 {
-        // The ring must be one whole mapping, no more and no less (`kfd_queue_buffer_get`).
+        // The ring must be exactly one mapping (`kfd_queue_buffer_get`).
         let pages = u64::from(size).div_ceil(PAGE);
         let whole =
             |(start, range): (u64, Range)| start == a.ring_base_address && range.len.div_ceil(PAGE) == pages;
@@ -142,7 +144,7 @@ pub fn update_queue(
     remap(machine, call, a.queue_id, failure.map_or(Ok(reply(&a, call.out_size)), Err))
 }
 
-/// The values of an update that is made to fail before it does anything.
+/// Keeps the values of an update that fails on request before it has an effect.
 pub fn keep_values(machine: &mut Machine, pid: i32, a: &kfd::UpdateQueue) {
     if checked(a.queue_percentage, a.queue_priority, a.ring_size).is_ok()
         && let Some(queue) = machine.queue_mut(QueueKey { pid, id: a.queue_id })
@@ -152,12 +154,13 @@ pub fn keep_values(machine: &mut Machine, pid: i32, a: &kfd::UpdateQueue) {
     }
 }
 
-/// SET_CU_MASK: checked as the driver does, and an update like any other; the mask itself has no effect on the model.
+/// Executes SET_CU_MASK: checked as in the driver, and an operation like an update. The mask has no effect on
+/// the model.
 pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) -> Answer<()> {
     if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
         return Err(libc::EINVAL);
     }
-    // More than any device has is cut off (`max_num_cus`).
+    // The driver ignores further bits (`max_num_cus`).
     let bits = a.num_cu_mask.min(1024);
     let mut mask = vec![0; bits as usize / 8];
     client::read(call.pid, a.cu_mask_ptr, &mut mask).map_err(|_| libc::EFAULT)?;
@@ -166,10 +169,10 @@ pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) ->
     let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
     if machine.gpus[gpu].config.arch.mes {
         if debugged {
-            // The debugger's workaround of gfx11 uses the mask itself.
+            // The debugger's workaround for gfx11 uses the mask.
             return Err(libc::EBUSY);
         }
-        // Two units are one there: both or neither.
+        // Two compute units form a pair there, of which both or none must be set.
         let halves = |byte: u8| (0..4).any(|pair| matches!(byte >> (2 * pair) & 3, 1 | 2));
         if mask.iter().any(|byte| halves(*byte)) {
             return Err(libc::EINVAL);
@@ -181,7 +184,8 @@ pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) ->
     remap(machine, call, a.queue_id, Ok(reply(&a, call.out_size)))
 }
 
-/// GET_QUEUE_WAVE_STATE: only of a compute queue that is off the hardware, and only where waves are saved.
+/// Executes GET_QUEUE_WAVE_STATE, which succeeds only for an evicted compute queue on a device that saves
+/// waves.
 pub fn wave_state(machine: &mut Machine, call: &Call<'_>, mut a: kfd::GetQueueWaveState) -> Answer<()> {
     let cwsr = machine.driver.settings.cwsr;
     let queue = machine.queue(QueueKey { pid: call.pid, id: a.queue_id }).ok_or(libc::EFAULT)?;
@@ -196,7 +200,7 @@ pub fn wave_state(machine: &mut Machine, call: &Call<'_>, mut a: kfd::GetQueueWa
     machine.outbox.answer(call, out)
 }
 
-/// An update of what is known of a queue: it comes off and, if it is wanted, goes back.
+/// Evicts a queue and, if it should run, restores it with its new properties.
 fn remap(machine: &mut Machine, call: &Call<'_>, id: u32, answer: Result<Reply, i32>) -> Answer<()> {
     let key = QueueKey { pid: call.pid, id };
     let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
@@ -207,7 +211,7 @@ fn remap(machine: &mut Machine, call: &Call<'_>, id: u32, answer: Result<Reply, 
     Ok(())
 }
 
-/// Hands over an operation that the caller waits for.
+/// Begins an operation that the caller waits for.
 fn operate_for(
     machine: &mut Machine,
     call: &Call<'_>,

@@ -1,8 +1,9 @@
-//! The course of time: calls change the machine, and packets, compute units and drivers go on until a given moment.
+//! The course of time: calls change the machine, and packets, compute units and drivers go on until a given
+//! moment.
 //!
-//! Everything happens in virtual time. A packet begins at the later of its arrival and its predecessor's end, however late
-//! the supervisor looks, so that lateness does not add up. [`tick`] does all that is due; `pace.rs` decides when to call it
-//! again.
+//! Everything happens in virtual time. A packet begins at the later of its arrival and its predecessor's end,
+//! however late the supervisor looks, so that lateness does not add up. [`tick`] does all that is due;
+//! `pace.rs` decides when to call it again.
 
 mod pace;
 #[cfg(test)]
@@ -19,27 +20,27 @@ use crate::packets::{apply, aql_packet, recheck, sdma_packet, slice};
 use crate::space::View;
 use crate::{driver, ioctl};
 
-/// Events handled in one tick before others get the lock.
+/// The largest number of events of one tick, after which other threads get the lock.
 const EVENTS_PER_TICK: usize = 2048;
 
-/// What a tick leaves behind.
+/// The state after a tick.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
-    /// No sooner than this something happens by itself that can be seen from outside.
+    /// The earliest time of the next visible event, if no call or packet comes before.
     pub next: Option<Time>,
-    /// Work is left that was due.
+    /// True if due work is left.
     pub more: bool,
-    /// A packet waits for memory to change, which nobody announces.
+    /// True if a packet waits for a change of memory, which causes no notification.
     pub watching: bool,
-    /// New packets were seen.
+    /// True if new packets were seen.
     pub arrived: bool,
 }
 
-/// Does everything that is due at `now`.
+/// Does all work that is due at `now`.
 pub fn tick(machine: &mut Machine, now: Time) -> Outlook {
     let arrived = poll(machine, now);
-    // A completion lets what waits for it go on at its own time, however late we look; only then comes what else
-    // may have changed memory.
+    // First, packets that wait for a completion continue at the time of the completion. Then the others check
+    // memory, which clients may have changed.
     let mut more = catch_up(machine, now);
     if !more {
         recheck(machine, now);
@@ -54,7 +55,7 @@ pub fn tick(machine: &mut Machine, now: Time) -> Outlook {
     }
     let due = machine.work.moves.iter().map(|m| if m.effect.is_done() { m.not_before } else { now });
     let ends = machine.gpus.iter().filter_map(|gpu| gpu.model.next_visible());
-    let driver = driver::next_driver(machine).map(|(at, _)| at);
+    let driver = driver::next_due(machine).map(|(at, _)| at);
     Outlook {
         next: due.chain(ends).chain(front).chain(machine.next_deadline()).chain(driver).min(),
         more,
@@ -103,7 +104,7 @@ fn run_unlocked(machine: &mut Machine) {
 /// Removes a process that has ended or closed the device: its queues, memory, and waiting calls.
 pub fn remove_process(machine: &mut Machine, now: Time, pid: i32) {
     catch_up(machine, now);
-    driver::debugger_gone(machine, now, pid);
+    driver::end_sessions_of(machine, now, pid);
     driver::forget_queues(machine, now, pid);
     machine.remove_process(pid);
     run_unlocked(machine);
@@ -129,13 +130,13 @@ fn poll(machine: &mut Machine, now: Time) -> bool {
     arrived
 }
 
-/// Lets everything happen that is due at `now`, in its order; `true` if it was too much for once. A change made at
-/// `now` must find the device as it is then.
+/// Handles all events that are due at `now`, in order of time, so that a change at `now` finds the device in
+/// its present state. Returns true if more events are due than one call handles.
 pub fn catch_up(machine: &mut Machine, now: Time) -> bool {
     (0..EVENTS_PER_TICK).all(|_| step(machine, now))
 }
 
-/// Handles the earliest event that is due; `false` if there is none.
+/// Handles the earliest event that is due. Returns false if there is none.
 fn step(machine: &mut Machine, now: Time) -> bool {
     let ends = machine.gpus.iter().enumerate().filter_map(|(i, gpu)| Some((gpu.model.next()?, i)));
     let end = ends.min();
@@ -143,13 +144,13 @@ fn step(machine: &mut Machine, now: Time) -> bool {
         process.queues.iter_mut().filter_map(move |(&id, queue)| Some((queue.next()?, QueueKey { pid, id })))
     });
     let front = fronts.min();
-    let driver = driver::next_driver(machine);
+    let driver = driver::next_due(machine);
     let first = [end.map(|e| e.0), front.map(|f| f.0), driver.map(|d| d.0)].into_iter().flatten().min();
-    // Nothing happens before what has happened already, whenever it was found out.
+    // Time never runs backwards, even if an event was found late.
     let at = |t: Time| t.max(machine.clock);
     match (end, front, driver) {
         _ if first.is_none_or(|first| first > now) => false,
-        // What ends at the moment at which queues come off has ended.
+        // A kernel that ends at the moment of an eviction has ended.
         (Some((t, gpu)), ..) if first == Some(t) => {
             machine.clock = at(t);
             let mut progress = Vec::new();
@@ -175,7 +176,7 @@ fn step(machine: &mut Machine, now: Time) -> bool {
     }
 }
 
-/// Takes the packet at the head of a queue at `t`.
+/// Executes the packet at the head of a queue at `t`.
 fn packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), Unusable> {
     match machine.queue_mut(key).map(|queue| queue.kind) {
         Some(Kind::Aql) => aql_packet(machine, key, t),

@@ -1,8 +1,8 @@
 //! The name and argument layout of a kernel, from the code object that the runtime loaded into device memory.
 //!
-//! The first segment of a loaded code object contains its ELF header, `.note`, `.dynsym` and `.dynstr`. A backward scan can find an
-//! unrelated header, so that a name counts only if base + value of its `.kd` symbol is the kernel object. A client wrote all of it, so
-//! that no value is trusted.
+//! The first segment of a loaded code object contains its ELF header, `.note`, `.dynsym` and `.dynstr`. A
+//! backward scan can find an unrelated header, so that a name counts only if base + value of its `.kd` symbol
+//! is the kernel object. A client wrote all of it, so that no value is trusted.
 
 use rmpv::Value;
 
@@ -247,7 +247,11 @@ mod tests {
         let kernel = find(&image, 0x10_1400).unwrap();
         assert_eq!(kernel, Kernel { name: "mix".into(), args: vec![(0, 8), (8, 4)] });
         let other = find(&self::image("gemm.kd", &note("gemm.kd")), 0x10_1400);
-        assert_eq!(other, Some(Kernel { name: "gemm".into(), args: vec![] }), "the arguments of a kernel that is not executed are not read");
+        assert_eq!(
+            other,
+            Some(Kernel { name: "gemm".into(), args: vec![] }),
+            "the arguments of a kernel that is not executed are not read"
+        );
         assert_eq!(find(&image, 0x10_1440), None, "no kernel is at this address");
         assert_eq!(find(&image, 0x50_0000), None);
     }

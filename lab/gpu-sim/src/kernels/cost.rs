@@ -60,7 +60,8 @@ impl Durations {
     }
 }
 
-/// Returns the time of an unknown kernel: five microseconds each time the device is filled with its work-groups.
+/// Returns the time of an unknown kernel: five microseconds each time the device is filled with its
+/// work-groups.
 pub fn by_grid(rounds: u64) -> Time {
     rounds.saturating_mul(UNKNOWN_GROUP)
 }

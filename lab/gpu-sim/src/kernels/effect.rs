@@ -58,7 +58,8 @@ pub enum Op {
     Rows(Rows),
 }
 
-/// The rows of a rectangle, from the first plane to the last. They are expanded one by one, because a client chooses their number.
+/// The rows of a rectangle, from the first plane to the last. They are expanded one by one, because a client
+/// chooses their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The copies and fills of the first row.
@@ -157,7 +158,8 @@ impl Op {
         }
     }
 
-    /// Returns the same change at other addresses. The addresses of a client can wrap around; each access is checked.
+    /// Returns the same change at other addresses. The addresses of a client can wrap around; each access is
+    /// checked.
     fn moved_by(&self, dst_by: u64, src_by: u64) -> Self {
         let mut op = self.clone();
         match &mut op {

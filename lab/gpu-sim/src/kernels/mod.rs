@@ -1,4 +1,5 @@
-//! The dispatched kernels: their names from the loaded code objects, their times, and their effects on memory.
+//! The dispatched kernels: their names from the loaded code objects, their times, and their effects on
+//! memory.
 
 mod arguments;
 mod code_object;

@@ -1,8 +1,8 @@
-//! The kernels that are executed: ROCr's blit shaders, the runtime's fill, copy and stream-operation kernels, and the kernels of this
-//! project. Every other kernel takes time and does not change memory.
+//! The kernels that are executed: ROCr's blit shaders, the runtime's fill, copy and stream-operation kernels,
+//! and the kernels of this project. Every other kernel takes time and does not change memory.
 //!
-//! The meanings of arguments follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and the device libraries
-//! (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
+//! The meanings of arguments follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and
+//! the device libraries (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
 
 use super::arguments::{Arguments, Dispatch};
 use super::code_object::Kernel;
@@ -29,7 +29,8 @@ pub enum Act {
     Wait(Vec<Condition>, Effect),
 }
 
-/// Returns the time of a kernel in the table. A numbered copy has the time of its original unless the table states its own.
+/// Returns the time of a kernel in the table. A numbered copy has the time of its original unless the table
+/// states its own.
 fn stated(table: &Durations, name: &str) -> Option<Time> {
     table.get(name).or_else(|| table.get(original(name)))
 }
@@ -37,7 +38,8 @@ fn stated(table: &Durations, name: &str) -> Option<Time> {
 /// Returns the action of a dispatch.
 ///
 /// # Errors
-/// The reason: the kernel belongs to the runtime and has an effect that is not simulated, or its arguments cannot be read.
+/// The reason: the kernel belongs to the runtime and has an effect that is not simulated, or its arguments
+/// cannot be read.
 pub fn plan(
     view: &View<'_>,
     kernel: Option<&Kernel>,
@@ -100,14 +102,16 @@ fn moved(ops: Result<Vec<Op>, Fault>) -> Result<Act, Fault> {
     Ok(Act::Run { time: cost::device_move(effect.bytes()), effect })
 }
 
-/// Recognises a shader of ROCr. Such a shader has no name: its code follows a 256-byte header, and the number of argument quadruples
-/// that it loads identifies it (`amd_gpu_shaders.h` of ROCr 5.2, `blit_shaders/*.s` of newer ones, which take the same arguments).
+/// Recognises a shader of ROCr. Such a shader has no name: its code follows a 256-byte header, and the number
+/// of argument quadruples that it loads identifies it (`amd_gpu_shaders.h` of ROCr 5.2, `blit_shaders/*.s` of
+/// newer ones, which take the same arguments).
 fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, Fault> {
     let Ok(code) = view.load::<48>(dispatch.object.wrapping_add(0x100)) else { return Ok(None) };
     let (words, _) = code.as_chunks::<4>();
     let word = |i: usize| u32::from_le_bytes(words[i]);
     let arg = |i: u64| view.load_u64(dispatch.arguments.wrapping_add(i * 8));
-    // s_load_dwordx4 s[4 + 4i..], s[0:1], 16i: the two words of the first one as gfx8 and gfx9 encode it, and gfx11.
+    // s_load_dwordx4 s[4 + 4i..], s[0:1], 16i: the two words of the first one as gfx8 and gfx9 encode it, and
+    // gfx11.
     let encodings = [[0xC00A_0100, 0], [0xF408_0100, 0xF800_0000]];
     let Some([load, offset]) = encodings.into_iter().find(|first| [word(0), word(1)] == *first) else {
         return Ok(None);
@@ -185,8 +189,8 @@ impl Arguments<'_> {
         Ok(pattern)
     }
 
-    /// Returns the number of active work-items: the kernels compare their id with a size, and ids are limited by the grid. (ROCclr 5.2.3
-    /// passes a size of 2^61 - 1 for some small unaligned fills.)
+    /// Returns the number of active work-items: the kernels compare their id with a size, and ids are limited
+    /// by the grid. (ROCclr 5.2.3 passes a size of 2^61 - 1 for some small unaligned fills.)
     fn items(&self, i: usize, dispatch: &Dispatch) -> Result<u64, Fault> {
         Ok(limit(self.u64(i)?, dispatch.grid[0]).into())
     }
@@ -198,8 +202,8 @@ impl Arguments<'_> {
         Ok(vec![Op::Fill { dst: place(buffer, self.u64(6)?, unit), pattern, len }])
     }
 
-    /// Arguments: (buffer, pattern, elements of the pattern, bytes of an element, end, ...). Every work-item writes whole patterns that
-    /// begin before the end.
+    /// Arguments: (buffer, pattern, elements of the pattern, bytes of an element, end, ...). Every work-item
+    /// writes whole patterns that begin before the end.
     fn fill_to_end(&self) -> Result<Vec<Op>, Fault> {
         let (dst, elements, unit, end) = (self.u64(0)?, self.u64(2)?, self.u64(3)?, self.u64(4)?);
         let size = elements.saturating_mul(unit).clamp(1, 1024);
@@ -209,8 +213,8 @@ impl Arguments<'_> {
         Ok(vec![Op::Fill { dst, pattern, len }])
     }
 
-    /// Arguments: (source, destination, size, rest, bytes of an element, end of the elements, ...). The kernel copies elements up to the
-    /// end, and the last `rest` bytes of the size.
+    /// Arguments: (source, destination, size, rest, bytes of an element, end of the elements, ...). The
+    /// kernel copies elements up to the end, and the last `rest` bytes of the size.
     fn copy_to_end(&self) -> Result<Vec<Op>, Fault> {
         let (src, dst, size, end) = (self.u64(0)?, self.u64(1)?, self.u64(2)?, self.u64(5)?);
         let unit = if self.u64(4)? == 16 { 16 } else { 4 };
@@ -294,7 +298,8 @@ mod tests {
     const DATA: u64 = 0x10_0000;
     const ARGS: u64 = 0x20_0000;
 
-    /// Runs a kernel with these 8-byte arguments on memory with the bytes 0, 1, 2, ... Returns the memory from `DATA` on.
+    /// Runs a kernel with these 8-byte arguments on memory with the bytes 0, 1, 2, ... Returns the memory
+    /// from `DATA` on.
     fn run(name: &str, args: &[u64], grid: u32, layout: &[(u64, u64)]) -> Vec<u8> {
         let mut arena = Arena::new().unwrap();
         let at = arena.alloc(0x2000).unwrap();

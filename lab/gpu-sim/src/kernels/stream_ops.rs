@@ -69,8 +69,9 @@ impl Arguments<'_> {
         Ok(Condition { address, wide, value: self.u64(2)?, compare: self.u64(3)?, mask: self.u64(4)? })
     }
 
-    /// Arguments: (list, count). Each work-item executes one operation of the list. They run concurrently, so that one that waits for a
-    /// write of another can wait forever. The simulation makes all writes after all waits.
+    /// Arguments: (list, count). Each work-item executes one operation of the list. They run concurrently, so
+    /// that one that waits for a write of another can wait forever. The simulation makes all writes after all
+    /// waits.
     pub(super) fn batch(&self, dispatch: &Dispatch) -> Result<(Vec<Condition>, Vec<Op>), Fault> {
         let (list, count) = (self.u64(0)?, self.u64(1)? & 0xffff_ffff);
         let (mut waits, mut writes) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! The state of the simulated machine: its GPUs, the processes that use them, and the device memory.
 //!
-//! One lock guards it. Calls and the passing of time change it: `ioctl.rs`, `driver/`, `packets/`, put in order by `engine/`.
+//! One lock guards it. Calls and the passing of time change it: `ioctl.rs`, `driver/`, `packets/`, put in
+//! order by `engine/`.
 
 mod debug;
 mod events;

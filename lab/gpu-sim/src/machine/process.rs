@@ -52,7 +52,7 @@ pub struct Process {
     pub locked: bool,
     /// Calls that wait for that lock.
     pub parked: VecDeque<OwnedCall>,
-    /// Requests that are not simulated and that users have been told of.
+    /// Requests that are not simulated and that users were informed of.
     pub remarked: HashSet<&'static str>,
     /// The counts of kernels that are not executed: those of its launcher, if that is known.
     pub unexecuted: Option<Arc<LaunchCounts>>,

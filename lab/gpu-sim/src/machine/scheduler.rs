@@ -1,4 +1,5 @@
-//! The driver's scheduler of one GPU: the operation at work, the operations that wait, and the driver's settings.
+//! The driver's scheduler of one GPU: the operation at work, the operations that wait, and the driver's
+//! settings.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,11 @@ pub struct Settings {
     pub restore: Time,
     /// True if waves are saved (CWSR). Otherwise an eviction waits until the kernels of the queue have ended.
     pub cwsr: bool,
-    /// The time that the driver waits for an eviction before it resets the device (`queue_preemption_timeout_ms`).
+    /// The time that the driver waits for an eviction before it resets the device
+    /// (`queue_preemption_timeout_ms`).
     pub timeout: Time,
-    /// The compute queue, counted from 1 over all that are created, that cannot be evicted while it has a kernel.
+    /// The compute queue, counted from 1 over all that are created, that cannot be evicted while it has a
+    /// kernel.
     pub stuck: Option<u32>,
 }
 

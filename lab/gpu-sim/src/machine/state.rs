@@ -240,8 +240,8 @@ impl Machine {
         self.outbox.failures.push((pid, reason));
     }
 
-    /// Stops the process's GPU work. A fault is reported as a GPU does, by a memory exception event, which makes the
-    /// runtime abort with its own message. Any other reason ends the process with a message.
+    /// Stops the process's GPU work. A fault is reported as a GPU does, by a memory exception event, which
+    /// makes the runtime abort with its own message. Any other reason ends the process with a message.
     pub fn stop(&mut self, now: Time, key: QueueKey, why: Unusable) {
         let gpu_id = self.queue_mut(key).map(|queue| queue.gpu).map_or(0, |gpu| self.gpus[gpu].config.gpu_id);
         match why {

@@ -3,7 +3,7 @@
 use hip_sys::kfd::{self, EventData, Plain as _};
 
 use super::debug::Awaited;
-use super::events::{Element, Events, Waiter, age, tell};
+use super::events::{Element, Events, Waiter, age, fill_in};
 use super::state::Machine;
 use crate::call::Call;
 use crate::device::Time;
@@ -11,7 +11,8 @@ use crate::fuse::{Reply, Unique};
 use crate::space::client;
 
 impl Machine {
-    /// Begins a wait for the events in `elements`; [`Machine::wake`] answers it, at once if it need not wait.
+    /// Begins a wait for the events in `elements`. [`Machine::wake`] answers it, immediately if they are
+    /// signaled.
     pub fn wait(
         &mut self,
         call: &Call<'_>,
@@ -23,7 +24,7 @@ impl Machine {
             .map(|data| {
                 let event = events.by_id.get_mut(&data.event_id).ok_or(libc::EINVAL)?;
                 let missed = match age(&data) {
-                    0 => event.owes(call.tid),
+                    0 => event.was_missed_by(call.tid),
                     seen => event.kind == kfd::EVENT_SIGNAL && seen != event.age,
                 };
                 let activated = event.signaled || missed;
@@ -44,8 +45,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Signals an event: every thread that waits for it has it, and if there is one an event that resets by itself is
-    /// reset. `false` if there is no such event.
+    /// Signals an event for every waiting thread; if there is one, an auto-reset event is reset. Returns
+    /// false if there is no such event.
     pub fn set_event(&mut self, pid: i32, id: u32) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         let Some(event) = process.events.by_id.get_mut(&id) else { return false };
@@ -59,7 +60,7 @@ impl Machine {
         true
     }
 
-    /// Destroys an event; waits for it fail.
+    /// Destroys an event, and makes the waits for it fail. Returns false if there is no such event.
     pub fn destroy_event(&mut self, pid: i32, id: u32) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         for element in elements(&mut self.calls.waiters, pid, id) {
@@ -68,12 +69,12 @@ impl Machine {
         process.events.by_id.remove(&id).is_some()
     }
 
-    /// Signals every memory exception event of a process with an address; `false` if there is none.
+    /// Signals every memory exception event of a process with an address. Returns false if there is none.
     pub fn memory_exception(&mut self, pid: i32, va: u64, gpu_id: u32) -> bool {
         self.exception(pid, kfd::EVENT_MEMORY, va, gpu_id)
     }
 
-    /// Signals every hardware exception event of a process: this device was reset because it hung.
+    /// Signals every hardware exception event of a process: the device was reset because it hung.
     pub fn hardware_exception(&mut self, pid: i32, gpu_id: u32) -> bool {
         self.exception(pid, kfd::EVENT_HW_EXCEPTION, 0, gpu_id)
     }
@@ -91,7 +92,7 @@ impl Machine {
         !ids.is_empty()
     }
 
-    /// Answers every waiting thread whose events have come or whose time is over.
+    /// Answers every waiting thread whose events were signaled or whose time has passed.
     pub fn wake(&mut self, now: Time) {
         let over = |waiter: &Waiter| {
             waiter.outcome() != kfd::WAIT_RESULT_TIMEOUT || waiter.deadline.is_some_and(|end| end <= now)
@@ -110,12 +111,13 @@ impl Machine {
         }
     }
 
-    /// The earliest time at which a waiting thread gives up.
+    /// Returns the earliest end of a wait.
     pub fn next_deadline(&self) -> Option<Time> {
         self.calls.waiters.iter().filter_map(|waiter| waiter.deadline).min()
     }
 
-    /// Answers the thread with EINTR: a signal came. `false` if no thread waits under this request.
+    /// Interrupts the thread that waits with this request (EINTR), because of a signal. Returns false if
+    /// there is none.
     pub fn interrupt(&mut self, unique: Unique) -> bool {
         if self.calls.uninterruptible.contains(&unique) || self.interrupt_blocked(unique) {
             return true;
@@ -125,7 +127,7 @@ impl Machine {
         };
         let waiter = self.calls.waiters.swap_remove(i);
         self.outbox.answers.push((unique, Err(libc::EINTR)));
-        // What it had of events that reset by themselves is given back.
+        // The signals of auto-reset events that it took are available again.
         for element in waiter.elements.iter().filter(|element| element.activated && !element.gone) {
             let id = element.data.event_id;
             let events = self.processes.get(&waiter.pid).map(|process| &process.events.by_id);
@@ -152,13 +154,13 @@ impl Machine {
     }
 }
 
-/// Everything that waits for an event.
+/// Returns the elements of all waits for an event.
 fn elements(waiters: &mut [Waiter], pid: i32, id: u32) -> impl Iterator<Item = &mut Element> {
     let of_process = waiters.iter_mut().filter(move |waiter| waiter.pid == pid);
     of_process.flat_map(|waiter| &mut waiter.elements).filter(move |element| element.data.event_id == id)
 }
 
-/// Writes what the caller is told of the events that have come, and encodes the answer.
+/// Writes the data of the signaled events to the caller, and encodes the answer.
 fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Reply, i32> {
     match waiter.arguments.wait_result {
         kfd::WAIT_RESULT_FAIL => return Err(libc::EIO),
@@ -167,7 +169,7 @@ fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Reply, i32> {
             for element in &mut waiter.elements {
                 let event = events.and_then(|events| events.by_id.get(&element.data.event_id));
                 let event = event.filter(|_| !element.gone).ok_or(libc::EINVAL)?;
-                if element.activated && tell(event, &mut element.data) {
+                if element.activated && fill_in(event, &mut element.data) {
                     client::write(waiter.pid, at, element.data.as_bytes()).map_err(|_| libc::EFAULT)?;
                 }
                 at = at.wrapping_add(size_of::<EventData>() as u64);
@@ -198,7 +200,7 @@ mod tests {
         machine.processes.get_mut(&pid).unwrap().events.create(kind, auto_reset).unwrap()
     }
 
-    /// A wait by request `unique` for 10 ms from 0 on; the elements are written back to `data`.
+    /// Waits by request `unique` for 10 ms from time 0 on; the elements are written back to `data`.
     fn wait(
         machine: &mut Machine,
         pid: i32,
@@ -234,14 +236,14 @@ mod tests {
         EventData { event_id: id, ..EventData::default() }
     }
 
-    /// Requests that have been answered since the last call, with their result or errno.
+    /// Returns the requests that were answered since the last call, with their result or errno.
     fn answered(machine: &mut Machine) -> Vec<(Unique, Result<u32, i32>)> {
         let result = |reply: Reply| kfd::WaitEvents::from_bytes(&reply.out).wait_result;
         machine.outbox.answers.drain(..).map(|(unique, answer)| (unique, answer.map(result))).collect()
     }
 
     #[test]
-    fn ids_are_slots_and_are_reused() {
+    fn event_ids_are_slots_and_are_reused() {
         let (mut machine, pid) = machine();
         assert_eq!(create(&mut machine, pid, kfd::EVENT_SIGNAL, true), 1);
         assert_eq!(create(&mut machine, pid, kfd::EVENT_SIGNAL, true), 2);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_resets_itself_wakes_all_who_wait_and_nobody_later() {
+    fn auto_reset_event_wakes_all_waiting_threads_and_no_later_one() {
         let (mut machine, pid) = machine();
         let id = create(&mut machine, pid, kfd::EVENT_SIGNAL, true);
         for unique in 1..4 {
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(answered(&mut machine), []);
         machine.wake(10_000_000);
         assert_eq!(answered(&mut machine), [(4, Ok(kfd::WAIT_RESULT_TIMEOUT))]);
-        // Signaled with nobody waiting: the next one has it, once.
+        // Without a waiting thread, the next one gets the signal, once.
         machine.set_event(pid, id);
         wait(&mut machine, pid, 5, &mut [of(id)], false).unwrap();
         assert_eq!(answered(&mut machine), [(5, Ok(0))]);
@@ -279,10 +281,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_on_its_way_into_a_wait_hears_of_what_another_took() {
+    fn thread_about_to_wait_gets_a_signal_that_another_took() {
         let (mut machine, pid) = machine();
         let [shared, other] = [true, true].map(|reset| create(&mut machine, pid, kfd::EVENT_SIGNAL, reset));
-        // One waits for both, and takes what the other one is about to wait for.
+        // The first thread waits for both events, and takes the one that the second is about to wait for.
         machine.set_event(pid, shared);
         wait_as(&mut machine, pid, 7, 1, &mut [of(shared), of(other)], false).unwrap();
         assert_eq!(answered(&mut machine), [(1, Ok(0))]);
@@ -294,7 +296,7 @@ mod tests {
             machine.wake(10_000_000);
             assert_eq!(answered(&mut machine), [(3, Ok(kfd::WAIT_RESULT_TIMEOUT))]);
         }
-        // A program takes it back: nobody is told.
+        // A program resets the event: no thread gets the signal.
         machine.set_event(pid, shared);
         machine.processes.get_mut(&pid).unwrap().events.reset(shared);
         wait_as(&mut machine, pid, 9, 4, &mut [of(shared)], false).unwrap();
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_says_what_it_saw_misses_nothing() {
+    fn caller_that_states_the_last_seen_signal_misses_none() {
         let (mut machine, pid) = machine();
         let id = create(&mut machine, pid, kfd::EVENT_SIGNAL, true);
         let mut data = [EventData { failure: [1, 0, 0, 0], ..of(id) }];
@@ -315,19 +317,19 @@ mod tests {
         assert_eq!(answered(&mut machine).len(), 2);
         assert_eq!(age(&std::hint::black_box(data)[0]), 2);
         wait(&mut machine, pid, 3, &mut data, false).unwrap();
-        assert_eq!(answered(&mut machine), [(3, Ok(0))], "the second signal was another's");
+        assert_eq!(answered(&mut machine), [(3, Ok(0))], "another thread took the second signal");
         assert_eq!(age(&std::hint::black_box(data)[0]), 3);
     }
 
     #[test]
-    fn waits_for_all_for_none_and_for_what_is_not_there() {
+    fn wait_handles_all_no_and_missing_events() {
         let (mut machine, pid) = machine();
         let ids = [false, true].map(|auto_reset| create(&mut machine, pid, kfd::EVENT_SIGNAL, auto_reset));
         wait(&mut machine, pid, 1, &mut ids.map(of), true).unwrap();
         machine.set_event(pid, ids[1]);
         machine.wake(1);
         assert_eq!(answered(&mut machine), []);
-        // A signal handler runs in between: the event is not lost.
+        // A signal handler interrupts the wait: the event is not lost.
         assert!(machine.interrupt(1) && !machine.interrupt(1));
         assert_eq!(answered(&mut machine), [(1, Err(libc::EINTR))]);
         wait(&mut machine, pid, 2, &mut ids.map(of), true).unwrap();
@@ -344,14 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_exception_tells_the_address() {
+    fn memory_exception_reports_the_address() {
         let (mut machine, pid) = machine();
         assert!(!machine.memory_exception(pid, 1, 2));
         let id = create(&mut machine, pid, kfd::EVENT_MEMORY, false);
         assert!(machine.memory_exception(pid, 0x0dea_d000, 7));
         let mut data = [of(id)];
         wait(&mut machine, pid, 1, &mut data, false).unwrap();
-        let told = std::hint::black_box(data)[0];
-        assert_eq!((told.va, told.gpu_id, told.failure[0]), (0x0dea_d000, 7, 1));
+        let reported = std::hint::black_box(data)[0];
+        assert_eq!((reported.va, reported.gpu_id, reported.failure[0]), (0x0dea_d000, 7, 1));
     }
 }

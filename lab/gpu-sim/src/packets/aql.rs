@@ -1,5 +1,5 @@
-//! The compute packet processor: AQL packets (HSA runtime specification 1.2, section 2.9; vendor packets from ROCr's
-//! `hsa_ext_amd.h` and `amd_gpu_pm4.h`).
+//! The compute packet processor: AQL packets (HSA runtime specification 1.2, section 2.9; vendor packets from
+//! ROCr's `hsa_ext_amd.h` and `amd_gpu_pm4.h`).
 
 use std::sync::atomic::Ordering;
 
@@ -15,10 +15,10 @@ const BARRIER_AND: u8 = 3;
 const BARRIER_OR: u8 = 5;
 const FORMAT_PM4: u8 = 1;
 const FORMAT_BARRIER_VALUE: u8 = 2;
-/// Words that ROCr's buffer for PM4 holds (4 KiB).
+/// The size of ROCr's buffer for PM4 (4 KiB), words.
 const PM4_WORDS: u64 = 1024;
 
-/// An AQL packet's bytes.
+/// The bytes of an AQL packet.
 struct Packet([u8; 64]);
 
 impl Packet {
@@ -47,16 +47,17 @@ impl Packet {
     }
 }
 
-/// What the head packet turned out to be.
+/// The action for the packet at the head.
 enum Decision {
-    /// Memory must change first.
+    /// Wait until memory changes.
     Block,
-    /// It is complete as it stands; counted under this name.
+    /// Complete the packet, and count it under this name.
     Retire(&'static str),
-    /// A kernel goes to the compute units.
+    /// Launch a kernel with this effect.
     Launch(Work, Effect),
 }
 
+/// Executes the AQL packet at the head of a queue at `t`.
 pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), Unusable> {
     let id = machine.work.new_id();
     let Some(process) = machine.processes.get_mut(&key.pid) else { return Ok(()) };
@@ -159,7 +160,7 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
     Ok(())
 }
 
-/// Values of the signals that a barrier packet names.
+/// Returns the values of the signals that a barrier packet names.
 fn dependencies(view: &View<'_>, packet: &Packet) -> Result<impl Iterator<Item = i64> + use<>, Fault> {
     let mut values = Vec::with_capacity(5);
     for at in (8..48).step_by(8) {
@@ -171,18 +172,14 @@ fn dependencies(view: &View<'_>, packet: &Packet) -> Result<impl Iterator<Item =
     Ok(values.into_iter())
 }
 
+/// Returns true if any value is 0, or if there are no values.
 fn any_or_none(values: impl Iterator<Item = i64>) -> bool {
-    let mut none = true;
-    for value in values {
-        none = false;
-        if value == 0 {
-            return true;
-        }
-    }
-    none
+    let mut values = values.peekable();
+    values.peek().is_none() || values.any(|value| value == 0)
 }
 
-/// `hsa_amd_barrier_value_packet_t`: a signal's masked value is compared with a constant.
+/// Returns true if the condition of a `hsa_amd_barrier_value_packet_t` holds, which compares a masked signal
+/// value with a constant.
 fn barrier_value(view: &View<'_>, packet: &Packet) -> Result<bool, Unusable> {
     let signal = packet.u64(8);
     if signal == 0 {
@@ -201,7 +198,8 @@ fn barrier_value(view: &View<'_>, packet: &Packet) -> Result<bool, Unusable> {
     }
 }
 
-/// The runtime sends PM4 only to flush caches, which the simulated memory does not have: anything else is an error.
+/// Checks that PM4 commands only flush caches, which the simulated memory does not have. The runtime sends no
+/// other commands.
 fn check_pm4(view: &View<'_>, packet: &Packet) -> Result<(), Unusable> {
     const NOP: u32 = 0x10;
     const ACQUIRE_MEM: u32 = 0x58;

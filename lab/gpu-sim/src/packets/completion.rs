@@ -1,4 +1,5 @@
-//! The end of kernels and copies: memory changes, signals complete, events are raised, and waiting packets look again.
+//! The end of kernels and copies: memory changes, signals complete, events are raised, and waiting packets
+//! look again.
 
 use crate::clock;
 use crate::device::{Progress, QueueKey, Time};
@@ -6,10 +7,11 @@ use crate::kernels::Effect;
 use crate::machine::{Execution, Machine, Move, State, Then};
 use crate::space::{Fault, View};
 
-/// Effects up to this many bytes are made at once, at the kernel's end; larger ones in slices of it.
+/// The size up to which an effect is made at once at the kernel's end, and the slice of larger effects,
+/// bytes.
 const SLICE: u64 = 64 << 10;
 
-/// Lets every packet that waits for memory look again, at `now`.
+/// Makes every packet that waits for memory check it again at `now`.
 pub fn recheck(machine: &mut Machine, now: Time) {
     for process in machine.processes.values_mut() {
         for queue in process.queues.values_mut().filter(|queue| queue.state == State::Blocked) {
@@ -19,7 +21,7 @@ pub fn recheck(machine: &mut Machine, now: Time) {
     }
 }
 
-/// Acts on what a model of compute units reported at `t`.
+/// Handles the progress that a model of compute units has reported at `t`.
 pub fn apply(machine: &mut Machine, t: Time, progress: Vec<Progress>) {
     for item in progress {
         match item {
@@ -45,7 +47,7 @@ pub fn apply(machine: &mut Machine, t: Time, progress: Vec<Progress>) {
     }
 }
 
-/// A kernel's last work-group has ended.
+/// Ends a kernel whose last work-group has ended: makes its effect, or begins it if it is large.
 fn end_kernel(machine: &mut Machine, execution: Execution, start: Time, end: Time) -> Result<(), Fault> {
     let Execution { queue: key, signal, mut effect } = execution;
     let Some(gpu) = machine.queue_mut(key).map(|queue| queue.gpu) else { return Ok(()) };
@@ -66,7 +68,7 @@ fn end_kernel(machine: &mut Machine, execution: Execution, start: Time, end: Tim
     Ok(())
 }
 
-/// A kernel is complete: its signal is, and what waited for it may go on.
+/// Completes a kernel: its signal completes, and packets that waited for it continue.
 fn complete_kernel(
     machine: &mut Machine,
     key: QueueKey,
@@ -99,7 +101,7 @@ pub fn complete_signal(
         return Ok(());
     }
     let view = View { arena: &machine.memory.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
-    // Read before the value falls: from then on the client may destroy the signal.
+    // Read the fields before the decrement, after which the client can destroy the signal.
     let field = |offset: u64| at.wrapping_add(offset);
     let (mailbox, event) = (view.load_u64(field(16))?, view.load_u32(field(24))?);
     view.write(field(32), &start.to_le_bytes())?;
@@ -113,13 +115,13 @@ pub fn complete_signal(
     Ok(())
 }
 
-/// Raises an event by its id: a signal's, or what the copy engine's trap names.
+/// Raises an event of a signal or of a copy engine's trap packet.
 pub fn raise(machine: &mut Machine, key: QueueKey, event: u32, t: Time) {
     machine.set_event(key.pid, event);
     machine.wake(t);
 }
 
-/// Makes a slice of each large change of memory; those that are done and due are followed up.
+/// Makes a slice of each large change of memory, and completes those that are done and due.
 pub fn slice(machine: &mut Machine, now: Time) {
     for _ in 0..machine.work.moves.len() {
         let Some(mut item) = machine.work.moves.pop_front() else { return };
@@ -141,6 +143,7 @@ pub fn slice(machine: &mut Machine, now: Time) {
     }
 }
 
+/// Starts the action that follows a change of memory.
 fn complete_move(machine: &mut Machine, key: QueueKey, then: Then, end: Time) -> Result<(), Fault> {
     match then {
         Then::Kernel { start, signal } => complete_kernel(machine, key, signal, start, end),
@@ -154,6 +157,7 @@ fn complete_move(machine: &mut Machine, key: QueueKey, then: Then, end: Time) ->
     }
 }
 
+/// Makes the rest of an effect.
 fn finish(effect: &mut Effect, view: &View<'_>) -> Result<(), Fault> {
     while !effect.is_done() {
         effect.step(view, SLICE)?;

@@ -1,4 +1,5 @@
-//! The packet processors: they take packets from the rings, hand kernels to the compute units, and complete what has ended.
+//! The packet processors: they take packets from the rings, hand kernels to the compute units, and complete
+//! what has ended.
 
 mod aql;
 mod completion;

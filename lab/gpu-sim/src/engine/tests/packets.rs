@@ -16,10 +16,10 @@ const RINGS: u64 = 0x1_0000;
 const RING: u64 = 0x1000;
 const INDICES: u64 = 0x1_3000;
 const SIGNALS: u64 = 0x1_4000;
-/// A kernel that nothing is known about.
+/// The time of an unknown kernel.
 const KERNEL: Time = 5_000;
 
-/// A GPU with two queues of one process; signal `i` is at `SIGNALS + 64 * i` and holds 1.
+/// Makes a GPU with two queues of one process; signal `i` is at `SIGNALS + 64 * i` and holds 1.
 fn machine() -> Machine {
     let config =
         GpuConfig { arch: &ARCHS[0], gpu_id: 1, vram: 1 << 30, render_minor: 128, part: Part::whole(0) };
@@ -27,7 +27,7 @@ fn machine() -> Machine {
     let mut arena = Arena::new().unwrap();
     let at = arena.alloc(0x5000).unwrap();
     let mut process = Process::new(PID, "test".into(), 1);
-    // Each ring is a mapping of its own, as the driver insists.
+    // Each ring is a separate mapping, as the driver requires.
     for (at, va, len) in [(at, RINGS, RING), (at + RING, RINGS + RING, RING), (at + 0x2000, INDICES, 0x3000)]
     {
         process.space.insert(va, Range { len, backing: Backing::Arena(at), gpus: 1 });
@@ -49,7 +49,8 @@ fn view(machine: &Machine) -> View<'_> {
     machine.view(PID, 0).unwrap()
 }
 
-/// Puts a packet of this header into a queue's ring, with one dependency (0 for none) and a completion signal.
+/// Puts a packet of this header into a queue's ring, with one dependency (0 for none) and a completion
+/// signal.
 fn submit(machine: &Machine, id: u64, header: u16, dependency: u64, signal: u64) {
     let (view, index) = (view(machine), INDICES + 16 * id);
     let slot = view.load_u64(index).unwrap();
@@ -61,13 +62,13 @@ fn submit(machine: &Machine, id: u64, header: u16, dependency: u64, signal: u64)
     view.write(index, &(slot + 1).to_le_bytes()).unwrap();
 }
 
-/// A signal's value and its two time stamps.
+/// Returns the value of a signal and its two time stamps.
 fn signal(machine: &Machine, i: u64) -> [u64; 3] {
     [8, 32, 40].map(|offset| view(machine).load_u64(SIGNALS + 64 * i + offset).unwrap())
 }
 
 #[test]
-fn what_waits_for_a_kernel_goes_on_at_its_end_however_late_the_device_looks() {
+fn waiting_packet_continues_at_the_end_of_the_kernel_after_a_late_tick() {
     let mut machine = machine();
     submit(&machine, 0, 2, 0, 0);
     submit(&machine, 1, 3, SIGNALS, 1);
@@ -80,9 +81,9 @@ fn what_waits_for_a_kernel_goes_on_at_its_end_however_late_the_device_looks() {
 }
 
 #[test]
-fn a_barrier_for_any_signal_waits_for_the_first_of_them() {
+fn barrier_or_waits_for_the_first_signal() {
     let mut machine = machine();
-    // Signals 1 and 2 are named; both stand at 1.
+    // The packet names signals 1 and 2, which both have the value 1.
     let (view, both) = (view(&machine), [SIGNALS + 64, SIGNALS + 128]);
     let mut packet = [0u8; 64];
     packet[..2].copy_from_slice(&5u16.to_le_bytes());
@@ -96,14 +97,14 @@ fn a_barrier_for_any_signal_waits_for_the_first_of_them() {
     self::view(&machine).write(both[1] + 8, &0u64.to_le_bytes()).unwrap();
     engine::tick(&mut machine, 2_000);
     assert_eq!(signal(&machine, 0), [0, 2_000, 2_000]);
-    // One that names none does not wait.
+    // A packet without signals does not wait.
     submit(&machine, 1, 5, 0, 3);
     engine::tick(&mut machine, 3_000);
     assert_eq!(signal(&machine, 3), [0, 3_000, 3_000]);
 }
 
 #[test]
-fn a_kernel_that_has_ended_is_not_taken_off_with_its_queue() {
+fn ended_kernel_completes_before_an_eviction() {
     let mut machine = machine();
     submit(&machine, 0, 2, 0, 0);
     submit(&machine, 0, 2, 0, 1);
@@ -126,7 +127,7 @@ fn a_kernel_that_has_ended_is_not_taken_off_with_its_queue() {
     update(&mut machine, KERNEL + 2_000, 0);
     assert_eq!(signal(&machine, 0), [0, 0, KERNEL]);
     assert_eq!(signal(&machine, 1), [0, 0, KERNEL]);
-    // The third had begun at the end of the others; what is left of it comes after the pause.
+    // The third kernel had begun at the end of the others; the rest of it runs after the restoration.
     engine::tick(&mut machine, 1_000_000);
     update(&mut machine, 2_000_000, 100);
     engine::tick(&mut machine, 3_000_000);
@@ -134,7 +135,7 @@ fn a_kernel_that_has_ended_is_not_taken_off_with_its_queue() {
 }
 
 #[test]
-fn packets_of_nonsense_fault_and_harm_nobody() {
+fn invalid_packet_faults_without_panic() {
     for (header, signal) in [(2u16, u64::MAX), (3, u64::MAX), (5, u64::MAX - 7), (0, u64::MAX)] {
         for fill in [0xffu8, 0x80, 0] {
             for format in 0..3 {
