@@ -13,13 +13,9 @@ pub type Answer<T> = Result<T, i32>;
 pub struct Call<'a> {
     /// The FUSE request that carries the call.
     pub unique: Unique,
-    /// The calling process.
     pub pid: i32,
-    /// The calling thread.
     pub tid: i32,
-    /// The ioctl command.
     pub command: u32,
-    /// The argument's bytes.
     pub argument: &'a [u8],
     /// The number of bytes that the caller takes back.
     pub out_size: usize,
@@ -40,7 +36,6 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
-    /// Copies the call, to execute it later.
     pub fn of(call: &Call<'_>) -> Self {
         let Call { unique, pid, tid, command, argument, out_size, .. } = *call;
         Self { unique, pid, tid, command, argument: argument.to_vec(), out_size }

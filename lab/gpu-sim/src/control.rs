@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueEnum};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
@@ -12,32 +13,62 @@ use crate::sandbox::Place;
 use crate::unexecuted::Summary;
 
 /// The options of a set of GPUs. A run that joins a set states only the options that it requires.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Number of GPUs.
+    /// Number of GPUs (1 to 8) [default: 1]
+    #[arg(long)]
     pub gpus: Option<u32>,
-    /// Partitions of each GPU.
+    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide
+    /// compute units and memory (gfx942 and gfx950: 2, 4 or 8) [default: 1]
+    #[arg(long, value_name = "N")]
     pub partitions: Option<u32>,
-    /// Device model.
+    /// Device model [default: gfx90a]
+    #[arg(long)]
     pub arch: Option<String>,
-    /// Device memory of each GPU, GiB.
+    /// Memory of each GPU (1 to 1024) [default: 64]
+    #[arg(long, value_name = "GIB")]
     pub vram: Option<u64>,
-    /// Model of the compute units.
-    pub cu_model: Option<String>,
-    /// File of kernel times.
+    /// The model by which kernels share the compute units [default: shared]
+    #[arg(long)]
+    pub cu_model: Option<CuModel>,
+    /// File with a JSON object that maps kernel names, or prefixes ending in '*', to microseconds
+    #[arg(long, value_name = "FILE")]
     pub durations: Option<PathBuf>,
-    /// Microseconds to save running waves.
+    /// Microseconds that the device takes to save the running waves of evicted queues [default: 0]
+    #[arg(long, value_name = "N")]
     pub save_us: Option<u64>,
-    /// Microseconds to restore them.
+    /// Microseconds that the device takes to restore saved waves [default: 0]
+    #[arg(long, value_name = "N")]
     pub restore_us: Option<u64>,
-    /// True if waves are not saved.
+    /// Do not save waves: an eviction waits until the kernels of the queue have ended
+    #[arg(long, num_args = 0, default_missing_value = "true")]
     pub no_cwsr: Option<bool>,
-    /// Milliseconds after which an eviction fails and the driver resets the device.
+    /// Milliseconds after which a failed eviction makes the driver reset the device [default: 9000]
+    #[arg(long, value_name = "N")]
     pub preemption_timeout_ms: Option<u64>,
-    /// The compute queue that cannot be evicted.
+    /// Make the N-th compute queue impossible to evict while it has a kernel
+    #[arg(long, value_name = "N")]
     pub stuck_queue: Option<u32>,
-    /// The ioctls that fail.
+    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (by default those that evictions need),
+    /// ROW times in a row (1), after which the next one succeeds
+    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
     pub fail_ioctls: Option<String>,
+}
+
+/// The model by which kernels share the compute units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CuModel {
+    /// Work-groups of all queues are placed in turn as slots become free.
+    Shared,
+    /// One kernel at a time, in order of arrival.
+    Fcfs,
+}
+
+impl std::fmt::Display for CuModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Shared { "shared" } else { "fcfs" })
+    }
 }
 
 impl Setup {
@@ -71,7 +102,6 @@ impl Setup {
     }
 }
 
-/// A message from a launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToSupervisor {
@@ -89,7 +119,6 @@ pub enum ToSupervisor {
     FailIoctls(String),
 }
 
-/// A message from the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToLauncher {
@@ -110,7 +139,6 @@ pub enum ToLauncher {
     Message(String),
 }
 
-/// Sends one line.
 pub fn send<T: Serialize>(mut stream: &UnixStream, message: &T) -> std::io::Result<()> {
     stream.write_all(&line(message)?)
 }
@@ -152,12 +180,10 @@ pub fn peer(stream: &UnixStream) -> i32 {
     if result == 0 { peer.pid } else { 0 }
 }
 
-/// Receives lines.
 #[derive(Debug)]
 pub struct Receiver(BufReader<UnixStream>);
 
 impl Receiver {
-    /// Makes a receiver of a stream.
     pub fn new(stream: &UnixStream) -> std::io::Result<Self> {
         Ok(Self(BufReader::new(stream.try_clone()?)))
     }

@@ -79,26 +79,14 @@ pub struct Reply {
 #[derive(Debug)]
 pub enum Request<'a> {
     /// A process opens the file; answer with [`Connection::opened`].
-    Open {
-        /// The request.
-        unique: Unique,
-        /// The opening thread.
-        tid: i32,
-    },
+    Open { unique: Unique, tid: i32 },
     /// The last descriptor and mapping of an open file have been closed.
-    Release {
-        /// The handle given at open.
-        handle: u64,
-    },
+    Release { handle: u64 },
     /// An ioctl; answer with [`Connection::ioctl`] or [`Connection::error`], once.
     Ioctl {
-        /// The request.
         unique: Unique,
-        /// The calling thread.
         tid: i32,
-        /// The handle given at open.
         handle: u64,
-        /// The ioctl command.
         command: u32,
         /// The argument as the caller passed it; empty if the command does not read it.
         argument: &'a [u8],
@@ -108,16 +96,10 @@ pub enum Request<'a> {
     /// A thread that waits for an ioctl has got a signal: answer the ioctl now, with EINTR if nothing was
     /// done. The kernel sends this once; if the ioctl is not known yet, answer with
     /// [`Connection::interrupt_again`].
-    Interrupt {
-        /// The ioctl's request.
-        unique: Unique,
-        /// This request.
-        interrupt: Unique,
-    },
+    Interrupt { unique: Unique, interrupt: Unique },
     /// A thread accesses a page of the file: notify the device first, then continue the thread with
     /// [`Connection::touched`], which would otherwise compete for the processor.
     Touched {
-        /// The request.
         unique: Unique,
         /// The number of bytes.
         size: usize,
@@ -293,14 +275,12 @@ impl Connection {
         self.reply(unique, &vec![0; size]);
     }
 
-    /// Answers an ioctl that succeeded.
     pub fn ioctl(&self, unique: Unique, reply: &Reply) {
         let mut body = IoctlOut { result: reply.result, ..IoctlOut::default() }.as_bytes().to_vec();
         body.extend_from_slice(&reply.out);
         self.reply(unique, &body);
     }
 
-    /// Answers any request with an errno.
     pub fn error(&self, unique: Unique, errno: i32) {
         self.send(&OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique }, &[]);
     }

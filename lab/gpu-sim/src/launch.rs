@@ -33,13 +33,10 @@ const LAST_LINE_LIMIT: Duration = Duration::from_secs(2);
 pub struct Run {
     /// The name of a shared set.
     pub name: Option<String>,
-    /// The options of the set.
     pub setup: Setup,
-    /// The file for the statistics.
     pub stats: Option<PathBuf>,
     /// True to omit the message about kernels that were not executed.
     pub quiet: bool,
-    /// The command and its arguments.
     pub command: Vec<OsString>,
 }
 

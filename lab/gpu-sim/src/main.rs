@@ -45,7 +45,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use control::Setup;
 
@@ -90,44 +90,8 @@ struct RunArgs {
     /// Share the GPUs with other runs of this name; the first run makes them
     #[arg(long)]
     name: Option<String>,
-    /// Number of GPUs (1 to 8) [default: 1]
-    #[arg(long)]
-    gpus: Option<u32>,
-    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide
-    /// compute units and memory (gfx942 and gfx950: 2, 4 or 8) [default: 1]
-    #[arg(long, value_name = "N")]
-    partitions: Option<u32>,
-    /// Device model [default: gfx90a]
-    #[arg(long)]
-    arch: Option<String>,
-    /// Memory of each GPU (1 to 1024) [default: 64]
-    #[arg(long, value_name = "GIB")]
-    vram: Option<u64>,
-    /// The model by which kernels share the compute units [default: shared]
-    #[arg(long)]
-    cu_model: Option<CuModel>,
-    /// File with a JSON object that maps kernel names, or prefixes ending in '*', to microseconds
-    #[arg(long, value_name = "FILE")]
-    durations: Option<PathBuf>,
-    /// Microseconds that the device takes to save the running waves of evicted queues [default: 0]
-    #[arg(long, value_name = "N")]
-    save_us: Option<u64>,
-    /// Microseconds that the device takes to restore saved waves [default: 0]
-    #[arg(long, value_name = "N")]
-    restore_us: Option<u64>,
-    /// Do not save waves: an eviction waits until the kernels of the queue have ended
-    #[arg(long)]
-    no_cwsr: bool,
-    /// Milliseconds after which a failed eviction makes the driver reset the device [default: 9000]
-    #[arg(long, value_name = "N")]
-    preemption_timeout_ms: Option<u64>,
-    /// Make the N-th compute queue impossible to evict while it has a kernel
-    #[arg(long, value_name = "N")]
-    stuck_queue: Option<u32>,
-    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (by default those that evictions need),
-    /// ROW times in a row (1), after which the next one succeeds
-    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
-    fail_ioctls: Option<String>,
+    #[command(flatten)]
+    setup: Setup,
     /// Write the statistics of the GPUs as JSON when the command ends
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -137,14 +101,6 @@ struct RunArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum CuModel {
-    /// Work-groups of all queues are placed in turn as slots become free.
-    Shared,
-    /// One kernel at a time, in order of arrival.
-    Fcfs,
 }
 
 fn main() -> ExitCode {
@@ -185,23 +141,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: RunArgs) -> anyhow::Result<u8> {
+    let RunArgs { name, mut setup, stats, quiet, command } = args;
     // The supervisor has another working directory.
-    let durations = args.durations.map(std::path::absolute).transpose()?;
-    let cu_model = args.cu_model.and_then(|model| Some(model.to_possible_value()?.get_name().to_owned()));
-    let setup = Setup {
-        gpus: args.gpus,
-        partitions: args.partitions,
-        arch: args.arch,
-        vram: args.vram,
-        cu_model,
-        durations,
-        save_us: args.save_us,
-        restore_us: args.restore_us,
-        no_cwsr: args.no_cwsr.then_some(true),
-        preemption_timeout_ms: args.preemption_timeout_ms,
-        stuck_queue: args.stuck_queue,
-        fail_ioctls: args.fail_ioctls,
-    };
-    let RunArgs { name, stats, quiet, command, .. } = args;
+    setup.durations = setup.durations.map(std::path::absolute).transpose()?;
     launch::run(&launch::Run { name, setup, stats, quiet, command })
 }

@@ -55,12 +55,10 @@ impl Space {
         true
     }
 
-    /// Removes the range that begins at `va`.
     pub fn remove(&mut self, va: u64) -> Option<Range> {
         self.ranges.remove(&va)
     }
 
-    /// Returns the range that begins at `va`.
     pub fn get_mut(&mut self, va: u64) -> Option<&mut Range> {
         self.ranges.get_mut(&va)
     }
@@ -75,13 +73,10 @@ impl Space {
 /// A process's memory as one GPU sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The memory of the machine.
     pub arena: &'a Arena,
-    /// The address space of the process.
     pub space: &'a Space,
     /// The process, for userptr ranges.
     pub pid: i32,
-    /// The index of the GPU.
     pub gpu: usize,
 }
 
@@ -115,7 +110,6 @@ impl View<'_> {
         }
     }
 
-    /// Reads `out.len()` bytes at `va`.
     pub fn read(&self, mut va: u64, mut out: &mut [u8]) -> Result<(), Fault> {
         while !out.is_empty() {
             let (piece, n) = self.piece(va, out.len() as u64)?;
@@ -132,7 +126,6 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Writes `data` at `va`.
     pub fn write(&self, mut va: u64, mut data: &[u8]) -> Result<(), Fault> {
         while !data.is_empty() {
             let (piece, n) = self.piece(va, data.len() as u64)?;
@@ -149,19 +142,16 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Reads an integer structure.
     pub fn load<const N: usize>(&self, va: u64) -> Result<[u8; N], Fault> {
         let mut bytes = [0; N];
         self.read(va, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads a little-endian word.
     pub fn load_u32(&self, va: u64) -> Result<u32, Fault> {
         self.load(va).map(u32::from_le_bytes)
     }
 
-    /// Reads a little-endian double word.
     pub fn load_u64(&self, va: u64) -> Result<u64, Fault> {
         self.load(va).map(u64::from_le_bytes)
     }
@@ -318,6 +308,33 @@ pub mod client {
             let pid = i32::try_from(std::process::id()).expect("a pid");
             assert_eq!(check_mapped(pid, mine.as_ptr().addr() as u64, mine.len() as u64, true), Ok(()));
             assert!(check_mapped(pid, mine.as_ptr().addr() as u64, 1 << 46, true).is_err());
+        }
+    }
+}
+
+/// Memory for tests: ranges of shared memory on GPU 0.
+#[cfg(test)]
+pub mod testing {
+    use super::{Arena, Backing, Range, Space, View};
+
+    pub struct Memory {
+        arena: Arena,
+        space: Space,
+    }
+
+    impl Memory {
+        /// Makes zeroed ranges of these addresses and lengths.
+        pub fn new(ranges: &[(u64, u64)]) -> Self {
+            let (mut arena, mut space) = (Arena::new().unwrap(), Space::default());
+            for &(va, len) in ranges {
+                let offset = arena.alloc(len).unwrap();
+                assert!(space.insert(va, Range { len, backing: Backing::Arena(offset), gpus: 1 }));
+            }
+            Self { arena, space }
+        }
+
+        pub fn view(&self) -> View<'_> {
+            View { arena: &self.arena, space: &self.space, pid: 0, gpu: 0 }
         }
     }
 }

@@ -53,7 +53,6 @@ pub struct Supervisor {
     /// Takes descriptors of debuggers that get a byte. A separate thread writes, because a descriptor can be
     /// any file, even the KFD file, and a server thread must not wait for it.
     notifier: mpsc::SyncSender<Arc<OwnedFd>>,
-    /// The KFD file.
     pub connection: Connection,
     /// The render nodes, in the order of the GPUs; empty if the kernel cannot serve them.
     nodes: Vec<Connection>,
@@ -71,7 +70,6 @@ pub struct Supervisor {
     this: Weak<Self>,
 }
 
-/// The open files of the KFD.
 #[derive(Debug, Default)]
 struct Clients {
     open: HashMap<u64, Open>,

@@ -16,19 +16,15 @@ pub struct Arch {
     pub name: &'static str,
     /// `gfx_target_version` of sysfs.
     pub version: u32,
-    /// PCI device id.
     pub device_id: u32,
     simd_count: u32,
-    /// Shader arrays.
     pub array_count: u32,
-    /// Compute units of a shader array.
     pub cu_per_simd_array: u32,
     simd_per_cu: u32,
     wave_front_size: u32,
     max_waves_per_simd: u32,
     /// Local data share of a compute unit, KiB.
     lds_kib: u32,
-    /// Shader arrays of a shader engine.
     pub arrays_per_engine: u32,
     xcc_count: u32,
     cp_queues: u32,
@@ -51,6 +47,30 @@ pub struct Arch {
 /// bits of the thunk's headers).
 const DATA: u64 = 9;
 const INSTRUCTION: u64 = 10;
+
+const GFX942: Arch = Arch {
+    name: "gfx942",
+    version: 90402,
+    device_id: 0x74a1,
+    simd_count: 1216,
+    array_count: 32,
+    cu_per_simd_array: 10,
+    simd_per_cu: 4,
+    wave_front_size: 64,
+    max_waves_per_simd: 8,
+    lds_kib: 64,
+    arrays_per_engine: 1,
+    xcc_count: 8,
+    cp_queues: 24,
+    firmware: 177,
+    sdma_firmware: 24,
+    family_id: 141,
+    kernel_name: "ip discovery",
+    mes: false,
+    debug_prop: 1511,
+    pci_revision: 0x00,
+    caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+};
 
 /// The models; the first is the default.
 pub const ARCHS: &[Arch] = &[
@@ -77,51 +97,15 @@ pub const ARCHS: &[Arch] = &[
         pci_revision: 0x02,
         caches: &[(1, 16, DATA), (1, 16, INSTRUCTION), (2, 8192, DATA)],
     },
-    Arch {
-        name: "gfx942",
-        version: 90402,
-        device_id: 0x74a1,
-        simd_count: 1216,
-        array_count: 32,
-        cu_per_simd_array: 10,
-        simd_per_cu: 4,
-        wave_front_size: 64,
-        max_waves_per_simd: 8,
-        lds_kib: 64,
-        arrays_per_engine: 1,
-        xcc_count: 8,
-        cp_queues: 24,
-        firmware: 177,
-        sdma_firmware: 24,
-        family_id: 141,
-        kernel_name: "ip discovery",
-        mes: false,
-        debug_prop: 1511,
-        pci_revision: 0x00,
-        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
-    },
+    GFX942,
     Arch {
         name: "gfx950",
         version: 90500,
         device_id: 0x75a3,
         simd_count: 1024,
-        array_count: 32,
         cu_per_simd_array: 8,
-        simd_per_cu: 4,
-        wave_front_size: 64,
-        max_waves_per_simd: 8,
         lds_kib: 160,
-        arrays_per_engine: 1,
-        xcc_count: 8,
-        cp_queues: 24,
-        firmware: 177,
-        sdma_firmware: 24,
-        family_id: 141,
-        kernel_name: "ip discovery",
-        mes: false,
-        debug_prop: 1511,
-        pci_revision: 0x00,
-        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+        ..GFX942
     },
     Arch {
         name: "gfx1100",
@@ -149,7 +133,6 @@ pub const ARCHS: &[Arch] = &[
 ];
 
 impl Arch {
-    /// Returns the model called `name`.
     pub fn find(name: &str) -> Option<&'static Self> {
         ARCHS.iter().find(|arch| arch.name == name)
     }
@@ -165,7 +148,6 @@ impl Arch {
         })
     }
 
-    /// Returns the number of compute units.
     pub fn compute_units(&self) -> u32 {
         self.simd_count / self.simd_per_cu
     }
@@ -175,12 +157,10 @@ impl Arch {
         self.simd_per_cu * self.max_waves_per_simd
     }
 
-    /// Returns the local data share of one compute unit, bytes.
     pub fn lds(&self) -> u32 {
         self.lds_kib << 10
     }
 
-    /// Returns the number of work-items in a wave.
     pub fn wave_size(&self) -> u32 {
         self.wave_front_size
     }
@@ -192,13 +172,10 @@ pub const VENDOR: u32 = 4098;
 /// One GPU of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuConfig {
-    /// The model.
     pub arch: &'static Arch,
     /// The KFD's id of the device, unique among all supervisors of this host.
     pub gpu_id: u32,
-    /// Device memory, bytes.
     pub vram: u64,
-    /// Minor number of the render node.
     pub render_minor: u32,
     /// The device of the PCI bus, or the partition of one.
     pub part: Part,

@@ -33,7 +33,6 @@ struct Kernels {
 }
 
 impl LaunchCounts {
-    /// Counts a launch.
     pub fn note(&self, name: Option<&str>) {
         let mut kernels = self.0.lock();
         let Some(name) = name else {
@@ -51,7 +50,6 @@ impl LaunchCounts {
         }
     }
 
-    /// Returns the counts so far.
     pub fn summary(&self) -> Summary {
         let kernels = self.0.lock();
         let named = kernels.named.values().cloned().collect();
@@ -71,7 +69,6 @@ impl Launches {
         counts
     }
 
-    /// Removes a launcher.
     pub fn leave(&self, counts: &Arc<LaunchCounts>) {
         self.0.lock().retain(|(_, other)| !Arc::ptr_eq(other, counts));
     }

@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::model::{Model, Progress, QueueKey, Time, Work, WorkId};
 
-/// The first-come-first-served model.
 #[derive(Debug, Default)]
 pub struct Fcfs {
     running: Option<(Job, Time)>,

@@ -26,7 +26,6 @@ pub type WorkId = u64;
 pub struct Work {
     /// The id, which the caller chooses and never reuses.
     pub id: WorkId,
-    /// The queue that it came from.
     pub queue: QueueKey,
     /// The number of work-groups, at least 1.
     pub groups: u64,

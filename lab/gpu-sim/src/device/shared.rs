@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use super::model::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
 
-/// The shared model.
 #[derive(Debug)]
 pub struct Shared {
     slots: u32,

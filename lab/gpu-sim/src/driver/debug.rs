@@ -22,7 +22,6 @@ use crate::space::client;
 /// The largest number of queue ids of one call.
 const MOST: u32 = 1024;
 
-/// Executes RUNTIME_ENABLE.
 pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeEnable) -> Answer<()> {
     let out = reply(&a, call.out_size);
     let process = machine.process(call.pid)?;
@@ -76,7 +75,6 @@ pub fn target(call: &Call<'_>) -> i32 {
     DbgTrap::from_bytes(call.argument).pid.cast_signed()
 }
 
-/// Executes DBG_TRAP.
 pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Answer<()> {
     let pid = a.pid.cast_signed();
     // A traced process that has not opened the device could be debugged as well; that is not simulated.
@@ -220,7 +218,6 @@ fn refresh(machine: &mut Machine, now: Time) {
     }
 }
 
-/// Ends a debug session.
 fn debug_disable(machine: &mut Machine, now: Time, pid: i32) {
     let Some(process) = machine.processes.get_mut(&pid) else { return };
     match process.debug.runtime.runtime_state {

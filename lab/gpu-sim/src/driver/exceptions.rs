@@ -173,7 +173,6 @@ pub fn raise_queue_new(machine: &mut Machine, key: QueueKey) {
     }
 }
 
-/// Raises an exception of a process.
 pub fn raise_process_exception(machine: &mut Machine, pid: i32, code: u32) {
     let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
         return;
@@ -184,7 +183,6 @@ pub fn raise_process_exception(machine: &mut Machine, pid: i32, code: u32) {
     }
 }
 
-/// Raises an exception of a device.
 pub fn raise_device_exception(machine: &mut Machine, pid: i32, gpu: usize, code: u32) {
     let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
         return;

@@ -67,7 +67,6 @@ pub fn drive(machine: &mut Machine, gpu: usize, t: Time) {
     }
 }
 
-/// Returns the queues that an operation evicts.
 fn queues_to_evict(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueKey> {
     let named = change.queues();
     let mes = machine.gpus[gpu].config.arch.mes;

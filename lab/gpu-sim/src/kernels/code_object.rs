@@ -171,8 +171,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
     use proptest::prelude::*;
 
     /// Makes a loaded image with one kernel descriptor at 0x400 and its note.
@@ -230,11 +229,8 @@ mod tests {
     }
 
     fn find(image: &[u8], object: u64) -> Option<Kernel> {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x3000).unwrap();
-        let mut space = Space::default();
-        space.insert(0x10_0000, Range { len: 0x3000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(0x10_0000, 0x3000)]);
+        let view = memory.view();
         // An unrelated header before the image must be ignored.
         view.write(0x10_0000, &image[..64]).unwrap();
         view.write(0x10_1000, image).unwrap();

@@ -11,49 +11,20 @@ const ELEMENTS: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Copies `len` bytes from `src` to `dst`.
-    Copy {
-        /// Destination address.
-        dst: u64,
-        /// Source address.
-        src: u64,
-        /// Bytes.
-        len: u64,
-    },
+    Copy { dst: u64, src: u64, len: u64 },
     /// Repeats a pattern of 1 to 128 bytes for `len` bytes.
-    Fill {
-        /// Destination address.
-        dst: u64,
-        /// The pattern.
-        pattern: Vec<u8>,
-        /// Bytes.
-        len: u64,
-    },
+    Fill { dst: u64, pattern: Vec<u8>, len: u64 },
     /// Executes `mix` of examples/kernels for the elements `next..end`.
     Mix {
-        /// Destination address.
         dst: u64,
-        /// Source address.
         src: u64,
-        /// Next element.
         next: u32,
-        /// One past the last element.
         end: u32,
         /// The command's value.
         value: u64,
     },
     /// Executes `vector_add` of examples/kernels for the elements `next..end`.
-    Add {
-        /// First operand's address.
-        a: u64,
-        /// Second operand's address.
-        b: u64,
-        /// Result's address.
-        c: u64,
-        /// Next element.
-        next: u32,
-        /// One past the last element.
-        end: u32,
-    },
+    Add { a: u64, b: u64, c: u64, next: u32, end: u32 },
     /// Makes the same changes for every row of a rectangle.
     Rows(Rows),
 }
@@ -94,19 +65,16 @@ impl Rows {
     }
 }
 
-/// The remaining changes, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Effect {
     ops: VecDeque<Op>,
 }
 
 impl Effect {
-    /// Makes an effect of these changes, in order.
     pub fn new(ops: impl IntoIterator<Item = Op>) -> Self {
         Self { ops: ops.into_iter().collect() }
     }
 
-    /// Returns true if no change remains.
     pub fn is_done(&self) -> bool {
         self.ops.is_empty()
     }
@@ -247,16 +215,11 @@ fn mix_step(dst: u64, src: u64, i: u32, value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
     use proptest::prelude::*;
 
     fn with_view<R>(run: impl FnOnce(&View<'_>) -> R) -> R {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(1 << 16).unwrap();
-        let mut space = Space::default();
-        space.insert(0x1000, Range { len: 1 << 16, backing: Backing::Arena(at), gpus: 1 });
-        run(&View { arena: &arena, space: &space, pid: 0, gpu: 0 })
+        run(&Memory::new(&[(0x1000, 1 << 16)]).view())
     }
 
     fn finish(effect: &mut Effect, view: &View<'_>, budget: u64) {

@@ -17,12 +17,7 @@ use crate::space::{Fault, View};
 #[derive(Debug)]
 pub enum Act {
     /// It runs for `time` when alone, and then has this effect.
-    Run {
-        /// The time alone on the device.
-        time: Time,
-        /// The effect on memory.
-        effect: Effect,
-    },
+    Run { time: Time, effect: Effect },
     /// It is not executed: it runs for this time when alone, and does not change memory.
     Pass(Time),
     /// It spins until all conditions hold, and then has this effect.
@@ -292,8 +287,7 @@ fn limit(size: u64, grid: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const DATA: u64 = 0x10_0000;
     const ARGS: u64 = 0x20_0000;
@@ -301,12 +295,8 @@ mod tests {
     /// Runs a kernel with these 8-byte arguments on memory with the bytes 0, 1, 2, ... Returns the memory
     /// from `DATA` on.
     fn run(name: &str, args: &[u64], grid: u32, layout: &[(u64, u64)]) -> Vec<u8> {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         let bytes: Vec<u8> = (0..0x1000).map(|i| i as u8).collect();
         view.write(DATA, &bytes).unwrap();
         for (i, arg) in args.iter().enumerate() {
@@ -390,12 +380,8 @@ mod tests {
 
     #[test]
     fn blit_shader_of_each_generation_is_recognised_by_its_loads() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         let args = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90];
         for (i, arg) in args.iter().enumerate() {
             view.write(ARGS + i as u64 * 8, &u64::to_le_bytes(*arg)).unwrap();
@@ -431,12 +417,8 @@ mod tests {
         args[4..7].copy_from_slice(&[16, 256, 4]);
         args[8..11].copy_from_slice(&[32, 512, 1024]);
         args[12..15].copy_from_slice(&[3, 2, 1]);
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         for (i, arg) in args.iter().enumerate() {
             view.write(ARGS + i as u64 * 8, &arg.to_le_bytes()).unwrap();
         }
@@ -484,11 +466,8 @@ mod tests {
 
     #[test]
     fn invalid_arguments_cause_no_panic() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x1000).unwrap();
-        let mut space = Space::default();
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(ARGS, 0x1000)]);
+        let view = memory.view();
         for fill in [0u8, 1, 0x7f, 0xff] {
             view.fill(ARGS, &[fill], 0x1000).unwrap();
             // A readable pattern of length 0.
@@ -524,9 +503,8 @@ mod tests {
     #[test]
     fn unknown_kernel_changes_no_memory_and_runtime_kernel_fails() {
         assert_eq!(run("gemm", &[DATA], 64, &[])[..4], [0, 1, 2, 3]);
-        let arena = Arena::new().unwrap();
-        let space = Space::default();
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[]);
+        let view = memory.view();
         let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], rounds: 1 };
         let gemm = Kernel { name: "gemm".into(), args: vec![] };
         let stated = Durations::parse(r#"{"gemm": 7}"#).unwrap();

@@ -97,18 +97,14 @@ impl Arguments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const DATA: u64 = 0x10_0000;
 
     #[test]
     fn batch_is_read_up_to_the_number_of_work_items() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x1000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000)]);
+        let view = memory.view();
         let list = DATA + 0x100;
         let operations: [[u64; 4]; 5] = [
             [4, DATA, 7, 1],

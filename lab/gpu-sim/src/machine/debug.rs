@@ -14,14 +14,12 @@ use crate::fuse::{Reply, Unique};
 /// A call that an operation answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Parked {
-    /// The request to be answered.
     pub unique: Unique,
     /// The process whose lock is held until then.
     pub domain: i32,
 }
 
 impl Parked {
-    /// Parks this call, which holds the lock of process `domain`.
     pub fn of(call: &Call<'_>, domain: i32) -> Self {
         Self { unique: call.unique, domain }
     }
@@ -30,9 +28,7 @@ impl Parked {
 /// A call that waits, and that a signal may interrupt.
 #[derive(Debug)]
 pub struct Blocked {
-    /// The request to be answered.
     pub unique: Unique,
-    /// The process that waits.
     pub pid: i32,
     /// The event that ends the wait.
     pub awaited: Awaited,
@@ -63,17 +59,13 @@ pub struct Calls {
 /// The debug session of a process.
 #[derive(Debug, Default)]
 pub struct Debug {
-    /// True while there is a session.
     pub enabled: bool,
-    /// The state of the runtime.
     pub runtime: debug::RuntimeInfo,
     /// The debugging process, if not the process itself.
     pub debugger: Option<i32>,
     /// The exceptions that the debugger is notified of.
     pub reported: u64,
-    /// The raised exceptions of the process itself.
     pub raised: u64,
-    /// The raised exceptions of each device.
     pub devices: Vec<u64>,
     /// The flags that the debugger has set.
     pub flags: u32,
@@ -90,21 +82,17 @@ pub struct Debug {
 pub struct Batch {
     /// The call to be answered.
     pub parked: Parked,
-    /// The argument of the call.
     pub argument: DbgTrap,
     /// The number of bytes that the caller takes back.
     pub out_size: usize,
-    /// The calling process.
     pub caller: i32,
     /// True for a suspend, false for a resume.
     pub suspend: bool,
     /// The ids that the caller named, with their result bits; `None` for all.
     pub ids: Option<Vec<u32>>,
-    /// The address of the ids.
     pub array: u64,
     /// The exceptions to clear.
     pub clear: u64,
-    /// The index of the next device.
     pub gpu: usize,
     /// The number of queues that were suspended or resumed.
     pub total: u32,

@@ -16,7 +16,6 @@ use crate::fuse::Unique;
 /// The number of threads of an event whose last seen signal is kept.
 const WATCHERS: usize = 16;
 
-/// One event.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) kind: u32,
@@ -48,7 +47,6 @@ impl Event {
     }
 }
 
-/// The events of a process.
 #[derive(Debug, Default)]
 pub struct Events {
     pub(super) by_id: BTreeMap<u32, Event>,
@@ -120,12 +118,10 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Returns the process of the thread.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Returns the request to be answered.
     pub fn unique(&self) -> Unique {
         self.unique
     }

@@ -12,14 +12,10 @@ use crate::kernels::Kernel;
 use crate::space::Space;
 use crate::unexecuted::LaunchCounts;
 
-/// Memory that a process has allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
-    /// The index of its GPU.
     pub gpu: usize,
-    /// GPU virtual address.
     pub va: u64,
-    /// Bytes.
     pub size: u64,
     /// The offset in the arena, if it lies there.
     pub offset: Option<u64>,
@@ -27,14 +23,11 @@ pub struct Allocation {
     pub vram: bool,
 }
 
-/// A process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its GPU address space.
     pub space: Space,
     /// Its memory, by handle.
     pub allocations: HashMap<u64, Allocation>,
-    /// Its events.
     pub events: Events,
     /// Its queues, by KFD queue id.
     pub queues: BTreeMap<u32, Queue>,
@@ -46,7 +39,6 @@ pub struct Process {
     pub stats: ProcessStats,
     /// The handle of the next allocation.
     pub next_handle: u64,
-    /// Its debug session.
     pub debug: Debug,
     /// True while one of its calls holds the driver's lock of the process (`kfd_process.mutex`).
     pub locked: bool,
@@ -59,7 +51,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Makes a process that has just opened the KFD.
     pub fn new(pid: i32, name: String, doorbell: u64) -> Self {
         Self {
             space: Space::default(),
@@ -78,7 +69,6 @@ impl Process {
         }
     }
 
-    /// Returns the smallest free queue id.
     pub fn free_queue_id(&self) -> u32 {
         (0..)
             .zip(self.queues.keys())

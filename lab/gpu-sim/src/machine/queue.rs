@@ -17,7 +17,6 @@ pub const AQL_INVALID: u16 = 1;
 /// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
 const WAVE_STATE: u32 = 4096;
 
-/// The kind of packets in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// AQL packets of 64 bytes; indices count packets.
@@ -27,7 +26,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Aql => "compute_aql",
@@ -47,30 +45,22 @@ pub enum State {
     Blocked,
     /// The kernel's work-groups are not all placed yet.
     Launching(WorkId),
-    /// A copy is running.
     Moving,
     /// The queue has stopped after a fault or an unknown packet.
     Dead,
 }
 
-/// A hardware queue.
 #[derive(Debug)]
 pub struct Queue {
-    /// The index of its GPU.
     pub gpu: usize,
-    /// The kind of its packets.
     pub kind: Kind,
-    /// Address of the ring.
     pub ring: u64,
     /// The size of the ring, bytes; a power of two.
     pub size: u32,
-    /// Address of the write index.
     pub write_pointer: u64,
-    /// Address of the read index.
     pub read_pointer: u64,
     /// The percentage as created or updated; 0 in the low byte means that the queue is off the hardware.
     pub percentage: u32,
-    /// The priority as created or updated.
     pub priority: u32,
     /// True while a debugger suspends it.
     pub suspended: bool,
@@ -100,11 +90,9 @@ pub struct Queue {
     pub seen: u64,
     /// The earliest time at which the next packet begins: the end of its predecessor.
     pub ready_at: Time,
-    /// The state of the packet processor.
     pub state: State,
     /// The number of its kernels that are not complete.
     pub outstanding: u32,
-    /// The numbers of retired commands.
     pub counts: Counts,
     arrivals: VecDeque<(u64, Time)>,
 }
@@ -217,7 +205,6 @@ impl Queue {
         self.arrivals.front().map(|(_, at)| (*at).max(self.ready_at))
     }
 
-    /// Returns the address of AQL packet `index`.
     pub fn slot(&self, index: u64) -> u64 {
         self.ring + (index * AQL_PACKET) % u64::from(self.size)
     }
@@ -251,16 +238,12 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     #[test]
     fn packet_arrives_when_it_is_first_seen() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(0x1000, Range { len: 0x2000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(0x1000, 0x2000)]);
+        let view = memory.view();
         let mut queue = Queue::new(0, Kind::Aql, 0x1000, 256, 0x2000, 0x2008);
         for slot in 0..4 {
             view.write(0x1000 + slot * 64, &AQL_INVALID.to_le_bytes()).unwrap();

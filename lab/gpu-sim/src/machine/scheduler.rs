@@ -48,7 +48,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the queues that change.
     pub fn queues(&self) -> &[QueueKey] {
         match self {
             Self::Update(key) | Self::Create(key) | Self::Destroy(key) => std::slice::from_ref(key),
@@ -72,9 +71,7 @@ pub enum Follow {
 /// A change and the action that follows it.
 #[derive(Debug)]
 pub struct Operation {
-    /// The change.
     pub change: Change,
-    /// The action that follows.
     pub follow: Follow,
 }
 
@@ -94,9 +91,7 @@ pub enum Stage {
 /// The operation that holds a GPU's lock.
 #[derive(Debug)]
 pub struct ActiveOperation {
-    /// The operation, until its change has been made.
     pub operation: Option<Operation>,
-    /// Its progress.
     pub stage: Stage,
     /// The queues that the operation has evicted.
     pub evicted: Vec<QueueKey>,
@@ -107,9 +102,7 @@ pub struct ActiveOperation {
 /// The driver's side of one GPU.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    /// The operation at work.
     pub active: Option<ActiveOperation>,
-    /// The operations that wait.
     pub waiting: VecDeque<Operation>,
     /// The end of the device's reset.
     pub resetting: Option<Time>,
@@ -119,12 +112,10 @@ pub struct Scheduler {
     pub saves: u64,
     /// The time that went into saving and restoring.
     pub spent: Time,
-    /// The number of resets.
     pub resets: u64,
 }
 
 impl Scheduler {
-    /// Returns the statistics as JSON.
     pub fn report(&self) -> serde_json::Value {
         serde_json::json!({
             "unmaps": self.unmaps,

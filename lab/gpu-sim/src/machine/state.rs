@@ -20,14 +20,11 @@ use crate::kernels::{Durations, Effect};
 use crate::space::View;
 use crate::topology::GpuConfig;
 
-/// One simulated GPU.
 #[derive(Debug)]
 pub struct Gpu {
-    /// Its description.
     pub config: GpuConfig,
     /// Device memory in use, bytes.
     pub used: u64,
-    /// Its compute units.
     pub model: Box<dyn Model>,
     /// The driver's operations on its queues.
     pub scheduler: Scheduler,
@@ -38,7 +35,6 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Makes an idle GPU.
     pub fn new(config: GpuConfig, model: Box<dyn Model>) -> Self {
         Self { config, used: 0, model, scheduler: Scheduler::default(), busy_since: None, busy: 0 }
     }
@@ -47,7 +43,6 @@ impl Gpu {
 /// A kernel that has been handed to the compute units.
 #[derive(Debug)]
 pub struct Execution {
-    /// The queue that it came from.
     pub queue: QueueKey,
     /// Address of its completion signal, or 0.
     pub signal: u64,
@@ -58,17 +53,13 @@ pub struct Execution {
 /// A large change of memory, which is made in steps.
 #[derive(Debug)]
 pub struct Move {
-    /// The queue that it came from.
     pub queue: QueueKey,
-    /// The rest of the change.
     pub effect: Effect,
     /// The earliest end, as the model says.
     pub not_before: Time,
-    /// The action that follows.
     pub then: Then,
 }
 
-/// The action that follows a [`Move`].
 #[derive(Debug)]
 pub enum Then {
     /// The kernel that made it is complete.
@@ -85,9 +76,7 @@ pub enum Then {
 /// Kernels and copies that have begun and are not complete.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// Kernels on the compute units.
     pub executions: HashMap<WorkId, Execution>,
-    /// Large changes of memory.
     pub moves: VecDeque<Move>,
     last_id: WorkId,
 }
@@ -106,7 +95,6 @@ impl Work {
     }
 }
 
-/// Memory of the device and of the host.
 #[derive(Debug)]
 pub struct Memory {
     /// The file behind all of it.
@@ -115,25 +103,21 @@ pub struct Memory {
     pub shared: Shared,
     /// Host memory that clients have allocated, bytes.
     pub host_used: u64,
-    /// Host memory that clients may allocate, bytes.
     pub host_limit: u64,
 }
 
 /// Messages that the holder of the lock sends once it has released the lock.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Answers to calls.
     pub answers: Vec<(Unique, Answer<Reply>)>,
     /// Processes to be ended, with the reason.
     pub failures: Vec<(i32, String)>,
     /// Messages to users about processes that go on.
     pub remarks: Vec<(i32, String)>,
-    /// Descriptors of debuggers that get a byte.
     pub notices: Vec<Arc<OwnedFd>>,
 }
 
 impl Outbox {
-    /// Answers a call.
     pub fn answer(&mut self, call: &Call<'_>, reply: Reply) -> Answer<()> {
         self.answers.push((call.unique, Ok(reply)));
         Ok(())
@@ -149,37 +133,28 @@ pub struct DriverState {
     pub sysfs: Sysfs,
     /// Calls that fail on request.
     pub faults: Option<Faults>,
-    /// The number of compute queues created so far.
     pub compute_queues: u32,
 }
 
-/// The machine.
 #[derive(Debug)]
 pub struct Machine {
     /// The GPUs, by index.
     pub gpus: Vec<Gpu>,
     /// The processes that have opened the KFD, by process id.
     pub processes: BTreeMap<i32, Process>,
-    /// Memory of the device and of the host.
     pub memory: Memory,
-    /// Kernels and copies under way.
     pub work: Work,
-    /// Calls that have not been answered.
     pub calls: Calls,
-    /// The driver's state.
     pub driver: DriverState,
     /// Messages to be sent outside the lock.
     pub outbox: Outbox,
-    /// Kernel times by name.
     pub durations: Durations,
-    /// The statistics of the run.
     pub stats: Stats,
     /// The time of the last event.
     pub clock: Time,
 }
 
 impl Machine {
-    /// Makes a machine with these GPUs.
     pub fn new(arena: Arena, gpus: Vec<Gpu>, durations: Durations) -> Self {
         let host_limit = crate::topology::host_memory();
         Self {
@@ -196,7 +171,6 @@ impl Machine {
         }
     }
 
-    /// Returns the index of the GPU with this id.
     pub fn gpu_index(&self, gpu_id: u32) -> Option<usize> {
         self.gpus.iter().position(|gpu| gpu.config.gpu_id == gpu_id)
     }
@@ -206,7 +180,6 @@ impl Machine {
         self.processes.get_mut(&pid).ok_or(libc::EBADF)
     }
 
-    /// Returns the queue, if it exists.
     pub fn queue(&self, key: QueueKey) -> Option<&Queue> {
         self.processes.get(&key.pid)?.queues.get(&key.id)
     }
@@ -219,7 +192,6 @@ impl Machine {
         }
     }
 
-    /// Returns the queue, if it exists, for a change.
     pub fn queue_mut(&mut self, key: QueueKey) -> Option<&mut Queue> {
         self.processes.get_mut(&key.pid)?.queues.get_mut(&key.id)
     }
@@ -310,7 +282,6 @@ impl Machine {
         }
     }
 
-    /// Returns the statistics at `now` as JSON.
     pub fn report(&self, now: Time) -> serde_json::Value {
         let gpus = self.gpus.iter().map(|gpu| {
             let running = gpu.busy_since.map_or(0, |since| now.saturating_sub(since));

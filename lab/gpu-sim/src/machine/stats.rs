@@ -16,7 +16,6 @@ pub const LATE_LIMIT_US: f64 = 200.0;
 pub struct Counts(BTreeMap<&'static str, u64>);
 
 impl Counts {
-    /// Counts a command.
     pub fn add(&mut self, kind: &'static str) {
         *self.0.entry(kind).or_insert(0) += 1;
     }
@@ -32,10 +31,8 @@ impl Counts {
     }
 }
 
-/// The statistics of a process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessStats {
-    /// The process id.
     pub pid: i32,
     /// The name of its main thread.
     pub name: String,
@@ -44,12 +41,10 @@ pub struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// Makes the statistics of a new process.
     pub fn new(pid: i32, name: String) -> Self {
         Self { pid, name, ..Self::default() }
     }
 
-    /// Adds the counts of a queue.
     pub fn retire(&mut self, id: u32, gpu_id: u32, queue: &Queue) {
         self.total.merge(&queue.counts);
         self.queues.push(json!({
@@ -93,7 +88,6 @@ impl Stats {
         self.late.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// Returns the report as JSON.
     pub fn report(&self, gpus: Vec<Value>, processes: &[ProcessStats], failed_ioctls: u64) -> Value {
         let mut total = Counts::default();
         for process in processes {

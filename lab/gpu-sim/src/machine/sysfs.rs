@@ -53,14 +53,12 @@ impl Sysfs {
         let _ = show();
     }
 
-    /// Removes a queue.
     pub fn remove(&self, pid: i32, id: u32) {
         if let Some(path) = self.queue(pid, id) {
             let _ = std::fs::remove_dir_all(path);
         }
     }
 
-    /// Removes a process.
     pub fn forget(&self, pid: i32) {
         if let Some(path) = self.process(pid) {
             let _ = std::fs::remove_dir_all(path);

@@ -18,7 +18,6 @@ const FORMAT_BARRIER_VALUE: u8 = 2;
 /// The size of ROCr's buffer for PM4 (4 KiB), words.
 const PM4_WORDS: u64 = 1024;
 
-/// The bytes of an AQL packet.
 struct Packet([u8; 64]);
 
 impl Packet {

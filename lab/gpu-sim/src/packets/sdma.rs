@@ -168,19 +168,14 @@ fn rectangle(w: &Words<'_>, element: u32) -> Result<Effect, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const RING: u64 = 0x10_0000;
     const DATA: u64 = 0x20_0000;
 
     fn with_words<R>(words: &[u32], run: impl FnOnce(&Words<'_>) -> R) -> R {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(RING, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(RING, 0x1000), (DATA, 0x1000)]);
+        let view = memory.view();
         for (i, word) in words.iter().enumerate() {
             view.write(RING + i as u64 * 4, &word.to_le_bytes()).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use crate::control::Setup;
+use crate::control::{CuModel, Setup};
 use crate::device::{self, Fcfs, Model, Shared};
 use crate::kernels::Durations;
 use crate::layout::MAX_GPUS;
@@ -15,13 +15,9 @@ const RENDER_MINOR: u32 = 128;
 /// The parts of a machine, and the options with all defaults filled in.
 #[derive(Debug)]
 pub struct Plan {
-    /// The GPUs.
     pub gpus: Vec<Gpu>,
-    /// The table of kernel times.
     pub durations: Durations,
-    /// The driver's settings.
     pub settings: Settings,
-    /// The calls that fail on request.
     pub faults: Option<Faults>,
     /// The options, with defaults.
     pub setup: Setup,
@@ -54,11 +50,11 @@ impl Plan {
         };
         let vram = setup.vram.unwrap_or(64);
         anyhow::ensure!((1..=1024).contains(&vram), "--vram takes 1 to 1024 GiB, not {vram}");
-        let cu_model = setup.cu_model.as_deref().unwrap_or("shared");
+        let cu_model = setup.cu_model.unwrap_or(CuModel::Shared);
         let model = || -> Box<dyn Model> {
             match cu_model {
-                "fcfs" => Box::new(Fcfs::default()),
-                _ => Box::new(Shared::new(device::slots(arch))),
+                CuModel::Fcfs => Box::new(Fcfs::default()),
+                CuModel::Shared => Box::new(Shared::new(device::slots(arch))),
             }
         };
         let durations = setup.durations.as_deref().map(Durations::load).transpose();
@@ -97,7 +93,7 @@ impl Plan {
             partitions: Some(partitions),
             arch: Some(arch.name.into()),
             vram: Some(vram),
-            cu_model: Some(cu_model.into()),
+            cu_model: Some(cu_model),
             durations: setup.durations.clone(),
         };
         Ok(Self { gpus, durations, settings, faults, setup })
