@@ -23,6 +23,13 @@ pub struct Call<'a> {
     pub now: Time,
 }
 
+impl Call<'_> {
+    /// Decodes the argument.
+    pub fn decode<A: Plain>(&self) -> A {
+        A::from_bytes(self.argument)
+    }
+}
+
 /// A copy of a call that waits for a lock of the driver.
 #[derive(Debug)]
 pub struct OwnedCall {
@@ -57,7 +64,7 @@ pub fn reply<A: Plain>(argument: &A, out_size: usize) -> Reply {
 
 /// Decodes the argument, executes the call, and encodes what goes back.
 pub fn run<A: Ioctl>(call: &Call<'_>, execute: impl FnOnce(&mut A) -> Answer<()>) -> Answer<Reply> {
-    let mut argument = A::from_bytes(call.argument);
+    let mut argument: A = call.decode();
     execute(&mut argument)?;
     Ok(reply(&argument, call.out_size))
 }

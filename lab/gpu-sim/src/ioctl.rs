@@ -56,35 +56,24 @@ pub fn execute(machine: &mut Machine, call: &Call<'_>) {
     let failure = machine.driver.faults.as_mut().and_then(|faults| faults.strike(call.pid, nr));
     if let Some(Failure { errno, after: false }) = failure {
         if nr == kfd::UpdateQueue::NR {
-            driver::keep_values(machine, call.pid, &kfd::UpdateQueue::from_bytes(call.argument));
+            driver::keep_values(machine, call.pid, &call.decode());
         }
         machine.outbox.answers.push((call.unique, Err(errno)));
         return;
     }
     // These requests answer the call themselves, now or later, unless they fail at once.
-    let argument = call.argument;
     let later = match nr {
         kfd::WaitEvents::NR => Some(wait_events(machine, call)),
-        kfd::CreateQueue::NR => {
-            Some(driver::create_queue(machine, call, kfd::CreateQueue::from_bytes(argument)))
-        }
-        kfd::DestroyQueue::NR => {
-            Some(driver::destroy_queue(machine, call, kfd::DestroyQueue::from_bytes(argument)))
-        }
+        kfd::CreateQueue::NR => Some(driver::create_queue(machine, call, call.decode())),
+        kfd::DestroyQueue::NR => Some(driver::destroy_queue(machine, call, call.decode())),
         kfd::UpdateQueue::NR => {
             let errno = failure.map(|failure| failure.errno);
-            Some(driver::update_queue(machine, call, kfd::UpdateQueue::from_bytes(argument), errno))
+            Some(driver::update_queue(machine, call, call.decode(), errno))
         }
-        kfd::SetCuMask::NR => Some(driver::set_cu_mask(machine, call, kfd::SetCuMask::from_bytes(argument))),
-        kfd::GetQueueWaveState::NR => {
-            Some(driver::wave_state(machine, call, kfd::GetQueueWaveState::from_bytes(argument)))
-        }
-        kfd::debug::RuntimeEnable::NR => {
-            Some(driver::runtime_enable(machine, call, kfd::debug::RuntimeEnable::from_bytes(argument)))
-        }
-        kfd::debug::DbgTrap::NR => {
-            Some(driver::debug_trap(machine, call, kfd::debug::DbgTrap::from_bytes(argument)))
-        }
+        kfd::SetCuMask::NR => Some(driver::set_cu_mask(machine, call, call.decode())),
+        kfd::GetQueueWaveState::NR => Some(driver::wave_state(machine, call, call.decode())),
+        kfd::debug::RuntimeEnable::NR => Some(driver::runtime_enable(machine, call, call.decode())),
+        kfd::debug::DbgTrap::NR => Some(driver::debug_trap(machine, call, call.decode())),
         _ => None,
     };
     match later {
@@ -330,7 +319,7 @@ fn create_event(machine: &mut Machine, pid: i32, a: &mut kfd::CreateEvent) -> An
 }
 
 fn wait_events(machine: &mut Machine, call: &Call<'_>) -> Answer<()> {
-    let arguments = kfd::WaitEvents::from_bytes(call.argument);
+    let arguments: kfd::WaitEvents = call.decode();
     if arguments.num_events > MAX_WAIT {
         return Err(libc::EINVAL);
     }

@@ -25,7 +25,6 @@ pub enum Backing {
 pub struct Range {
     /// The length, bytes.
     pub len: u64,
-    /// The memory behind it.
     pub backing: Backing,
     /// The GPUs on which it is mapped: bit `i` for GPU `i`.
     pub gpus: u32,

@@ -56,7 +56,6 @@ pub struct Supervisor {
     pub connection: Connection,
     /// The render nodes, in the order of the GPUs; empty if the kernel cannot serve them.
     nodes: Vec<Connection>,
-    /// Wakes and stops the engine.
     pub pace: Pace,
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
@@ -74,7 +73,6 @@ pub struct Supervisor {
 struct Clients {
     open: HashMap<u64, Open>,
     next_handle: u64,
-    /// The processes whose end is watched.
     watched: HashSet<i32>,
     doorbells: u64,
 }

@@ -184,9 +184,7 @@ pub struct GpuConfig {
 /// A device of the PCI bus, or a partition of one (compute partition mode CPX and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The index of the device.
     pub device: u32,
-    /// The index of the partition in the device.
     pub partition: u32,
     /// The number of partitions of the device; 1 if it is not partitioned.
     pub of: u32,
@@ -205,7 +203,6 @@ impl Part {
         self.address() | self.partition
     }
 
-    /// Returns bus, device and function.
     pub fn address(self) -> u32 {
         25600 + self.device * 256
     }
@@ -269,7 +266,6 @@ fn props(pairs: &[(&str, u64)]) -> String {
     })
 }
 
-/// Returns the memory of the host, bytes.
 pub fn host_memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram * u64::from(info.mem_unit)

@@ -100,13 +100,8 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
     {
         return Err(libc::EPERM);
     }
-    let mut result = Ok(());
     match a.op {
-        debug::Enable::OP => {
-            let mut enable: debug::Enable = a.get();
-            result = debug_enable(machine, call, pid, &mut enable);
-            a.put(&enable);
-        }
+        debug::Enable::OP => apply(&mut a, |a| debug_enable(machine, call, pid, a))?,
         debug::Disable::OP => debug_disable(machine, call.now, pid),
         debug::SendRuntimeEvent::OP => {
             let event: debug::SendRuntimeEvent = a.get();
@@ -135,31 +130,16 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
             return batch(machine, call, a, pid, ids, r.queue_array_ptr, 0);
         }
         debug::SetFlags::OP => {
-            let mut flags: debug::SetFlags = a.get();
             let debug = &mut machine.process(pid)?.debug;
-            (debug.flags, flags.flags) = (flags.flags & 1, debug.flags);
-            a.put(&flags);
+            apply(&mut a, |a: &mut debug::SetFlags| {
+                (debug.flags, a.flags) = (a.flags & 1, debug.flags);
+                Ok(())
+            })?;
         }
-        debug::QueryDebugEvent::OP => {
-            let mut query: debug::QueryDebugEvent = a.get();
-            result = query_event(machine, pid, &mut query);
-            a.put(&query);
-        }
-        debug::QueryExceptionInfo::OP => {
-            let mut query: debug::QueryExceptionInfo = a.get();
-            result = exception_info(machine, call.pid, pid, &mut query);
-            a.put(&query);
-        }
-        debug::QueueSnapshot::OP => {
-            let mut snapshot: debug::QueueSnapshot = a.get();
-            result = queue_snapshot(machine, call.pid, pid, &mut snapshot);
-            a.put(&snapshot);
-        }
-        debug::DeviceSnapshot::OP => {
-            let mut snapshot: debug::DeviceSnapshot = a.get();
-            result = device_snapshot(machine, call.pid, pid, &mut snapshot);
-            a.put(&snapshot);
-        }
+        debug::QueryDebugEvent::OP => apply(&mut a, |a| query_event(machine, pid, a))?,
+        debug::QueryExceptionInfo::OP => apply(&mut a, |a| exception_info(machine, call.pid, pid, a))?,
+        debug::QueueSnapshot::OP => apply(&mut a, |a| queue_snapshot(machine, call.pid, pid, a))?,
+        debug::DeviceSnapshot::OP => apply(&mut a, |a| device_snapshot(machine, call.pid, pid, a))?,
         // Wave launch modes and watched addresses fail as on a device without support.
         debug::OP_SET_WAVE_LAUNCH_OVERRIDE..=debug::OP_SET_WAVE_LAUNCH_MODE
         | debug::OP_SET_NODE_ADDRESS_WATCH..=debug::OP_CLEAR_NODE_ADDRESS_WATCH => {
@@ -167,9 +147,16 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
         }
         _ => return Err(libc::EINVAL),
     }
-    result?;
     let out = reply(&a, call.out_size);
     machine.outbox.answer(call, out)
+}
+
+/// Decodes the operation of a DBG_TRAP, executes it, and encodes it again.
+fn apply<A: debug::Operation>(a: &mut DbgTrap, execute: impl FnOnce(&mut A) -> Answer<()>) -> Answer<()> {
+    let mut operation: A = a.get();
+    execute(&mut operation)?;
+    a.put(&operation);
+    Ok(())
 }
 
 fn debug_enable(machine: &mut Machine, call: &Call<'_>, pid: i32, a: &mut debug::Enable) -> Answer<()> {

@@ -37,7 +37,6 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Makes a pace that has not been woken.
     pub fn new() -> io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, stop: AtomicBool::new(false) })

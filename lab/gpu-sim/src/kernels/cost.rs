@@ -52,7 +52,6 @@ impl Durations {
         Ok(durations)
     }
 
-    /// Returns the time of a kernel in the table.
     pub fn get(&self, name: &str) -> Option<Time> {
         let by_prefix =
             || self.prefixes.iter().find(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, t)| *t);

@@ -33,11 +33,8 @@ pub enum Op {
 /// chooses their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// The copies and fills of the first row.
     pub first: Vec<Op>,
-    /// The number of rows of a plane.
     pub rows: u32,
-    /// The number of planes.
     pub planes: u32,
     /// The distances from row to row and from plane to plane in the destination, bytes.
     pub dst: [u64; 2],

@@ -78,7 +78,6 @@ impl Events {
         true
     }
 
-    /// Returns true if the event is signaled.
     #[cfg(test)]
     pub fn is_signaled(&self, id: u32) -> bool {
         self.by_id.get(&id).is_some_and(|event| event.signaled)
@@ -90,7 +89,6 @@ impl Events {
     }
 }
 
-/// An event that a thread waits for.
 #[derive(Debug)]
 pub(super) struct Element {
     pub(super) data: EventData,
@@ -118,14 +116,6 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    pub fn unique(&self) -> Unique {
-        self.unique
-    }
-
     /// Returns the state of the wait, as `test_event_condition` of `kfd_events.c` does.
     pub(super) fn outcome(&self) -> u32 {
         let mut all = true;

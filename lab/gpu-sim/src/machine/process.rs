@@ -26,10 +26,8 @@ pub struct Allocation {
 #[derive(Debug)]
 pub struct Process {
     pub space: Space,
-    /// Its memory, by handle.
     pub allocations: HashMap<u64, Allocation>,
     pub events: Events,
-    /// Its queues, by KFD queue id.
     pub queues: BTreeMap<u32, Queue>,
     /// The number of its doorbell pages in the KFD file.
     pub doorbell: u64,
@@ -37,7 +35,6 @@ pub struct Process {
     pub kernels: HashMap<u64, Option<Kernel>>,
     /// The statistics that are reported at its end.
     pub stats: ProcessStats,
-    /// The handle of the next allocation.
     pub next_handle: u64,
     pub debug: Debug,
     /// True while one of its calls holds the driver's lock of the process (`kfd_process.mutex`).

@@ -9,7 +9,6 @@ use super::stats::Counts;
 use crate::device::{Time, WorkId};
 use crate::space::{Fault, View};
 
-/// The size of an AQL packet, bytes.
 pub const AQL_PACKET: u64 = 64;
 /// The type byte of a slot without a packet (HSA specification).
 pub const AQL_INVALID: u16 = 1;

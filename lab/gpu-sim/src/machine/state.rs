@@ -28,7 +28,6 @@ pub struct Gpu {
     pub model: Box<dyn Model>,
     /// The driver's operations on its queues.
     pub scheduler: Scheduler,
-    /// The time since which any work-group runs.
     pub busy_since: Option<Time>,
     /// The time with any work-group running, up to `busy_since`.
     pub busy: Time,
@@ -97,9 +96,7 @@ impl Work {
 
 #[derive(Debug)]
 pub struct Memory {
-    /// The file behind all of it.
     pub arena: Arena,
-    /// Memory that several processes share.
     pub shared: Shared,
     /// Host memory that clients have allocated, bytes.
     pub host_used: u64,
@@ -127,11 +124,8 @@ impl Outbox {
 /// The driver's state that belongs to no single GPU or process.
 #[derive(Debug, Default)]
 pub struct DriverState {
-    /// Properties that a user can choose.
     pub settings: Settings,
-    /// The folder that shows queues.
     pub sysfs: Sysfs,
-    /// Calls that fail on request.
     pub faults: Option<Faults>,
     pub compute_queues: u32,
 }
@@ -246,9 +240,9 @@ impl Machine {
             self.calls.uninterruptible.remove(unique);
         });
         let blocked = self.calls.blocked.extract_if(.., |blocked| blocked.pid == pid);
-        let waiters = self.calls.waiters.extract_if(.., |waiter| waiter.pid() == pid);
+        let waiters = self.calls.waiters.extract_if(.., |waiter| waiter.pid == pid);
         let interrupted =
-            parked.chain(blocked.map(|call| call.unique)).chain(waiters.map(|call| call.unique()));
+            parked.chain(blocked.map(|call| call.unique)).chain(waiters.map(|call| call.unique));
         self.outbox.answers.extend(interrupted.map(|unique| (unique, Err(libc::EINTR))));
         for allocation in std::mem::take(&mut process.allocations).into_values() {
             self.release(&allocation);

@@ -59,9 +59,7 @@ impl ProcessStats {
 /// Counters of the whole run.
 #[derive(Debug)]
 pub struct Stats {
-    /// The statistics of ended processes.
     pub processes: Vec<ProcessStats>,
-    /// The numbers of executed ioctls, by name.
     pub ioctls: BTreeMap<String, u64>,
     late: Histogram<u64>,
 }

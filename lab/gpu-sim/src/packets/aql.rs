@@ -89,26 +89,18 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
                 .kernels
                 .entry(dispatch.object)
                 .or_insert_with(|| Kernel::find(&view, dispatch.object));
-            match kernels::plan(&view, kernel.as_ref(), &dispatch, &machine.durations)
-                .map_err(Unusable::Unknown)?
-            {
-                Act::Wait(conditions, effect) => {
-                    if Condition::all_hold(&conditions, &view)? {
-                        Decision::Launch(Work { id, queue: key, groups, cost, alone: 0 }, effect)
-                    } else {
-                        Decision::Block
-                    }
-                }
+            let act = kernels::plan(&view, kernel.as_ref(), &dispatch, &machine.durations);
+            let work = |alone| Work { id, queue: key, groups, cost, alone };
+            match act.map_err(Unusable::Unknown)? {
+                Act::Wait(conditions, _) if !Condition::all_hold(&conditions, &view)? => Decision::Block,
+                Act::Wait(_, effect) => Decision::Launch(work(0), effect),
                 Act::Pass(time) => {
                     if let Some(counts) = &process.unexecuted {
                         counts.note(kernel.as_ref().map(|kernel| kernel.name.as_str()));
                     }
-                    let work = Work { id, queue: key, groups, cost, alone: time };
-                    Decision::Launch(work, Effect::default())
+                    Decision::Launch(work(time), Effect::default())
                 }
-                Act::Run { time, effect } => {
-                    Decision::Launch(Work { id, queue: key, groups, cost, alone: time }, effect)
-                }
+                Act::Run { time, effect } => Decision::Launch(work(time), effect),
             }
         }
         BARRIER_AND if dependencies(&view, &packet)?.all(|value| value == 0) => {

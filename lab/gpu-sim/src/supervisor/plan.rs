@@ -19,7 +19,6 @@ pub struct Plan {
     pub durations: Durations,
     pub settings: Settings,
     pub faults: Option<Faults>,
-    /// The options, with defaults.
     pub setup: Setup,
 }
 
@@ -87,14 +86,12 @@ impl Plan {
             restore_us: Some(setup.restore_us.unwrap_or(0)),
             no_cwsr: Some(!settings.cwsr),
             preemption_timeout_ms: Some(settings.timeout / 1_000_000),
-            stuck_queue: settings.stuck,
-            fail_ioctls: setup.fail_ioctls.clone(),
             gpus: Some(count),
             partitions: Some(partitions),
             arch: Some(arch.name.into()),
             vram: Some(vram),
             cu_model: Some(cu_model),
-            durations: setup.durations.clone(),
+            ..setup.clone()
         };
         Ok(Self { gpus, durations, settings, faults, setup })
     }
