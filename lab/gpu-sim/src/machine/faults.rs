@@ -57,7 +57,7 @@ impl Faults {
                 .map(|name| {
                     (0..=u8::MAX)
                         .find(|nr| kfd::request_name(*nr) == Some(name))
-                        .ok_or_else(|| format!("{name:?} is not a request of the driver"))
+                        .ok_or_else(|| format!("{name:?} is no request of the driver"))
                 })
                 .collect::<Result<_, _>>()?,
         };
