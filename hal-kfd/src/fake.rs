@@ -1,4 +1,4 @@
-//! A driver for tests: keeps queues as the real one does, logs what it was asked, and fails when told to.
+//! A driver for tests: it keeps queues as the real one does, logs requests, and fails on request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,24 +6,24 @@ use hip_sys::kfd::{self, Ioctl as _, Plain as _, debug, debug::Operation as _};
 use parking_lot::Mutex;
 use std::sync::{Arc, Barrier};
 
+use crate::arbiter::Setting;
 use crate::kernel::{Errno, Kernel};
-use crate::queue::Setting;
 
 /// A queue in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeQueue {
     pub kept: Setting,
-    /// What the hardware has: on or off.
+    /// True while the queue is on the hardware.
     pub mapped: bool,
     pub suspended: bool,
     pub new: bool,
 }
 
-/// How a call fails.
+/// The failure of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     pub errno: i32,
-    /// It took effect all the same.
+    /// True if the call took effect nevertheless.
     pub after: bool,
 }
 
@@ -32,17 +32,17 @@ pub struct State {
     pub queues: BTreeMap<u32, FakeQueue>,
     pub runtime: bool,
     pub session: bool,
-    /// Queues do not come off for a debugger.
+    /// True if a debugger cannot evict queues.
     pub hangs: bool,
-    /// Queues that a debugger's suspend passes over, as those that are being destroyed.
-    pub left_alone: BTreeSet<u32>,
-    /// Request numbers; DBG_TRAP's are 0x100 and the operation.
+    /// Queues that a debugger's suspend ignores, like those that are being destroyed.
+    pub ignored: BTreeSet<u32>,
+    /// The request numbers; 0x100 plus the operation for DBG_TRAP.
     pub log: Vec<u32>,
-    /// Queues that were to be updated, in their order.
+    /// The queues of update requests, in order.
     pub updated: Vec<u32>,
-    /// For the next calls about queues, one each; `None` succeeds.
+    /// The results of the next calls about queues; `None` succeeds.
     pub failures: VecDeque<Option<Failure>>,
-    /// A destruction waits at both in turn.
+    /// The barriers at which a destruction waits, in turn.
     pub gate: Option<Arc<[Barrier; 2]>>,
 }
 
@@ -50,7 +50,7 @@ pub struct State {
 pub struct FakeKernel(pub Mutex<State>);
 
 impl FakeKernel {
-    /// The next calls fail like this.
+    /// Sets the results of the next calls.
     pub fn fail(&self, failures: impl IntoIterator<Item = Option<Failure>>) {
         self.0.lock().failures = failures.into_iter().collect();
     }
@@ -59,13 +59,13 @@ impl FakeKernel {
         self.0.lock().queues[&id]
     }
 
-    /// Whether work of the queue runs.
+    /// Returns true if work of the queue runs.
     pub fn runs(&self, id: u32) -> bool {
         let queue = self.queue(id);
         queue.mapped && !queue.suspended
     }
 
-    /// What it was asked since the last time.
+    /// Returns the request numbers since the last call.
     pub fn asked(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock().log)
     }
@@ -86,7 +86,7 @@ impl State {
     }
 
     fn trap(&mut self, trap: &mut debug::DbgTrap) -> Result<i32, Errno> {
-        assert_eq!(trap.pid, std::process::id(), "only the own process is made up");
+        assert_eq!(trap.pid, std::process::id(), "the fake has only this process");
         self.log.push(0x100 + trap.op);
         if let Some(Some(failure)) = self.failures.pop_front() {
             return Err(Errno(failure.errno));
@@ -117,9 +117,9 @@ impl State {
                 if self.hangs {
                     return Ok(self.each(a.queue_array_ptr, a.num_queues, |_, _| None));
                 }
-                let left_alone = self.left_alone.clone();
+                let ignored = self.ignored.clone();
                 Ok(self.each(a.queue_array_ptr, a.num_queues, |id, queue| {
-                    let takes = !queue.new && !left_alone.contains(&id);
+                    let takes = !queue.new && !ignored.contains(&id);
                     queue.suspended |= takes;
                     Some(takes)
                 }))
@@ -139,14 +139,15 @@ impl State {
         }
     }
 
-    /// Changes queues, or not (false), or fails to (`None`).
+    /// Calls `change` for each queue of an array: true if it changed the queue, false if it ignored it,
+    /// `None` if it failed. Returns the number of changed queues.
     fn each(
         &mut self,
         at: u64,
         count: u32,
         mut change: impl FnMut(u32, &mut FakeQueue) -> Option<bool>,
     ) -> i32 {
-        // SAFETY: the caller's array, as the interface says; it waits for us.
+        // SAFETY: the request's array of `count` ids, which the caller keeps alive until this call returns.
         let ids = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count as usize) };
         let mut done = 0;
         for id in ids {
@@ -162,7 +163,7 @@ impl State {
 
 impl Kernel for FakeKernel {
     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let nr = kfd::request_number(command).expect("a request of the KFD's");
+        let nr = kfd::request_number(command).expect("a request of the KFD");
         let gate = self.0.lock().gate.clone().filter(|_| nr == kfd::DestroyQueue::NR);
         gate.iter().flat_map(|gate| gate.iter()).for_each(|barrier| {
             barrier.wait();

@@ -1,4 +1,4 @@
-//! The driver as something that executes ioctls, and the descriptor through which the real one is reached.
+//! Execution of the driver's ioctls, and the descriptor of the real driver.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -9,15 +9,15 @@ use std::path::Path;
 
 use hip_sys::kfd::Ioctl;
 
-/// Where the device is.
+/// The path of the device.
 const DEVICE: &CStr = c"/dev/kfd";
 
-/// An errno of the driver's.
+/// An error number of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The last error of the calling thread.
+    /// Returns the last error of the calling thread.
     fn last() -> Self {
         Self(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
@@ -43,13 +43,13 @@ impl From<Errno> for io::Error {
 
 /// Executes ioctls of the KFD.
 pub trait Kernel: Send + Sync + fmt::Debug {
-    /// Executes `command` with this argument, which the driver may change. Returns what the call returns.
+    /// Executes `command` with this argument, which the driver may change. Returns the result of the call.
     ///
     /// # Errors
     /// The driver's errno. An interrupted call is repeated and never reported.
     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno>;
 
-    /// Where its devices are described; nowhere, if they are made up.
+    /// Returns the folder that describes the devices; `None` for a made-up driver.
     fn sys(&self) -> Option<&Path> {
         Some(Path::new("/sys"))
     }
@@ -60,7 +60,7 @@ pub trait KernelExt: Kernel {
     /// Executes the request that belongs to the argument.
     ///
     /// # Errors
-    /// As [`Kernel::execute`].
+    /// The same as for [`Kernel::execute`].
     fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
         let mut bytes = argument.as_bytes().to_vec();
         let result = self.execute(A::COMMAND, &mut bytes);
@@ -71,13 +71,13 @@ pub trait KernelExt: Kernel {
 
 impl<K: Kernel + ?Sized> KernelExt for K {}
 
-/// The real driver, or a simulated one that stands in its place: a descriptor of `/dev/kfd`.
+/// A descriptor of `/dev/kfd`: the real driver, or a simulated one in its place.
 #[derive(Debug)]
 pub struct Kfd {
     descriptor: OwnedFd,
 }
 
-/// What tells one file from another, however it was opened.
+/// The identity of a file, independent of its descriptor.
 type Identity = (libc::dev_t, libc::ino_t, libc::dev_t, libc::mode_t);
 
 fn identity(stat: &libc::stat) -> Identity {
@@ -85,26 +85,27 @@ fn identity(stat: &libc::stat) -> Identity {
 }
 
 fn device() -> Option<libc::stat> {
-    // SAFETY: plain integers, for which zeros are valid.
+    // SAFETY: `stat` consists of integers, for which zeros are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a terminated path and a structure to be filled, both alive through the call.
+    // SAFETY: the call reads a terminated path and fills `stat`; both outlive it.
     (unsafe { libc::stat(DEVICE.as_ptr(), &raw mut stat) } == 0).then_some(stat)
 }
 
 fn stat_of(fd: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain integers, for which zeros are valid.
+    // SAFETY: `stat` consists of integers, for which zeros are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a structure to be filled, alive through the call; any number may be asked about.
+    // SAFETY: the call fills `stat`, which outlives it. It fails if `fd` is not open.
     (unsafe { libc::fstat(fd, &raw mut stat) } == 0).then_some(stat)
 }
 
 impl Kfd {
-    /// Whether there is a driver at all.
+    /// Returns true if there is a driver.
     pub fn exists() -> bool {
         device().is_some()
     }
 
-    /// Whether it is a simulated one: the real one is a character device, `gpu-sim`'s is a file.
+    /// Returns true if the driver is simulated: the real device is a character device, that of `gpu-sim` is a
+    /// file.
     pub fn is_simulated() -> bool {
         device().is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
     }
@@ -112,68 +113,70 @@ impl Kfd {
     /// Opens the device. In a process that has it open already this is the same context.
     ///
     /// # Errors
-    /// There is none, or the process may not use it.
+    /// There is no device, or the process may not use it.
     pub fn open() -> io::Result<Self> {
         Self::open_c(DEVICE)
     }
 
-    /// Opens the device where another root has it, for example a container's, to ask what it is.
+    /// Opens the device below another root, for example that of a container, to identify it.
     ///
     /// # Errors
-    /// As [`Kfd::open`].
+    /// The same as for [`Kfd::open`].
     pub fn open_at(path: &Path) -> io::Result<Self> {
         Self::open_c(&CString::new(path.as_os_str().as_bytes())?)
     }
 
     fn open_c(path: &CStr) -> io::Result<Self> {
-        // SAFETY: a terminated path.
+        // SAFETY: the call reads a terminated path, which outlives it.
         let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else knows the number.
+        // SAFETY: the call above has just made this descriptor, and nothing else refers to it.
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// A number of the device that this is: of the driver itself where it is a device file, which containers have copies of, and of
-    /// one simulation where it is a simulated one. Nothing if the kernel does not say.
+    /// Returns a number that identifies the driver: the device number of a device file, which is the same for
+    /// the copies in containers, or the file system of a simulated device. `None` if the kernel does not
+    /// report it.
     pub(crate) fn device(&self) -> Option<u64> {
         let stat = stat_of(self.descriptor.as_raw_fd())?;
         Some(if stat.st_mode & libc::S_IFMT == libc::S_IFREG { stat.st_dev } else { stat.st_rdev })
     }
 
-    /// Whether `fd` is the same device as this one, known by what it is, wherever it was opened.
+    /// Returns true if `fd` refers to the same device file as this one.
     pub fn is_same(&self, fd: RawFd) -> bool {
         let own = stat_of(self.descriptor.as_raw_fd());
         own.is_some_and(|own| stat_of(fd).is_some_and(|other| identity(&own) == identity(&other)))
     }
 
-    /// A duplicate of `fd` if that is the KFD, known by what it is: the type byte of its ioctls is the console's as well. The
-    /// duplicate belongs to the same context (from ABI 1.19 on a process can have several), and stays when the program
-    /// closes its own.
+    /// Returns a duplicate of `fd` if that is the KFD. The file decides, because consoles use the type byte
+    /// of its ioctls as well. The duplicate belongs to the same context (from ABI 1.19 on a process can have
+    /// several), and stays open when the program closes its own.
     pub fn recognise(fd: RawFd) -> Option<Self> {
         let (stat, device) = (stat_of(fd)?, device()?);
         if identity(&stat) != identity(&device) {
             return None;
         }
-        // SAFETY: any number may be duplicated.
+        // SAFETY: the call takes numbers only. It fails if `fd` is not open.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest_number()) };
-        // SAFETY: just made, and nobody else knows the number.
+        // SAFETY: the call above has just made this descriptor, and nothing else refers to it.
         (copy >= 0).then(|| Self { descriptor: unsafe { OwnedFd::from_raw_fd(copy) } })
     }
 }
 
-/// The lowest number for a descriptor of ours in a process of somebody else's: programs count on the low ones, and close
-/// some that they do not know. 700, or three quarters of what the process may have.
+/// Returns the lowest number for a descriptor of the library in a user's program: 700, or three quarters of
+/// the process's limit. Programs expect the low numbers to be free, and some close low descriptors that they
+/// did not open.
 pub fn lowest_number() -> RawFd {
     const LOWEST: u64 = 700;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills the structure that it is given.
+    // SAFETY: the call fills the structure, which outlives it.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     RawFd::try_from(LOWEST.min(limit.rlim_cur - limit.rlim_cur / 4)).unwrap_or(0).max(3)
 }
 
-/// A descriptor of the KFD that belongs to the program: its own way to the driver.
+/// The descriptor of the KFD that the program opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor(pub RawFd);
 
@@ -190,8 +193,9 @@ impl Kernel for Descriptor {
             return Err(Errno(libc::EINVAL));
         }
         loop {
-            // Not by libc's function, which may be our own: this is called from inside it.
-            // SAFETY: the driver reads and writes as many bytes as the command says, and there are.
+            // A system call, because libc's `ioctl` may be the interposed one, which calls this function.
+            // SAFETY: the driver reads and writes as many bytes as `command` says, and `argument` is at least
+            // as long.
             let result = unsafe {
                 libc::syscall(
                     libc::SYS_ioctl,
@@ -216,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_is_known_by_what_it_is() {
+    fn descriptor_of_another_file_is_not_recognised() {
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Kfd::recognise(null.as_raw_fd()).is_none());
         assert!(Kfd::recognise(-1).is_none());

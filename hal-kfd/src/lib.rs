@@ -1,37 +1,46 @@
-//! Taking a process's queues off the hardware and putting them back through the KFD driver: levels 2 and 3.
+//! Eviction of a process's queues from the hardware through the KFD driver, and their restoration: levels 2
+//! and 3.
 //!
-//! * [`kernel`]: the driver as something that executes ioctls; [`Kfd`] is the real one.
-//! * [`queue`]: what the runtime wants of a queue, what we want, what the driver was told last; says what to tell it
-//!   next. Pure.
-//! * [`registry`]: the queues of one KFD context, in between the runtime and the driver, under one lock.
-//! * [`mechanism`]: the two ways of holding, a file each.
-//! * [`session`], [`outside`]: a debug session, and control of another process's queues by it.
-//! * [`handle`]: identifies one process, even if the kernel gives its pid to another one later.
-//! * [`process`]: what the kernel says of a process, and why one may not be traced.
-//! * [`user`]: whether two user ids are one user's.
+//! * [`kernel`]: executes ioctls of the driver; [`Kfd`] is the real one.
+//! * [`arbiter`]: merges the runtime's setting of a queue with our evictions, and decides the next request.
+//!   Pure.
+//! * [`queue`]: one queue as the runtime created and changed it.
+//! * [`registry`]: the queues of one KFD context, between the runtime and the driver, under one lock.
+//! * [`mechanism`]: the two ways to evict and restore, a file each.
+//! * [`session`]: a debug session on a process.
+//! * [`attach`]: control of another process's queues by such a session.
 //! * [`topology`]: the devices as sysfs describes them.
-//! * [`prompt`]: threads that are to run soon after they were woken.
-//! * [`probe`]: what this machine's driver can do, which way is chosen, and what it costs here.
+//! * [`capabilities`]: the features of this machine's driver, and the choice of a mechanism.
+//! * [`costs`]: the costs of an eviction and a restoration: measured, identified by a key, and judged.
 //!
-//! Structures and numbers of the driver's interface are in [`hip_sys::kfd`] and nowhere else. Nothing here decides
-//! when to hold, reads the environment, or starts a thread, but for the short one that a request about another process needs.
+//! The structures and numbers of the driver's interface are in [`hip_sys::kfd`]. No code here decides when to
+//! evict, reads the environment, or starts a thread, except a short one for each request about another
+//! process.
 
+pub mod arbiter;
+pub mod attach;
+pub mod capabilities;
+pub mod costs;
 #[cfg(test)]
 mod fake;
-pub mod handle;
 pub mod kernel;
 pub mod mechanism;
-pub mod outside;
-pub mod probe;
-pub mod process;
-pub mod prompt;
+pub mod outcome;
+mod problem;
 pub mod queue;
 pub mod registry;
 pub mod session;
 pub mod topology;
 mod trace;
-pub mod user;
 
+pub use attach as outside;
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::Kind;
-pub use registry::{Outcome, Registry};
+pub use outcome::Outcome;
+pub use registry::Registry;
+
+/// The names of [`capabilities`] and [`costs`] under the module that had both.
+pub mod probe {
+    pub use crate::capabilities::*;
+    pub use crate::costs::*;
+}

@@ -1,25 +1,25 @@
-//! A debug session on a process: DBG_TRAP's requests, typed. Used on the own process by the mechanism `debug-trap`, and on
-//! another one from [`outside`](crate::outside).
+//! A debug session on a process: typed requests of DBG_TRAP. The mechanism `debug-trap` uses it on its own
+//! process, and [`attach`](crate::attach) on another one.
 
 use hip_sys::kfd::debug::{self, Operation, QUEUE_ERROR, QUEUE_INVALID, QueueEntry};
 
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 
-/// Queues of one request at most, as the driver takes them.
+/// The largest number of queues of one request that the driver accepts.
 pub const MOST: usize = 1024;
 
-/// What became of a queue in a suspend or resume.
+/// The status of a queue after a suspend or resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is as asked.
+    /// The queue was suspended or resumed.
     Done,
-    /// New to the debugger, being destroyed, or not there: nothing was done.
+    /// The queue was not changed: it is new to the debugger, being destroyed, or missing.
     Invalid,
-    /// The hardware failed: its state is unknown.
+    /// The hardware failed; the state of the queue is unknown.
     Failed,
 }
 
-/// Reads a queue's fate out of its id as it came back.
+/// Returns the status in the id of a queue, as the driver returned it.
 pub fn fate(id: u32) -> Fate {
     match (id & QUEUE_ERROR != 0, id & QUEUE_INVALID != 0) {
         (true, _) => Fate::Failed,
@@ -35,14 +35,14 @@ fn trap<A: Operation>(kernel: &dyn Kernel, pid: u32, operation: &mut A) -> Resul
     result
 }
 
-/// Begins a session on a process, and tells what the driver knows of its runtime. Nothing is told of exceptions.
+/// Begins a session on a process, without reports of exceptions. Returns the driver's record of its runtime.
 ///
 /// # Errors
-/// EPERM: another process that the calling thread does not trace. EALREADY: somebody debugs it. ESRCH: it has not opened
-/// the device. EINVAL: no hardware scheduling, or a driver before 1.13.
+/// EPERM: the calling thread does not trace the other process. EALREADY: another debugger debugs it. ESRCH:
+/// it has not opened the device. EINVAL: there is no hardware scheduling, or the driver is older than 1.13.
 pub fn begin(kernel: &dyn Kernel, pid: u32) -> Result<debug::RuntimeInfo, Errno> {
     let mut info = debug::RuntimeInfo::default();
-    // SAFETY: makes a descriptor or fails.
+    // SAFETY: the call takes numbers only. It makes a descriptor or fails.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     let mut enable = debug::Enable {
         rinfo_ptr: (&raw mut info) as u64,
@@ -51,23 +51,24 @@ pub fn begin(kernel: &dyn Kernel, pid: u32) -> Result<debug::RuntimeInfo, Errno>
         ..Default::default()
     };
     let result = trap(kernel, pid, &mut enable);
-    // SAFETY: ours (or no descriptor at all), and the driver has a reference of its own.
+    // SAFETY: only this function uses the descriptor (or -1), and the driver has its own reference.
     unsafe { libc::close(descriptor) };
     result.map(|_| info)
 }
 
-/// Ends a session; everything suspended goes on.
+/// Ends a session. Suspended queues run again.
 ///
 /// # Errors
-/// EINVAL: there is none. EPERM as above.
+/// EINVAL: there is no session. EPERM: the calling thread does not trace the other process.
 pub fn end(kernel: &dyn Kernel, pid: u32) -> Result<(), Errno> {
     trap(kernel, pid, &mut debug::Disable::default()).map(|_| ())
 }
 
-/// The process's queues. Those that were new are not any more, so that they can be suspended.
+/// Returns the queues of the process, and marks new ones as known to the debugger, so that they can be
+/// suspended.
 ///
 /// # Errors
-/// EINVAL: there is no session. EPERM as above.
+/// EINVAL: there is no session. EPERM: the calling thread does not trace the other process.
 pub fn queues(kernel: &dyn Kernel, pid: u32) -> Result<Vec<QueueEntry>, Errno> {
     let mut entries = vec![QueueEntry::default(); MOST];
     let mut snapshot = debug::QueueSnapshot {
@@ -81,10 +82,11 @@ pub fn queues(kernel: &dyn Kernel, pid: u32) -> Result<Vec<QueueEntry>, Errno> {
     Ok(entries)
 }
 
-/// Takes queues off the hardware; the fate of each, in order.
+/// Suspends queues. Returns the status of each, in order.
 ///
 /// # Errors
-/// The request as a whole failed. EPERM: the process's runtime is not enabled for debugging, or the permission is gone.
+/// The request as a whole failed. EPERM: the runtime of the process is not enabled for debugging, or the
+/// calling thread does not trace the other process.
 pub fn suspend(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, Errno> {
     each(ids, |at, count| {
         let mut all = debug::SuspendQueues {
@@ -97,20 +99,20 @@ pub fn suspend(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, 
     })
 }
 
-/// Puts suspended queues back; the fate of each, in order.
+/// Resumes suspended queues. Returns the status of each, in order.
 ///
 /// # Errors
-/// As [`suspend`].
+/// The same as for [`suspend`].
 pub fn resume(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, Errno> {
     each(ids, |at, count| {
         trap(kernel, pid, &mut debug::ResumeQueues { queue_array_ptr: at, num_queues: count, pad: 0 })
     })
 }
 
-/// Puts all suspended queues back; how many queues there are.
+/// Resumes all suspended queues. Returns the number of queues.
 ///
 /// # Errors
-/// As [`suspend`].
+/// The same as for [`suspend`].
 pub fn resume_all(kernel: &dyn Kernel, pid: u32) -> Result<usize, Errno> {
     trap(kernel, pid, &mut debug::ResumeQueues::default()).map(|count| usize::try_from(count).unwrap_or(0))
 }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_come_back_with_their_fate() {
+    fn status_is_read_from_returned_ids() {
         assert_eq!(fate(7), Fate::Done);
         assert_eq!(fate(7 | QUEUE_INVALID), Fate::Invalid);
         assert_eq!(fate(7 | QUEUE_ERROR), Fate::Failed);

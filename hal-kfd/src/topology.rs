@@ -1,21 +1,22 @@
-//! The devices as the driver describes them in sysfs (`kfd_topology.c`): a folder for each node, with `gpu_id` and
-//! `properties`. Processors are nodes as well, and GPUs that a process may not use (control groups) look like them.
+//! The devices as the driver describes them in sysfs (`kfd_topology.c`): a folder for each node, with
+//! `gpu_id` and `properties`. Processors are nodes as well, and GPUs that a control group withholds from a
+//! process look like processors.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where a device is on the PCI bus; as text `DDDD:BB:DD.F`, hexadecimal.
+/// The PCI address of a device; as text `DDDD:BB:DD.F`, hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pci {
-    /// 0 where the driver is too old to tell.
+    /// The domain; 0 if the driver is too old to report it.
     pub domain: u32,
-    /// 0 to 255.
+    /// The bus, 0 to 255.
     pub bus: u32,
-    /// 0 to 31.
+    /// The device, 0 to 31.
     pub device: u32,
-    /// 0 to 7.
+    /// The function, 0 to 7.
     pub function: u32,
 }
 
@@ -29,19 +30,20 @@ impl fmt::Display for Pci {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     node: u32,
-    /// The driver's number for it, never 0.
+    /// The driver's number for the GPU, never 0.
     pub gpu_id: u32,
     properties: String,
 }
 
 impl Device {
-    /// A number from its properties.
+    /// Returns a number from its properties.
     pub fn property(&self, name: &str) -> Option<u64> {
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
         self.properties.lines().find_map(value)
     }
 
-    /// Where it is. In `location_id`, above the 16 bits of bus, device and function, newer drivers keep the partition.
+    /// Returns the PCI address. In `location_id`, newer drivers store the partition above the 16 bits of bus,
+    /// device and function.
     pub fn pci(&self) -> Option<Pci> {
         let at = self.property("location_id")?;
         let bits = |shift: u32, mask: u64| (at >> shift & mask) as u32;
@@ -50,22 +52,23 @@ impl Device {
     }
 }
 
-/// Where the driver's files are read: below a folder of ours, or as another process sees them, who may have put anything there.
+/// Reads the driver's files: below a folder of this process, or as another process sees them, which are not
+/// trusted.
 pub trait Files {
-    /// What a file holds.
+    /// Returns the contents of a file.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The file does not exist or cannot be read.
     fn text(&self, path: &Path) -> io::Result<String>;
 
-    /// The names in a folder.
+    /// Returns the names in a folder.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The folder does not exist or cannot be read.
     fn names(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
-/// A folder that is believed.
+/// Reads below a trusted folder.
 impl Files for PathBuf {
     fn text(&self, path: &Path) -> io::Result<String> {
         fs::read_to_string(self.join(path))
@@ -77,12 +80,12 @@ impl Files for PathBuf {
     }
 }
 
-/// The GPUs, in the order of their nodes; `kfd` is `/sys/class/kfd/kfd`. None where nothing can be read.
+/// Returns the GPUs in the order of their nodes; `kfd` is `/sys/class/kfd/kfd`. Empty if it cannot be read.
 pub fn devices(kfd: &Path) -> Vec<Device> {
     devices_in(&kfd.to_path_buf(), Path::new(""))
 }
 
-/// The same, where these files are.
+/// Returns the GPUs that other files describe.
 pub fn devices_in(files: &dyn Files, kfd: &Path) -> Vec<Device> {
     let nodes = kfd.join("topology/nodes");
     let mut found: Vec<Device> = files
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topology_is_read() {
+    fn topology_is_read_in_node_order() {
         let kfd = tempfile::tempdir().unwrap();
         let put = |node: &str, id: &str, properties: &str| {
             let path = kfd.path().join("topology/nodes").join(node);

@@ -1,10 +1,11 @@
-//! Tracing another process for as long as one request takes, from inside a program that has children, waits and handlers of
-//! its own.
+//! Tracing another process for the time of one request, from inside a program with children, waits and signal
+//! handlers of its own.
 //!
-//! The driver asks that the calling thread traces the target. A traced thread stops at each signal until its tracer lets it go
-//! on, and only a thread that stands can be let go by request, which its tracer's whole process hears of (SIGCHLD, `waitpid`).
-//! So a thread is started that traces, makes the request and ends: with it the kernel ends the tracing, whether the target runs,
-//! stands or is dead, and nothing was waited for. Exit statuses stay with whoever waits for them.
+//! The driver requires that the calling thread traces the target. A traced thread stops at each signal until
+//! its tracer continues it. Only a stopped thread can be detached by request, and the stop is visible to the
+//! tracer's whole process (SIGCHLD, `waitpid`). Therefore a new thread traces, makes the request and ends.
+//! The end of this thread ends the trace, whether the target runs, is stopped or is dead, and no wait is
+//! needed. Exit statuses stay available to the parent of the target.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,25 +13,26 @@ use std::panic::resume_unwind;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use crate::handle::Handle;
-use crate::kernel::Errno;
-use crate::outside::Problem;
-use crate::process::Untraceable;
+use host::handle::Handle;
+use host::process::Untraceable;
 
-/// `PTRACE_EVENT_STOP`, in the upper byte of a stop that is none for a signal.
+use crate::kernel::Errno;
+use crate::problem::Problem;
+
+/// `PTRACE_EVENT_STOP`, in the upper byte of a stop without a signal.
 const EVENT_STOP: libc::c_int = 128;
-/// The stack of a thread that makes one request, in bytes.
+/// The stack size of a thread that makes one request, in bytes.
 const STACK: usize = 256 << 10;
-/// A thread that has ended is still seen for so long at most.
+/// The longest time for which the kernel still shows a thread that has ended.
 const LAST_SEEN: Duration = Duration::from_millis(100);
-/// Between two looks at it.
+/// The interval of the checks for it.
 const LOOK: Duration = Duration::from_micros(20);
 
 fn last_errno() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Identifies one process, even if the kernel gives its pid to another one later.
+/// The process to be traced.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) pid: libc::pid_t,
@@ -38,46 +40,46 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The process that has this number now.
+    /// Opens the process that has this pid now.
     pub(crate) fn new(pid: libc::pid_t) -> Result<Self, Problem> {
         let handle = Handle::open(pid.cast_unsigned()).map_err(|error| match error.raw_os_error() {
-            // EINVAL, from Linux 6.9 on ENOENT: a thread's number.
+            // EINVAL, from Linux 6.9 on ENOENT: the pid is that of a thread.
             Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => Problem::NoProcess,
             errno => Problem::Failed(Errno(errno.unwrap_or(libc::EIO))),
         })?;
         Ok(Self { pid, handle })
     }
 
-    /// Whether it has ended. Its number may be another process's from then on.
+    /// Returns true once the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.handle.has_ended()
     }
 
-    /// Makes a request on a thread that traces the process, or that could not ([`Problem::NotTraceable`], said to the request,
-    /// which may do without).
+    /// Makes a request on a thread that traces the process. If it cannot be traced, the request gets the
+    /// reason ([`Problem::NotTraceable`]) and may go on without.
     ///
     /// # Errors
-    /// The process has ended, or no thread can be started: the request was not made.
+    /// The request was not made: the process has ended, or no thread can be started.
     pub(crate) fn traced<T: Send>(
         &self,
         request: impl FnOnce(Result<(), Problem>) -> T + Send,
     ) -> Result<T, Problem> {
         let work = || {
-            // SAFETY: takes nothing.
+            // SAFETY: the call takes no arguments and cannot fail.
             let tid = unsafe { libc::gettid() };
             (tid, self.on_this_thread(request))
         };
         let (tid, result) = thread::scope(|scope| {
-            // The thread is started with this one's mask: signals of the program are not for it.
+            // The new thread inherits this mask: it must not handle signals of the program.
             let mask = block_all();
             let started =
                 Builder::new().name("xsched-trace".to_owned()).stack_size(STACK).spawn_scoped(scope, work);
-            restore(&mask);
+            restore_mask(&mask);
             let started = started
                 .map_err(|error| Problem::Failed(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))))?;
             Ok(started.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })?;
-        wait_for_the_end_of(tid);
+        await_thread_end(tid);
         result
     }
 
@@ -86,13 +88,14 @@ impl Target {
             return Err(Problem::NoProcess);
         }
         let seized = seize(self.pid);
-        // What ended in between may have another's number by now: this thread's end lets it go.
+        // If the process ended in between, the pid may belong to another one, which the end of this thread
+        // releases.
         if seized == Err(Problem::NoProcess) || self.has_ended() {
             return Err(Problem::NoProcess);
         }
         let result = request(seized);
         if seized.is_ok() {
-            pass_signal_on(self.pid);
+            forward_pending_signal(self.pid);
         }
         Ok(result)
     }
@@ -101,7 +104,7 @@ impl Target {
 /// Begins to trace, without stopping the process.
 fn seize(pid: libc::pid_t) -> Result<(), Problem> {
     let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: touches no memory of ours; a process that is not there is an error.
+    // SAFETY: the request accesses no memory of this process. It fails if there is no such process.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) } == 0 {
         return Ok(());
     }
@@ -112,49 +115,52 @@ fn seize(pid: libc::pid_t) -> Result<(), Problem> {
     })
 }
 
-/// If the process stands at a signal, it goes on and gets it. The end of its tracer would see to that as well, unless somebody
-/// in the tracer's process has waited for that stop meanwhile, as a loop around `waitpid(-1)` does: then the signal would be
-/// lost.
-fn pass_signal_on(pid: libc::pid_t) {
+/// Continues a process that is stopped at a signal, and delivers the signal. The end of the tracer would do
+/// that as well, unless another thread of the tracer's process has waited for the stop meanwhile, as a loop
+/// around `waitpid(-1)` does: then the signal would be lost.
+fn forward_pending_signal(pid: libc::pid_t) {
     let none = std::ptr::null_mut::<libc::c_void>();
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: a place for what is told, alive through the call. Fails where the process does not stand, or has ended.
+    // SAFETY: the kernel writes a `siginfo_t` to `info`, which outlives the call. It fails if the process is
+    // not stopped.
     if unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, pid, none, info.as_mut_ptr()) } != 0 {
         return;
     }
-    // SAFETY: zeroes are a value of it, and it was filled.
+    // SAFETY: it was zeroed, which is a valid value, and then filled.
     let info = unsafe { info.assume_init() };
-    // A stop of the whole process is no signal that it has yet to get.
+    // A group stop has no pending signal.
     let signal = if info.si_code >> 8 == EVENT_STOP { 0 } else { info.si_signo };
     let signal = std::ptr::without_provenance_mut::<libc::c_void>(signal as usize);
-    // SAFETY: touches no memory of ours.
+    // SAFETY: the request accesses no memory of this process.
     unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, signal) };
 }
 
-/// `pthread_join` returns before the kernel has ended what the thread traced; the next one could not trace it yet.
-fn wait_for_the_end_of(tid: libc::pid_t) {
+/// Waits until a joined thread has ended for the kernel as well: before, the process is still traced, and no
+/// other thread can trace it.
+fn await_thread_end(tid: libc::pid_t) {
     let (begin, pid) = (Instant::now(), std::process::id());
-    // SAFETY: sends nothing: looks whether the thread is there.
+    // SAFETY: the call takes numbers only. Signal 0 checks that the thread exists and sends nothing.
     let is_there = || unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) } == 0;
     while is_there() && begin.elapsed() < LAST_SEEN {
         thread::sleep(LOOK);
     }
 }
 
-/// Blocks all signals for the calling thread; the mask that it had.
+/// Blocks all signals for the calling thread. Returns its previous mask.
 fn block_all() -> libc::sigset_t {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: fills the set.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: a set that was filled, and a place for another one; both live through the call.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
-    // SAFETY: filled, as the call cannot fail with such arguments.
-    unsafe { before.assume_init() }
+    // SAFETY: `sigfillset` fills `all`; `pthread_sigmask` reads it and fills `before`, as it cannot fail with
+    // these arguments. Both outlive the calls.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
 }
 
-fn restore(mask: &libc::sigset_t) {
-    // SAFETY: a set that lives through the call.
+fn restore_mask(mask: &libc::sigset_t) {
+    // SAFETY: the call reads a signal set that outlives it.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
@@ -165,14 +171,14 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-    /// A child that answers each line, and says so when it gets SIGUSR1.
-    struct Answering {
+    /// A child process that echoes each line, and prints a line for SIGUSR1.
+    struct Echo {
         child: Child,
         input: ChildStdin,
         output: BufReader<ChildStdout>,
     }
 
-    impl Answering {
+    impl Echo {
         fn new() -> Self {
             let script = "trap 'echo signal' USR1; echo ready; while read line; do echo \"$line\"; done";
             let mut child = Command::new("sh")
@@ -208,32 +214,33 @@ mod tests {
         }
 
         fn send(&self, signal: libc::c_int) {
-            // SAFETY: a child of ours, not yet waited for.
+            // SAFETY: the call takes numbers only. The pid is that of a child that was not waited for.
             assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
         }
     }
 
-    /// Looks at a child without taking anything: whether it has ended, or (with `WSTOPPED`) stands before its tracer.
+    /// Waits until a child has ended or, with `WSTOPPED`, is stopped before its tracer, and leaves the status
+    /// to be waited for.
     fn await_state(pid: libc::pid_t, what: libc::c_int) {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         let flags = what | libc::WNOWAIT | libc::__WALL;
-        // SAFETY: a place for what is told, alive through the call.
+        // SAFETY: the call fills `info`, which outlives it.
         let waited = unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), info.as_mut_ptr(), flags) };
         assert_eq!(waited, 0);
     }
 
     #[test]
-    fn a_process_goes_on_and_can_be_traced_again_at_once() {
-        let mut child = Answering::new();
+    fn traced_process_goes_on_and_can_be_traced_again_at_once() {
+        let mut child = Echo::new();
         let target = child.target();
         for _ in 0..50 {
             assert_eq!(target.traced(|seized| seized), Ok(Ok(())));
         }
         child.answers();
         assert!(!target.has_ended());
-        // Nothing of it is left for a parent that waits for stops as well.
+        // No status is left for a parent that waits for stops as well.
         let mut status = 0;
-        // SAFETY: a place for a status; does not wait.
+        // SAFETY: the call fills `status`, which outlives it.
         let waited = unsafe {
             libc::waitpid(child.pid(), &raw mut status, libc::WNOHANG | libc::WUNTRACED | libc::__WALL)
         };
@@ -241,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_status_of_a_child_that_ends_meanwhile_is_its_parents() {
-        let mut child = Answering::new();
+    fn exit_status_of_a_traced_child_stays_for_its_parent() {
+        let mut child = Echo::new();
         let target = child.target();
         let pid = child.pid();
         let made = target.traced(|seized| {
@@ -255,9 +262,9 @@ mod tests {
         assert_eq!(target.traced(|seized| seized), Err(Problem::NoProcess));
     }
 
-    /// What belongs to somebody else's child is not kept from them either: here a grandchild, whose parent waits for it.
+    /// A grandchild whose parent waits for it.
     #[test]
-    fn the_end_of_somebody_elses_child_is_told_to_its_parent() {
+    fn exit_status_of_a_traced_grandchild_reaches_its_parent() {
         let mut parent = Command::new("sh")
             .args(["-c", "sleep 1000 & echo $!; wait $!; echo ended $?"])
             .stdout(Stdio::piped())
@@ -270,29 +277,30 @@ mod tests {
         let pid: libc::pid_t = line.trim().parse().expect("a number");
         let target = Target::new(pid).expect("it lives");
         let made = target.traced(|seized| {
-            // SAFETY: the grandchild, whose parent cannot wait for it as long as it is traced.
+            // SAFETY: the call takes numbers only. The grandchild cannot be waited for while it is traced.
             assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
-            // From the thread that traces it, this is told of its tracee as of a child.
+            // A tracer can wait for its tracee as for a child.
             await_state(pid, libc::WEXITED);
             seized
         });
         assert_eq!(made, Ok(Ok(())));
         line.clear();
-        output.read_line(&mut line).expect("the shell has waited");
+        output.read_line(&mut line).expect("the shell has waited for it");
         assert_eq!(line.trim(), "ended 137");
         assert!(parent.wait().expect("the shell").success());
     }
 
-    /// As by a thread or a handler of the program's that waits for all children.
-    fn meanwhile_gets(signal: libc::c_int, waited_for: bool) -> Answering {
-        let child = Answering::new();
+    /// Sends a signal during the trace. If `waited_for`, another thread of the tracer's process waits for the
+    /// stop.
+    fn signalled(signal: libc::c_int, waited_for: bool) -> Echo {
+        let child = Echo::new();
         let pid = child.pid();
         let made = child.target().traced(|seized| {
             child.send(signal);
             await_state(pid, libc::WSTOPPED);
             if waited_for {
                 let mut status = 0;
-                // SAFETY: a place for a status.
+                // SAFETY: the call fills `status`, which outlives it.
                 let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
                 assert!(waited == pid && libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == signal);
             }
@@ -303,28 +311,28 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_comes_meanwhile_arrives_whoever_waited_for_the_stop() {
+    fn signal_during_the_trace_is_delivered() {
         for waited_for in [false, true] {
-            let mut child = meanwhile_gets(libc::SIGUSR1, waited_for);
-            // At the end of its input it ends by itself: a signal that was lost is no wait for ever.
+            let mut child = signalled(libc::SIGUSR1, waited_for);
+            // The child ends at the end of its input, so that a lost signal does not block the test.
             drop(child.input);
-            let mut said = String::new();
-            child.output.read_to_string(&mut said).expect("what it says until then");
-            assert_eq!(said, "signal\n", "{waited_for}");
-            let Answering { mut child, input, .. } = meanwhile_gets(libc::SIGTERM, waited_for);
+            let mut output = String::new();
+            child.output.read_to_string(&mut output).expect("the output until the end");
+            assert_eq!(output, "signal\n", "{waited_for}");
+            let Echo { mut child, input, .. } = signalled(libc::SIGTERM, waited_for);
             drop(input);
             assert_eq!(child.wait().expect("it is ours").signal(), Some(libc::SIGTERM), "{waited_for}");
         }
     }
 
     #[test]
-    fn a_stopped_process_stays_stopped() {
-        let mut child = Answering::new();
+    fn stopped_process_stays_stopped() {
+        let mut child = Echo::new();
         child.send(libc::SIGSTOP);
-        let stopped = |child: &Answering| {
+        let stopped = |child: &Echo| {
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
             let (id, flags) = (child.child.id(), libc::WSTOPPED | libc::WNOWAIT);
-            // SAFETY: a place for what is told, alive through the call.
+            // SAFETY: the call fills `info`, which outlives it.
             assert_eq!(unsafe { libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags) }, 0);
         };
         stopped(&child);
@@ -335,11 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_no_process_and_what_has_gone_is_none() {
+    fn target_of_a_thread_or_missing_process_is_refused() {
         let not_there = Target::new(i32::MAX).map(|_| ());
         assert_eq!(not_there, Err(Problem::NoProcess));
         let tid = thread::spawn(|| {
-            // SAFETY: takes nothing.
+            // SAFETY: the call takes no arguments and cannot fail.
             let tid = unsafe { libc::gettid() };
             Target::new(tid).map(|_| ())
         });

@@ -1,5 +1,6 @@
-//! The registry against a driver that is not made up for it: each case starts this program again on a `gpu-sim` with its
-//! options, where it is a client of `/dev/kfd` by itself, without ROCr: memory, queues, packets.
+//! The registry with the driver of `gpu-sim`. Each case starts this program again on a simulated GPU with its
+//! options. There the program is a client of `/dev/kfd` without ROCr: it makes memory, queues and packets
+//! itself.
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
@@ -11,12 +12,13 @@ use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use hal_kfd::outside::{Attachment, Problem};
-use hal_kfd::probe::{self, Choice, Facts, Refusal, Scheduler};
-use hal_kfd::process::Untraceable;
+use hal_kfd::attach::{Attachment, Problem};
+use hal_kfd::capabilities::{self, Choice, Facts, Refusal, Scheduler};
+use hal_kfd::costs;
 use hal_kfd::session::Fate;
 use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
 use hip_sys::kfd::{self, Ioctl};
+use host::process::Untraceable;
 
 /// A wait longer than this is a hang.
 const HANG: Duration = Duration::from_secs(60);
@@ -25,25 +27,25 @@ const INVALID: u16 = 1;
 const DISPATCH: u16 = 2;
 const BARRIER: u16 = 3;
 
-/// Name, options of gpu-sim, what happens there.
+/// The name, the options of gpu-sim, and the function of a case.
 type Case = (&'static str, &'static [&'static str], fn());
 
 const CASES: &[Case] = &[
-    ("update-queue on HWS", &[], || holds(Kind::UpdateQueue)),
-    ("update-queue on MES", &["--arch", "gfx1100"], || holds(Kind::UpdateQueue)),
-    ("debug-trap on HWS", &[], || holds(Kind::DebugTrap)),
-    ("debug-trap on MES", &["--arch", "gfx1100"], || holds(Kind::DebugTrap)),
-    ("update-queue that costs", &["--save-us", "200", "--restore-us", "100"], || holds(Kind::UpdateQueue)),
-    ("update-queue that drains", &["--no-cwsr"], || holds(Kind::UpdateQueue)),
+    ("update-queue on HWS", &[], || evicts(Kind::UpdateQueue)),
+    ("update-queue on MES", &["--arch", "gfx1100"], || evicts(Kind::UpdateQueue)),
+    ("debug-trap on HWS", &[], || evicts(Kind::DebugTrap)),
+    ("debug-trap on MES", &["--arch", "gfx1100"], || evicts(Kind::DebugTrap)),
+    ("update-queue with costs", &["--save-us", "200", "--restore-us", "100"], || evicts(Kind::UpdateQueue)),
+    ("update-queue that drains", &["--no-cwsr"], || evicts(Kind::UpdateQueue)),
     ("update-queue with failures", &["--fail-ioctls", "11:3"], || failures(Kind::UpdateQueue)),
     ("debug-trap with failures", &["--fail-ioctls", "12:3:dbg_trap,update_queue"], || {
         failures(Kind::DebugTrap);
     }),
-    ("a queue that does not come off", &["--stuck-queue", "1", "--preemption-timeout-ms", "50"], stuck),
-    ("another process on HWS", &["--save-us", "50"], outside),
-    ("another process on MES", &["--arch", "gfx1100"], outside),
-    ("the probe", &["--save-us", "50"], probed),
-    ("the probe without CWSR", &["--no-cwsr"], probed_without_cwsr),
+    ("a queue that cannot be evicted", &["--stuck-queue", "1", "--preemption-timeout-ms", "50"], stuck),
+    ("another process on HWS", &["--save-us", "50"], another_process),
+    ("another process on MES", &["--arch", "gfx1100"], another_process),
+    ("the measurement", &["--save-us", "50"], measured),
+    ("the measurement without CWSR", &["--no-cwsr"], measured_without_cwsr),
 ];
 
 fn main() -> ExitCode {
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         let mut command = Command::new(&gpu_sim);
         command.arg("run").args(*options).arg("--");
         if std::env::var_os("GIVEWAY_TEST_KERNEL").is_some() {
-            // The case runs as on an old kernel, and the simulator does not.
+            // Only the case runs as on an old kernel, not the simulator.
             command.arg(gpu_sim.with_file_name("old-kernel"));
         }
         command.arg(&me).arg("--inside").arg(name);
@@ -79,14 +81,14 @@ fn main() -> ExitCode {
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The simulator of this workspace, in the folder above the tests'.
+/// Returns the path of the simulator, in the folder above that of the tests.
 fn gpu_sim(me: &Path) -> PathBuf {
     let path = me.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("gpu-sim");
     assert!(path.exists(), "{} does not exist: run `cargo build --workspace` first", path.display());
     path
 }
 
-/// A client of the driver with some memory, which the registry stands in front of.
+/// A client of the driver whose requests go through a registry.
 struct Client {
     kfd: Arc<Kfd>,
     registry: Registry,
@@ -95,11 +97,11 @@ struct Client {
     gpu_id: u32,
 }
 
-/// A queue of the client's.
+/// A queue of the client.
 struct Queue {
     id: u32,
     ring: *mut u8,
-    /// Write index, read index, and behind them the completion signal.
+    /// The page with the write index, the read index, and the completion signal.
     shared: *mut u8,
     doorbell: *const AtomicU64,
 }
@@ -123,7 +125,7 @@ impl Client {
         client
     }
 
-    /// A call as the runtime makes it.
+    /// Makes a call of the runtime.
     fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
         let mut bytes = argument.as_bytes().to_vec();
         let result = self
@@ -141,13 +143,13 @@ impl Client {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, or one in place of a reservation of our own.
+        // SAFETY: the call makes a new mapping, or replaces a reservation that `memory` has made.
         let p = unsafe { libc::mmap(at.cast(), len, protection, kind | fixed, fd, offset.cast_signed()) };
         assert_ne!(p, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         p.cast()
     }
 
-    /// Memory that the device reaches at the same address.
+    /// Allocates memory that the device reaches at the same address.
     fn memory(&self, len: usize) -> *mut u8 {
         let at = Self::map(None, std::ptr::null_mut(), len, 0);
         let mut alloc = kfd::AllocMemoryOfGpu {
@@ -172,7 +174,7 @@ impl Client {
     fn queue(&self) -> Queue {
         let (ring, shared) = (self.memory(RING), self.memory(PAGE));
         for slot in (0..RING).step_by(64) {
-            // SAFETY: inside the ring, which nobody else uses yet.
+            // SAFETY: the slot lies inside the new ring, which no other thread uses yet.
             unsafe { ring.wrapping_add(slot).cast::<u16>().write(INVALID) };
         }
         let mut create = kfd::CreateQueue {
@@ -196,12 +198,12 @@ impl Client {
         Queue { id: create.queue_id, ring, shared, doorbell: doorbells.wrapping_add(at).cast() }
     }
 
-    fn hold(&self) -> hal_kfd::Outcome {
-        // SAFETY: the queues are this process's, and their memory stays.
+    fn evict(&self) -> hal_kfd::Outcome {
+        // SAFETY: the queues belong to this process, which never frees their memory.
         unsafe { self.registry.hold(self.gpu_id) }
     }
 
-    /// Until the driver has everything: a failure may leave something.
+    /// Sends pending changes until the driver has all of them.
     fn settle(&self) {
         let begin = Instant::now();
         while self.registry.settle().unsettled > 0 {
@@ -212,12 +214,12 @@ impl Client {
 
 impl Queue {
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: aligned words of a page that is mapped as long as the process lives.
+        // SAFETY: the words are aligned, and their page stays mapped until the process ends.
         unsafe { AtomicU64::from_ptr(self.shared.wrapping_add(at).cast()) }
     }
 
     fn signal(&self) -> &AtomicI64 {
-        // SAFETY: as above.
+        // SAFETY: the word is aligned, and its page stays mapped until the process ends.
         unsafe { AtomicI64::from_ptr(self.shared.wrapping_add(SIGNAL + 8).cast()) }
     }
 
@@ -239,12 +241,12 @@ impl Queue {
             BARRIER
         };
         packet[56..].copy_from_slice(&(self.shared as u64 + SIGNAL as u64).to_le_bytes());
-        // SAFETY: the slot is ours until its header is stored; the ring is not filled here.
+        // SAFETY: the slot belongs to this thread until its header is stored, as the ring is never full here.
         unsafe { std::ptr::copy_nonoverlapping(packet[2..].as_ptr(), slot.wrapping_add(2), 62) };
-        // SAFETY: an aligned header; the device reads it by an atomic load.
+        // SAFETY: the header is aligned, and the device reads it by an atomic load.
         let header = unsafe { AtomicU16::from_ptr(slot.cast()) };
         header.store(kind, Ordering::Release);
-        // SAFETY: the doorbell's page is mapped as long as the process lives.
+        // SAFETY: the page of the doorbell stays mapped until the process ends.
         unsafe { &*self.doorbell }.store(index, Ordering::Release);
     }
 
@@ -260,59 +262,60 @@ impl Queue {
         }
     }
 
-    /// Long enough for what is not held: an idle device takes a packet within microseconds.
+    /// Asserts that no packet is taken for 5 ms; an idle device takes a packet of a running queue within
+    /// microseconds.
     fn must_not_move(&self) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(5) {
-            assert!(!self.done(), "a packet of a held queue was taken");
+            assert!(!self.done(), "a packet of an evicted queue was taken");
             std::thread::yield_now();
         }
     }
 }
 
-/// Some 20 ms of work at 5 µs a round of 3,328 work-groups.
+/// Work-items of a kernel of about 20 ms: 5 µs for each round of 3,328 work-groups.
 const LONG: u32 = 64 * 3328 * 4000;
 
-fn holds(kind: Kind) {
+fn evicts(kind: Kind) {
     let client = Client::new(kind);
     let (first, second) = (client.queue(), client.queue());
     first.submit(None);
     first.must_end();
-    // SAFETY: the queues are this process's.
+    // SAFETY: the queues belong to this process, which never frees their memory.
     let mark = unsafe { client.registry.mark(client.gpu_id) };
     client.registry.complete(&mark);
-    // The kernel is taken at once, so that the indices are equal, and the queue is busy all the same.
+    // The device takes the kernel at once, so that the indices are equal although the queue is busy.
     first.submit(Some(LONG));
     while first.word(8).load(Ordering::Acquire) < 2 {
         std::thread::yield_now();
     }
-    let outcome = client.hold();
+    let outcome = client.evict();
     assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (1, 0, None));
     if !first.done() {
         first.must_not_move();
     }
     second.submit(None);
     second.must_end();
-    // Born held, and held once it has work.
+    // A new queue is created evicted, and an idle one is evicted once it has work.
     let third = client.queue();
     third.submit(None);
     third.must_not_move();
     second.submit(None);
     second.must_end();
-    assert!(client.hold().queues >= 2);
+    assert!(client.evict().queues >= 2);
     second.submit(None);
     second.must_not_move();
-    // The runtime's own updates and masks change nothing about it.
+    // An update of the runtime does not restore the queue.
     let wish = client.registry.queues().iter().find(|queue| queue.id == second.id).map(|q| q.arbiter.wish());
     client.call(&mut wish.expect("known").update(second.id)).expect("an update");
     second.must_not_move();
     let outcome = client.registry.release(client.gpu_id);
     assert_eq!((outcome.unsettled, outcome.error), (0, None));
     [&first, &second, &third].iter().for_each(|queue| queue.must_end());
-    // Destroyed while held.
+    // Queues are destroyed while they are evicted.
     second.submit(None);
     second.must_end();
-    assert!(client.hold().queues >= 1);
+    assert!(client.evict().queues >= 1);
     for queue in [&first, &second, &third] {
         client.call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 }).expect("destroyed");
     }
@@ -330,7 +333,7 @@ fn failures(kind: Kind) {
             queue.submit(None);
             queue.must_end();
         }
-        let outcome = client.hold();
+        let outcome = client.evict();
         requests += outcome.requests;
         errors += usize::from(outcome.error.is_some());
         client.settle();
@@ -352,18 +355,21 @@ fn stuck() {
     while queue.word(8).load(Ordering::Acquire) < 1 {
         std::thread::yield_now();
     }
-    assert_eq!(client.hold().error, Some(Errno(libc::ETIME)));
+    assert_eq!(client.evict().error, Some(Errno(libc::ETIME)));
     assert_eq!(client.registry.given_up(), Some(Errno(libc::ETIME)));
-    // For good: no request is made any more.
-    let again = client.hold();
+    // The registry makes no further requests.
+    let again = client.evict();
     assert_eq!((again.error, again.requests), (Some(Errno(libc::ETIME)), 0));
     assert!(client.registry.holding().is_empty());
-    client.call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 }).expect("a lost queue can go");
+    client
+        .call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 })
+        .expect("a lost queue can be destroyed");
 }
 
-/// The other process: says its queue's id, then submits a packet for each line, and says when it is done.
+/// The other process: prints the id of its queue, then submits a packet for each line of input, and prints
+/// when it is done.
 fn target() {
-    // The registry of this kind has the driver support a debugger, as newer runtimes do.
+    // With this mechanism the registry enables debugging, as newer runtimes do.
     let client = Client::new(Kind::DebugTrap);
     let queue = client.queue();
     println!("{}", queue.id);
@@ -375,7 +381,7 @@ fn target() {
     }
 }
 
-fn outside() {
+fn another_process() {
     let me = std::env::current_exe().expect("this program");
     let mut child = Command::new(me)
         .args(["--inside", "target"])
@@ -383,11 +389,11 @@ fn outside() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the other process");
-    let (said, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let output = child.stdout.take().expect("its output");
     std::thread::spawn(move || {
         std::io::BufReader::new(output).lines().map_while(Result::ok).for_each(|line| {
-            let _ = said.send(line);
+            let _ = sender.send(line);
         });
     });
     let next = || lines.recv_timeout(HANG).expect("a line of the other process");
@@ -407,7 +413,7 @@ fn outside() {
         queues.iter().map(|queue| (queue.queue_id, queue.ring_size)).collect::<Vec<_>>(),
         [(id, RING as u32)]
     );
-    // Not one with the driver's marks upon its number, either.
+    // A number with a result bit of the driver is invalid as well.
     for marked in [id | 1 << 31, id | 1 << 30] {
         assert_eq!(attachment.suspend(&[marked]), Ok(vec![Fate::Invalid]));
     }
@@ -426,7 +432,7 @@ fn outside() {
     assert_eq!(next(), "done", "the end of the attachment resumes");
     let attachment = Attachment::new(kfd.clone(), pid).expect("again");
     assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
-    // SAFETY: ends the child that we have started.
+    // SAFETY: the call takes numbers only. The pid is that of a child that was not waited for.
     unsafe { libc::kill(pid, libc::SIGTERM) };
     let status = child.wait().expect("its end");
     assert_eq!(status.signal(), Some(libc::SIGTERM));
@@ -442,7 +448,7 @@ fn facts(client: &Client) -> Facts {
     Facts::read(&*client.kfd, Path::new("/sys"), client.gpu_id, Kfd::is_simulated()).expect("facts")
 }
 
-fn probed() {
+fn measured() {
     let client = Client::new(Kind::UpdateQueue);
     let facts = facts(&client);
     let want = Facts {
@@ -456,23 +462,23 @@ fn probed() {
     for (choice, kind) in
         [(Choice::Auto, Kind::UpdateQueue), (Choice::Only(Kind::DebugTrap), Kind::DebugTrap)]
     {
-        assert_eq!(probe::choose(choice, &facts, false), Ok(kind));
+        assert_eq!(capabilities::choose(choice, &facts, false), Ok(kind));
     }
     let queue = client.queue();
-    let cost = probe::measure(&client.registry, &*client.kfd, queue.id, HANG, true).expect("a cost");
+    let cost = costs::measure(&client.registry, &*client.kfd, queue.id, HANG, true).expect("a cost");
     assert!(cost.hold > Duration::ZERO && cost.release > Duration::ZERO, "{cost:?}");
     queue.submit(None);
     queue.must_end();
 }
 
-fn probed_without_cwsr() {
+fn measured_without_cwsr() {
     let client = Client::new(Kind::UpdateQueue);
     let facts = facts(&client);
-    assert_eq!(probe::choose(Choice::Auto, &facts, false), Err(Refusal::NoCwsr));
-    assert_eq!(probe::choose(Choice::Auto, &facts, true), Ok(Kind::UpdateQueue));
+    assert_eq!(capabilities::choose(Choice::Auto, &facts, false), Err(Refusal::NoCwsr));
+    assert_eq!(capabilities::choose(Choice::Auto, &facts, true), Ok(Kind::UpdateQueue));
     let queue = client.queue();
-    let measured = probe::measure(&client.registry, &*client.kfd, queue.id, HANG, true);
-    assert_eq!(measured, Err(Refusal::NoCwsr), "the driver itself says so");
-    probe::measure(&client.registry, &*client.kfd, queue.id, HANG, false)
+    let measured = costs::measure(&client.registry, &*client.kfd, queue.id, HANG, true);
+    assert_eq!(measured, Err(Refusal::NoCwsr), "the driver returns no saved state");
+    costs::measure(&client.registry, &*client.kfd, queue.id, HANG, false)
         .expect("simulated drains are allowed");
 }

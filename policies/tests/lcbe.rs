@@ -101,7 +101,8 @@ fn class_hint_decides_for_whom_a_device_is_cleared() {
         entity.queues[0].hints.class = class;
         entity
     };
-    let kept = |class| kept(&trace(&mut engine(&[]), &[TracedClient::saturating(-7), critical(class)], 20 * MS), 0);
+    let kept =
+        |class| kept(&trace(&mut engine(&[]), &[TracedClient::saturating(-7), critical(class)], 20 * MS), 0);
     assert_eq!(kept(None), []);
     assert_eq!(kept(Some(QueueClass::LatencyCritical)), [(9_500 * US, 10 * MS)]);
 }

@@ -22,6 +22,7 @@ pub(crate) mod streams;
 use crate::interpose::loader::Object;
 use crate::lifecycle;
 use crate::thread::Thread;
+use ::host::thread_qos;
 use agent::{EvictionPause, Scheduler};
 use architecture::Architectures;
 use captures::Captures;
@@ -34,7 +35,6 @@ use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::Real;
-use hal_kfd::prompt;
 use hip_sys::types::hipStream_t;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
@@ -234,7 +234,7 @@ impl Process {
             let hw = HipDevice::new(real, device, || {
                 Thread::current().adopt();
                 // While others have the processor, this thread is late, and the device idles.
-                prompt::ask_short_slice();
+                thread_qos::request_short_slice();
             });
             domain.add_device(DeviceId(device), Arc::new(hw));
         }

@@ -30,7 +30,10 @@ fn a_client_is_judged_by_what_it_does_and_by_what_is_held_of_it() {
     tests::until("the server knows it", || ask().1.contains("ok    hooks").then_some(()));
     let (code, said) = ask();
     assert_eq!(code, Some(0), "{said}");
-    assert!(line(&said, "device").contains(&format!("as process {pid} sees it: simulated by gpu-sim")), "{said}");
+    assert!(
+        line(&said, "device").contains(&format!("as process {pid} sees it: simulated by gpu-sim")),
+        "{said}"
+    );
     assert!(line(&said, "schedule").starts_with("ok    schedule  it "), "{said}");
     assert!(!said.contains("xcli suspend"), "{said}");
 
@@ -41,7 +44,10 @@ fn a_client_is_judged_by_what_it_does_and_by_what_is_held_of_it() {
     assert!(note.contains("`xcli suspend` has suspended queues "), "{said}");
     assert!(note.contains(&format!(" of {held} for ")), "{said}");
     assert!(note.ends_with(&format!("until `xcli resume {pid}`")), "{said}");
-    assert!(line(&said, "schedule").contains("it may run, except queues suspended by `xcli suspend`: "), "{said}");
+    assert!(
+        line(&said, "schedule").contains("it may run, except queues suspended by `xcli suspend`: "),
+        "{said}"
+    );
     assert!(said.find(note) < said.find(line(&said, "schedule")), "{said}");
     assert_eq!(tell(&mut program), "submitted");
     assert_eq!(stage.xcli(&["resume", &pid]).status.code(), Some(0));

@@ -2,7 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::table::plain;
-use hal_kfd::user::is_same;
+use host::user::is_same;
 use protocol::control::{List, Policies, Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST, ToClient};

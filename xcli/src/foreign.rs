@@ -5,8 +5,8 @@
 //! the rights of the process's user, so that xcli shows nothing that the process could not read. Every access ends within [`LIMIT`].
 
 use hal_kfd::Kfd;
-use hal_kfd::process::Status;
 use hal_kfd::topology::Files;
+use host::process::Status;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::fs::File;

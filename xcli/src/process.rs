@@ -1,7 +1,7 @@
 //! Facts about a process from `/proc`. A name can be any bytes, and `/proc` can hide the processes of other users.
 
 use crate::error::Error;
-use hal_kfd::process::Status;
+use host::process::Status;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;

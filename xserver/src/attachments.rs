@@ -11,8 +11,8 @@ mod tests;
 
 use crate::error::Refusal;
 use crate::peer;
-use hal_kfd::handle::Handle;
 use hal_kfd::{Kernel, Kfd};
+use host::handle::Handle;
 use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Held, HeldQueue, QUEUES, Snapshot};

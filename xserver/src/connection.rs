@@ -5,7 +5,7 @@
 
 use crate::core::Fault;
 use crate::peer::Credentials;
-use hal_kfd::handle::Handle;
+use host::handle::Handle;
 use protocol::frame::{Decoder, Frame, FrameError, REQUEST_LIMIT};
 use protocol::ids::ClientId;
 use protocol::message::MessageError;

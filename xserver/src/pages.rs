@@ -5,7 +5,7 @@
 //! time.
 
 use crate::core::ClientPage;
-use hal_kfd::process::Status;
+use host::process::Status;
 use protocol::control::Preemption;
 use protocol::cost::{CostKey, CostOrigin, HoldCost, TAKES_COSTS};
 use protocol::ids::Pid;

@@ -1,9 +1,9 @@
 //! The process at the other end of a connection.
 
 use crate::error::Refusal;
-use hal_kfd::handle::Handle;
-use hal_kfd::process::Status;
-use hal_kfd::user::is_same;
+use host::handle::Handle;
+use host::process::Status;
+use host::user::is_same;
 use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;

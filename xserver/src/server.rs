@@ -14,8 +14,8 @@ use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::power::{Hwmon, PowerMeter, Reader};
 use anyhow::Context;
-use hal_kfd::handle::Handle;
-use hal_kfd::prompt;
+use host::handle::Handle;
+use host::thread_qos;
 use policies::Choice;
 use protocol::control::Reply;
 use protocol::frame::{Frame, FrameError};
@@ -187,7 +187,7 @@ impl Server {
     pub fn run(mut self) -> anyhow::Result<()> {
         // Threads started from here inherit precise timeouts; the default slack is 50 µs.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        prompt::be_prompt(prompt::Who::Decides);
+        thread_qos::request_early_wakeup(thread_qos::Role::Decides);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::clock::now();

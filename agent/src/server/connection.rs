@@ -2,7 +2,7 @@
 
 use crate::clock::now;
 use crate::descriptor::CheckedFd;
-use hal_kfd::user::is_same;
+use host::user::is_same;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::{ToClient, ToServer, WELCOME_DESCRIPTORS};
 use protocol::page::{CLIENT_BYTES, ClockOffset, SERVER_BYTES};

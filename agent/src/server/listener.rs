@@ -8,7 +8,7 @@
 use crate::futex;
 use crate::pages::Pages;
 use crate::shared::{Shared, block_signals};
-use hal_kfd::prompt;
+use host::thread_qos;
 use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
 use std::io;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Loop {
         let (shared, page) = (&self.shared, self.page);
         shared.preemption.host().adopt_thread();
         block_signals();
-        prompt::be_prompt(prompt::Who::Holds);
+        thread_qos::request_early_wakeup(thread_qos::Role::Evicts);
         loop {
             // Read first, so that the sleep below misses no later change.
             let seen = page.changes.load(Ordering::SeqCst);

@@ -1,21 +1,22 @@
-//! `DBG_TRAP` on the own process: one request for all queues, kept apart from the percentage, so that the runtime's own
-//! updates do not undo it. It needs ABI 1.13, hardware scheduling, an enabled runtime, and that nobody else debugs the
-//! process; a suspended queue cannot be destroyed.
+//! `DBG_TRAP` on the own process: one request for all queues, independent of the percentage, so that the
+//! runtime's updates do not undo it. It needs ABI 1.13, hardware scheduling, an enabled runtime, and a
+//! process that no debugger debugs. A suspended queue cannot be destroyed.
 
 use super::{ATTEMPTS, Kind, Mechanism};
 use crate::kernel::{Errno, Kernel};
-use crate::registry::{Outcome, Queue};
+use crate::outcome::Outcome;
+use crate::queue::Queue;
 use crate::session::{self, Fate};
 
 /// The mechanism, with its debug session.
 #[derive(Debug, Default)]
 pub struct DebugTrap {
-    /// There is a session of ours.
+    /// True while a session of ours is open.
     session: bool,
 }
 
 impl DebugTrap {
-    /// Begins the session if there is none.
+    /// Begins the session if there is none. Returns true if there is one.
     fn begin(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) -> bool {
         if !self.session {
             let result = outcome.request(|| session::begin(kernel, std::process::id()));
@@ -52,7 +53,7 @@ impl Mechanism for DebugTrap {
                     return;
                 }
                 if suspend && (attempt == 0 || begun) {
-                    // The driver suspends no queue that it has not told us of.
+                    // The driver suspends only queues that a snapshot has shown to the debugger.
                     let _ = outcome.request(|| session::queues(kernel, me));
                 }
                 let result = outcome.request(|| {
@@ -63,7 +64,7 @@ impl Mechanism for DebugTrap {
                     }
                 });
                 if matches!(result, Err(Errno(libc::EINVAL))) {
-                    // Somebody else has ended the session: the next attempt begins one.
+                    // Another process has ended the session; the next attempt begins a new one.
                     self.session = false;
                 }
                 let mut hung = false;
@@ -80,8 +81,8 @@ impl Mechanism for DebugTrap {
                     };
                 }
                 if hung {
-                    // The request says no more than that (`execute_queues_cpsch` failed for a whole device): its queues did
-                    // not come off in time, and it is reset.
+                    // The driver reports no more than this: `execute_queues_cpsch` failed for a whole device.
+                    // Its queues could not be evicted in time, and the device is being reset.
                     outcome.error = Some(Errno(libc::ETIME));
                     break;
                 }
@@ -95,7 +96,7 @@ impl Mechanism for DebugTrap {
     }
 
     fn end(&mut self, kernel: &dyn Kernel) -> bool {
-        // EINVAL: somebody else has ended it.
+        // EINVAL: another process has ended it.
         let ended = self.session
             && matches!(session::end(kernel, std::process::id()), Ok(()) | Err(Errno(libc::EINVAL)));
         self.session &= !ended;

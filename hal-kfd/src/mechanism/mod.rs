@@ -1,28 +1,26 @@
-//! The two ways of taking queues off the hardware.
+//! The two ways to evict queues from the hardware.
 
-mod debug_trap;
-mod update_queue;
-
-pub use debug_trap::DebugTrap;
-pub use update_queue::UpdateQueue;
+pub(crate) mod debug_trap;
+pub(crate) mod update_queue;
 
 use crate::kernel::Kernel;
-use crate::registry::{Outcome, Queue};
+use crate::outcome::Outcome;
+use crate::queue::Queue;
 
-/// How often a request that failed is made again at once; what still fails then stays unknown.
+/// The number of immediate attempts of a request; after the last one the state stays unknown.
 const ATTEMPTS: usize = 3;
 
 /// Names a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `UPDATE_QUEUE` with percentage 0 and the percentage that the runtime wants.
+    /// `UPDATE_QUEUE` with percentage 0 and with the percentage that the runtime set.
     UpdateQueue,
-    /// `DBG_TRAP`'s `SUSPEND_QUEUES` and `RESUME_QUEUES`.
+    /// `SUSPEND_QUEUES` and `RESUME_QUEUES` of `DBG_TRAP`.
     DebugTrap,
 }
 
 impl Kind {
-    /// The name as users write it.
+    /// Returns the name as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::UpdateQueue => "update-queue",
@@ -31,26 +29,27 @@ impl Kind {
     }
 }
 
-/// Takes queues off the hardware and puts them back.
+/// Evicts queues from the hardware and restores them.
 pub trait Mechanism: Send + Sync + std::fmt::Debug {
-    /// Which.
+    /// Returns the kind of mechanism.
     fn kind(&self) -> Kind;
 
-    /// Whether a hold is part of the percentage, so that the runtime's updates are merged with it.
+    /// Returns true if an eviction changes the percentage, so that the runtime's updates are merged with it.
     fn merges(&self) -> bool;
 
-    /// Whether RUNTIME_ENABLE must have come before the first queue.
+    /// Returns true if RUNTIME_ENABLE must precede the first queue.
     fn needs_runtime(&self) -> bool {
         false
     }
 
-    /// Brings the driver where these queues' arbiters want it.
+    /// Sends requests until the driver has the settings that the arbiters of these queues want.
     fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome);
 
-    /// Whether the queue is held, if that is known to be as it is wanted.
+    /// Returns true if the queue is evicted and false if it is restored; `None` while the driver is not known
+    /// to have the wanted state.
     fn state(&self, queue: &Queue) -> Option<bool>;
 
-    /// Ends what the mechanism keeps open; `true` if that put everything back.
+    /// Ends what the mechanism keeps open. Returns true if that restored all queues.
     fn end(&mut self, _kernel: &dyn Kernel) -> bool {
         false
     }

@@ -1,13 +1,14 @@
-//! `UPDATE_QUEUE`: percentage 0 takes a queue off, the percentage that the runtime wants puts it back. Needs no rights and
-//! works with every version of the driver, one request a queue.
+//! `UPDATE_QUEUE`: percentage 0 evicts a queue, the percentage that the runtime set restores it. Needs no
+//! rights and works with every version of the driver, with one request for each queue.
 
 use std::collections::BTreeSet;
 
 use super::{ATTEMPTS, Kind, Mechanism};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
-use crate::registry::{Outcome, Queue};
+use crate::outcome::Outcome;
+use crate::queue::Queue;
 
-/// The mechanism; it keeps nothing.
+/// The mechanism, which has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpdateQueue;
 
@@ -30,7 +31,8 @@ impl Mechanism for UpdateQueue {
                 let Some(next) = queue.arbiter.next() else { break };
                 let result = outcome.request(|| kernel.call(&mut next.update(queue.id))).map(|_| ());
                 queue.arbiter.answered(next, result);
-                // The device is being reset, or lost to this process: asking again makes it no better. Others are not.
+                // The device is being reset, or lost to this process, and a retry cannot succeed. Other
+                // devices work.
                 if let Err(Errno(libc::ETIME | libc::EACCES | libc::ENODEV)) = result {
                     lost.insert(queue.gpu_id);
                 }

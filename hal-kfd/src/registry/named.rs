@@ -1,29 +1,33 @@
-//! Queues held by who named them, for sessions that come and go (`xsched/kfd.h`).
+//! Queues that sessions suspend by number (`xsched/kfd.h`).
 //!
-//! That stays beside what holds the whole process: a queue runs when nobody holds it. A queue has one such session at most, the
-//! one that holds it or that still has to put it back because that failed; it is noted with the queue, and goes with it.
+//! Such a suspension is independent of the eviction of the whole process: a queue runs if no reason to evict
+//! it applies. A queue has at most one session: the one that has suspended it, or that still has to resume it
+//! because that failed.
 
-use super::{Inner, Outcome, Registry};
+use super::{Inner, Registry};
+use crate::arbiter::Evictor;
 use crate::kernel::{Errno, Kernel};
-use crate::queue::By;
+use crate::outcome::Outcome;
 
-/// Why queues were not suspended or resumed.
+/// The reason why queues were not suspended or resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no queue of this number.
+    /// There is no queue with this number.
     NotThere(u32),
-    /// The queue of this number runs no kernels.
+    /// The queue with this number runs no kernels.
     NotCompute(u32),
-    /// The request failed, or (without an error) the driver left the queue alone: it is new to the debugger or being destroyed.
+    /// The request failed. Without an error, the driver ignored the queue: it is new to the debugger or being
+    /// destroyed.
     Failed(Option<Errno>),
 }
 
 impl Registry {
-    /// Takes compute queues off the hardware for a session: the named ones, or all. Those that a session has already stay its.
+    /// Suspends compute queues for a session: the named ones, or all. A queue that a session has suspended
+    /// already stays with it.
     ///
     /// # Errors
-    /// Why the first that failed did. What this call has taken off is put back; where that fails as well it stays the
-    /// session's, and [`Registry::resume_for`] tries again.
+    /// The reason of the first failure. The queues that this call has suspended are resumed. Where that fails
+    /// as well, the queue stays with the session, and [`Registry::resume_for`] tries again.
     pub fn suspend_for(&self, session: u64, named: Option<&[u32]>) -> Result<(), Refused> {
         let mut inner = self.lock();
         let ids: Vec<u32> = match named {
@@ -39,16 +43,16 @@ impl Registry {
         let mut begun = Vec::new();
         for id in ids {
             let Some(queue) = inner.queues.get_mut(&id) else { continue };
-            if !queue.arbiter.held_by(By::User) {
-                queue.arbiter.hold(By::User, true);
+            if !queue.arbiter.is_evicted_by(Evictor::User) {
+                queue.arbiter.set_evicted(Evictor::User, true);
                 queue.session = Some(session);
                 begun.push(id);
             }
-            // What is held already is asked for again if that is not sure.
-            if let Err(why) = inner.reach(&*self.kernel, id) {
+            // For a queue that is evicted already this sends a request only if the state is unknown.
+            if let Err(why) = inner.apply_to(&*self.kernel, id) {
                 for id in begun {
-                    // It stays the session's.
-                    let _ = inner.put_back(&*self.kernel, id);
+                    // After a failure the queue stays with the session.
+                    let _ = inner.resume(&*self.kernel, id);
                 }
                 return Err(why);
             }
@@ -56,10 +60,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts queues back: the named ones, whosever they are, or all of a session's. All of them are tried.
+    /// Resumes queues: the named ones of any session, or all of this session. A failure does not keep the
+    /// others from it.
     ///
     /// # Errors
-    /// Why the first that failed did. It stays its session's, so that it can be tried again.
+    /// The reason of the first failure. The queue stays with its session, which can try again.
     pub fn resume_for(&self, session: u64, named: Option<&[u32]>) -> Result<(), Refused> {
         let mut inner = self.lock();
         let of_session = |inner: &Inner| {
@@ -73,27 +78,27 @@ impl Registry {
         let ids = named.map_or_else(|| of_session(&inner), <[u32]>::to_vec);
         let mut first = Ok(());
         for id in ids {
-            first = first.and(inner.put_back(&*self.kernel, id));
+            first = first.and(inner.resume(&*self.kernel, id));
         }
         first
     }
 }
 
 impl Inner {
-    /// Nobody who names queues holds this one any more.
-    fn put_back(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
-        self.queues.get_mut(&id).ok_or(Refused::NotThere(id))?.arbiter.hold(By::User, false);
-        self.reach(kernel, id)?;
+    /// Resumes one queue.
+    fn resume(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
+        self.queues.get_mut(&id).ok_or(Refused::NotThere(id))?.arbiter.set_evicted(Evictor::User, false);
+        self.apply_to(kernel, id)?;
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.session = None;
         }
         Ok(())
     }
 
-    /// Brings the driver where it is to be for one queue.
-    fn reach(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
-        let held = self.queues.get(&id).is_some_and(|queue| queue.arbiter.held());
-        if held && self.given_up.is_some() {
+    /// Applies the wanted setting of one queue.
+    fn apply_to(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
+        let evicted = self.queues.get(&id).is_some_and(|queue| queue.arbiter.held());
+        if evicted && self.given_up.is_some() {
             return Err(Refused::Failed(self.given_up));
         }
         let mut outcome = Outcome::default();
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn compute_queues_are_taken_by_name_or_all_of_them_whatever_is_in_them() {
+    fn compute_queues_are_suspended_by_number_or_all() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
             let ids = [bench.compute(0), bench.compute(3), bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 1)];
@@ -128,7 +133,7 @@ mod tests {
             assert_eq!(runs(&bench, &ids), [true, false, true]);
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
             assert_eq!(runs(&bench, &ids), [true; 3]);
-            // All or nothing, also of what is not there or copies.
+            // A missing queue or one of a copy engine fails the whole request.
             let wrong = [ids[0], 99];
             assert_eq!(bench.registry.suspend_for(1, Some(&wrong)), Err(Refused::NotThere(99)));
             let copies = [ids[0], ids[2]];
@@ -139,32 +144,36 @@ mod tests {
     }
 
     #[test]
-    fn a_session_puts_back_what_it_has_taken_and_anybody_what_is_named() {
+    fn session_resumes_its_own_queues_and_any_named_queue() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
             let ids = [bench.compute(1), bench.compute(1)];
             bench.registry.suspend_for(1, Some(&ids[..1])).unwrap();
             bench.registry.suspend_for(2, None).unwrap();
             assert_eq!(bench.registry.resume_for(2, None), Ok(()));
-            assert_eq!(runs(&bench, &ids), [false, true], "{kind:?}: the first one's stays");
+            assert_eq!(
+                runs(&bench, &ids),
+                [false, true],
+                "{kind:?}: the queue of the first session stays suspended"
+            );
             assert_eq!(bench.registry.resume_for(2, Some(&ids[..1])), Ok(()));
             assert_eq!(runs(&bench, &ids), [true; 2]);
-            // From now on it is the other one's, and none of the first one's business.
+            // From now on the second session has both queues.
             bench.registry.suspend_for(2, None).unwrap();
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
             assert_eq!(runs(&bench, &ids), [false; 2], "{kind:?}");
         }
     }
 
-    /// The driver gives a number again.
+    /// The driver reuses the number.
     #[test]
-    fn a_queue_that_ends_is_forgotten_and_the_next_of_its_number_is_another() {
+    fn destroyed_queue_is_forgotten_and_its_number_names_a_new_queue() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
             let (first, second) = (bench.compute(1), bench.compute(1));
             bench.registry.suspend_for(1, None).unwrap();
             bench.destroy(first).unwrap();
-            assert_eq!(bench.registry.resume_for(1, None), Ok(()), "{kind:?}: what is there is back");
+            assert_eq!(bench.registry.resume_for(1, None), Ok(()), "{kind:?}: the remaining queue runs");
             assert!(bench.kernel.runs(second));
             bench.registry.suspend_for(1, Some(&[second])).unwrap();
             bench.destroy(second).unwrap();
@@ -172,12 +181,12 @@ mod tests {
             assert!([first, second].contains(&new));
             bench.registry.suspend_for(2, Some(&[new])).unwrap();
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
-            assert!(!bench.kernel.runs(new), "{kind:?}: it is the second session's");
+            assert!(!bench.kernel.runs(new), "{kind:?}: the queue belongs to the second session");
         }
     }
 
     #[test]
-    fn what_could_not_be_put_back_is_tried_again() {
+    fn failed_resume_is_tried_again() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
             let ids = [bench.compute(1), bench.compute(1)];
@@ -187,7 +196,7 @@ mod tests {
             assert_eq!(runs(&bench, &ids), [false, true], "all are tried");
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
             assert_eq!(runs(&bench, &ids), [true; 2], "{kind:?}");
-            // As by a suspension that fails and cannot be taken back.
+            // A suspension that fails and cannot be undone.
             bench.kernel.fail([EIO; 6]);
             assert_eq!(bench.registry.suspend_for(1, Some(&ids)), FAILED);
             bench.registry.resume_for(1, None).unwrap();
@@ -198,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn if_one_fails_those_that_were_taken_go_on_and_those_of_others_do_not() {
+    fn failed_suspend_resumes_its_own_queues_and_no_others() {
         let mut bench = Bench::new(Kind::UpdateQueue);
         let ids = [bench.compute(1), bench.compute(1), bench.compute(1)];
         bench.registry.suspend_for(1, Some(&ids[..1])).unwrap();
         bench.kernel.fail([None, EIO, EIO, EIO]);
         assert_eq!(bench.registry.suspend_for(2, None), FAILED);
         assert_eq!(runs(&bench, &ids), [false, true, true]);
-        // Neither is it good enough that somebody else wants it off.
+        // A queue of another session must be known to be evicted as well.
         bench.kernel.fail([EIO]);
         bench.runtime_update(ids[0], 50).unwrap_err();
         bench.kernel.fail([EIO; 3]);
@@ -214,19 +223,19 @@ mod tests {
         assert_eq!(runs(&bench, &ids), [false, true, true]);
     }
 
-    /// Every request succeeds, and the queue runs.
+    /// Every request succeeds, but the queue runs.
     #[test]
-    fn a_queue_that_the_driver_leaves_alone_is_not_suspended() {
+    fn queue_that_the_driver_ignores_is_not_suspended() {
         let mut bench = Bench::new(Kind::DebugTrap);
         let ids = [bench.compute(1), bench.compute(1)];
-        bench.kernel.0.lock().left_alone.insert(ids[1]);
+        bench.kernel.0.lock().ignored.insert(ids[1]);
         assert_eq!(bench.registry.suspend_for(1, None), Err(Refused::Failed(None)));
         assert_eq!(runs(&bench, &ids), [true; 2]);
         assert_eq!(bench.registry.suspend_for(1, Some(&ids[..1])), Ok(()));
     }
 
     #[test]
-    fn after_a_time_out_nothing_is_taken() {
+    fn suspend_after_time_out_is_refused() {
         let mut bench = Bench::new(Kind::UpdateQueue);
         let ids = [bench.compute(1), bench.compute(1)];
         let time_out = Errno(libc::ETIME);
@@ -241,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_and_a_session_hold_beside_each_other() {
+    fn scheduler_and_session_evict_independently() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
             let id = bench.compute(1);
             bench.registry.suspend_for(1, None).unwrap();
-            bench.hold();
+            bench.evict();
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
             assert!(!bench.kernel.runs(id), "{kind:?}");
             bench.registry.suspend_for(1, None).unwrap();

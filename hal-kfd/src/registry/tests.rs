@@ -1,4 +1,4 @@
-//! The registry over a made-up driver: what is held and released, and when. Requests that fail: [`failures`].
+//! The registry with a fake driver: evictions and restorations. Failing requests: [`failures`].
 
 mod failures;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub const GPU: u32 = 7;
 const EIO: Failure = Failure { errno: libc::EIO, after: false };
 
-/// A registry over a made-up driver, and the indices of its queues.
+/// A registry with a fake driver, and the indices of its queues.
 pub struct Bench {
     pub kernel: Arc<FakeKernel>,
     pub registry: Registry,
@@ -25,7 +25,7 @@ impl Bench {
         Self { registry: Registry::new(kernel.clone(), kind), kernel, indices: Vec::new() }
     }
 
-    /// The runtime makes a call.
+    /// Makes a call of the runtime.
     fn call<A: Ioctl>(&self, argument: &mut A) -> Result<i32, Errno> {
         let mut bytes = argument.as_bytes().to_vec();
         let result = self.registry.intercept(&*self.kernel, A::COMMAND, &mut bytes).expect("about queues");
@@ -48,7 +48,7 @@ impl Bench {
         };
         self.indices.push(indices);
         self.call(&mut create).unwrap();
-        assert_eq!(create.queue_percentage, 0x0164, "the runtime sees what it said");
+        assert_eq!(create.queue_percentage, 0x0164, "the runtime sees its own percentage");
         create.queue_id
     }
 
@@ -56,7 +56,7 @@ impl Bench {
         self.create(GPU, kfd::QUEUE_TYPE_COMPUTE_AQL, work)
     }
 
-    pub fn hold(&self) -> Outcome {
+    pub fn evict(&self) -> Outcome {
         // SAFETY: the indices live as long as the bench.
         unsafe { self.registry.hold(GPU) }
     }
@@ -82,7 +82,7 @@ impl Bench {
 pub const BOTH: [Kind; 2] = [Kind::UpdateQueue, Kind::DebugTrap];
 
 #[test]
-fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
+fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         let (busy, idle) = (bench.compute(3), bench.compute(0));
@@ -90,7 +90,7 @@ fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
         let elsewhere = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 3);
         let before = bench.kernel.queue(busy);
         bench.kernel.asked();
-        let outcome = bench.hold();
+        let outcome = bench.evict();
         assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (1, 0, None), "{kind:?}");
         assert_eq!([busy, idle, sdma, elsewhere].map(|id| bench.kernel.runs(id)), [false, true, true, true]);
         let asked = bench.kernel.asked();
@@ -98,9 +98,9 @@ fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
             Kind::UpdateQueue => assert_eq!(asked, [0x07]),
             Kind::DebugTrap => assert_eq!(asked, [0x100, 0x10d, 0x106]),
         }
-        // What gets work meanwhile is taken the next time.
+        // The next call evicts the queue that has got work meanwhile.
         bench.indices[idle as usize][0].store(9, Ordering::Release);
-        assert_eq!(bench.hold().queues, 2);
+        assert_eq!(bench.evict().queues, 2);
         assert!(!bench.kernel.runs(idle));
         assert_eq!(bench.registry.release(GPU).error, None);
         let after = bench.kernel.queue(busy);
@@ -110,7 +110,7 @@ fn only_compute_queues_with_work_are_taken_and_come_back_as_they_were() {
 }
 
 #[test]
-fn what_runs_is_taken_first_and_put_back_last() {
+fn most_active_queue_is_evicted_first_and_restored_last() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let [old, waiting, taken] = [3, 3, 3].map(|work| bench.compute(work));
     let set = |id: u32, write, read| {
@@ -119,18 +119,18 @@ fn what_runs_is_taken_first_and_put_back_last() {
     };
     let order = || {
         let updated = || std::mem::take(&mut bench.kernel.0.lock().updated);
-        assert_eq!(bench.hold().queues, 3);
+        assert_eq!(bench.evict().queues, 3);
         let order = updated();
-        assert_eq!((bench.hold().queues, updated()), (3, vec![]), "a second look changes nothing");
+        assert_eq!((bench.evict().queues, updated()), (3, vec![]), "a second call changes nothing");
         assert_eq!(bench.registry.release(GPU).error, None);
         assert_eq!(updated().last(), order.first());
         order
     };
-    // All but one have had their last packet taken, nobody knows when.
+    // All but one queue have no waiting packets.
     set(old, 3, 3);
     set(taken, 3, 3);
     assert_eq!(order()[0], waiting);
-    // One has had packets since, and one has some that wait.
+    // One queue has got packets since, and one has waiting packets.
     set(taken, 9, 9);
     set(waiting, 4, 3);
     assert_eq!(order(), [waiting, taken, old]);
@@ -141,38 +141,38 @@ fn what_runs_is_taken_first_and_put_back_last() {
 
 /// Equal indices say that the device has taken the last packet; its kernel may be running.
 #[test]
-fn a_queue_is_idle_only_once_that_was_proved() {
+fn queue_without_completed_mark_counts_as_busy() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(0);
     let set =
         |bench: &Bench, to: u64| bench.indices[0].iter().for_each(|index| index.store(to, Ordering::Release));
     set(&bench, 5);
-    assert_eq!(bench.hold().queues, 1, "five packets were taken, and nobody has waited for them");
+    assert_eq!(bench.evict().queues, 1, "five packets were taken, and their completion is unknown");
     bench.registry.release(GPU);
     // SAFETY: the indices live as long as the bench.
     let mark = unsafe { bench.registry.mark(GPU) };
     bench.registry.complete(&mark);
-    assert_eq!(bench.hold().queues, 0);
+    assert_eq!(bench.evict().queues, 0);
     bench.registry.release(GPU);
-    // What is written behind the mark does not count as complete.
+    // Packets after the mark do not count as complete.
     set(&bench, 6);
     bench.registry.complete(&mark);
-    assert_eq!(bench.hold().queues, 1);
+    assert_eq!(bench.evict().queues, 1);
     assert!(!bench.kernel.runs(id));
-    // A queue that took the place of another has written nothing that anybody waited for.
+    // A new queue with a reused number has no completed packets.
     bench.destroy(id).unwrap();
     assert_eq!(bench.compute(0), id);
     bench.registry.release(GPU);
     bench.indices[1][0].store(1, Ordering::Release);
-    assert_eq!(bench.hold().queues, 1);
+    assert_eq!(bench.evict().queues, 1);
 }
 
 #[test]
-fn a_queue_created_meanwhile_is_born_held() {
+fn queue_created_during_eviction_is_created_evicted() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         bench.compute(1);
-        bench.hold();
+        bench.evict();
         let (born, copies) = (bench.compute(0), bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 0));
         assert!(!bench.kernel.runs(born) && bench.kernel.runs(copies), "{kind:?}");
         let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 0);
@@ -184,18 +184,18 @@ fn a_queue_created_meanwhile_is_born_held() {
 }
 
 #[test]
-fn the_runtimes_own_updates_do_not_undo_a_hold_and_are_not_lost() {
+fn update_of_the_runtime_keeps_eviction_and_takes_effect_later() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         let id = bench.compute(1);
-        bench.hold();
+        bench.evict();
         bench.runtime_update(id, 100).unwrap();
         assert!(!bench.kernel.runs(id), "{kind:?}");
         bench.registry.release(GPU);
         assert!(bench.kernel.runs(id) && bench.kernel.queue(id).kept.percentage == 100);
-        // What the runtime itself keeps off stays off.
+        // A queue that the runtime has disabled stays disabled.
         bench.runtime_update(id, 0).unwrap();
-        bench.hold();
+        bench.evict();
         bench.registry.release(GPU);
         assert!(!bench.kernel.runs(id), "{kind:?}");
         assert_eq!(bench.runtime_update(id, 101), Err(Errno(libc::EINVAL)));
@@ -204,37 +204,37 @@ fn the_runtimes_own_updates_do_not_undo_a_hold_and_are_not_lost() {
 }
 
 #[test]
-fn of_a_mask_as_much_is_read_as_the_driver_reads() {
+fn cu_mask_is_read_as_far_as_the_driver_reads() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(0);
-    // At an odd address, and behind what the driver takes is a page that nobody may read.
+    // At an odd address; an inaccessible page follows the words that the driver reads.
     let page = 4096;
     let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping.
+    // SAFETY: the call makes a new mapping at an address that the kernel chooses.
     let pages = unsafe { libc::mmap(std::ptr::null_mut(), 2 * page, protection, kind, -1, 0) };
     assert_ne!(pages, libc::MAP_FAILED);
     let pages = pages.cast::<u8>();
-    // SAFETY: the second page of that mapping.
+    // SAFETY: the address range is the second page of the mapping above.
     let guarded = unsafe { libc::mprotect(pages.wrapping_add(page).cast(), page, libc::PROT_NONE) };
     assert_eq!(guarded, 0);
     for (bits, back, words) in [(1 << 20, 128, 32), (64, 9, 2)] {
         let at = pages.wrapping_add(page - back);
-        // SAFETY: the bytes before the guarded page.
+        // SAFETY: the range ends where the guarded page begins, and lies in the writable first page.
         unsafe { std::ptr::write_bytes(at, 0xa5, back) };
         let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: bits, cu_mask_ptr: at as u64 };
         bench.call(&mut set).unwrap();
         assert_eq!(bench.registry.queues()[0].cu_mask, vec![0xa5a5_a5a5u32; words]);
     }
-    // SAFETY: the mapping made above; nothing refers to it any more.
+    // SAFETY: the range is the mapping made above, and nothing refers to it any more.
     unsafe { libc::munmap(pages.cast(), 2 * page) };
 }
 
 #[test]
-fn a_held_queue_is_released_before_it_is_destroyed() {
+fn evicted_queue_is_restored_before_destruction() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         let (first, second) = (bench.compute(1), bench.compute(1));
-        bench.hold();
+        bench.evict();
         bench.kernel.asked();
         bench.destroy(first).unwrap();
         let released = if kind == Kind::UpdateQueue { 0x07 } else { 0x107 };
@@ -243,20 +243,20 @@ fn a_held_queue_is_released_before_it_is_destroyed() {
         assert_eq!(bench.registry.queues().len(), 1);
         assert_eq!(bench.destroy(99), Err(Errno(libc::EINVAL)));
     }
-    // If the resume fails, the session's end is what keeps the destroy from blocking.
+    // If the resume fails, the end of the session keeps the destruction from blocking.
     let mut bench = Bench::new(Kind::DebugTrap);
     let (id, other) = (bench.compute(1), bench.compute(1));
-    bench.hold();
+    bench.evict();
     bench.kernel.fail([Some(EIO); 3]);
     bench.destroy(id).unwrap();
     assert!(bench.kernel.runs(other));
-    // The other one is known to be back, and a new hold begins a new session.
-    bench.hold();
+    // The other queue is known to run, and a new eviction begins a new session.
+    bench.evict();
     assert!(!bench.kernel.runs(other));
 }
 
 #[test]
-fn a_destruction_that_waits_in_the_driver_holds_up_nobody_else() {
+fn destruction_that_waits_in_the_driver_blocks_no_other_call() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let (busy, waits) = (bench.compute(1), bench.compute(1));
     let gate = Arc::new([Barrier::new(2), Barrier::new(2)]);
@@ -267,26 +267,26 @@ fn a_destruction_that_waits_in_the_driver_holds_up_nobody_else() {
         let (done, others) = mpsc::channel();
         let bench = &bench;
         scope.spawn(move || {
-            let held = (bench.hold().queues, bench.kernel.runs(busy));
+            let held = (bench.evict().queues, bench.kernel.runs(busy));
             bench.registry.release(GPU);
             let ids: Vec<u32> = bench.registry.queues().iter().map(|queue| queue.id).collect();
             done.send((held, ids)).unwrap();
         });
         let others = others.recv_timeout(Duration::from_secs(60));
         gate[1].wait();
-        // What is being destroyed is not looked at any more.
+        // The queue that is being destroyed has left the registry.
         assert_eq!(others, Ok(((1, false), vec![busy])));
         assert_eq!(destroyed.join().unwrap(), Ok(0));
     });
-    // One that stays is known again.
+    // A queue whose destruction failed is known again.
     bench.kernel.0.lock().gate = None;
     bench.kernel.fail([Some(Failure { errno: libc::ENOMEM, after: false })]);
     assert_eq!(bench.destroy(busy), Err(Errno(libc::ENOMEM)));
-    assert_eq!(bench.hold().queues, 1);
+    assert_eq!(bench.evict().queues, 1);
 }
 
 #[test]
-fn a_mark_says_nothing_of_a_queue_that_took_the_place_of_its_own() {
+fn mark_does_not_apply_to_a_new_queue_with_a_reused_number() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let id = bench.compute(5);
     // SAFETY: the indices live as long as the bench.
@@ -295,11 +295,11 @@ fn a_mark_says_nothing_of_a_queue_that_took_the_place_of_its_own() {
     assert_eq!(bench.compute(5), id);
     bench.indices[1][1].store(5, Ordering::Release);
     bench.registry.complete(&mark);
-    assert_eq!(bench.hold().queues, 1);
+    assert_eq!(bench.evict().queues, 1);
 }
 
 #[test]
-fn the_quietest_queue_of_each_device_is_found() {
+fn idle_queue_is_preferred_on_each_device() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let (busy, idle) = (bench.compute(1), bench.compute(0));
     let alone = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
@@ -312,7 +312,7 @@ fn the_quietest_queue_of_each_device_is_found() {
 }
 
 #[test]
-fn the_debuggers_way_enables_the_runtime_before_the_first_queue_if_nobody_has() {
+fn debug_trap_enables_the_runtime_before_the_first_queue_if_needed() {
     let mut bench = Bench::new(Kind::DebugTrap);
     bench.compute(1);
     bench.compute(1);
@@ -327,18 +327,18 @@ fn the_debuggers_way_enables_the_runtime_before_the_first_queue_if_nobody_has() 
 }
 
 #[test]
-fn shutting_down_leaves_nothing_held() {
+fn shut_down_restores_all_queues() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         let ids = [bench.compute(1), bench.compute(2)];
-        bench.hold();
+        bench.evict();
         bench.registry.shut_down();
         assert!(ids.iter().all(|id| bench.kernel.runs(*id)) && !bench.kernel.0.lock().session);
     }
 }
 
 #[test]
-fn callers_of_older_versions_pass_shorter_structures() {
+fn shorter_structure_of_an_older_caller_is_accepted() {
     let bench = Bench::new(Kind::UpdateQueue);
     let create =
         kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ring_size: 4096, ..Default::default() };
@@ -351,8 +351,8 @@ fn callers_of_older_versions_pass_shorter_structures() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Hold,
-    Release,
+    Evict,
+    Restore,
     Settle,
     Create(bool),
     Destroy(usize),
@@ -361,8 +361,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        Just(Step::Hold),
-        Just(Step::Release),
+        Just(Step::Evict),
+        Just(Step::Restore),
         Just(Step::Settle),
         any::<bool>().prop_map(Step::Create),
         (0usize..4).prop_map(Step::Destroy),
@@ -371,10 +371,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens and fails, the registry knows the driver's queues, believes nothing of them that is not so, and in
-    /// the end all of them are as the runtime wants them.
+    /// Under any sequence of calls and failures, the registry knows the driver's queues and never claims a
+    /// wrong state, and in the end all queues are as the runtime wants them.
     #[test]
-    fn in_the_end_every_queue_is_as_the_runtime_wants_it(
+    fn registry_never_claims_a_wrong_state_and_restores_all_queues(
         debugger in any::<bool>(),
         steps in proptest::collection::vec((step(), proptest::collection::vec(any::<Option<bool>>(), 0..4)), 0..40),
     ) {
@@ -387,11 +387,11 @@ proptest! {
                 .collect();
             let nth = |wants: &BTreeMap<u32, u32>, i: usize| wants.keys().nth(i).copied();
             match step {
-                Step::Hold => {
+                Step::Evict => {
                     bench.kernel.fail(failures);
-                    bench.hold();
+                    bench.evict();
                 }
-                Step::Release => {
+                Step::Restore => {
                     bench.kernel.fail(failures);
                     bench.registry.release(GPU);
                 }
@@ -403,7 +403,7 @@ proptest! {
                     wants.insert(bench.compute(work.into()), 0x0164);
                 }
                 Step::Destroy(i) => if let Some(id) = nth(&wants, i) {
-                    // The driver's own failures of this request are not the point here.
+                    // Failures of this request are tested elsewhere.
                     bench.kernel.fail([]);
                     bench.destroy(id).unwrap();
                     wants.remove(&id);

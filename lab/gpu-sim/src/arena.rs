@@ -1,7 +1,7 @@
-//! The memory behind the simulated GPUs: one sparse memfd that clients map through the render nodes and the
-//! supervisor maps once, whole.
+//! The memory of the simulated GPUs: one sparse memfd, which clients map through the render nodes and the
+//! supervisor maps as a whole.
 //!
-//! Offsets are handed out here; how much of what a GPU may hold is accounted elsewhere (`machine.rs`).
+//! The arena allocates offsets; `machine/` accounts how much memory each GPU has left.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Granularity of allocations, bytes.
+/// The granularity of allocations, bytes.
 pub const PAGE: u64 = 4096;
 
-/// Size of the offset space, bytes. Sparse: only touched pages exist. Larger than any simulated VRAM, so that
-/// fragmentation never makes an allocation fail that the accounting allows.
+/// The size of the offset space, bytes. Only touched pages exist. It is larger than any simulated VRAM, so
+/// that fragmentation never makes an allocation fail that the accounting allows.
 const SPACE: u64 = 8 << 40;
 
 /// A sealed memfd and the free ranges of its offset space.
@@ -23,23 +23,24 @@ pub struct Arena {
     fd: OwnedFd,
     base: *mut u8,
     free: BTreeMap<u64, u64>,
-    /// Given back and not cleared yet.
+    /// Ranges that were freed and are not cleared yet.
     freed: Vec<(u64, u64)>,
 }
 
-// SAFETY: `base` is a mapping that the arena owns, and the bytes behind it are shared with other processes anyway: all
-// access goes through raw pointers or atomics, never through plain references.
+// SAFETY: `base` is a mapping that the arena owns. Other processes share its bytes, so that all access goes
+// through raw pointers or atomics, never through references.
 unsafe impl Send for Arena {}
-// SAFETY: as for `Send`.
+// SAFETY: `&Arena` gives out raw pointers only, as argued for `Send`; the free lists change through `&mut`
+// only.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Creates the memfd, seals its size (a client may not shrink it under the supervisor) and maps it.
+    /// Creates the memfd, seals its size, so that no client can shrink it, and maps it.
     pub fn new() -> io::Result<Self> {
         let fd = rustix::fs::memfd_create("gpu-sim-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, SPACE)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        // SAFETY: a fresh mapping chosen by the kernel replaces nothing.
+        // SAFETY: the kernel chooses the address, so that the new mapping replaces none.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -53,12 +54,13 @@ impl Arena {
         Ok(Self { fd, base: base.cast(), free: BTreeMap::from([(0, SPACE)]), freed: Vec::new() })
     }
 
-    /// The memfd, for clients to open.
+    /// Returns the memfd, which clients open.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Takes a zeroed range of at least `size` bytes (rounded up to pages); `None` if no range is left.
+    /// Allocates a zeroed range of `size` bytes, rounded up to pages. Returns its offset, or `None` if no
+    /// range is left.
     pub fn alloc(&mut self, size: u64) -> Option<u64> {
         let size = round_up(size)?;
         let (offset, len) = self.free.iter().find(|(_, len)| **len >= size).map(|(o, l)| (*o, *l))?;
@@ -69,17 +71,18 @@ impl Arena {
         Some(offset)
     }
 
-    /// Gives a range back. It is handed out again only after [`clear`] and [`Arena::recycle`]: clearing takes long.
+    /// Frees a range. It can be allocated again only after [`clear`] and [`Arena::recycle`], because clearing
+    /// takes long.
     pub fn free(&mut self, offset: u64, size: u64) {
         self.freed.extend(round_up(size).map(|size| (offset, size)));
     }
 
-    /// What has been given back since the last call.
+    /// Returns the ranges that were freed since the last call.
     pub fn take_freed(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.freed)
     }
 
-    /// Lets ranges that have been cleared be handed out again.
+    /// Makes cleared ranges available for allocation.
     pub fn recycle(&mut self, ranges: Vec<(u64, u64)>) {
         for (mut start, size) in ranges {
             let mut end = start + size;
@@ -96,26 +99,27 @@ impl Arena {
         }
     }
 
-    /// The supervisor's address of `offset`.
+    /// Returns the supervisor's address of `offset`.
     pub fn pointer(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset < SPACE);
-        // SAFETY: every offset handed out lies inside the mapping of `SPACE` bytes.
+        // SAFETY: every allocated offset lies inside the mapping of `SPACE` bytes.
         unsafe { self.base.add(offset as usize) }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this size, and whoever got a pointer into it borrowed the arena.
+        // SAFETY: the arena owns the mapping of this size, and pointers into it are used only while the arena
+        // is borrowed.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), SPACE as usize) };
     }
 }
 
-/// Returns the pages of these ranges to the system, so that the next owner reads zeros. A gigabyte takes about 90 ms:
-/// not to be done under the machine's lock.
+/// Returns the pages of these ranges to the system, so that the next owner reads zeros. A gigabyte takes
+/// about 90 ms, too long under the machine's lock.
 pub fn clear(memory: BorrowedFd<'_>, ranges: &[(u64, u64)]) {
     for &(offset, size) in ranges {
-        // Failure would leave old bytes to a next owner within the same simulation; nothing else depends on it.
+        // After a failure the next owner in this simulation sees old bytes, and nothing else happens.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(memory, flags, offset, size);
     }
@@ -130,18 +134,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_coalesce_and_come_back_zeroed() {
+    fn freed_ranges_coalesce_and_are_zeroed() {
         let mut arena = Arena::new().unwrap();
         let a = arena.alloc(10_000).unwrap();
         let b = arena.alloc(1).unwrap();
         let c = arena.alloc(1 << 40).unwrap();
         assert!(a + 12_288 <= b && b + PAGE <= c);
-        // SAFETY: the range was just allocated and is mapped.
+        // SAFETY: the range is allocated, and no other thread uses it.
         unsafe { arena.pointer(a).write(7) };
         arena.free(b, 1);
         arena.free(a, 10_000);
         arena.free(c, 1 << 40);
-        assert!(arena.alloc(PAGE).is_some_and(|d| d > c), "nothing is reused before it is clear");
+        assert!(arena.alloc(PAGE).is_some_and(|d| d > c), "a range is reused only after it is cleared");
         arena.free(c + (1 << 40), PAGE);
         let freed = arena.take_freed();
         clear(arena.fd(), &freed);
@@ -149,12 +153,12 @@ mod tests {
         assert_eq!(arena.free, BTreeMap::from([(0, SPACE)]));
         let again = arena.alloc(PAGE).unwrap();
         assert_eq!(again, a);
-        // SAFETY: as above.
+        // SAFETY: the range is allocated again, and no other thread uses it.
         assert_eq!(unsafe { arena.pointer(again).read() }, 0);
     }
 
     #[test]
-    fn the_size_is_sealed_and_absurd_sizes_refused() {
+    fn size_is_sealed_and_impossible_allocations_are_refused() {
         let mut arena = Arena::new().unwrap();
         assert!(rustix::fs::ftruncate(arena.fd(), 4096).is_err());
         assert_eq!(arena.alloc(0), None);

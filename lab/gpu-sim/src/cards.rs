@@ -1,9 +1,10 @@
-//! What sysfs shows of the devices beside the KFD: the PCI device, and the DRM card and render node that it has.
+//! The devices in sysfs outside the KFD: each PCI device with its DRM card and render node.
 //!
-//! AMD's tools go from `/sys/class/drm/cardN` to the PCI device, by the name of its folder, and match it with a node of the KFD by
-//! location and unique id (`RocmSMI::DiscoverAmdgpuDevices` and `ConstructBDFID` of rocm_smi_lib, 5.2.3 and 7.2). The attributes are
-//! those of the driver that do not change (`amdgpu_device.c`, `amdgpu_vram_mgr.c` and `amdgpu_pm.c` of Linux 6.12; the PCI core's
-//! for the rest). Sensors, clocks and memory in use are not shown, as by a driver that does not support them.
+//! AMD's tools find the PCI device from `/sys/class/drm/cardN` by the name of its folder, and match it with a
+//! node of the KFD by location and unique id (`RocmSMI::DiscoverAmdgpuDevices` and `ConstructBDFID` of
+//! rocm_smi_lib, 5.2.3 and 7.2). The attributes are the constant ones of the driver (`amdgpu_device.c`,
+//! `amdgpu_vram_mgr.c` and `amdgpu_pm.c` of Linux 6.12) and of the PCI core. Sensors, clocks and memory in
+//! use are missing, as in a driver that does not support them.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -14,14 +15,15 @@ use crate::topology::{GpuConfig, Part, VENDOR};
 /// The folder of the simulated PCI bus in `/sys/devices`.
 pub const BUS: &str = "pci0000:64";
 
-/// A device's address on the bus, as sysfs names its folder. The domain is 0; the rest is the KFD's `location_id`.
+/// Returns the PCI address of a device, as sysfs names its folder. The domain is 0; the rest is `location_id`
+/// of the KFD.
 fn address(part: Part) -> String {
     let location = part.address();
     format!("0000:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
 }
 
-/// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`). Both exist; the bus and
-/// the links do not. Partitions but the first one of a device have no PCI device of their own and are not shown.
+/// Writes the devices below `devices` (`/sys/devices`), and the links to them below `drm` (`/sys/class/drm`).
+/// Both folders exist; the bus and the links do not. Only the first partition of a device has a PCI device.
 pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
     std::fs::write(drm.join("version"), "drm 1.1.0 20060810\n")?;
     for gpu in gpus.iter().filter(|gpu| gpu.part.partition == 0) {
@@ -41,7 +43,7 @@ pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
             ("enable", "1".to_owned()),
             ("numa_node", "-1".to_owned()),
             ("unique_id", format!("{:016x}", gpu.part.unique_id())),
-            // By its being there the library of ROCm 5 knows the driver.
+            // The library of ROCm 5 recognises the driver by the existence of this file.
             ("vbios_version", "113-SIMULATED-000".to_owned()),
             ("mem_info_vram_total", vram.to_string()),
             ("mem_info_vis_vram_total", vram.to_string()),
@@ -70,7 +72,7 @@ mod tests {
     use crate::topology::ARCHS;
 
     #[test]
-    fn a_card_leads_to_its_device_and_its_render_node() {
+    fn card_links_lead_to_pci_device_and_render_node() {
         let sys = tempfile::tempdir().unwrap();
         let at = |path: &str| sys.path().join(path);
         std::fs::create_dir_all(at("class/drm")).unwrap();

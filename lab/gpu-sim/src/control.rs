@@ -1,122 +1,152 @@
-//! What launchers and the supervisor say to each other over the supervisor's socket: lines of JSON.
+//! The messages between launchers and the supervisor over its socket: lines of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueEnum};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::Place;
 use crate::unexecuted::Summary;
 
-/// How a set of GPUs is made. A run that joins one leaves out what it does not insist on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// The options of a set of GPUs. A run that joins a set states only the options that it requires.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Number of GPUs.
+    /// Number of GPUs (1 to 8) [default: 1]
+    #[arg(long)]
     pub gpus: Option<u32>,
-    /// Partitions of each.
+    /// Partitions of each GPU, as in compute partition mode CPX: devices at one PCI address that divide
+    /// compute units and memory (gfx942 and gfx950: 2, 4 or 8) [default: 1]
+    #[arg(long, value_name = "N")]
     pub partitions: Option<u32>,
-    /// Device model.
+    /// Device model [default: gfx90a]
+    #[arg(long)]
     pub arch: Option<String>,
-    /// Device memory of each, GiB.
+    /// Memory of each GPU (1 to 1024) [default: 64]
+    #[arg(long, value_name = "GIB")]
     pub vram: Option<u64>,
-    /// Model of the compute units.
-    pub cu_model: Option<String>,
-    /// File of kernel times.
+    /// The model by which kernels share the compute units [default: shared]
+    #[arg(long)]
+    pub cu_model: Option<CuModel>,
+    /// File with a JSON object that maps kernel names, or prefixes ending in '*', to microseconds
+    #[arg(long, value_name = "FILE")]
     pub durations: Option<PathBuf>,
-    /// Microseconds to save what runs.
+    /// Microseconds that the device takes to save the running waves of evicted queues [default: 0]
+    #[arg(long, value_name = "N")]
     pub save_us: Option<u64>,
-    /// Microseconds to restore it.
+    /// Microseconds that the device takes to restore saved waves [default: 0]
+    #[arg(long, value_name = "N")]
     pub restore_us: Option<u64>,
-    /// Waves are not saved.
+    /// Do not save waves: an eviction waits until the kernels of the queue have ended
+    #[arg(long, num_args = 0, default_missing_value = "true")]
     pub no_cwsr: Option<bool>,
-    /// Milliseconds until the driver gives queues up.
+    /// Milliseconds after which a failed eviction makes the driver reset the device [default: 9000]
+    #[arg(long, value_name = "N")]
     pub preemption_timeout_ms: Option<u64>,
-    /// The compute queue that never comes off.
+    /// Make the N-th compute queue impossible to evict while it has a kernel
+    #[arg(long, value_name = "N")]
     pub stuck_queue: Option<u32>,
-    /// Which ioctls fail.
+    /// Fail ioctls at random: one in ONE_IN (16) of these REQUESTs (by default those that evictions need),
+    /// ROW times in a row (1), after which the next one succeeds
+    #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
     pub fail_ioctls: Option<String>,
 }
 
-impl Setup {
-    /// The first option on which a run insists and that this set has otherwise.
-    pub fn conflict(&self, wanted: &Self) -> Option<String> {
-        fn differ<T: PartialEq + std::fmt::Debug>(
-            name: &str,
-            have: &Option<T>,
-            want: &Option<T>,
-        ) -> Option<String> {
-            (want.is_some() && want != have).then(|| format!("{name} {have:?}, not {want:?}"))
-        }
-        differ("gpus", &self.gpus, &wanted.gpus)
-            .or_else(|| differ("partitions", &self.partitions, &wanted.partitions))
-            .or_else(|| differ("arch", &self.arch, &wanted.arch))
-            .or_else(|| differ("vram", &self.vram, &wanted.vram))
-            .or_else(|| differ("cu-model", &self.cu_model, &wanted.cu_model))
-            .or_else(|| differ("durations", &self.durations, &wanted.durations))
-            .or_else(|| differ("save-us", &self.save_us, &wanted.save_us))
-            .or_else(|| differ("restore-us", &self.restore_us, &wanted.restore_us))
-            .or_else(|| differ("no-cwsr", &self.no_cwsr, &wanted.no_cwsr))
-            .or_else(|| {
-                let name = "preemption-timeout-ms";
-                differ(name, &self.preemption_timeout_ms, &wanted.preemption_timeout_ms)
-            })
-            .or_else(|| differ("stuck-queue", &self.stuck_queue, &wanted.stuck_queue))
-            .or_else(|| differ("fail-ioctls", &self.fail_ioctls, &wanted.fail_ioctls))
-            .map(|text| text.replace("Some(", "").replace([')', '"'], ""))
+/// The model by which kernels share the compute units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CuModel {
+    /// Work-groups of all queues are placed in turn as slots become free.
+    Shared,
+    /// One kernel at a time, in order of arrival.
+    Fcfs,
+}
+
+impl std::fmt::Display for CuModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Shared { "shared" } else { "fcfs" })
     }
 }
 
-/// From a launcher.
+impl Setup {
+    /// Returns the first option that a run requires and that this set has with another value.
+    pub fn conflict(&self, wanted: &Self) -> Option<String> {
+        let options = self.options().into_iter().zip(wanted.options());
+        let mut conflicts = options.filter(|((_, have), (_, want))| want.is_some() && have != want);
+        let ((name, have), (_, want)) = conflicts.next()?;
+        Some(format!("{name} {}, not {}", have.as_deref().unwrap_or("None"), want.unwrap_or_default()))
+    }
+
+    /// Returns the names of all options, and the values of those that are set.
+    fn options(&self) -> [(&'static str, Option<String>); 12] {
+        fn text<T: ToString>(value: &Option<T>) -> Option<String> {
+            value.as_ref().map(T::to_string)
+        }
+        [
+            ("gpus", text(&self.gpus)),
+            ("partitions", text(&self.partitions)),
+            ("arch", text(&self.arch)),
+            ("vram", text(&self.vram)),
+            ("cu-model", text(&self.cu_model)),
+            ("durations", self.durations.as_ref().map(|path| path.display().to_string())),
+            ("save-us", text(&self.save_us)),
+            ("restore-us", text(&self.restore_us)),
+            ("no-cwsr", text(&self.no_cwsr)),
+            ("preemption-timeout-ms", text(&self.preemption_timeout_ms)),
+            ("stuck-queue", text(&self.stuck_queue)),
+            ("fail-ioctls", text(&self.fail_ioctls)),
+        ]
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToSupervisor {
-    /// The first line: join.
+    /// Joins the set; the first message of a run.
     Join(Setup),
-    /// The process that was started.
+    /// States the process that the launcher has started.
     Child(i32),
-    /// Ask for the statistics so far.
+    /// Requests the statistics so far.
     Stats,
-    /// Ask which kernels of the own programs were not executed.
+    /// Requests the kernels of the launcher's programs that were not executed.
     Unexecuted,
-    /// Ask what is running, without joining.
+    /// Requests the state of the machine, without joining.
     Info,
-    /// From now on these ioctls fail, as `--fail-ioctls` says it; none if it is empty.
+    /// Makes these ioctls fail from now on, in the syntax of `--fail-ioctls`; none if the text is empty.
     FailIoctls(String),
 }
 
-/// From the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToLauncher {
-    /// The join is accepted.
+    /// The launcher has joined.
     Joined {
-        /// From where the supervisor was started.
+        /// The place from which the supervisor was started.
         place: Place,
-        /// The supervisor, whose mount namespace is to be entered.
+        /// The pid of the supervisor, whose mount namespace the command enters.
         pid: i32,
     },
-    /// What was asked for is refused, with a sentence.
+    /// The request is refused, for this reason.
     Refused(String),
     /// The answer to [`ToSupervisor::Stats`] or [`ToSupervisor::Info`].
     Report(serde_json::Value),
     /// The answer to [`ToSupervisor::Unexecuted`].
     Unexecuted(Summary),
-    /// A sentence for the user.
+    /// A message for the user.
     Message(String),
 }
 
-/// Sends one line.
 pub fn send<T: Serialize>(mut stream: &UnixStream, message: &T) -> std::io::Result<()> {
     stream.write_all(&line(message)?)
 }
 
-/// Sends one line, if that takes no waiting.
+/// Sends one line without waiting.
 ///
 /// # Errors
-/// There is no room for all of it, or nobody at the other end. The conversation is over then.
+/// The socket has no room for the whole line, or the other end is closed. The connection is unusable then.
 pub fn send_at_once<T: Serialize>(stream: &UnixStream, message: &T) -> std::io::Result<()> {
     let line = line(message)?;
     match rustix::net::send(stream, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)? {
@@ -131,12 +161,13 @@ fn line<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The process that has connected, as it is called here; 0 if it has no name here, being in another pid namespace. What it
-/// says of itself counts for nothing: in a container it calls itself 1.
+/// Returns the pid of the connected process in this pid namespace; 0 if it has none here. The kernel reports
+/// it, because a process in a container knows itself by another pid.
 pub fn peer(stream: &UnixStream) -> i32 {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the value has room for `length` bytes, and any bytes are a `ucred`. (rustix takes a pid of 0 for impossible.)
+    // SAFETY: `peer` has room for `length` bytes, any bytes are a valid `ucred`, and both outlive the call.
+    // (rustix rejects a pid of 0.)
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -149,17 +180,15 @@ pub fn peer(stream: &UnixStream) -> i32 {
     if result == 0 { peer.pid } else { 0 }
 }
 
-/// Receives lines.
 #[derive(Debug)]
 pub struct Receiver(BufReader<UnixStream>);
 
 impl Receiver {
-    /// Receives from a stream.
     pub fn new(stream: &UnixStream) -> std::io::Result<Self> {
         Ok(Self(BufReader::new(stream.try_clone()?)))
     }
 
-    /// The next message; `None` at the end of the stream or if it makes no sense.
+    /// Returns the next message; `None` at the end of the stream or for an invalid one.
     pub fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
@@ -169,12 +198,12 @@ impl Receiver {
     }
 }
 
-/// Where supervisors keep their sockets.
+/// Returns the folder with the sockets of supervisors.
 pub fn run_dir() -> PathBuf {
     std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| PathBuf::from("/run/gpu-sim"), PathBuf::from)
 }
 
-/// The socket of the set called `name`.
+/// Returns the socket of the set called `name`.
 pub fn socket(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.sock"))
 }
@@ -184,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_joining_run_insists_only_on_what_it_says() {
+    fn join_conflicts_only_on_stated_options() {
         let have = Setup { gpus: Some(1), arch: Some("gfx90a".into()), ..Setup::default() };
         assert_eq!(have.conflict(&Setup::default()), None);
         assert_eq!(have.conflict(&Setup { gpus: Some(1), ..Setup::default() }), None);
@@ -193,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_who_has_connected() {
+    fn peer_is_the_connected_process() {
         let (a, _b) = UnixStream::pair().unwrap();
         assert_eq!(peer(&a), std::process::id().cast_signed());
     }
 
-    /// The other end is there and does not read.
+    /// The other end is open and does not read.
     #[test]
-    fn a_line_that_would_have_to_wait_is_not_sent() {
+    fn line_that_would_block_is_not_sent() {
         let (a, b) = UnixStream::pair().unwrap();
         send_at_once(&a, &ToSupervisor::Child(7)).unwrap();
         assert!(matches!(Receiver::new(&b).unwrap().next(), Some(ToSupervisor::Child(7))));
@@ -212,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_wire_and_nonsense_ends_the_conversation() {
+    fn message_is_received_and_invalid_line_ends_the_stream() {
         let (a, b) = UnixStream::pair().unwrap();
         send(&a, &ToSupervisor::Child(7)).unwrap();
         (&a).write_all(b"nonsense\n").unwrap();

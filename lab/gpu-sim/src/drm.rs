@@ -1,9 +1,9 @@
-//! A render node: device memory by `mmap`, and the DRM requests by which libdrm finds out what the device is.
+//! A render node: device memory by `mmap`, and the DRM requests by which libdrm identifies the device.
 //!
-//! ROCr from 6.0 on opens each device through libdrm (`amdgpu_device_initialize`) and asks it for the family, the clock of
-//! signal time stamps and the product's name. What libdrm asks is answered here; buffers come from the KFD, so requests
-//! that make or share them fail as on a driver that does not know them. Numbers and layouts: `include/uapi/drm/drm.h`
-//! and `amdgpu_drm.h`.
+//! ROCr from 6.0 on opens each device through libdrm (`amdgpu_device_initialize`) and reads the family, the
+//! clock of signal time stamps and the product's name. The requests of libdrm for that succeed. Buffers come
+//! from the KFD, so that requests to make or share them fail as in a driver that does not know them. Numbers
+//! and layouts: `include/uapi/drm/drm.h` and `amdgpu_drm.h`.
 
 use hip_sys::kfd::Plain;
 
@@ -15,19 +15,19 @@ use crate::topology::GpuConfig;
 const TYPE: u8 = b'd';
 const VERSION: u8 = 0x00;
 const GET_CLIENT: u8 = 0x05;
-/// The driver's own requests begin at 0x40.
+/// The driver-specific requests begin at 0x40.
 const AMDGPU_INFO: u8 = 0x45;
 
 const INFO_ACCEL_WORKING: u32 = 0x00;
 const INFO_READ_MMR_REG: u32 = 0x15;
 const INFO_DEV_INFO: u32 = 0x16;
 
-/// The interface that libdrm is told of: amdgpu 3.57, Linux 6.9.
+/// The reported version of the interface: amdgpu 3.57, Linux 6.9.
 const DRIVER: [u32; 3] = [3, 57, 0];
 const NAMES: [&[u8]; 3] = [b"amdgpu", b"20150101", b"AMD GPU"];
 /// `GB_ADDR_CONFIG`, the only register that libdrm reads on devices of these families.
 const GB_ADDR_CONFIG: u32 = 0x1000_0444;
-/// Registers that one request may read (as the driver limits it).
+/// The largest number of registers of one request, as in the driver.
 const MAX_REGISTERS: u32 = 128;
 
 macro_rules! plain {
@@ -37,13 +37,13 @@ macro_rules! plain {
         struct $name { $($field: $ty),* }
         const _: () = assert!(size_of::<$name>() == $size);
         const _: () = assert!(0 $(+ size_of::<$ty>())* == $size, "padding");
-        // SAFETY: repr(C), integers only; the assertion rules out padding.
+        // SAFETY: the structure is `repr(C)` and consists of integers; the assertion above excludes padding.
         unsafe impl Plain for $name {}
     )*};
 }
 
 plain! {
-    // `drm_version`: room for each name, and where.
+    // `drm_version`: the size and address of each name.
     Version = 64 {
         major: i32, minor: i32, patch: i32, pad: u32, name_len: u64, name: u64, date_len: u64, date: u64,
         desc_len: u64, desc: u64,
@@ -65,7 +65,7 @@ plain! {
     }
 }
 
-/// Serves a device's render node until its mount is gone.
+/// Serves the render node of a device until its mount is removed.
 pub fn serve(node: &Connection, gpu: &GpuConfig) {
     node.serve(None, |request| match request {
         Request::Open { unique, .. } => node.opened(unique, 0),
@@ -78,15 +78,15 @@ pub fn serve(node: &Connection, gpu: &GpuConfig) {
                 Err(errno) => node.error(unique, errno),
             }
         }
-        // No request here waits, so an interrupted one has been answered already.
+        // No request waits, so that the interrupted one has been answered already.
         Request::Interrupt { interrupt, .. } => node.error(interrupt, libc::ENOENT),
-        // Memory is reached by mapping it, as on a real node.
+        // Clients map memory and do not read it, as on a real node.
         Request::Touched { unique, .. } => node.error(unique, libc::EINVAL),
         Request::Release { .. } => {}
     });
 }
 
-/// Executes a request of thread `tid`; the argument's bytes as they go back.
+/// Executes a request of thread `tid`. Returns the argument's bytes for the caller.
 fn execute(gpu: &GpuConfig, tid: i32, command: u32, argument: &[u8]) -> Result<Vec<u8>, i32> {
     if (command >> 8) as u8 != TYPE {
         return Err(libc::ENOTTY);
@@ -108,7 +108,7 @@ fn execute(gpu: &GpuConfig, tid: i32, command: u32, argument: &[u8]) -> Result<V
             }
             Ok(version.as_bytes().to_vec())
         }
-        // A node that is a regular file is not known as a render node, so libdrm asks whether it may be used.
+        // libdrm does not recognise a regular file as a render node, and asks for the client's rights.
         GET_CLIENT => {
             let client =
                 DrmClient { auth: 1, pid: u64::from(tid.cast_unsigned()), ..DrmClient::from_bytes(argument) };
@@ -131,7 +131,7 @@ fn execute(gpu: &GpuConfig, tid: i32, command: u32, argument: &[u8]) -> Result<V
     }
 }
 
-/// Writes as much of an answer as its asker has room for.
+/// Writes as many bytes of an answer as the caller has room for.
 fn put(tid: i32, at: u64, bytes: &[u8], room: u64) -> Result<(), i32> {
     let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
     if len == 0 {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_says_its_name_where_there_is_room() {
+    fn driver_name_is_written_as_far_as_it_fits() {
         let gpu = gpu("gfx942");
         let first = ask(&gpu, VERSION, Version::default()).unwrap();
         assert_eq!((first.major, first.name_len, first.desc_len), (3, 6, 7));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn information_fits_what_the_caller_has_room_for() {
+    fn device_info_is_cut_to_the_size_of_the_caller() {
         let mut info = DeviceInfo::default();
         let mut question = Info {
             return_pointer: (&raw mut info) as u64,
@@ -215,7 +215,7 @@ mod tests {
         ask(&gpu("gfx942"), AMDGPU_INFO, question).unwrap();
         let got = std::hint::black_box(info);
         assert_eq!((got.device_id, got.cu_active_number, got.gpu_counter_freq), (0x74a1, 304, 1_000_000));
-        // An older caller's shorter structure is not overrun.
+        // The shorter structure of an older caller is not overrun.
         let before = got.device_id;
         question.return_size = 2;
         ask(&gpu("gfx1100"), AMDGPU_INFO, question).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_other_drivers_are_not_answered() {
+    fn request_of_another_driver_fails() {
         let other = execute(&gpu(ARCHS[0].name), 1, 0x8008_4b01, &[]);
         assert_eq!(other, Err(libc::ENOTTY));
         assert_eq!(ask(&gpu("gfx942"), 0x40, Info::default()).unwrap_err(), libc::EINVAL);

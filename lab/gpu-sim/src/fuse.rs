@@ -1,9 +1,9 @@
-//! The character device that is a file: a FUSE mount whose root is the one file that stands at `/dev/kfd`.
+//! The file in place of the character device: a FUSE mount whose root is the file at `/dev/kfd`.
 //!
-//! Only the wire protocol lives here (what the kernel asks, how to answer). FUSE is used because its ioctls are
-//! executed exactly once and can be interrupted, and because a store to an invalidated page comes back as a read:
-//! that is how an idle device hears a doorbell. No crate offers interrupts and a file as root; see
-//! `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol: `include/uapi/linux/fuse.h`.
+//! This module contains the wire protocol only. FUSE executes each ioctl exactly once and can interrupt it,
+//! and a store to an invalidated page causes a read request, by which an idle device notices a doorbell. No
+//! crate supports interrupts and a file as root; see `docs/adr/0001-kfd-as-a-fuse-file.md`. Protocol:
+//! `include/uapi/linux/fuse.h`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,16 +13,17 @@ use hip_sys::kfd::Plain;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-/// Apparent size of the file: every mmap offset in use lies below (a fault beyond the end is a SIGBUS).
+/// The apparent size of the file. Every mmap offset in use lies below it, because a fault beyond the end is a
+/// SIGBUS.
 pub const FILE_SIZE: u64 = 1 << 62;
-/// Bytes of one request at most; the kernel wants at least 8 KiB, ioctl arguments are far smaller.
+/// The largest size of a request, bytes. The kernel requires at least 8 KiB; ioctl arguments are far smaller.
 const BUFFER: usize = 128 << 10;
 const MAX_WRITE: u32 = 64 << 10;
 const ROOT: u64 = 1;
 /// `FUSE_DEV_IOC_BACKING_OPEN`.
 const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
 const INIT_EXT: u32 = 1 << 30;
-/// `FUSE_PASSTHROUGH`, as it stands in the second word of flags.
+/// `FUSE_PASSTHROUGH`, in the second word of flags.
 const PASSTHROUGH: u32 = 1 << (37 - 32);
 const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 
@@ -32,7 +33,7 @@ macro_rules! wire {
         #[derive(Clone, Copy, Debug, Default)]
         struct $name { $($field: $ty),* }
         const _: () = assert!(0 $(+ size_of::<$ty>())* == size_of::<$name>(), "padding");
-        // SAFETY: repr(C), integers only; the assertion rules out padding.
+        // SAFETY: the structure is `repr(C)` and consists of integers; the assertion above excludes padding.
         unsafe impl Plain for $name {}
     )*};
 }
@@ -65,59 +66,42 @@ wire! {
 /// Identifies a request until it is answered.
 pub type Unique = u64;
 
-/// What a successful ioctl gives back.
+/// The result of a successful ioctl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// What the call returns; not negative.
+    /// The return value; not negative.
     pub result: i32,
-    /// The argument as the driver leaves it.
+    /// The argument as the driver changed it.
     pub out: Vec<u8>,
 }
 
-/// What the kernel asks. Everything else is answered here.
+/// A request of the kernel that the user of the connection answers. The connection answers all others itself.
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// A process opened the file; answer with [`Connection::opened`].
-    Open {
-        /// The request.
-        unique: Unique,
-        /// The opening thread.
-        tid: i32,
-    },
-    /// The last descriptor and mapping of an open file are gone.
-    Release {
-        /// The handle given at open.
-        handle: u64,
-    },
+    /// A process opens the file; answer with [`Connection::opened`].
+    Open { unique: Unique, tid: i32 },
+    /// The last descriptor and mapping of an open file have been closed.
+    Release { handle: u64 },
     /// An ioctl; answer with [`Connection::ioctl`] or [`Connection::error`], once.
     Ioctl {
-        /// The request.
         unique: Unique,
-        /// The calling thread.
         tid: i32,
-        /// The handle given at open.
         handle: u64,
-        /// The ioctl command.
         command: u32,
-        /// The argument as the caller passed it (empty if the command says that it is not read).
+        /// The argument as the caller passed it; empty if the command does not read it.
         argument: &'a [u8],
-        /// Bytes the caller takes back.
+        /// The number of bytes that the caller takes back.
         out_size: usize,
     },
-    /// A thread waiting for an ioctl got a signal: answer that ioctl now, with EINTR if nothing was done. The kernel
-    /// says so once: if the ioctl is not known yet, say [`Connection::interrupt_again`].
-    Interrupt {
-        /// The ioctl's request.
-        unique: Unique,
-        /// This request.
-        interrupt: Unique,
-    },
-    /// A page of the file is touched: ring the device first, then let the thread go on with [`Connection::touched`]
-    /// (it would take the processor of whoever still has to ring).
+    /// A thread that waits for an ioctl has got a signal: answer the ioctl now, with EINTR if nothing was
+    /// done. The kernel sends this once; if the ioctl is not known yet, answer with
+    /// [`Connection::interrupt_again`].
+    Interrupt { unique: Unique, interrupt: Unique },
+    /// A thread accesses a page of the file: notify the device first, then continue the thread with
+    /// [`Connection::touched`], which would otherwise compete for the processor.
     Touched {
-        /// The request.
         unique: Unique,
-        /// Bytes asked for.
+        /// The number of bytes.
         size: usize,
     },
 }
@@ -126,7 +110,7 @@ pub enum Request<'a> {
 #[derive(Debug)]
 pub struct Connection {
     fd: OwnedFd,
-    /// The kernel's name of the file that is mapped in place of this one.
+    /// The kernel's id of the file that is mapped in place of this one.
     backing: Option<i32>,
 }
 
@@ -134,7 +118,7 @@ impl Connection {
     /// Opens a connection and makes its mount: a detached mount object whose root is a regular file.
     ///
     /// # Errors
-    /// Without CAP_SYS_ADMIN, without `/dev/fuse`, or on kernels before 5.2.
+    /// CAP_SYS_ADMIN or `/dev/fuse` is missing, or the kernel is older than 5.2.
     pub fn mount() -> io::Result<(Self, OwnedFd)> {
         use rustix::fs::{Mode, OFlags};
         use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
@@ -153,20 +137,21 @@ impl Connection {
         Ok((Self { fd, backing: None }, mount))
     }
 
-    /// The same, but whoever maps the file maps `memory` instead (FUSE passthrough).
+    /// Makes a connection whose file maps `memory` (FUSE passthrough).
     ///
     /// # Errors
-    /// As [`Connection::mount`], and on kernels before 6.9 or without CONFIG_FUSE_PASSTHROUGH.
+    /// The same as for [`Connection::mount`]; or the kernel is older than 6.9 or lacks
+    /// CONFIG_FUSE_PASSTHROUGH.
     pub fn mount_over(memory: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
         let (mut connection, mount) = Self::mount()?;
-        // The first request of a new connection is INIT; a file to map can be named once it is answered.
+        // The first request of a new connection is INIT; only after its answer can a file be registered.
         rustix::event::poll(&mut [PollFd::new(&connection.fd, PollFlags::IN)], None)?;
         let mut buffer = vec![0u8; BUFFER];
         let n = rustix::io::read(&connection.fd, &mut buffer)?;
         connection.backing = Some(0);
         connection.decode(&buffer[..n]);
         let map = BackingMap { fd: memory.as_raw_fd(), ..BackingMap::default() };
-        // SAFETY: the request reads a structure of this layout, which lives through the call.
+        // SAFETY: the request reads a structure of this layout, which outlives the call.
         let id = unsafe { libc::ioctl(connection.fd.as_raw_fd(), BACKING_OPEN, &raw const map) };
         if id <= 0 {
             return Err(io::Error::last_os_error());
@@ -175,13 +160,13 @@ impl Connection {
         Ok((connection, mount))
     }
 
-    /// Readable while requests wait to be served.
+    /// Returns the descriptor, which is readable while requests wait.
     pub fn pending(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Serves requests until the mount is gone or, if a time is given, until there was none for so long, calling `handle` for
-    /// each. Several threads may serve.
+    /// Serves requests by `handle` until the mount is removed or, if `patience` is given, until there was no
+    /// request for so long. Several threads may serve.
     pub fn serve(&self, patience: Option<Duration>, handle: impl Fn(Request<'_>)) {
         let limit = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut buffer = vec![0u8; BUFFER];
@@ -192,9 +177,10 @@ impl Connection {
                         handle(request);
                     }
                 }
-                // ENOENT: the request was withdrawn before it could be read.
+                // ENOENT: the request was cancelled before it could be read.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::NOENT) => {}
-                // Waiting here rather than in the read wakes every server, of which the nearest is first.
+                // A wait in `poll`, unlike one in `read`, wakes every serving thread, and the nearest one is
+                // first.
                 Err(rustix::io::Errno::AGAIN) => {
                     let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
                     if let Ok(0) = rustix::event::poll(&mut fds, limit.as_ref()) {
@@ -221,7 +207,7 @@ impl Connection {
                 return Some(Request::Touched { unique, size: (read.size as usize).min(BUFFER) });
             }
             16 => {
-                // A dirty doorbell page on its way out: its contents mean nothing.
+                // A write-back of a doorbell page, whose contents have no meaning.
                 let size = ReadIn::from_bytes(body).size;
                 self.reply(unique, WriteOut { size, pad: 0 }.as_bytes());
             }
@@ -254,7 +240,7 @@ impl Connection {
     }
 
     fn init(&self, unique: Unique, ask: InitIn) {
-        // No readahead: a page enters the cache only because it was touched.
+        // Without readahead, a page enters the cache only when it is accessed.
         let answer = InitOut {
             major: 7,
             minor: ask.minor.min(38),
@@ -284,31 +270,30 @@ impl Connection {
         self.reply(unique, OpenOut { fh: handle, open_flags, backing }.as_bytes());
     }
 
-    /// Answers a touch: the page is all zeros.
+    /// Answers an access to a page with zeros.
     pub fn touched(&self, unique: Unique, size: usize) {
         self.reply(unique, &vec![0; size]);
     }
 
-    /// Answers an ioctl that succeeded.
     pub fn ioctl(&self, unique: Unique, reply: &Reply) {
         let mut body = IoctlOut { result: reply.result, ..IoctlOut::default() }.as_bytes().to_vec();
         body.extend_from_slice(&reply.out);
         self.reply(unique, &body);
     }
 
-    /// Answers any request with an errno.
     pub fn error(&self, unique: Unique, errno: i32) {
         self.send(&OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique }, &[]);
     }
 
-    /// Makes the kernel repeat an interrupt whose request another thread has not taken up yet (it repeats none for a
-    /// request that has been answered).
+    /// Makes the kernel repeat an interrupt whose request another thread has not begun. The kernel does not
+    /// repeat it after the answer.
     pub fn interrupt_again(&self, interrupt: Unique) {
         self.error(interrupt, libc::EAGAIN);
     }
 
-    /// Unmaps every page of the file from all processes, so that the next store to one is a [`Request::Touched`].
-    /// May wait for a request that another thread must serve: hold no lock that a handler takes.
+    /// Unmaps every page of the file from all processes, so that the next store to one is a
+    /// [`Request::Touched`]. The call can wait for a request that another thread must serve: never hold a
+    /// lock that a handler takes.
     pub fn invalidate_pages(&self) {
         const NOTIFY_INVAL_INODE: i32 = 2;
         let body = InvalInode { ino: ROOT, off: 0, len: 0 };
@@ -323,7 +308,7 @@ impl Connection {
 
     fn send(&self, head: &OutHeader, body: &[u8]) {
         let parts = [io::IoSlice::new(head.as_bytes()), io::IoSlice::new(body)];
-        // Fails when the caller was killed meanwhile or the mount is gone: nobody is left to be told.
+        // An error means that the caller was killed or the mount removed, so that the answer is not needed.
         let _ = rustix::io::writev(&self.fd, &parts);
     }
 }
@@ -357,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ioctl_carries_its_argument_and_its_answer() {
+    fn ioctl_carries_its_argument_and_its_answer() {
         let (connection, peer) = pair();
         let call = IoctlIn { fh: 3, cmd: 0xc008_4b03, arg: 0x1000, in_size: 8, out_size: 8, flags: 0 };
         let bytes = message(39, &[call.as_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
@@ -379,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touched_page_is_answered_and_reported() {
+    fn access_to_a_page_is_reported_and_answered() {
         let (connection, peer) = pair();
         let read = ReadIn { size: 4096, ..ReadIn::default() };
         match connection.decode(&message(15, read.as_bytes())) {
@@ -390,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn short_or_unknown_messages_do_no_harm() {
+    fn short_or_unknown_message_is_ignored_or_refused() {
         let (connection, peer) = pair();
         assert!(connection.decode(&[]).is_none());
         assert!(connection.decode(&message(39, &[0; 4])).is_none());

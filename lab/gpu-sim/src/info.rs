@@ -1,4 +1,4 @@
-//! `gpu-sim info`: what is needed, what is there, what is running.
+//! `gpu-sim info`: requirements, runtimes, and running simulations.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -11,11 +11,11 @@ use crate::launch::ENVIRONMENT;
 use crate::sandbox;
 use crate::topology::ARCHS;
 
-/// Directories in which distributions and AMD's packages put the runtime.
+/// The folders in which distributions and AMD's packages install the runtime.
 const LIBRARY_DIRS: &[&str] =
     &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/opt/rocm/lib", "/usr/local/lib"];
 
-/// Prints the state of things; `false` if a run would not work here.
+/// Prints the state. Returns false if a run would fail on this machine.
 pub fn info(as_json: bool) -> bool {
     let obstacle = sandbox::obstacle();
     let runtimes = runtimes();
@@ -49,7 +49,7 @@ pub fn info(as_json: bool) -> bool {
         );
     }
     for (name, value, reason) in ENVIRONMENT {
-        println!("sets       {name}={value} for its programs: {reason}");
+        println!("sets       {name}={value} for each program: {reason}");
     }
     if running.is_empty() {
         println!("running    nothing");
@@ -96,7 +96,7 @@ fn runtimes() -> Vec<String> {
         .filter_map(|dir| std::fs::read_dir(dir).ok())
         .flatten()
         .flatten()
-        // The file itself, not the links to it.
+        // The file, and not the links to it.
         .filter(|entry| {
             entry.file_name().to_string_lossy().starts_with("libamdhip64.so.")
                 && entry.file_type().is_ok_and(|t| t.is_file())

@@ -1,4 +1,5 @@
-//! `gpu-sim run`: starts or joins a set of GPUs, runs a command on it, and sees to it that neither outlives the other.
+//! `gpu-sim run`: starts or joins a set of GPUs and runs a command on it. If one of them ends, so does the
+//! other.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,33 +19,30 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
 use crate::sandbox::{self, Entrance, Place};
 
-/// Where a run inside a run finds the GPUs it is on.
+/// The variable by which a run inside a run finds its GPUs.
 const SOCKET_VARIABLE: &str = "GPU_SIM_SOCKET";
-/// Process id of the supervisor, for measurements.
+/// The variable with the process id of the supervisor, for measurements.
 const PID_VARIABLE: &str = "GPU_SIM_PID";
-/// How long a supervisor may take to answer.
+/// The time within which a supervisor must answer.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
-/// How long all of the line about kernels may take, which nothing depends on.
+/// The time within which the message about kernels must be written; afterwards it is omitted.
 const LAST_LINE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What `gpu-sim run` was asked.
+/// The options of `gpu-sim run`.
 #[derive(Debug)]
 pub struct Run {
-    /// Name of the set, to be shared.
+    /// The name of a shared set.
     pub name: Option<String>,
-    /// How the set is to be made.
     pub setup: Setup,
-    /// Where to write statistics.
     pub stats: Option<PathBuf>,
-    /// Leave out the line about kernels that were not executed.
+    /// True to omit the message about kernels that were not executed.
     pub quiet: bool,
-    /// The command and its arguments.
     pub command: Vec<OsString>,
 }
 
-/// Runs the command; returns the exit code to end with.
+/// Runs the command. Returns the exit code.
 pub fn run(run: &Run) -> anyhow::Result<u8> {
-    // A file that cannot be written is found out before the command has run, not after.
+    // Open the file before the command runs, so that an error is reported early.
     let stats = run.stats.as_ref().map(|path| {
         File::create(path)
             .map(|file| (file, path))
@@ -54,18 +52,18 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
     let Joined { stream, mut receiver, supervisor, place } = connect(run)?;
     let socket = stream.peer_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
 
-    // Descendants that lose their parent come to us, so that all of them can be ended.
+    // Orphaned descendants become children of this process, so that it can end all of them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
     let dispositions = forward_signals();
-    let here = Place::here().context("cannot find out in which root directory this is")?;
+    let here = Place::here().context("cannot determine the root directory of this process")?;
     let mut command = prepare(&run.command, supervisor, &socket, dispositions)?;
     if here == place || Place::of(supervisor).is_ok_and(|inside| inside == here) {
         enter_first(&mut command, Entrance::of(supervisor)?)?;
     } else {
-        // The command is to see its own files and not those of whoever made the GPUs.
+        // The command must see the files of this root directory, and not those of the supervisor.
         sandbox::share(supervisor).context(
-            "these GPUs were made in another root directory or mount namespace, and cannot be put into this one (it needs /dev, \
-             /proc and /sys; or take another --name)",
+            "these GPUs were made in another root directory or mount namespace and cannot be mounted in this one. Provide /dev, /proc \
+             and /sys here, or choose another --name",
         )?;
     }
     let child = match command.spawn() {
@@ -106,34 +104,35 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
         serde_json::to_writer_pretty(file, &report)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // From here on nothing is missing if the supervisor goes.
+    // From here on the end of the supervisor is no error.
     if !lost.swap(true, Ordering::AcqRel) && !run.quiet {
-        tell_unexecuted(&stream, &answer);
+        print_unexecuted(&stream, &answer);
     }
-    // Our going is what ends the set; the thread ends with the stream. It may have something to say, and to end, before.
+    // The set ends once its last launcher disconnects. The listening thread ends with the stream, and may
+    // have messages to print and processes to end before.
     stream.shutdown(std::net::Shutdown::Both).ok();
     let until = Instant::now() + JOIN_LIMIT;
     while answer.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
     Ok(exit_code(status))
 }
 
-/// Says which kernels were not executed. Nothing here may keep a run from ending or change its exit code: whatever goes wrong
-/// leaves the line out.
-fn tell_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
+/// Prints the kernels that were not executed. It must not delay the end of a run or change its exit code:
+/// after an error it prints nothing.
+fn print_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
     let until = Instant::now() + LAST_LINE_LIMIT;
     let left = || until.saturating_duration_since(Instant::now());
     if control::send_at_once(stream, &ToSupervisor::Unexecuted).is_err() {
         return;
     }
     let Ok(ToLauncher::Unexecuted(summary)) = answer.recv_timeout(left()) else { return };
-    // Demangling runs on a thread of its own, because a hostile name could make it take long.
+    // A separate thread demangles, because a hostile name could take long.
     let (line, lines) = mpsc::channel();
     let begun = std::thread::Builder::new().spawn(move || {
         let _ = line.send(summary.line());
     });
     let (Ok(_), Ok(Some(line))) = (begun, lines.recv_timeout(left())) else { return };
-    // Not through the library's lock, which the thread that listens may hold, and only if there is room: who should read it
-    // may have stopped. A pipe that can be written to has room for a page.
+    // Write without the standard library's lock, which the listening thread may hold, and only if there is
+    // room, because the reader may be stopped. A writable pipe has room for a page.
     let stderr = std::io::stderr();
     let limit = Timespec::try_from(left()).unwrap_or_default();
     if let Ok(1) = rustix::event::poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&limit)) {
@@ -141,7 +140,7 @@ fn tell_unexecuted(stream: &UnixStream, answer: &mpsc::Receiver<ToLauncher>) {
     }
 }
 
-/// Waits for the command to end. Its orphans, which come to us, are reaped on the way.
+/// Waits until the command has ended, and reaps orphaned descendants meanwhile.
 fn reap_until(child: Pid) -> std::io::Result<ExitStatus> {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -152,22 +151,22 @@ fn reap_until(child: Pid) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// A set that has taken us in.
+/// The connection to a set that this run has joined.
 struct Joined {
     stream: UnixStream,
     receiver: Receiver,
     supervisor: i32,
-    /// From where the supervisor was started.
+    /// The place from which the supervisor was started.
     place: Place,
 }
 
-/// Asks the supervisor at the other end to take us in; `None` if it is just ending.
+/// Joins the set of a supervisor. Returns `None` if the supervisor is ending.
 fn join(stream: UnixStream, setup: &Setup) -> anyhow::Result<Option<Joined>> {
     if control::send(&stream, &ToSupervisor::Join(setup.clone())).is_err() {
         return Ok(None);
     }
     let mut receiver = Receiver::new(&stream)?;
-    // One that is stopped must not keep the others waiting behind the lock.
+    // A stopped supervisor must not block other runs that wait for the lock.
     stream.set_read_timeout(Some(JOIN_LIMIT))?;
     let answer = receiver.next();
     stream.set_read_timeout(None)?;
@@ -180,14 +179,14 @@ fn join(stream: UnixStream, setup: &Setup) -> anyhow::Result<Option<Joined>> {
     }
 }
 
-/// Joins the set; starts its supervisor if there is none.
+/// Joins the set. Starts its supervisor if there is none.
 fn connect(run: &Run) -> anyhow::Result<Joined> {
     if let Some(path) = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from) {
         let here =
             path.file_stem().is_some_and(|stem| run.name.as_ref().is_some_and(|name| stem != name.as_str()));
         anyhow::ensure!(
             !here,
-            "this command already runs on a simulated GPU; it cannot join another one by --name"
+            "this command runs on a simulated GPU already and cannot join another one; omit --name"
         );
         let stream = UnixStream::connect(&path).ok();
         let joined = stream.map(|stream| join(stream, &run.setup)).transpose()?.flatten();
@@ -201,14 +200,14 @@ fn connect(run: &Run) -> anyhow::Result<Joined> {
         );
     }
     let dir = control::run_dir();
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let name = run.name.clone().unwrap_or_else(|| format!("unnamed-{}", std::process::id()));
     let path = control::socket(&dir, &name);
-    // One at a time: two first runs of a name must meet on one supervisor.
+    // One run at a time, so that two simultaneous first runs of a name share one supervisor.
     let lock = File::create(dir.join("start.lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     let begin = Instant::now();
-    // A supervisor that is just ending takes its socket away before it lets us go.
+    // A supervisor that is ending removes its socket before it disconnects.
     loop {
         match UnixStream::connect(&path) {
             Ok(stream) => match join(stream, &run.setup)? {
@@ -222,13 +221,13 @@ fn connect(run: &Run) -> anyhow::Result<Joined> {
         }
         anyhow::ensure!(
             begin.elapsed() < JOIN_LIMIT,
-            "the simulated GPU behind {} does not answer",
+            "the simulated GPU of {} does not answer within {JOIN_LIMIT:?}: is it stopped?",
             path.display()
         );
     }
 }
 
-/// Takes away what supervisors that were killed have left. Nobody else is starting one: we hold the lock.
+/// Removes the files of killed supervisors. The lock excludes that another run is starting one.
 fn sweep(dir: &Path) {
     for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -251,8 +250,8 @@ fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log);
-    // SAFETY: setsid is async-signal-safe and the closure does nothing else. A session of its own keeps the
-    // terminal's Ctrl-C, which is meant for the command, from the device.
+    // A new session keeps the terminal's Ctrl-C, which is meant for the command, from the supervisor.
+    // SAFETY: the closure only calls setsid, which is async-signal-safe.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(Into::into)) };
     let mut child = command.spawn().context("cannot start the supervisor")?;
     let mut line = String::new();
@@ -266,18 +265,22 @@ fn start_supervisor(path: &Path, setup: &Setup) -> anyhow::Result<()> {
         let why = if line.trim().is_empty() { log.trim() } else { line.trim() };
         anyhow::bail!("{why}");
     }
-    // Nobody waits for it: it is a child of ours only until we end, and then of init.
+    // No wait: the supervisor becomes a child of init once this process ends.
     Ok(())
 }
 
-/// What is set for every command, and why.
+/// The variables that are set for every command, with values and reasons.
 pub const ENVIRONMENT: &[(&str, &str, &str)] = &[
-    // Signals would otherwise live there.
+    // Otherwise the runtime puts signals into client memory.
     ("HSA_USERPTR_FOR_PAGED_MEM", "0", "the device cannot change client memory atomically"),
-    // HIP 7 takes the memory of its pools from there otherwise, and hipMallocAsync finds none.
-    ("DEBUG_HIP_MEM_POOL_VMHEAP", "0", "there is no virtual memory management (hsa_amd_vmem_*)"),
-    // ROCr from 5.7 on exports memory for other processes as DMA buffers otherwise, and aborts where the driver makes none.
-    ("HSA_ENABLE_IPC_MODE_LEGACY", "1", "processes share memory by name (there are no DMA buffers)"),
+    // Otherwise HIP 7 takes the memory of its pools from virtual memory management, and hipMallocAsync fails.
+    ("DEBUG_HIP_MEM_POOL_VMHEAP", "0", "virtual memory management (hsa_amd_vmem_*) is not simulated"),
+    // Otherwise ROCr from 5.7 on exports memory as DMA buffers, and aborts because the driver makes none.
+    (
+        "HSA_ENABLE_IPC_MODE_LEGACY",
+        "1",
+        "processes share memory by name, because DMA buffers are not simulated",
+    ),
 ];
 
 fn prepare(
@@ -294,25 +297,26 @@ fn prepare(
         .env(PID_VARIABLE, supervisor.to_string());
     let parent = rustix::process::getpid();
     let detach = move || {
-        // If the launcher is killed the command goes with it, as its device does.
+        // If the launcher is killed, the command ends with it, as its device does.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         if rustix::process::getppid() != Some(parent) {
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
         }
         for (signal, disposition) in dispositions {
-            // SAFETY: restores in the child what we were started with, which is no handler.
+            // SAFETY: signal is async-signal-safe, and the disposition is the inherited one, which is no
+            // handler.
             unsafe { libc::signal(signal, disposition) };
         }
         Ok(())
     };
-    // SAFETY: the closure only makes system calls and allocates nothing (errors are plain codes).
+    // SAFETY: the closure only makes system calls and allocates nothing (its errors are plain codes).
     unsafe { command.pre_exec(detach) };
     Ok(command)
 }
 
-/// Has the command go through this entrance before it begins, and stay in the current directory.
+/// Makes the command enter a namespace and a root directory before it begins, and keep the current directory.
 fn enter_first(command: &mut Command, entrance: Entrance) -> anyhow::Result<()> {
-    let directory = std::env::current_dir().context("no current directory")?;
+    let directory = std::env::current_dir().context("the current directory does not exist")?;
     let directory = std::ffi::CString::new(directory.into_os_string().into_encoded_bytes())?;
     let enter = move || {
         entrance.enter()?;
@@ -325,38 +329,39 @@ fn enter_first(command: &mut Command, entrance: Entrance) -> anyhow::Result<()> 
 
 /// The running command, for signal handlers.
 static CHILD: AtomicI32 = AtomicI32::new(0);
-/// A signal that came before the command ran.
+/// A signal that arrived before the command ran.
 static EARLY: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn forward(signal: libc::c_int) {
     let child = CHILD.load(Ordering::Acquire);
     if child > 0 {
-        // SAFETY: kill is async-signal-safe.
+        // SAFETY: kill takes numbers only and is async-signal-safe.
         unsafe { libc::kill(child, signal) };
     } else {
         EARLY.store(signal, Ordering::Release);
     }
 }
 
-/// Signals with what is done about them.
+/// Signals and their dispositions.
 type Dispositions = [(libc::c_int, libc::sighandler_t); 2];
 
-/// What a terminal sends to the whole group the command gets by itself; what is sent to us alone is passed on, unless
-/// we were started to ignore it (`nohup`). Returns what the command is to do about the former.
+/// Forwards signals that are sent to this process alone, unless they were ignored at its start (`nohup`), and
+/// ignores those that a terminal sends to the whole group, which reach the command directly. Returns the
+/// command's dispositions of the latter.
 fn forward_signals() -> Dispositions {
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
         let handler: extern "C" fn(libc::c_int) = forward;
-        // SAFETY: the handler touches two atomics and calls kill, all async-signal-safe.
+        // SAFETY: the handler accesses two atomics and calls kill, all of which is async-signal-safe.
         if unsafe { libc::signal(signal, handler as libc::sighandler_t) } == libc::SIG_IGN {
-            // SAFETY: ignoring a signal has no preconditions.
+            // SAFETY: SIG_IGN runs no code, so that it has no preconditions.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
-    // SAFETY: ignoring a signal has no preconditions.
+    // SAFETY: SIG_IGN runs no code, so that it has no preconditions.
     [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, unsafe { libc::signal(signal, libc::SIG_IGN) }))
 }
 
-/// Reads what the supervisor says until the stream ends. If that comes unasked, everything of ours is ended.
+/// Receives messages of the supervisor until the stream ends. If the end is unexpected, ends all descendants.
 fn listen(
     receiver: &mut Receiver,
     answers: mpsc::Sender<ToLauncher>,
@@ -366,32 +371,32 @@ fn listen(
 ) {
     while let Some(message) = receiver.next() {
         match message {
-            ToLauncher::Message(text) => say(&text),
+            ToLauncher::Message(text) => print(&text),
             ToLauncher::Report(_) | ToLauncher::Unexecuted(_) => {
                 let _ = answers.send(message);
             }
             ToLauncher::Joined { .. } | ToLauncher::Refused(_) => {}
         }
     }
-    // Also when the command has just ended: losing its device may be why.
+    // Print this even if the command has just ended, because the loss of its device can be the reason.
     if lost.swap(true, Ordering::AcqRel) {
         return;
     }
     let log = std::fs::read_to_string(socket.with_extension("log")).unwrap_or_default();
-    say(&format!(
-        "gpu-sim: the simulated GPU has ended unexpectedly; its programs are ended. {}",
+    print(&format!(
+        "gpu-sim: the simulated GPU has ended unexpectedly, and its programs are killed. {}",
         log.trim()
     ));
     end_descendants(supervisor);
 }
 
-/// Writes a line to standard error. Nobody may read that any more, which must not end us as `eprintln` would.
-fn say(text: &str) {
+/// Writes a line to standard error. Unlike `eprintln`, it does not panic if standard error is closed.
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Kills every descendant but the supervisor, which may be one of ours and ends by itself. As we are their reaper, a
-/// fork in between is found in the next round.
+/// Kills every descendant except the supervisor, which can be one and ends by itself. New children of killed
+/// ones become descendants of this process, so that the next round finds them.
 fn end_descendants(supervisor: i32) {
     loop {
         let mut children = descendants(std::process::id().cast_signed());
@@ -406,13 +411,13 @@ fn end_descendants(supervisor: i32) {
     }
 }
 
-/// Living descendants of a process (zombies have nothing left to end).
+/// Returns the descendants of a process, without zombies.
 fn descendants(root: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let mut parents = std::collections::BTreeMap::new();
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // "pid (name) state ppid": the name may hold anything, so count from its last parenthesis.
+        // "pid (name) state ppid": the name can contain anything, so count from its last parenthesis.
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         if let (Some(state), Some(Ok(parent))) = (fields.next(), fields.next().map(str::parse::<i32>))
             && state != "Z"

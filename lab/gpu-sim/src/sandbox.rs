@@ -1,8 +1,8 @@
-//! The mount namespace in which the simulated devices stand where programs look for real ones.
+//! The mount namespace that contains the simulated devices at the paths of real ones.
 //!
-//! A directory such as `/dev` is shadowed: a tmpfs takes its place, every entry of the original is bound back into it,
-//! and the simulated entries are added. Nothing outside the namespace changes, and mounts made outside later still
-//! arrive (propagation is one-way).
+//! A directory such as `/dev` is shadowed: a tmpfs replaces it, every entry of the original is bound into it,
+//! and the simulated entries are added. Nothing outside the namespace changes. Later mounts outside still
+//! appear inside (one-way propagation).
 
 use std::fs;
 use std::io;
@@ -17,40 +17,40 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cards;
-use crate::driver::Settings;
+use crate::machine::Settings;
 use crate::topology::{self, GpuConfig};
 
-/// Where the driver shows what processes have.
+/// The folder in which the driver shows the queues of processes.
 pub const PROC: &str = "/sys/class/kfd/kfd/proc";
-/// Where programs look for the KFD.
+/// The path of the KFD.
 pub const KFD: &str = "/dev/kfd";
 
-/// The directories that are shadowed, and what stands in them that is simulated.
+/// The directories that are shadowed, and the names of their simulated entries.
 const SIMULATED: &[(&str, &[&str])] = &[
     ("/dev", &["kfd", "dri"]),
     ("/sys/class", &["kfd", "drm"]),
     ("/sys/devices", &[cards::BUS]),
-    // Newer runtimes look here.
+    // Newer runtimes read the topology here.
     ("/sys/devices/virtual", &["kfd"]),
-    // rocminfo asks whether the driver is loaded.
+    // rocminfo checks here that the driver is loaded.
     ("/sys/module", &["amdgpu"]),
 ];
 
-/// From where a process sees files: its mount namespace and its root directory in it.
+/// The view of the file system that a process has: its mount namespace and its root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     namespace: u64,
-    /// Mount and inode.
+    /// The mount and the inode of the root directory.
     root: (u64, u64),
 }
 
 impl Place {
-    /// That of the calling process.
+    /// Returns the place of the calling process.
     pub fn here() -> io::Result<Self> {
         Self::of("self")
     }
 
-    /// That of a process, by its name in `/proc`.
+    /// Returns the place of a process, by its name in `/proc`.
     pub fn of(process: impl std::fmt::Display) -> io::Result<Self> {
         let namespace = fs::metadata(format!("/proc/{process}/ns/mnt"))?.ino();
         let (path, wanted) = (format!("/proc/{process}/root/"), StatxFlags::INO | StatxFlags::MNT_ID);
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// Why the simulated device cannot be had here, in one sentence, if it cannot.
+/// Returns the reason why this machine cannot simulate a device, if there is one.
 pub fn obstacle() -> Option<&'static str> {
     let needed = 1 << 21; // CAP_SYS_ADMIN
     let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
@@ -77,25 +77,26 @@ pub fn obstacle() -> Option<&'static str> {
     None
 }
 
-/// Gives the calling process a mount namespace of its own, of which nothing outside sees anything.
+/// Gives the calling process a new mount namespace, whose mounts are invisible outside.
 fn isolate() -> anyhow::Result<()> {
-    // SAFETY: the caller has no other thread whose file system view could be shared.
+    // SAFETY: the calling process has one thread, so that no other thread shares its view of the file system.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
-        .context("cannot make a mount namespace")?;
+        .context("cannot create a mount namespace")?;
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     match rustix::mount::mount_change("/", propagation) {
         Err(rustix::io::Errno::INVAL) => anyhow::bail!(
-            "the root directory is not a mount (this is a chroot), so that mounts in it would be seen outside; mount it onto itself \
-             (mount --bind DIR DIR) before the chroot"
+            "the root directory is not a mount point (this is a chroot), so that mounts in it would be visible outside. Bind it to \
+             itself (mount --bind DIR DIR) before the chroot"
         ),
         result => result.context("cannot change mount propagation"),
     }
 }
 
-/// Moves the calling process into a namespace of its own with the devices in place. Call before starting threads.
+/// Moves the calling process into a new namespace that contains the devices. Call it before any thread
+/// starts.
 ///
-/// `nodes` are the mounts of the render nodes, in the order of `gpus`; without one a node is a link to the memory itself,
-/// which is enough for ROCr before 6.
+/// `nodes` are the mounts of the render nodes, in the order of `gpus`. A node without a mount is a link to
+/// the memory, which suffices for ROCr before 6.
 pub fn enter(
     kfd: OwnedFd,
     nodes: Vec<OwnedFd>,
@@ -114,7 +115,7 @@ pub fn enter(
         let path = format!("/dev/dri/renderD{}", gpu.render_minor);
         match nodes.next() {
             Some(node) => put(&node, &path)?,
-            // Opening the link opens the memfd itself: what a client maps there is the device's memory.
+            // The link opens the memfd itself, so that clients map the device's memory.
             None => std::os::unix::fs::symlink(
                 format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()),
                 path,
@@ -131,7 +132,7 @@ pub fn enter(
     written.context("cannot write the devices into sysfs")?;
     fs::create_dir("/sys/module/amdgpu")?;
     fs::write("/sys/module/amdgpu/initstate", "live\n")?;
-    // What says how the driver treats queues (0: hardware scheduling).
+    // Parameters of the driver (`sched_policy` 0: hardware scheduling).
     fs::create_dir("/sys/module/amdgpu/parameters")?;
     let parameters = [
         ("sched_policy", "0".to_owned()),
@@ -144,16 +145,17 @@ pub fn enter(
     Ok(())
 }
 
-/// Moves the calling process into a namespace of its own, in which the devices of a supervisor's stand in the root directory of the
-/// caller and not in that of the supervisor. Call before starting threads.
+/// Moves the calling process into a new namespace that contains the devices of a supervisor in the root
+/// directory of the caller. Call it before any thread starts.
 pub fn share(supervisor: i32) -> anyhow::Result<()> {
     let directory = |path: &str| {
         rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .with_context(|| format!("cannot open {path}"))
     };
-    let home = fs::File::open("/proc/self/ns/mnt").context("cannot open the own mount namespace")?;
+    let home =
+        fs::File::open("/proc/self/ns/mnt").context("cannot open the mount namespace of this process")?;
     let (root, current) = (directory("/")?, directory(".")?);
-    // There the devices are, and only there can their mounts be copied.
+    // The mounts of the devices can be copied only in the namespace of the supervisor.
     Entrance::of(supervisor)?.enter()?;
     let mut copies = Vec::new();
     for (directory, name) in
@@ -180,7 +182,7 @@ pub fn share(supervisor: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What leads into another mount namespace, to a root directory in it.
+/// The descriptors by which a process enters another mount namespace and a root directory in it.
 #[derive(Debug)]
 pub struct Entrance {
     namespace: OwnedFd,
@@ -188,7 +190,7 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// To where a process is.
+    /// Opens the namespace and root directory of a process.
     pub fn of(process: i32) -> anyhow::Result<Self> {
         let namespace = fs::File::open(format!("/proc/{process}/ns/mnt"));
         let namespace = namespace.context("cannot reach the simulated GPU's namespace")?.into();
@@ -197,17 +199,19 @@ impl Entrance {
         Ok(Self { namespace, root: root.context("cannot reach the simulated GPU's root directory")? })
     }
 
-    /// Enters it, with its root directory as the current one. The caller is a process with one thread. Allocates nothing.
+    /// Enters the namespace, with its root directory as the current directory. The caller has one thread.
+    /// Allocates nothing.
     pub fn enter(&self) -> io::Result<()> {
         rustix::thread::move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        // A namespace's own root is what one gets, which is not that of a process behind a chroot.
+        // The call above sets the root of the namespace, which differs from the root of a process in a
+        // chroot.
         rustix::process::fchdir(&self.root)?;
         rustix::process::chroot(".")?;
         Ok(())
     }
 }
 
-/// Mounts a file of ours at a path that does not exist yet.
+/// Mounts a file at a path that does not exist yet.
 fn put(mount: &OwnedFd, path: &str) -> anyhow::Result<()> {
     fs::write(path, "")?;
     move_to(mount, Path::new(path))
@@ -218,7 +222,7 @@ fn move_to(mount: &OwnedFd, path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot mount {}", path.display()))
 }
 
-/// Puts a tmpfs in place of `path` with all its entries bound into it, except those named.
+/// Replaces `path` by a tmpfs with all its entries bound into it, except those in `without`.
 fn shadow(path: &str, without: &[&str]) -> anyhow::Result<()> {
     let work = || -> io::Result<()> {
         let original =

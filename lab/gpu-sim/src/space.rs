@@ -1,39 +1,39 @@
-//! One process's GPU address space: which virtual ranges exist, what is behind them, which GPUs may reach them.
+//! The GPU address space of one process: its virtual ranges, the memory behind them, and the GPUs that may
+//! access them.
 //!
-//! The supervisor reads and writes clients' memory only through [`View`], which checks every access against this
-//! map; what a real GPU would answer with a page fault is a [`Fault`] here.
+//! The supervisor reads and writes clients' memory only through [`View`], which checks every access against
+//! this map. A [`Fault`] is the equivalent of a page fault of a real GPU.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::arena::Arena;
 
-/// What backs a range.
+/// The memory behind a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// The arena from this offset on.
+    /// Memory of the arena from this offset on.
     Arena(u64),
-    /// The client's own memory from this address on (userptr).
+    /// Memory of the client process from this address on (userptr).
     Client(u64),
-    /// A page of the KFD file (doorbells, registers): no memory that packets may name.
+    /// A page of the KFD file (doorbells, registers), which packets may not access.
     Device,
 }
 
 /// A range of virtual addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// Bytes.
+    /// The length, bytes.
     pub len: u64,
-    /// What is behind it.
     pub backing: Backing,
-    /// Bit `i`: mapped on GPU `i` of the machine.
+    /// The GPUs on which it is mapped: bit `i` for GPU `i`.
     pub gpus: u32,
 }
 
 /// An access to an address that is not mapped on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The first address that could not be reached.
+    /// The first address that is not accessible.
     pub va: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Adds a range; `false` if it is empty or overlaps another.
+    /// Adds a range. Returns false if it is empty or overlaps another.
     pub fn insert(&mut self, va: u64, range: Range) -> bool {
         let Some(end) = va.checked_add(range.len) else { return false };
         if range.len == 0 || self.ranges.range(..end).next_back().is_some_and(|(at, r)| at + r.len > va) {
@@ -54,17 +54,15 @@ impl Space {
         true
     }
 
-    /// Removes the range that begins at `va`.
     pub fn remove(&mut self, va: u64) -> Option<Range> {
         self.ranges.remove(&va)
     }
 
-    /// The range that begins at `va`.
     pub fn get_mut(&mut self, va: u64) -> Option<&mut Range> {
         self.ranges.get_mut(&va)
     }
 
-    /// First address and range that hold `va`.
+    /// Returns the range that contains `va`, with its first address.
     pub fn find(&self, va: u64) -> Option<(u64, Range)> {
         let (&start, &range) = self.ranges.range(..=va).next_back()?;
         (va - start < range.len).then_some((start, range))
@@ -74,13 +72,10 @@ impl Space {
 /// A process's memory as one GPU sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The memory behind the machine.
     pub arena: &'a Arena,
-    /// The process's map.
     pub space: &'a Space,
     /// The process, for userptr ranges.
     pub pid: i32,
-    /// Index of the GPU.
     pub gpu: usize,
 }
 
@@ -105,8 +100,8 @@ impl View<'_> {
         }
     }
 
-    /// The supervisor's address of `len` bytes at `va`, if they lie in one range of shared memory and `va` is
-    /// aligned to `align`. The bytes may change at any time under the caller.
+    /// Returns the supervisor's address of `len` bytes at `va`, if they lie in one range of shared memory and
+    /// `va` is aligned to `align`. Clients can change the bytes at any time.
     pub fn pointer(&self, va: u64, len: u64, align: u64) -> Result<*mut u8, Fault> {
         match self.piece(va, len)? {
             (Piece::Here(p), n) if n == len && va.is_multiple_of(align) => Ok(p),
@@ -114,13 +109,13 @@ impl View<'_> {
         }
     }
 
-    /// Reads `out.len()` bytes at `va`.
     pub fn read(&self, mut va: u64, mut out: &mut [u8]) -> Result<(), Fault> {
         while !out.is_empty() {
             let (piece, n) = self.piece(va, out.len() as u64)?;
             let (now, rest) = out.split_at_mut(n as usize);
             match piece {
-                // SAFETY: `piece` checked that `n` bytes from here lie in the arena's mapping; `now` is ours.
+                // SAFETY: `piece` has checked that `n` bytes at `p` lie in the arena's mapping, and `now` has
+                // as many.
                 Piece::Here(p) => unsafe { std::ptr::copy(p, now.as_mut_ptr(), now.len()) },
                 Piece::Client(address) => client::read(self.pid, address, now).map_err(|_| Fault { va })?,
             }
@@ -130,13 +125,13 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Writes `data` at `va`.
     pub fn write(&self, mut va: u64, mut data: &[u8]) -> Result<(), Fault> {
         while !data.is_empty() {
             let (piece, n) = self.piece(va, data.len() as u64)?;
             let (now, rest) = data.split_at(n as usize);
             match piece {
-                // SAFETY: as in `read`, the other way round.
+                // SAFETY: `piece` has checked that `n` bytes at `p` lie in the arena's mapping, and `now` has
+                // as many.
                 Piece::Here(p) => unsafe { std::ptr::copy(now.as_ptr(), p, now.len()) },
                 Piece::Client(address) => client::write(self.pid, address, now).map_err(|_| Fault { va })?,
             }
@@ -146,35 +141,35 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Reads an integer structure.
     pub fn load<const N: usize>(&self, va: u64) -> Result<[u8; N], Fault> {
         let mut bytes = [0; N];
         self.read(va, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads a little-endian word.
     pub fn load_u32(&self, va: u64) -> Result<u32, Fault> {
         self.load(va).map(u32::from_le_bytes)
     }
 
-    /// Reads a little-endian double word.
     pub fn load_u64(&self, va: u64) -> Result<u64, Fault> {
         self.load(va).map(u64::from_le_bytes)
     }
 
-    /// A 64-bit location that others change atomically (a signal's value, a queue's index).
+    /// Returns a 64-bit location that clients change atomically: the value of a signal, or the index of a
+    /// queue.
     pub fn atomic(&self, va: u64) -> Result<&AtomicI64, Fault> {
         let p = self.pointer(va, 8, 8)?;
-        // SAFETY: eight aligned bytes inside the arena's mapping, which lives as long as the supervisor; other
-        // processes access them atomically as well, or race with us as they would with a GPU.
+        // SAFETY: `pointer` has checked that eight aligned bytes lie in the arena's mapping, which outlives
+        // the borrow of the arena. This process accesses them atomically only; other processes race as they
+        // would with a GPU.
         Ok(unsafe { AtomicI64::from_ptr(p.cast()) })
     }
 
-    /// Copies `len` bytes; the ranges may overlap when both are shared memory (then as `memmove`).
+    /// Copies `len` bytes. If both ranges are shared memory they may overlap, as for `memmove`.
     pub fn copy(&self, dst: u64, src: u64, len: u64) -> Result<(), Fault> {
         if let (Ok(d), Ok(s)) = (self.pointer(dst, len, 1), self.pointer(src, len, 1)) {
-            // SAFETY: both pointers were checked to have `len` bytes in the arena's mapping; overlap is allowed.
+            // SAFETY: `pointer` has checked that `len` bytes at both addresses lie in the arena's mapping;
+            // they may overlap.
             unsafe { std::ptr::copy(s, d, len as usize) };
             return Ok(());
         }
@@ -203,13 +198,13 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Counts a 64-bit signal value down by one; returns the new value.
+    /// Decrements a 64-bit signal value. Returns the new value.
     pub fn decrement(&self, va: u64) -> Result<i64, Fault> {
         Ok(self.atomic(va)?.fetch_sub(1, Ordering::AcqRel) - 1)
     }
 }
 
-/// Another process's memory, read and written through the kernel.
+/// The memory of a client process, which the kernel reads and writes for the supervisor.
 pub mod client {
     use std::io;
 
@@ -217,7 +212,7 @@ pub mod client {
     pub fn read(pid: i32, at: u64, out: &mut [u8]) -> io::Result<()> {
         let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
         let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: out.len() };
-        // SAFETY: `local` describes `out`, which we own; the remote side is checked by the kernel.
+        // SAFETY: `local` describes `out`, which is borrowed mutably; the kernel checks the remote address.
         whole(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) }, out.len())
     }
 
@@ -225,22 +220,23 @@ pub mod client {
     pub fn write(pid: i32, at: u64, data: &[u8]) -> io::Result<()> {
         let local = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
         let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: data.len() };
-        // SAFETY: the kernel only reads from `local`, which describes `data`; the remote side is checked by it.
+        // SAFETY: the kernel only reads from `local`, which describes `data`, and it checks the remote
+        // address.
         whole(
             unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) },
             data.len(),
         )
     }
 
-    /// Checks that the process has mapped the whole range and may read it, and write it if `writes` is set. The errors are
-    /// those of the driver, which pins the pages (`init_user_pages` in amdgpu_amdkfd_gpuvm.c, `hmm_vma_fault` in mm/hmm.c of
-    /// Linux 6.12): EFAULT where nothing is mapped, EPERM where it may not be used so.
+    /// Checks that the process has mapped the whole range and may read it, and write it if `writes` is set.
+    /// The errors are those of the driver, which pins the pages (`init_user_pages` in amdgpu_amdkfd_gpuvm.c,
+    /// `hmm_vma_fault` in mm/hmm.c of Linux 6.12): EFAULT for unmapped pages, EPERM for missing permissions.
     pub fn check_mapped(pid: i32, at: u64, len: u64, writes: bool) -> Result<(), i32> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|_| libc::EFAULT)?;
         covered(&maps, at, len, writes)
     }
 
-    /// The same by the text of the process's maps.
+    /// Checks a range against the text of `/proc/PID/maps`.
     fn covered(maps: &str, at: u64, len: u64, writes: bool) -> Result<(), i32> {
         let end = at.checked_add(len).ok_or(libc::EFAULT)?;
         let mut upto = at;
@@ -253,7 +249,7 @@ pub mod client {
             if stop <= upto {
                 continue;
             }
-            // In ascending order: what begins behind the range, or behind a hole in it, ends the search.
+            // Mappings are in ascending order: one beyond the range, or beyond a gap in it, ends the search.
             if upto >= end || start > upto {
                 break;
             }
@@ -286,17 +282,17 @@ pub mod client {
 ";
 
         #[test]
-        fn a_range_is_mapped_if_no_page_of_it_is_missing() {
+        fn range_is_mapped_if_no_page_is_missing() {
             let covered = |at, len, writes| covered(MAPS, at, len, writes);
             assert_eq!(covered(0x1000, 0x2000, true), Ok(()));
             assert_eq!(covered(0x1800, 0x800, true), Ok(()));
-            assert_eq!(covered(0x1000, 0x3000, false), Ok(()), "over two mappings");
+            assert_eq!(covered(0x1000, 0x3000, false), Ok(()), "a range over two mappings");
+            assert_eq!(covered(0x1000, 0x3000, true), Err(libc::EPERM), "the second mapping is read-only");
             assert_eq!(
-                covered(0x1000, 0x3000, true),
+                covered(0x6000, 0x2000, false),
                 Err(libc::EPERM),
-                "the second one is not to be written"
+                "the second mapping is inaccessible"
             );
-            assert_eq!(covered(0x6000, 0x2000, false), Err(libc::EPERM), "nor this one to be touched");
             for (at, len) in
                 [(0x800, 0x1000), (0x3000, 0x2000), (0x4000, 0x1000), (0x5000, 0x2000), (0x9000, 1)]
             {
@@ -306,11 +302,38 @@ pub mod client {
         }
 
         #[test]
-        fn a_process_is_asked_for_its_maps() {
+        fn maps_of_this_process_are_read() {
             let mine = vec![0_u8; 1 << 16];
             let pid = i32::try_from(std::process::id()).expect("a pid");
             assert_eq!(check_mapped(pid, mine.as_ptr().addr() as u64, mine.len() as u64, true), Ok(()));
             assert!(check_mapped(pid, mine.as_ptr().addr() as u64, 1 << 46, true).is_err());
+        }
+    }
+}
+
+/// Memory for tests: ranges of shared memory on GPU 0.
+#[cfg(test)]
+pub mod testing {
+    use super::{Arena, Backing, Range, Space, View};
+
+    pub struct Memory {
+        arena: Arena,
+        space: Space,
+    }
+
+    impl Memory {
+        /// Makes zeroed ranges of these addresses and lengths.
+        pub fn new(ranges: &[(u64, u64)]) -> Self {
+            let (mut arena, mut space) = (Arena::new().unwrap(), Space::default());
+            for &(va, len) in ranges {
+                let offset = arena.alloc(len).unwrap();
+                assert!(space.insert(va, Range { len, backing: Backing::Arena(offset), gpus: 1 }));
+            }
+            Self { arena, space }
+        }
+
+        pub fn view(&self) -> View<'_> {
+            View { arena: &self.arena, space: &self.space, pid: 0, gpu: 0 }
         }
     }
 }
@@ -325,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_cross_ranges_and_fault_where_nothing_is() {
+    fn access_crosses_ranges_and_faults_at_unmapped_address() {
         let mut arena = Arena::new().unwrap();
         let (a, b) = (arena.alloc(4096).unwrap(), arena.alloc(4096).unwrap());
         let mut space = Space::default();
@@ -345,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn client_memory_is_reached_through_the_kernel() {
+    fn client_memory_is_accessed_through_the_kernel() {
         let arena = Arena::new().unwrap();
         let mut mine = [5u8; 64];
         let mut space = Space::default();

@@ -1,7 +1,8 @@
-//! The supervisor: the process that is the simulated machine. It serves the KFD file, runs the device, and lives until
-//! its last launcher has gone.
+//! The supervisor: the process that simulates the machine. It serves the KFD file, runs the device, and ends
+//! after its last launcher.
 
 mod launchers;
+mod plan;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
@@ -18,66 +19,60 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 
 use crate::arena::{self, Arena};
+use crate::call::Call;
+use crate::clock::now;
 use crate::control::Setup;
-use crate::device::{self, Fcfs, Model, Shared as SharedModel};
-use crate::driver::{self, Faults, Scheduler, Settings, Sysfs};
-use crate::drm;
-use crate::engine::{self, Pace, now};
+use crate::engine::{self, Pace};
 use crate::fuse::{Connection, FILE_SIZE, Request};
-use crate::ioctl::{Call, MAX_GPUS};
-use crate::kernels::Durations;
-use crate::machine::{Gpu, Machine, Process};
+use crate::machine::{DriverState, Machine, Outbox, Process, Sysfs};
+use crate::procfs::{ancestors, name, thread_group};
 use crate::sandbox::{self, Place};
-use crate::topology::{ARCHS, Arch, GpuConfig, Part, gpu_ids};
+use crate::topology::GpuConfig;
 use crate::unexecuted::Launches;
-use launchers::{Launchers, ancestors};
+use crate::{driver, drm, threads};
+use launchers::Launchers;
+use plan::Plan;
 
-/// First minor number of render nodes.
-const RENDER_MINOR: u32 = 128;
-/// Threads that serve the KFD file at most; a wait does not occupy one.
+/// The largest number of threads that serve the KFD file; a waiting call does not occupy one.
 const SERVERS: usize = 4;
-/// Whoever waits so long for the machine sees to it that the file is served meanwhile: far longer than calls take.
+/// The wait for the machine after which a thread starts another server thread: far longer than calls take.
 const STUCK: Duration = Duration::from_millis(5);
-/// How long a thread that does so stays without requests.
-const STAND_IN: Duration = Duration::from_millis(100);
-/// Bytes for debuggers that wait to be written at most.
-const UNTOLD: usize = 1024;
-/// How long a process that is to end has for it (it may write a core file) before it is killed.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// The time without requests after which such a server thread ends.
+const EXTRA_SERVER: Duration = Duration::from_millis(100);
+/// The largest number of notifications for debuggers that wait to be written.
+const MAX_NOTICES: usize = 1024;
+/// The time that an aborted process has to end (it may write a core file) before it is killed.
+const ABORT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the supervisor's threads share.
+/// The state that the threads of the supervisor share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Supervisor {
     machine: Mutex<Machine>,
-    /// Takes memory that has been given back, to be cleared outside the lock.
+    /// Takes freed memory, which a thread clears outside the lock.
     cleaner: mpsc::Sender<Vec<(u64, u64)>>,
-    /// Takes descriptors of debuggers' that are to get a byte. They may be anything, which a thread that serves the file
-    /// must not wait for; the KFD file itself among them.
-    teller: mpsc::SyncSender<Arc<OwnedFd>>,
-    /// The KFD file.
+    /// Takes descriptors of debuggers that get a byte. A separate thread writes, because a descriptor can be
+    /// any file, even the KFD file, and a server thread must not wait for it.
+    notifier: mpsc::SyncSender<Arc<OwnedFd>>,
     pub connection: Connection,
-    /// The render nodes, in the order of the GPUs; none where the kernel cannot serve them.
+    /// The render nodes, in the order of the GPUs; empty if the kernel cannot serve them.
     nodes: Vec<Connection>,
-    /// The engine's alarm.
     pub pace: Pace,
     clients: Mutex<Clients>,
     launchers: Mutex<Launchers>,
-    /// Counts the kernels that are not executed, per launcher. It has a lock of its own, so that counting never waits for a launcher
-    /// that is being talked to.
+    /// Counts the kernels that are not executed, for each launcher. It has a separate lock, so that a count
+    /// never waits for the connection to a launcher.
     launches: Launches,
     setup: Setup,
-    /// From where we were started.
+    /// The place from which the supervisor was started.
     place: Place,
     socket: PathBuf,
-    me: Weak<Self>,
+    this: Weak<Self>,
 }
 
-/// Open files of the KFD.
 #[derive(Debug, Default)]
 struct Clients {
     open: HashMap<u64, Open>,
     next_handle: u64,
-    /// Processes whose end is watched.
     watched: HashSet<i32>,
     doorbells: u64,
 }
@@ -85,107 +80,14 @@ struct Clients {
 #[derive(Debug)]
 struct Open {
     pid: i32,
-    /// Threads known to belong to the process.
+    /// The threads that are known to belong to the process.
     threads: HashSet<i32>,
 }
 
-/// What a set of GPUs is made of once the defaults are filled in.
-#[derive(Debug)]
-struct Plan {
-    gpus: Vec<Gpu>,
-    durations: Durations,
-    settings: Settings,
-    faults: Option<Faults>,
-    setup: Setup,
-}
-
-impl Plan {
-    fn new(setup: &Setup) -> anyhow::Result<Self> {
-        let count = setup.gpus.unwrap_or(1);
-        anyhow::ensure!((1..=MAX_GPUS as u32).contains(&count), "--gpus takes 1 to {MAX_GPUS}, not {count}");
-        let name = setup.arch.as_deref().unwrap_or(ARCHS[0].name);
-        let known = || ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>().join(", ");
-        let arch = Arch::find(name).with_context(|| {
-            format!("--arch {name} is not a device that the installed runtime knows: {}", known())
-        })?;
-        let partitions = setup.partitions.unwrap_or(1);
-        anyhow::ensure!(
-            (1..=MAX_GPUS as u32 / count).contains(&partitions),
-            "--gpus times --partitions is at most {MAX_GPUS}, not {count} times {partitions}"
-        );
-        let arch = match partitions {
-            1 => arch,
-            // As long-lived as the process, like those of the table.
-            of => &*Box::leak(Box::new(arch.partition(of).with_context(|| {
-                format!("--partitions {of}: {name} has no compute dies that can be divided so (gfx942 and gfx950 have 8)")
-            })?)),
-        };
-        let vram = setup.vram.unwrap_or(64);
-        anyhow::ensure!((1..=1024).contains(&vram), "--vram takes 1 to 1024 GiB, not {vram}");
-        let cu_model = setup.cu_model.as_deref().unwrap_or("shared");
-        let model = || -> Box<dyn Model> {
-            match cu_model {
-                "fcfs" => Box::new(Fcfs::default()),
-                _ => Box::new(SharedModel::new(device::slots(arch))),
-            }
-        };
-        let durations = setup.durations.as_deref().map(Durations::load).transpose();
-        let durations = durations.context("--durations")?.unwrap_or_default();
-        let parts = (0..count).flat_map(|device| {
-            (0..partitions).map(move |partition| Part { device, partition, of: partitions })
-        });
-        let gpus = gpu_ids(std::process::id(), count * partitions)
-            .zip(RENDER_MINOR..)
-            .zip(parts)
-            .map(|((gpu_id, render_minor), part)| Gpu {
-                // Partitions divide the memory among them.
-                config: GpuConfig {
-                    arch,
-                    gpu_id,
-                    vram: (vram << 30) / u64::from(partitions),
-                    render_minor,
-                    part,
-                },
-                used: 0,
-                model: model(),
-                scheduler: Scheduler::default(),
-                busy_since: None,
-                busy: 0,
-            })
-            .collect();
-        let micros = |value: Option<u64>| value.unwrap_or(0).saturating_mul(1000);
-        let default = Settings::default();
-        let settings = Settings {
-            save: micros(setup.save_us),
-            restore: micros(setup.restore_us),
-            cwsr: !setup.no_cwsr.unwrap_or(false),
-            timeout: setup.preemption_timeout_ms.map_or(default.timeout, |ms| ms.saturating_mul(1_000_000)),
-            stuck: setup.stuck_queue,
-        };
-        let faults = setup.fail_ioctls.as_deref().map(Faults::parse).transpose();
-        let faults = faults.map_err(|why| anyhow::anyhow!("--fail-ioctls: {why}"))?;
-        let setup = Setup {
-            save_us: Some(setup.save_us.unwrap_or(0)),
-            restore_us: Some(setup.restore_us.unwrap_or(0)),
-            no_cwsr: Some(!settings.cwsr),
-            preemption_timeout_ms: Some(settings.timeout / 1_000_000),
-            stuck_queue: settings.stuck,
-            fail_ioctls: setup.fail_ioctls.clone(),
-            gpus: Some(count),
-            partitions: Some(partitions),
-            arch: Some(arch.name.into()),
-            vram: Some(vram),
-            cu_model: Some(cu_model.into()),
-            durations: setup.durations.clone(),
-        };
-        Ok(Self { gpus, durations, settings, faults, setup })
-    }
-}
-
-/// Becomes the supervisor of the set whose socket is at `path`. Writes `ready` or one sentence to standard output once
-/// launchers may come (or why not), and returns when the last one has gone.
+/// Runs the supervisor of the set with its socket at `path`. Writes `ready` to standard output once launchers
+/// can join, or the reason why they cannot. Returns after the last launcher has left.
 pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
-    // It was started as /proc/self/exe, which would make it "exe" in a list of processes.
+    // It was started as /proc/self/exe, which lists of processes would show as "exe".
     let _ = rustix::thread::set_name(c"gpu-sim");
     let started = start(path, setup);
     let mut out = std::io::stdout();
@@ -205,13 +107,13 @@ pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
     }
 }
 
-fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListener)> {
+fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixListener)> {
     let Plan { gpus, durations, settings, faults, setup } = Plan::new(setup)?;
-    let arena = Arena::new().context("cannot make the device memory")?;
+    let arena = Arena::new().context("cannot create the device memory")?;
     let (connection, mount) =
-        Connection::mount().context("cannot mount the KFD file (needs root and /dev/fuse)")?;
+        Connection::mount().context("cannot mount the KFD file, which needs root and /dev/fuse")?;
     let configs: Vec<GpuConfig> = gpus.iter().map(|gpu| gpu.config).collect();
-    // The socket is made before /dev and /sys change, in the launchers' view of the file system.
+    // Bind the socket before /dev and /sys change, in the launchers' view of the file system.
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
@@ -219,26 +121,26 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
     let (nodes, mounts) = match nodes {
         Ok(nodes) => nodes.into_iter().unzip(),
         Err(error) => {
-            // HIP 5 runs all the same; libdrm says for newer runtimes that it cannot ask the device.
+            // HIP 5 runs nevertheless; newer runtimes report that libdrm cannot query the device.
             eprintln!(
-                "render nodes answer no requests, which ROCr 6 and newer need (Linux 6.9 and newer): {error}"
+                "render nodes cannot answer requests, which needs Linux 6.9: only ROCr 5 works ({error})"
             );
             (Vec::new(), Vec::new())
         }
     };
-    let place = Place::here().context("cannot find out in which root directory this is")?;
+    let place = Place::here().context("cannot determine the root directory of this process")?;
     sandbox::enter(mount, mounts, arena.fd(), &configs, &settings)?;
     let pace = Pace::new()?;
     let memory = arena.fd().try_clone_to_owned()?;
     let (cleaner, freed) = mpsc::channel();
-    let (teller, told) = mpsc::sync_channel::<Arc<OwnedFd>>(UNTOLD);
-    std::thread::spawn(move || told.iter().for_each(|descriptor| driver::notify(&descriptor)));
+    let (notifier, notices) = mpsc::sync_channel::<Arc<OwnedFd>>(MAX_NOTICES);
+    std::thread::spawn(move || notices.iter().for_each(|descriptor| driver::notify(&descriptor)));
     let mut machine = Machine::new(arena, gpus, durations);
-    (machine.settings, machine.faults) = (settings, faults);
-    machine.sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
-    let shared = Arc::new_cyclic(|me| Shared {
+    let sysfs = Sysfs::at(Path::new(sandbox::PROC)).context("cannot show queues in sysfs")?;
+    machine.driver = DriverState { settings, faults, sysfs, compute_queues: 0 };
+    let shared = Arc::new_cyclic(|this| Supervisor {
         cleaner,
-        teller,
+        notifier,
         machine: Mutex::new(machine),
         connection,
         nodes,
@@ -249,42 +151,39 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Shared>, UnixListene
         setup,
         place,
         socket: path.to_owned(),
-        me: me.clone(),
+        this: this.clone(),
     });
     let recycler = Arc::clone(&shared);
     std::thread::spawn(move || {
         for ranges in freed {
             arena::clear(memory.as_fd(), &ranges);
-            recycler.machine.lock().arena.recycle(ranges);
+            recycler.machine.lock().memory.arena.recycle(ranges);
         }
     });
     Ok((shared, listener))
 }
 
-/// Where the serving threads stand. With few processors one stands on each: the one on the processor of a calling
-/// thread runs as soon as that thread blocks, and no sleeping processor has to be woken first.
-fn posts() -> Vec<Option<CpuSet>> {
+/// Returns the processor of each server thread, or `None` for any. With few processors there is one thread on
+/// each: the thread on the processor of a calling thread runs as soon as the caller blocks, without waking
+/// another processor.
+fn server_processors() -> Vec<Option<usize>> {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return vec![None; SERVERS] };
-    // Never a single one: a client's address may lie in a page that only another server can provide.
+    // Never a single thread: a client's memory can lie in a page of the KFD file that only another server
+    // thread can provide.
     if !(2..=SERVERS).contains(&(allowed.count() as usize)) {
         return vec![None; SERVERS];
     }
-    let only = |processor| {
-        let mut set = CpuSet::new();
-        set.set(processor);
-        Some(set)
-    };
-    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(only).collect()
+    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(Some).collect()
 }
 
-/// Starts the threads that serve the file and run the device.
-fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
-    for processor in posts() {
+/// Starts the threads that serve the files and run the device.
+fn serve(shared: &Arc<Supervisor>) -> std::io::Result<()> {
+    for processor in server_processors() {
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
-            engine::sharpen();
-            if let Some(set) = processor {
-                let _ = rustix::thread::sched_setaffinity(None, &set);
+            threads::run_promptly();
+            if let Some(processor) = processor {
+                threads::keep_to(processor);
             }
             shared.connection.serve(None, |request| shared.handle(request));
         });
@@ -296,48 +195,54 @@ fn serve(shared: &Arc<Shared>) -> std::io::Result<()> {
             drm::serve(&shared.nodes[i], &gpu);
         });
     }
-    // The kernel learns the file's size only when asked about it, and a doorbell beyond it would be a SIGBUS. Before the
-    // engine runs: an invalidation between question and answer makes the kernel ignore the answer.
+    // The kernel learns the file's size only by this request, and a doorbell beyond the size would be a
+    // SIGBUS. It must come before the engine runs, because an invalidation during the request makes the
+    // kernel ignore the answer.
     let size = std::fs::metadata(sandbox::KFD)?.len();
     if size != FILE_SIZE {
         return Err(std::io::Error::other(format!("/dev/kfd has {size} bytes instead of {FILE_SIZE}")));
     }
-    let shared = Arc::clone(shared);
-    std::thread::spawn(move || engine::run(&shared));
+    let (shared, invalidating) = (Arc::clone(shared), Arc::clone(shared));
+    std::thread::spawn(move || {
+        engine::run(
+            &shared.pace,
+            shared.connection.pending(),
+            move || invalidating.connection.invalidate_pages(),
+            || shared.with_machine(|machine| engine::tick(machine, now())),
+        );
+    });
     Ok(())
 }
 
-impl Shared {
-    /// Runs `work` on the machine, then tells clients and users what came of it.
+impl Supervisor {
+    /// Runs `work` on the machine, then sends the resulting answers and messages.
     pub fn with_machine<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let machine = self.machine.try_lock_for(STUCK).unwrap_or_else(|| {
-            self.stand_in();
+            self.start_extra_server();
             self.machine.lock()
         });
         self.work(machine, work)
     }
 
-    /// Starts a thread that serves the file for those who wait for the machine. Whoever has the machine may be reading memory of
-    /// a client, which waits for the client's page faults, and one of those for an answer to its touch.
-    fn stand_in(&self) {
-        let Some(shared) = self.me.upgrade() else { return };
-        // Without a thread those who wait go on waiting.
+    /// Starts another server thread while all others may wait for the machine. The holder of the machine can
+    /// be reading client memory that is a page of the KFD file, which a server thread must provide.
+    fn start_extra_server(&self) {
+        let Some(shared) = self.this.upgrade() else { return };
+        // Without the thread, the others keep waiting.
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
-            shared.connection.serve(Some(STAND_IN), |request| shared.handle(request));
+            threads::run_normally();
+            shared.connection.serve(Some(EXTRA_SERVER), |request| shared.handle(request));
         });
     }
 
     fn work<R>(&self, mut machine: MutexGuard<'_, Machine>, work: impl FnOnce(&mut Machine) -> R) -> R {
         let result = work(&mut machine);
-        let (answers, failures) =
-            (std::mem::take(&mut machine.answers), std::mem::take(&mut machine.failures));
-        let remarks = std::mem::take(&mut machine.remarks);
-        let (freed, notices) = (machine.arena.take_freed(), std::mem::take(&mut machine.notices));
+        let Outbox { answers, failures, remarks, notices } = std::mem::take(&mut machine.outbox);
+        let freed = machine.memory.arena.take_freed();
         drop(machine);
         for descriptor in notices {
-            // One too many is lost: nobody reads them.
-            let _ = self.teller.try_send(descriptor);
+            // Excess notifications are dropped.
+            let _ = self.notifier.try_send(descriptor);
         }
         for (unique, answer) in answers {
             match answer {
@@ -367,21 +272,16 @@ impl Shared {
             Request::Ioctl { unique, tid, handle, command, argument, out_size } => {
                 match self.caller(handle, tid) {
                     Some(pid) => {
-                        // Under the lock: the device may not have gone further than the call's time.
+                        // Read the time under the lock, so that the device is not ahead of the call.
                         self.with_machine(|machine| {
-                            machine.ioctl(&Call {
-                                unique,
-                                pid,
-                                tid,
-                                command,
-                                argument,
-                                out_size,
-                                now: now(),
-                            });
+                            engine::ioctl(
+                                machine,
+                                &Call { unique, pid, tid, command, argument, out_size, now: now() },
+                            );
                         });
-                        self.pace.ring();
+                        self.pace.wake();
                     }
-                    // As the driver answers a descriptor that was inherited over fork.
+                    // The driver answers so for a descriptor that was inherited over fork.
                     None => self.connection.error(unique, libc::EBADF),
                 }
             }
@@ -391,14 +291,14 @@ impl Shared {
                 }
             }
             Request::Touched { unique, size } => {
-                // Whoever is first looks: the engine may still be waking up. Never waiting for the machine: whoever has it may
-                // wait for this answer.
+                // Tick here, because the engine may still be waking up. Never wait for the machine, whose
+                // holder may wait for this answer.
                 if let Some(machine) = self.machine.try_lock() {
-                    self.work(machine, |machine| machine.tick(now()));
+                    self.work(machine, |machine| engine::tick(machine, now()));
                 }
-                // The toucher first: whoever rings a sleeping processor waits for it.
+                // Answer first, because waking the engine can wait for a sleeping processor.
                 self.connection.touched(unique, size);
-                self.pace.ring();
+                self.pace.wake();
             }
         }
     }
@@ -413,13 +313,13 @@ impl Shared {
         let doorbell = clients.doorbells;
         let watch = clients.watched.insert(pid);
         drop(clients);
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name(pid);
         let unexecuted = self.launches.nearest(&ancestors(pid));
         self.with_machine(|machine| {
-            machine.processes.entry(pid).or_insert_with(|| Process {
-                unexecuted,
-                ..Process::new(pid, name.trim().to_owned(), doorbell)
-            });
+            machine
+                .processes
+                .entry(pid)
+                .or_insert_with(|| Process { unexecuted, ..Process::new(pid, name, doorbell) });
         });
         if watch {
             self.watch(pid);
@@ -427,17 +327,18 @@ impl Shared {
         Some(handle)
     }
 
-    /// Follows a process to its end: a child that inherited its descriptor would otherwise keep its queues alive.
+    /// Removes a process from the machine at its end; a child that inherited its descriptor would otherwise
+    /// keep its queues alive.
     fn watch(&self, pid: i32) {
         let Some(target) = Pid::from_raw(pid) else { return };
         let Ok(fd) = rustix::process::pidfd_open(target, PidfdFlags::empty()) else { return };
-        let Some(shared) = self.me.upgrade() else { return };
+        let Some(shared) = self.this.upgrade() else { return };
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
+            threads::run_normally();
             // The descriptor becomes readable when the process ends.
             while rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).is_err() {}
             shared.clients.lock().watched.remove(&pid);
-            shared.gone(pid);
+            shared.remove_process(pid);
         });
     }
 
@@ -448,16 +349,16 @@ impl Shared {
             return;
         }
         drop(clients);
-        self.gone(open.pid);
+        self.remove_process(open.pid);
     }
 
-    /// A process has ended, or has closed the KFD and unmapped its doorbells.
-    fn gone(&self, pid: i32) {
-        self.with_machine(|machine| machine.remove_process(now(), pid));
-        self.pace.ring();
+    /// Removes a process that has ended, or has closed the KFD and unmapped its doorbells.
+    fn remove_process(&self, pid: i32) {
+        self.with_machine(|machine| engine::remove_process(machine, now(), pid));
+        self.pace.wake();
     }
 
-    /// The process behind a call, if the calling thread belongs to the one that opened the file.
+    /// Returns the calling process, if it is the one that opened the file.
     fn caller(&self, handle: u64, tid: i32) -> Option<i32> {
         let mut clients = self.clients.lock();
         let open = clients.open.get_mut(&handle)?;
@@ -470,38 +371,25 @@ impl Shared {
         Some(open.pid)
     }
 
-    /// Says something of a process to whoever started it.
+    /// Sends a message about a process to its launcher.
     fn remark(&self, pid: i32, text: &str) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        self.launchers.lock().tell(pid, &format!("gpu-sim: process {pid} ({}): {text}", name.trim()));
+        self.launchers.lock().send_message(pid, &format!("gpu-sim: process {pid} ({}): {text}", name(pid)));
     }
 
-    /// Ends a process that did what is not simulated, and says so to whoever started it.
+    /// Ends a process that did something that is not simulated, and informs its launcher.
     fn end_process(&self, pid: i32, reason: &str) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let text = format!("gpu-sim: process {pid} ({}) is ended: {reason}", name.trim());
-        self.launchers.lock().tell(pid, &text);
+        let text = format!("gpu-sim: process {pid} ({}) is aborted: {reason}", name(pid));
+        self.launchers.lock().send_message(pid, &text);
         let target = Pid::from_raw(pid).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
         let Some(Ok(target)) = target else { return };
         let _ = rustix::process::pidfd_send_signal(&target, Signal::ABORT);
-        // One that handles or ignores that would wait for its GPU for ever.
+        // A process that handles or ignores the signal would wait for its GPU forever.
         let _ = std::thread::Builder::new().spawn(move || {
-            engine::be_ordinary();
-            let limit = Timespec { tv_sec: LAST_WORDS.as_secs().cast_signed(), tv_nsec: 0 };
+            threads::run_normally();
+            let limit = Timespec { tv_sec: ABORT_LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
             if let Ok(0) = rustix::event::poll(&mut [PollFd::new(&target, PollFlags::IN)], Some(&limit)) {
                 let _ = rustix::process::pidfd_send_signal(&target, Signal::KILL);
             }
         });
     }
-}
-
-/// The process a thread belongs to.
-fn thread_group(tid: i32) -> Option<i32> {
-    status_field(tid, "Tgid:")
-}
-
-/// A number in a process's `/proc/PID/status`.
-pub fn status_field(pid: i32, field: &str) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
-//! What a simulated GPU is: its size and what the KFD's sysfs tells about it.
+//! The simulated device models, and their description in the KFD's sysfs.
 //!
-//! Numbers follow a real MI210 (gfx90a), MI300X (gfx942), MI355X (gfx950) and RX 7900 XTX (gfx1100). ROCr reads `/sys/class/kfd` (5.x) or
-//! `/sys/devices/virtual/kfd` (newer).
+//! The numbers are those of a real MI210 (gfx90a), MI300X (gfx942), MI355X (gfx950) and RX 7900 XTX
+//! (gfx1100). ROCr 5 reads `/sys/class/kfd`, newer versions `/sys/devices/virtual/kfd`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,23 +12,19 @@ use hip_sys::kfd::debug::DeviceEntry;
 /// A device model. HIP 5.2 knows the first, HIP 7.2 all of them, HIP 6.4 all but gfx950.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
-    /// The compiler's name, as `--arch` takes it.
+    /// The compiler's name, which `--arch` takes.
     pub name: &'static str,
     /// `gfx_target_version` of sysfs.
     pub version: u32,
-    /// PCI device id.
     pub device_id: u32,
     simd_count: u32,
-    /// Shader arrays.
     pub array_count: u32,
-    /// Compute units of a shader array.
     pub cu_per_simd_array: u32,
     simd_per_cu: u32,
     wave_front_size: u32,
     max_waves_per_simd: u32,
     /// Local data share of a compute unit, KiB.
     lds_kib: u32,
-    /// Shader arrays of a shader engine.
     pub arrays_per_engine: u32,
     xcc_count: u32,
     cp_queues: u32,
@@ -37,21 +33,46 @@ pub struct Arch {
     /// `AMDGPU_FAMILY_` of the driver.
     pub family_id: u32,
     kernel_name: &'static str,
-    /// Queues are scheduled by MES (gfx11 and newer) and not by HWS.
+    /// True if MES schedules queues (gfx11 and newer), false for HWS.
     pub mes: bool,
-    /// `debug_prop` of sysfs: which address bits a watchpoint masks, and whether dispatches are always known.
+    /// `debug_prop` of sysfs: the address bits that a watchpoint masks, and a flag for dispatch information.
     debug_prop: u32,
-    /// With the device id, what libdrm knows the product's name by (`amdgpu.ids`).
+    /// The PCI revision, by which libdrm finds the product's name together with the device id (`amdgpu.ids`).
     pub pci_revision: u32,
-    /// Level, KiB, type of each cache of a compute unit or the device.
+    /// The level, size in KiB, and type of each cache of a compute unit or the device.
     caches: &'static [(u64, u64, u64)],
 }
 
-/// Data and scalar or instruction caches that the compute units use (`HSA_CACHE_TYPE_` bits of the thunk's headers).
+/// The types of the compute units' data caches, and of their scalar or instruction caches (`HSA_CACHE_TYPE_`
+/// bits of the thunk's headers).
 const DATA: u64 = 9;
 const INSTRUCTION: u64 = 10;
 
-/// The models, first the default.
+const GFX942: Arch = Arch {
+    name: "gfx942",
+    version: 90402,
+    device_id: 0x74a1,
+    simd_count: 1216,
+    array_count: 32,
+    cu_per_simd_array: 10,
+    simd_per_cu: 4,
+    wave_front_size: 64,
+    max_waves_per_simd: 8,
+    lds_kib: 64,
+    arrays_per_engine: 1,
+    xcc_count: 8,
+    cp_queues: 24,
+    firmware: 177,
+    sdma_firmware: 24,
+    family_id: 141,
+    kernel_name: "ip discovery",
+    mes: false,
+    debug_prop: 1511,
+    pci_revision: 0x00,
+    caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+};
+
+/// The models; the first is the default.
 pub const ARCHS: &[Arch] = &[
     Arch {
         name: "gfx90a",
@@ -76,51 +97,15 @@ pub const ARCHS: &[Arch] = &[
         pci_revision: 0x02,
         caches: &[(1, 16, DATA), (1, 16, INSTRUCTION), (2, 8192, DATA)],
     },
-    Arch {
-        name: "gfx942",
-        version: 90402,
-        device_id: 0x74a1,
-        simd_count: 1216,
-        array_count: 32,
-        cu_per_simd_array: 10,
-        simd_per_cu: 4,
-        wave_front_size: 64,
-        max_waves_per_simd: 8,
-        lds_kib: 64,
-        arrays_per_engine: 1,
-        xcc_count: 8,
-        cp_queues: 24,
-        firmware: 177,
-        sdma_firmware: 24,
-        family_id: 141,
-        kernel_name: "ip discovery",
-        mes: false,
-        debug_prop: 1511,
-        pci_revision: 0x00,
-        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
-    },
+    GFX942,
     Arch {
         name: "gfx950",
         version: 90500,
         device_id: 0x75a3,
         simd_count: 1024,
-        array_count: 32,
         cu_per_simd_array: 8,
-        simd_per_cu: 4,
-        wave_front_size: 64,
-        max_waves_per_simd: 8,
         lds_kib: 160,
-        arrays_per_engine: 1,
-        xcc_count: 8,
-        cp_queues: 24,
-        firmware: 177,
-        sdma_firmware: 24,
-        family_id: 141,
-        kernel_name: "ip discovery",
-        mes: false,
-        debug_prop: 1511,
-        pci_revision: 0x00,
-        caches: &[(1, 32, DATA), (1, 64, INSTRUCTION), (2, 4096, DATA), (3, 262_144, DATA)],
+        ..GFX942
     },
     Arch {
         name: "gfx1100",
@@ -148,12 +133,12 @@ pub const ARCHS: &[Arch] = &[
 ];
 
 impl Arch {
-    /// The model called `name`.
     pub fn find(name: &str) -> Option<&'static Self> {
         ARCHS.iter().find(|arch| arch.name == name)
     }
 
-    /// One of so many partitions of the device, of equal size; none if its dies cannot be divided so.
+    /// Returns one of `of` equal partitions of the device; `None` if its dies cannot be divided by that
+    /// number.
     pub fn partition(&self, of: u32) -> Option<Self> {
         (of > 0 && self.xcc_count.is_multiple_of(of)).then(|| Self {
             simd_count: self.simd_count / of,
@@ -163,22 +148,19 @@ impl Arch {
         })
     }
 
-    /// Compute units.
     pub fn compute_units(&self) -> u32 {
         self.simd_count / self.simd_per_cu
     }
 
-    /// Waves that one compute unit holds at most.
+    /// Returns the largest number of waves of one compute unit.
     pub fn waves_per_cu(&self) -> u32 {
         self.simd_per_cu * self.max_waves_per_simd
     }
 
-    /// Local data share of one compute unit, bytes.
     pub fn lds(&self) -> u32 {
         self.lds_kib << 10
     }
 
-    /// Work-items in a wave.
     pub fn wave_size(&self) -> u32 {
         self.wave_front_size
     }
@@ -190,56 +172,52 @@ pub const VENDOR: u32 = 4098;
 /// One GPU of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuConfig {
-    /// The model.
     pub arch: &'static Arch,
-    /// The KFD's id of the device: unique over all supervisors of this host.
+    /// The KFD's id of the device, unique among all supervisors of this host.
     pub gpu_id: u32,
-    /// Device memory, bytes.
     pub vram: u64,
-    /// Minor number of the render node.
     pub render_minor: u32,
-    /// Which device of the PCI bus it is, and which part of that.
+    /// The device of the PCI bus, or the partition of one.
     pub part: Part,
 }
 
 /// A device of the PCI bus, or a partition of one (compute partition mode CPX and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Index of the device.
     pub device: u32,
-    /// Index of the partition in it.
     pub partition: u32,
-    /// Partitions of the device; 1 if it is not partitioned.
+    /// The number of partitions of the device; 1 if it is not partitioned.
     pub of: u32,
 }
 
 impl Part {
-    /// A device that is not partitioned.
+    /// Returns a device that is not partitioned.
     #[cfg(test)]
     pub fn whole(device: u32) -> Self {
         Self { device, partition: 0, of: 1 }
     }
 
-    /// `location_id` of sysfs: bus and device, and the partition in place of the function (`kfd_topology_add_device` of Linux 6.12; AMD's
-    /// packaged driver has it in bits 28 to 31).
+    /// Returns `location_id` of sysfs: bus and device, and the partition in place of the function
+    /// (`kfd_topology_add_device` of Linux 6.12; AMD's packaged driver has it in bits 28 to 31).
     pub fn location(self) -> u32 {
         self.address() | self.partition
     }
 
-    /// Bus, device and function.
     pub fn address(self) -> u32 {
         25600 + self.device * 256
     }
 
-    /// What tells a device from all others of its kind. Its partitions have it in common.
+    /// Returns the unique id of the device, which its partitions share.
     pub fn unique_id(self) -> u64 {
         1_801_979_520_617_338_023 + u64::from(self.device)
     }
 }
 
-/// GPU ids of a supervisor: derived from its pid, so that devices of two supervisors never look alike.
+/// Returns the GPU ids of a supervisor. They derive from its pid, so that two supervisors never use the same
+/// id.
 pub fn gpu_ids(supervisor_pid: u32, count: u32) -> impl Iterator<Item = u32> {
-    // Real ids are 16-bit hashes; pids reach 2^22 and 8 GPUs are the most, so 25 bits keep them apart.
+    // Real ids are 16-bit hashes. Pids reach 2^22 and there are at most 8 GPUs, so that these ids take 25
+    // bits.
     (0..count).map(move |i| (supervisor_pid << 3 | i) + 1)
 }
 
@@ -288,7 +266,6 @@ fn props(pairs: &[(&str, u64)]) -> String {
     })
 }
 
-/// Memory of the host, bytes.
 pub fn host_memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram * u64::from(info.mem_unit)
@@ -366,12 +343,12 @@ fn cpu_properties(gpus: u64) -> String {
     ])
 }
 
-/// `capability` of a real MI210 without shared virtual memory (27), whose ioctls are not simulated: managed memory is host
-/// memory that the device reaches, as on older drivers. Bit 15 says that a debugger can take queues off, and 29 that the
-/// firmware is new enough for it.
+/// `capability` of a real MI210 without shared virtual memory (bit 27), whose ioctls are not simulated:
+/// managed memory is host memory that the device accesses, as with older drivers. Bit 15 means that a
+/// debugger can evict queues, and bit 29 that the firmware is new enough for it.
 const CAPABILITY: u64 = 746_037_888 & !(1 << 27);
 
-/// A device as DBG_TRAP describes it.
+/// Returns the description of a device for DBG_TRAP.
 pub fn debug_entry(gpu: &GpuConfig, raised: u64) -> DeviceEntry {
     let arch = gpu.arch;
     DeviceEntry {
@@ -444,13 +421,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_two_supervisors_differ() {
+    fn gpu_ids_of_two_supervisors_differ() {
         let a: Vec<u32> = gpu_ids(100, 8).collect();
         assert!(gpu_ids(101, 8).all(|id| id != 0 && !a.contains(&id)));
     }
 
     #[test]
-    fn every_node_is_written() {
+    fn topology_contains_every_node() {
         let dir = tempfile::tempdir().unwrap();
         let gpu =
             GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) };
@@ -464,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_lie_at_one_address_and_have_numbers() {
+    fn partitions_share_an_address_and_are_numbered() {
         let part = Part { device: 1, partition: 3, of: 4 };
         assert_eq!((part.location(), part.address()), (0x6503, 0x6500));
         assert_eq!(part.unique_id(), Part { partition: 0, ..part }.unique_id());

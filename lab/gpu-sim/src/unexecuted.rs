@@ -1,4 +1,5 @@
-//! Kernels that the device took time for but did not execute: counted for each launcher, and told to the user at the end.
+//! Kernels that took time on the device but were not executed. They are counted for each launcher, which
+//! lists them at the end.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,31 +9,30 @@ use cpp_demangle::{DemangleOptions, Symbol};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Kernels that are counted by name for one launcher at most.
+/// The largest number of kernels that are counted by name for one launcher.
 const MOST_NAMES: usize = 256;
-/// Bytes of a name that are kept at most; a longer one is not demangled.
+/// The largest number of bytes of a name that are kept; a longer name is not demangled.
 const LONGEST_NAME: usize = 256;
-/// Kernels that the line names.
+/// The number of kernels that the message names.
 const SHOWN: usize = 5;
-/// Bytes of one kernel's name in the line at most: 257 mangled bytes can stand for 59 MB.
+/// The largest number of bytes of a kernel's name in the message: 257 mangled bytes can stand for 59 MB.
 const LONGEST_SHOWN: usize = 200;
 
-/// The kernels that a launcher's programs launched and that were not executed.
+/// The counts of kernels that a launcher's programs launched and that were not executed.
 #[derive(Debug, Default)]
-pub struct Tally(Mutex<Kernels>);
+pub struct LaunchCounts(Mutex<Kernels>);
 
 #[derive(Debug, Default)]
 struct Kernels {
-    /// Name and launches, by a hash of the whole name.
+    /// The names and numbers of launches, by a hash of the whole name.
     named: HashMap<u64, (String, u64)>,
     /// Launches of kernels without a name.
     unnamed: u64,
-    /// Launches of kernels that came when `named` was full.
+    /// Launches of kernels that were new when `named` was full.
     beyond: u64,
 }
 
-impl Tally {
-    /// Counts a launch.
+impl LaunchCounts {
     pub fn note(&self, name: Option<&str>) {
         let mut kernels = self.0.lock();
         let Some(name) = name else {
@@ -50,7 +50,6 @@ impl Tally {
         }
     }
 
-    /// Returns the counts so far.
     pub fn summary(&self) -> Summary {
         let kernels = self.0.lock();
         let named = kernels.named.values().cloned().collect();
@@ -60,42 +59,41 @@ impl Tally {
 
 /// The launchers that have joined, by process id.
 #[derive(Debug, Default)]
-pub struct Launches(Mutex<Vec<(i32, Arc<Tally>)>>);
+pub struct Launches(Mutex<Vec<(i32, Arc<LaunchCounts>)>>);
 
 impl Launches {
-    /// A launcher joins; `pid` is what the kernel says of its connection.
-    pub fn join(&self, pid: i32) -> Arc<Tally> {
-        let tally = Arc::<Tally>::default();
-        self.0.lock().push((pid, Arc::clone(&tally)));
-        tally
+    /// Adds a launcher; `pid` is the peer of its connection.
+    pub fn join(&self, pid: i32) -> Arc<LaunchCounts> {
+        let counts = Arc::<LaunchCounts>::default();
+        self.0.lock().push((pid, Arc::clone(&counts)));
+        counts
     }
 
-    /// A launcher has gone.
-    pub fn leave(&self, tally: &Arc<Tally>) {
-        self.0.lock().retain(|(_, other)| !Arc::ptr_eq(other, tally));
+    pub fn leave(&self, counts: &Arc<LaunchCounts>) {
+        self.0.lock().retain(|(_, other)| !Arc::ptr_eq(other, counts));
     }
 
-    /// The tally of the nearest launcher above a process; `ancestors` begins with the process.
-    pub fn nearest(&self, ancestors: &[i32]) -> Option<Arc<Tally>> {
+    /// Returns the counts of the nearest launcher above a process; `ancestors` begins with the process.
+    pub fn nearest(&self, ancestors: &[i32]) -> Option<Arc<LaunchCounts>> {
         let launches = self.0.lock();
         let of = |pid: &i32| launches.iter().find(|(launcher, _)| launcher == pid);
-        ancestors.iter().find_map(of).map(|(_, tally)| Arc::clone(tally))
+        ancestors.iter().find_map(of).map(|(_, counts)| Arc::clone(counts))
     }
 }
 
-/// A [`Tally`] as it crosses the socket.
+/// The counts of a [`LaunchCounts`], to be sent over the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Names as the code object has them, with their launches.
+    /// The names in the code objects, with their numbers of launches.
     named: Vec<(String, u64)>,
     /// Launches of kernels without a name.
     unnamed: u64,
-    /// Launches of kernels that were too many to be counted by name.
+    /// Launches of further kernels, which are not counted by name.
     beyond: u64,
 }
 
 impl Summary {
-    /// The line for the user, at most 2 KiB; nothing if every kernel was executed.
+    /// Returns the message for the user, at most 2 KiB; `None` if every kernel was executed.
     pub fn line(mut self) -> Option<String> {
         let launches = |n: u64| format!("({n} launch{})", if n == 1 { "" } else { "es" });
         self.named.sort_by(|(a, m), (b, n)| n.cmp(m).then_with(|| a.cmp(b)));
@@ -119,14 +117,14 @@ impl Summary {
             _ => format!("{}, and {last}", parts.join(", ")),
         };
         Some(format!(
-            "gpu-sim: the simulated device did not execute these kernels, so their results are missing: {list}. They took their \
-             time but left memory alone: the device executes only the HIP runtime's kernels and this project's own \
-             (docs/gpu-model.md, \"Kernels that are not executed\"). `gpu-sim run --quiet` leaves this line out."
+            "gpu-sim: the simulated device did not execute these kernels, so their results are missing: {list}. They took time \
+             but did not change memory: the device executes only the kernels of the HIP runtime and of this project \
+             (docs/gpu-model.md, \"Kernels that are not executed\"). `gpu-sim run --quiet` omits this message."
         ))
     }
 }
 
-/// At most `most` bytes of a text, and a mark if something is missing.
+/// Returns at most `most` bytes of a text, with an ellipsis if it was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -135,8 +133,8 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}{MARK}", &text[..text.floor_char_boundary(most - MARK.len())])
 }
 
-/// A kernel's name as its programmer knows it, without parameters, in at most [`LONGEST_SHOWN`] bytes that are harmless
-/// on a terminal.
+/// Returns a kernel's name as in its source, without parameters, in at most [`LONGEST_SHOWN`] bytes and
+/// without control characters.
 fn plain(name: &str) -> String {
     let shown = demangled(name).unwrap_or_else(|| name.to_owned());
     cut(&shown.replace(char::is_control, "?"), LONGEST_SHOWN)
@@ -153,13 +151,13 @@ fn demangled(name: &str) -> Option<String> {
     (whole.is_ok() || out.0.len() > LONGEST_SHOWN).then_some(out.0)
 }
 
-/// Text that takes nothing more once it is longer than [`LONGEST_SHOWN`].
+/// A text that accepts nothing more once it is longer than [`LONGEST_SHOWN`].
 #[derive(Debug, Default)]
 struct Bounded(String);
 
 impl std::fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        // One byte more than is shown, so that the cut is seen.
+        // A few bytes more than are shown, so that the cut is detected.
         let room = (LONGEST_SHOWN + 4).saturating_sub(self.0.len());
         self.0.push_str(&text[..text.floor_char_boundary(room)]);
         if self.0.len() > LONGEST_SHOWN { Err(std::fmt::Error) } else { Ok(()) }
@@ -172,19 +170,19 @@ mod tests {
 
     use super::*;
 
-    /// The list of the line for kernels of these names, each launched so often.
+    /// Returns the list in the message for kernels of these names and numbers of launches.
     fn list(kernels: &[(Option<&str>, u64)]) -> Option<String> {
-        let tally = Tally::default();
+        let counts = LaunchCounts::default();
         for (name, launches) in kernels {
-            (0..*launches).for_each(|_| tally.note(*name));
+            (0..*launches).for_each(|_| counts.note(*name));
         }
-        let line = tally.summary().line()?;
+        let line = counts.summary().line()?;
         let (_, list) = line.split_once("missing: ").unwrap();
         Some(list.split_once(". They").unwrap().0.to_owned())
     }
 
     #[test]
-    fn the_most_launched_are_named_and_the_others_counted() {
+    fn most_launched_kernels_are_named_and_others_counted() {
         assert_eq!(list(&[]), None);
         assert_eq!(list(&[(Some("gemm"), 1)]).unwrap(), "gemm (1 launch)");
         assert_eq!(list(&[(None, 3)]).unwrap(), "unnamed kernels (3 launches)");
@@ -197,17 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
-        let tally = Tally::default();
+    fn kept_names_and_message_are_bounded() {
+        let counts = LaunchCounts::default();
         let long = "x".repeat(1 << 20);
         for i in 0..1000 {
-            tally.note(Some(&format!("{long}{i}")));
-            tally.note(Some(&format!("{long}0")));
+            counts.note(Some(&format!("{long}{i}")));
+            counts.note(Some(&format!("{long}0")));
         }
-        let summary = tally.summary();
+        let summary = counts.summary();
         assert_eq!((summary.named.len(), summary.beyond), (MOST_NAMES, 1000 - MOST_NAMES as u64));
         assert!(summary.named.iter().all(|(name, _)| name.len() <= LONGEST_NAME));
-        // Names that differ only behind what is kept are kernels of their own.
+        // Names that differ only beyond the kept bytes are different kernels.
         assert_eq!(summary.named.iter().map(|(_, n)| *n).max(), Some(1001));
         let line = summary.line().unwrap();
         assert!(line.contains("and more than 251 other kernels (995 launches)"), "{line}");
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_shown_as_their_programmer_wrote_them() {
+    fn names_are_shown_as_in_the_source() {
         let template = "_Z4gemmIfLi16EEvPKT_S2_PS0_";
         assert_eq!(plain(template), "gemm<float, 16>");
         assert_eq!(plain("_ZN2nn4reluEPf"), "nn::relu");
@@ -228,7 +226,7 @@ mod tests {
 
     /// Each argument is twice as long as the one before it.
     #[test]
-    fn a_short_name_that_stands_for_a_huge_one_is_not_written_out() {
+    fn demangling_of_a_huge_name_is_cut() {
         let doubled =
             |i: u8| format!("S0_IS{0}_S{0}_E", char::from_digit(i.into(), 36).unwrap().to_ascii_uppercase());
         let name = format!("_Z1fI1AIiiE{}EvT_", (1..21).map(doubled).collect::<String>());
@@ -240,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_belongs_to_the_nearest_launcher_that_is_there() {
+    fn process_belongs_to_the_nearest_launcher() {
         let launches = Launches::default();
         let (outer, inner) = (launches.join(1), launches.join(20));
         let is =
-            |ancestors: &[i32], tally| launches.nearest(ancestors).is_some_and(|t| Arc::ptr_eq(&t, tally));
+            |ancestors: &[i32], counts| launches.nearest(ancestors).is_some_and(|t| Arc::ptr_eq(&t, counts));
         assert!(is(&[30, 20, 10, 1], &inner));
         assert!(is(&[11, 10, 1], &outer));
         assert!(launches.nearest(&[30, 31]).is_none());
@@ -255,7 +253,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn no_name_does_harm(
+        fn shown_name_is_short_and_printable(
             name in prop_oneof![
                 any::<String>(),
                 "_Z[0-9A-Za-z_]{0,250}",

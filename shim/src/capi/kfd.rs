@@ -307,7 +307,7 @@ fn own(queue: &Queue) -> KfdQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hal_kfd::process::Untraceable;
+    use host::process::Untraceable;
 
     #[test]
     fn errors_map_to_distinct_results() {

@@ -191,7 +191,10 @@ fn b1_no_program_is_refused_because_there_can_be_no_server() {
         xcli
     };
     let ran = said(long().args(["run", "--", "echo", "ran"]));
-    assert!(ran.code == Some(0) && ran.out == "ran\n" && ran.err.contains("xcli uses the default server"), "{ran:?}");
+    assert!(
+        ran.code == Some(0) && ran.out == "ran\n" && ran.err.contains("xcli uses the default server"),
+        "{ran:?}"
+    );
     let refused = said(long().args(["run", "--strict", "--", "echo", "ran"]));
     assert!(refused.code == Some(125) && refused.err.contains("107 bytes"), "{refused:?}");
 }
@@ -340,7 +343,10 @@ fn b11_a_user_without_a_name_is_nobodys_equal() {
     // Here every user has the same number.
     let xcli = || unshared(&place, &["--user"], "xcli");
     let list = said(xcli().arg("list"));
-    assert!(list.code == Some(1) && list.err.contains("belongs to a user that this user namespace does not map"), "{list:?}");
+    assert!(
+        list.code == Some(1) && list.err.contains("belongs to a user that this user namespace does not map"),
+        "{list:?}"
+    );
     runs_unscheduled(xcli, "belongs to a user that this user namespace does not map");
     server.0.kill().expect("it is ours");
     server.0.wait().expect("it is ours");

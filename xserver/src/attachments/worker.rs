@@ -2,11 +2,11 @@
 
 use super::Open;
 use crate::error::Refusal;
-use hal_kfd::handle::Handle;
 use hal_kfd::outside::{Attachment, Problem};
 use hal_kfd::session;
 use hip_sys::kfd::debug::QueueEntry;
 use hip_sys::kfd::{QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL};
+use host::handle::Handle;
 use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, QueueFate, SeenQueue, Snapshot};

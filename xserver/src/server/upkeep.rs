@@ -2,7 +2,7 @@
 
 use super::{LISTENER, Server, UPKEEP, watch};
 use crate::endpoint::EndpointStatus;
-use hal_kfd::handle::Handle;
+use host::handle::Handle;
 use protocol::time::Time;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::AsFd as _;

@@ -1,18 +1,18 @@
-//! Requests that fail, and what stays held then: nothing that cannot be put back.
+//! Failing requests: no queue stays evicted that cannot be restored.
 
 use super::*;
 
-/// In the log.
+/// The operation number in the log.
 const SUSPEND: u32 = <debug::SuspendQueues as debug::Operation>::OP;
 
 #[test]
-fn a_failed_request_is_sent_again_until_it_succeeds() {
+fn failed_request_is_sent_again_until_it_succeeds() {
     for after in [false, true] {
         let mut bench = Bench::new(Kind::UpdateQueue);
         let id = bench.compute(1);
         let failure = Some(Failure { errno: libc::ENOMEM, after });
         bench.kernel.fail([failure, failure]);
-        let outcome = bench.hold();
+        let outcome = bench.evict();
         assert_eq!((outcome.queues, outcome.unsettled, outcome.requests), (1, 0, 3));
         bench.kernel.fail([failure; 3]);
         let outcome = bench.registry.release(GPU);
@@ -21,30 +21,31 @@ fn a_failed_request_is_sent_again_until_it_succeeds() {
         assert_eq!(bench.registry.settle().unsettled, 0);
         assert!(bench.kernel.runs(id));
         assert!(!bench.registry.owes());
-        assert_eq!(bench.registry.settle().requests, 0, "all is known");
-        // An update or a mask of the runtime's that fails leaves the same doubt, which matters where we hold the queue.
+        assert_eq!(bench.registry.settle().requests, 0, "the state of all queues is known");
+        // After a failed update or mask of the runtime the state is unknown as well, which matters while the
+        // queue is evicted.
         let mask = u32::MAX;
         let mut set = kfd::SetCuMask { queue_id: id, num_cu_mask: 32, cu_mask_ptr: (&raw const mask) as u64 };
-        for held in [false, true] {
-            if held {
-                bench.hold();
+        for evicted in [false, true] {
+            if evicted {
+                bench.evict();
             }
             bench.kernel.fail([failure]);
             assert!(bench.runtime_update(id, 100).is_err());
-            assert_eq!(bench.registry.settle().requests, usize::from(held));
+            assert_eq!(bench.registry.settle().requests, usize::from(evicted));
             bench.kernel.fail([failure]);
             assert!(bench.call(&mut set).is_err());
-            assert_eq!(bench.registry.settle().requests, usize::from(held));
-            assert_eq!(bench.kernel.queue(id).mapped, !held);
+            assert_eq!(bench.registry.settle().requests, usize::from(evicted));
+            assert_eq!(bench.kernel.queue(id).mapped, !evicted);
         }
         bench.call(&mut set).unwrap();
         assert_eq!(bench.registry.queues()[0].cu_mask, [u32::MAX]);
     }
 }
 
-/// ROCr's core dump and `rocgdb` end sessions of a process as well.
+/// The core dump of ROCr and `rocgdb` end sessions of a process as well.
 #[test]
-fn a_session_that_somebody_else_has_ended_is_begun_anew() {
+fn session_that_another_process_ended_is_begun_again() {
     let mut bench = Bench::new(Kind::DebugTrap);
     let (first, second) = (bench.compute(1), bench.compute(1));
     let end = |bench: &Bench| {
@@ -52,58 +53,58 @@ fn a_session_that_somebody_else_has_ended_is_begun_anew() {
         state.session = false;
         state.queues.values_mut().for_each(|queue| queue.suspended = false);
     };
-    bench.hold();
+    bench.evict();
     end(&bench);
     assert_eq!(bench.registry.release(GPU).unsettled, 0);
-    let outcome = bench.hold();
+    let outcome = bench.evict();
     assert_eq!((outcome.queues, outcome.unsettled), (2, 0));
     assert!(!bench.kernel.runs(first) && !bench.kernel.runs(second));
     end(&bench);
     bench.registry.shut_down();
     assert!(bench.kernel.runs(first) && !bench.kernel.0.lock().session);
-    assert_eq!(bench.hold().unsettled, 0);
+    assert_eq!(bench.evict().unsettled, 0);
     assert!(!bench.kernel.runs(second));
 }
 
 #[test]
-fn a_time_out_ends_holding_for_good() {
+fn time_out_ends_all_evictions_for_good() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let (first, second) = (bench.compute(1), bench.compute(1));
-    // What comes of it is not what it came from.
+    // The error after the time-out is a consequence and is not reported.
     let failure = |errno: i32| Some(Failure { errno, after: false });
     bench.kernel.fail([None, failure(libc::ETIME), failure(libc::EIO)]);
-    let outcome = bench.hold();
+    let outcome = bench.evict();
     assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
     assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
-    assert!(bench.kernel.runs(first) && bench.kernel.runs(second), "what was taken is put back");
+    assert!(bench.kernel.runs(first) && bench.kernel.runs(second), "evicted queues are restored");
     bench.kernel.asked();
-    assert_eq!(bench.hold().error, Some(Errno(libc::ETIME)));
+    assert_eq!(bench.evict().error, Some(Errno(libc::ETIME)));
     assert!(bench.registry.suspend_for(1, Some(&[first])).is_err());
     assert!(bench.kernel.asked().is_empty() && bench.registry.holding().is_empty());
     assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
 }
 
 #[test]
-fn a_debuggers_suspend_that_fails_is_a_time_out() {
+fn failed_suspend_of_debug_trap_counts_as_time_out() {
     let mut bench = Bench::new(Kind::DebugTrap);
     let queue = bench.compute(1);
     bench.kernel.0.lock().hangs = true;
     bench.kernel.asked();
-    let outcome = bench.hold();
+    let outcome = bench.evict();
     assert_eq!(outcome.error, Some(Errno(libc::ETIME)));
     assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
     let asked = bench.kernel.asked();
     let suspends = asked.iter().filter(|nr| **nr == 0x100 + SUSPEND).count();
-    assert_eq!(suspends, 1, "once is enough to reset a device");
+    assert_eq!(suspends, 1, "a second attempt could reset the device again");
     assert!(bench.kernel.runs(queue));
 }
 
 #[test]
-fn a_device_that_is_lost_does_not_keep_another_one_held() {
+fn lost_device_does_not_keep_queues_of_another_evicted() {
     let mut bench = Bench::new(Kind::UpdateQueue);
     let lost = bench.compute(1);
     let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
-    bench.hold();
+    bench.evict();
     // SAFETY: the indices live as long as the bench.
     assert_eq!(unsafe { bench.registry.hold(GPU + 1) }.queues, 1);
     let reset = Some(Failure { errno: libc::EACCES, after: false });
@@ -114,7 +115,7 @@ fn a_device_that_is_lost_does_not_keep_another_one_held() {
 }
 
 #[test]
-fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
+fn time_out_of_a_runtime_request_restores_all_queues() {
     type Request = fn(&mut Bench, u32) -> Result<i32, Errno>;
     let time_out = Some(Failure { errno: libc::ETIME, after: false });
     let requests: [Request; 4] = [
@@ -136,7 +137,7 @@ fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
         let mut bench = Bench::new(kind);
         let (first, second) = (bench.compute(1), bench.compute(1));
         let idle = bench.compute(0);
-        assert_eq!((bench.hold().queues, idle), (2, 2));
+        assert_eq!((bench.evict().queues, idle), (2, 2));
         bench.kernel.fail([time_out]);
         assert_eq!(request(&mut bench, first), Err(Errno(libc::ETIME)));
         assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
@@ -146,16 +147,16 @@ fn a_time_out_of_the_runtimes_own_request_releases_what_is_held() {
 }
 
 #[test]
-fn what_is_abandoned_is_released_and_not_held_again() {
+fn abandoned_registry_restores_queues_and_evicts_none() {
     for kind in BOTH {
         let mut bench = Bench::new(kind);
         let id = bench.compute(1);
         let serial = bench.registry.serial(id);
         assert!(serial.is_some() && bench.registry.serial(id + 1).is_none());
-        bench.hold();
+        bench.evict();
         bench.registry.abandon(Errno(libc::EOPNOTSUPP));
         assert!(bench.kernel.runs(id));
-        assert_eq!(bench.hold().error, Some(Errno(libc::EOPNOTSUPP)));
+        assert_eq!(bench.evict().error, Some(Errno(libc::EOPNOTSUPP)));
         assert!(bench.kernel.runs(id) && bench.registry.holding().is_empty());
         bench.destroy(id).unwrap();
         assert_eq!(bench.compute(0), id);
@@ -164,13 +165,13 @@ fn what_is_abandoned_is_released_and_not_held_again() {
 }
 
 #[test]
-fn whoever_debugs_already_keeps_us_out() {
+fn existing_debugger_keeps_queues_running() {
     let mut bench = Bench::new(Kind::DebugTrap);
     let id = bench.compute(1);
     bench.kernel.0.lock().session = true;
-    let outcome = bench.hold();
+    let outcome = bench.evict();
     assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (0, 1, Some(Errno(libc::EALREADY))));
     assert!(bench.kernel.runs(id));
     bench.registry.release(GPU);
-    assert!(bench.kernel.0.lock().session, "it is not ours to end");
+    assert!(bench.kernel.0.lock().session, "the session belongs to the other debugger");
 }

@@ -1,18 +1,17 @@
 //! One kernel at a time, in the order of arrival: the device as a single server.
 //!
-//! The worst case for an urgent kernel, since nothing runs beside another. A kernel keeps the device until it ends or
-//! its queue is taken off; saved work goes first when its queue returns.
+//! This is the worst case for an urgent kernel, because kernels never run side by side. A kernel keeps the
+//! device until it ends or its queue is evicted. Saved work runs first once its queue is restored.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Model, Progress, QueueKey, Time, Work, WorkId};
+use super::model::{Model, Progress, QueueKey, Time, Work, WorkId};
 
-/// The first-come-first-served model.
 #[derive(Debug, Default)]
 pub struct Fcfs {
     running: Option<(Job, Time)>,
-    line: VecDeque<Job>,
-    held: BTreeSet<QueueKey>,
+    waiting: VecDeque<Job>,
+    evicted: BTreeSet<QueueKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +27,8 @@ impl Fcfs {
         if self.running.is_some() {
             return;
         }
-        let Some(at) = self.line.iter().position(|job| !self.held.contains(&job.queue)) else { return };
-        let Some(mut job) = self.line.remove(at) else { return };
+        let Some(at) = self.waiting.iter().position(|job| !self.evicted.contains(&job.queue)) else { return };
+        let Some(mut job) = self.waiting.remove(at) else { return };
         if job.start.is_none() {
             out.push(Progress::Launched(job.id));
         }
@@ -40,7 +39,7 @@ impl Fcfs {
 
 impl Model for Fcfs {
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>) {
-        self.line.push_back(Job { id: work.id, queue: work.queue, left: work.alone, start: None });
+        self.waiting.push_back(Job { id: work.id, queue: work.queue, left: work.alone, start: None });
         self.place(now, out);
     }
 
@@ -58,26 +57,26 @@ impl Model for Fcfs {
         self.place(now, out);
     }
 
-    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
-        self.held.extend(queues);
+    fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        self.evicted.extend(queues);
         if let Some((mut job, end)) = self.running
-            && self.held.contains(&job.queue)
+            && self.evicted.contains(&job.queue)
         {
             job.left = end.saturating_sub(now);
             self.running = None;
-            self.line.push_front(job);
+            self.waiting.push_front(job);
         }
         self.place(now, out);
     }
 
-    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
-        self.held.retain(|queue| !queues.contains(queue));
+    fn restore(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        self.evicted.retain(|queue| !queues.contains(queue));
         self.place(now, out);
     }
 
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        self.held.remove(&queue);
-        self.line.retain(|job| job.queue != queue);
+        self.evicted.remove(&queue);
+        self.waiting.retain(|job| job.queue != queue);
         self.running.take_if(|(job, _)| job.queue == queue);
         self.place(now, out);
     }
@@ -114,16 +113,16 @@ mod tests {
     }
 
     #[test]
-    fn a_held_kernel_lets_others_pass_and_comes_back_first() {
+    fn evicted_kernel_lets_others_pass_and_returns_first() {
         let (mut model, mut out) = (Fcfs::default(), Vec::new());
         model.submit(0, work(1, A, 100), &mut out);
         model.submit(0, work(2, B, 10), &mut out);
         model.submit(0, work(3, B, 10), &mut out);
-        model.hold(40, &[A], &mut out);
+        model.evict(40, &[A], &mut out);
         assert_eq!(model.next(), Some(50));
-        model.resume(45, &[A], &mut out);
+        model.restore(45, &[A], &mut out);
         model.advance(50, &mut out);
-        assert_eq!(model.next(), Some(110), "60 were left at 50");
+        assert_eq!(model.next(), Some(110), "60 ns were left at time 50");
         model.remove(60, A, &mut out);
         assert_eq!(model.next(), Some(70));
         model.advance(70, &mut out);

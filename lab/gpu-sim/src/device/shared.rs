@@ -1,32 +1,32 @@
-//! The default model: work-groups of all queues share the device, placed in turn as slots become free.
+//! The default model: work-groups of all queues share the device and are placed round-robin as slots become
+//! free.
 //!
-//! No time slicing; a running work-group leaves only when it ends or its queue is taken off. Each work-group of a
-//! kernel takes the kernel's time alone divided by its rounds, so that alone it takes exactly that time.
-//! Work-groups placed at the same instant are kept as one batch: the cost of a step does not depend on the grid. Two
-//! kernels of different times beside each other would split each other's batches down to single work-groups, hundreds
-//! of thousands of steps a millisecond; so a work-group joins the batch of its kernel that ends next to it, if that is
-//! within [`tolerance`].
+//! There is no time slicing: a running work-group leaves only when it ends or its queue is evicted. Each
+//! work-group of a kernel takes the kernel's time alone divided by its rounds, so that the kernel alone takes
+//! exactly that time. Work-groups that are placed at the same instant form one batch, so that the cost of a
+//! step does not depend on the grid. Two concurrent kernels of different times would split each other's
+//! batches down to single work-groups, hundreds of thousands of steps per millisecond. Therefore a work-group
+//! joins the batch of its kernel with the nearest end, if that is within [`tolerance`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use super::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
+use super::model::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
 
-/// The shared model.
 #[derive(Debug)]
 pub struct Shared {
     slots: u32,
     free: u32,
     kernels: BTreeMap<WorkId, Kernel>,
-    /// Queues with work-groups to place, in turn.
-    turn: VecDeque<QueueKey>,
-    /// Kernels with work-groups to place, per queue, in launch order.
+    /// Queues with work-groups to place, in round-robin order.
+    order: VecDeque<QueueKey>,
+    /// Kernels with work-groups to place, of each queue, in launch order.
     waiting: BTreeMap<QueueKey, VecDeque<WorkId>>,
     ends: BinaryHeap<Reverse<(Time, WorkId)>>,
-    held: BTreeSet<QueueKey>,
+    evicted: BTreeSet<QueueKey>,
 }
 
-/// Work-groups to place that each take the same time.
+/// Work-groups to place, of equal duration.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     groups: u64,
@@ -44,14 +44,14 @@ struct Kernel {
     running: BTreeMap<Time, u64>,
 }
 
-/// How much sooner or later than by its own time a work-group may end, to end with others of its kernel: a 32nd of its
-/// time, or 1 µs if that is more, but never more than a quarter of it.
+/// Returns the time by which a work-group may end earlier or later than by its own duration, to join a batch:
+/// a 32nd of its duration, or 1 µs if that is more, but never more than a quarter of it.
 fn tolerance(each: Time) -> Time {
     (each / 32).max(1_000.min(each / 4))
 }
 
 impl Kernel {
-    /// When a work-group of `each` that is placed at `now` ends.
+    /// Returns the end of a work-group of duration `each` that is placed at `now`.
     fn end_of(&self, now: Time, each: Time) -> Time {
         let end = now.saturating_add(each);
         let within = tolerance(each);
@@ -61,8 +61,9 @@ impl Kernel {
         near.min_by_key(|at| at.abs_diff(end)).unwrap_or(end)
     }
 
-    /// No sooner than this the last work-group is placed or, if that has happened, ends. `next` is when any work-group
-    /// of the device ends, so that there is room; `slots` is all that can be free then.
+    /// Returns the earliest time at which the last work-group is placed or, if that has happened, ends.
+    /// `next` is the time at which the next work-group of the device ends and frees slots; at most `slots`
+    /// are free then.
     fn visible(&self, next: Time, slots: u32) -> Time {
         let Some(chunk) = self.to_place.front() else {
             return self.running.last_key_value().map_or(next, |(end, _)| *end);
@@ -70,43 +71,44 @@ impl Kernel {
         if self.to_place.len() > 1 {
             return next;
         }
-        let turns = chunk.groups.div_ceil(u64::from((slots / self.cost).max(1)));
+        let rounds = chunk.groups.div_ceil(u64::from((slots / self.cost).max(1)));
         let each = chunk.each - tolerance(chunk.each);
-        next.saturating_add(turns.saturating_sub(1).saturating_mul(each))
+        next.saturating_add(rounds.saturating_sub(1).saturating_mul(each))
     }
 }
 
 impl Shared {
-    /// A device with this many wave slots.
+    /// Makes a device with this number of wave slots.
     pub fn new(slots: u32) -> Self {
         Self {
             slots,
             free: slots,
             kernels: BTreeMap::new(),
-            turn: VecDeque::new(),
+            order: VecDeque::new(),
             waiting: BTreeMap::new(),
             ends: BinaryHeap::new(),
-            held: BTreeSet::new(),
+            evicted: BTreeSet::new(),
         }
     }
 
     fn enqueue(&mut self, queue: QueueKey, id: WorkId) {
         let line = self.waiting.entry(queue).or_default();
         if let Err(at) = line.binary_search(&id) {
-            // Ids grow with launch order; saved work returns to its place before later kernels.
+            // Ids grow in launch order, so that saved work comes before later kernels.
             line.insert(at, id);
         }
-        if !self.held.contains(&queue) && !self.turn.contains(&queue) {
-            self.turn.push_back(queue);
+        if !self.evicted.contains(&queue) && !self.order.contains(&queue) {
+            self.order.push_back(queue);
         }
     }
 
-    /// Places work-groups until no queue in turn has one that fits.
+    /// Places work-groups until no queue has one that fits.
     fn place(&mut self, now: Time, out: &mut Vec<Progress>) {
-        while self.free > 0 && !self.turn.is_empty() {
-            // One work-group of each queue's first kernel a turn; whole turns are taken at once while all fit.
+        while self.free > 0 && !self.order.is_empty() {
+            // Each round places one work-group of the first kernel of each queue; whole rounds are placed at
+            // once while they fit.
             let fronts: Vec<(QueueKey, WorkId, u32, u64)> = self
-                .turn
+                .order
                 .iter()
                 .filter_map(|queue| {
                     let id = *self.waiting.get(queue)?.front()?;
@@ -114,12 +116,12 @@ impl Shared {
                     Some((*queue, id, kernel.cost, kernel.to_place.front()?.groups))
                 })
                 .collect();
-            let turn_cost: u32 = fronts.iter().map(|f| f.2).sum();
+            let round_cost: u32 = fronts.iter().map(|f| f.2).sum();
             let least = fronts.iter().map(|f| f.3).min().unwrap_or(0);
-            let turns = u64::from(self.free / turn_cost.max(1)).min(least);
-            if turns > 0 {
+            let rounds = u64::from(self.free / round_cost.max(1)).min(least);
+            if rounds > 0 {
                 for (queue, id, ..) in fronts {
-                    self.start(now, queue, id, turns, out);
+                    self.start(now, queue, id, rounds, out);
                 }
                 continue;
             }
@@ -128,9 +130,9 @@ impl Shared {
                 if cost <= self.free {
                     self.start(now, queue, id, 1, out);
                     placed = true;
-                    // The next round begins behind whoever was served last.
-                    if let Some(at) = self.turn.iter().position(|q| *q == queue) {
-                        self.turn.rotate_left((at + 1) % self.turn.len());
+                    // The next round begins after the queue that was served last.
+                    if let Some(at) = self.order.iter().position(|q| *q == queue) {
+                        self.order.rotate_left((at + 1) % self.order.len());
                     }
                 }
             }
@@ -167,7 +169,7 @@ impl Shared {
                 line.is_empty()
             }) {
                 self.waiting.remove(&queue);
-                self.turn.retain(|other| *other != queue);
+                self.order.retain(|other| *other != queue);
             }
         }
     }
@@ -176,7 +178,7 @@ impl Shared {
 impl Model for Shared {
     fn submit(&mut self, now: Time, work: Work, out: &mut Vec<Progress>) {
         let rounds = rounds(self.slots, work.groups, work.cost);
-        // A grid of more rounds than the kernel has nanoseconds would keep the model busy for no time that counts.
+        // A grid of more rounds than the kernel has nanoseconds costs steps and changes nothing.
         let most = work.alone.max(1).saturating_mul(u64::from((self.slots / work.cost).max(1)));
         let chunk = Chunk { groups: work.groups.min(most), each: work.alone.div_ceil(rounds) };
         let kernel = Kernel {
@@ -207,7 +209,7 @@ impl Model for Shared {
         {
             self.ends.pop();
             let Some(kernel) = self.kernels.get_mut(&id) else { continue };
-            // A batch that a hold took off leaves its entry behind.
+            // The entry of an evicted batch stays in `ends`.
             let Some(groups) = kernel.running.remove(&end) else { continue };
             self.free += kernel.cost * groups as u32;
             if kernel.running.is_empty() && kernel.to_place.is_empty() {
@@ -218,19 +220,19 @@ impl Model for Shared {
         self.place(now, out);
     }
 
-    fn hold(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
-        let new: Vec<QueueKey> = queues.iter().copied().filter(|queue| self.held.insert(*queue)).collect();
+    fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+        let new: Vec<QueueKey> = queues.iter().copied().filter(|queue| self.evicted.insert(*queue)).collect();
         if new.is_empty() {
             return;
         }
-        self.turn.retain(|other| !new.contains(other));
-        let taken: Vec<(WorkId, QueueKey)> = self
+        self.order.retain(|other| !new.contains(other));
+        let evicted: Vec<(WorkId, QueueKey)> = self
             .kernels
             .iter()
             .filter(|(_, k)| new.contains(&k.queue))
             .map(|(id, k)| (*id, k.queue))
             .collect();
-        for (id, queue) in taken {
+        for (id, queue) in evicted {
             let Some(kernel) = self.kernels.get_mut(&id) else { continue };
             for (end, groups) in std::mem::take(&mut kernel.running).into_iter().rev() {
                 self.free += kernel.cost * groups as u32;
@@ -245,12 +247,12 @@ impl Model for Shared {
         self.place(now, out);
     }
 
-    fn resume(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
+    fn restore(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>) {
         let mut any = false;
-        for queue in queues.iter().filter(|queue| self.held.remove(queue)) {
+        for queue in queues.iter().filter(|queue| self.evicted.remove(queue)) {
             any = true;
-            if self.waiting.contains_key(queue) && !self.turn.contains(queue) {
-                self.turn.push_back(*queue);
+            if self.waiting.contains_key(queue) && !self.order.contains(queue) {
+                self.order.push_back(*queue);
             }
         }
         if any {
@@ -268,9 +270,9 @@ impl Model for Shared {
             false
         });
         self.free += freed;
-        self.turn.retain(|other| *other != queue);
+        self.order.retain(|other| *other != queue);
         self.waiting.remove(&queue);
-        self.held.remove(&queue);
+        self.evicted.remove(&queue);
         let kernels = &self.kernels;
         self.ends.retain(|Reverse((_, id))| kernels.contains_key(id));
         self.place(now, out);
@@ -297,7 +299,7 @@ mod tests {
         Work { id, queue, groups, cost, alone }
     }
 
-    /// Runs until nothing is left; returns (id, start, end) in order of completion.
+    /// Runs until all work has ended. Returns (id, start, end) in order of completion.
     fn finish(model: &mut Shared, out: &mut Vec<Progress>) -> Vec<(WorkId, Time, Time)> {
         while let Some(t) = model.next() {
             step(model, t, out);
@@ -309,7 +311,7 @@ mod tests {
         out.iter().filter_map(done).collect()
     }
 
-    /// Goes on to `t`, which must be visible beforehand if anything is to be seen there.
+    /// Advances to `t`, and asserts that `next_visible` announced any progress.
     fn step(model: &mut Shared, t: Time, out: &mut Vec<Progress>) {
         let (seen, visible) = (out.len(), model.next_visible());
         model.advance(t, out);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_kernel_takes_its_time_whatever_its_grid() {
+    fn kernel_alone_takes_its_time_for_every_grid() {
         for groups in [1, 99, 100, 101, 1_000_000] {
             let (mut model, mut out) = (Shared::new(100), Vec::new());
             model.submit(10, work(1, A, groups, 1, 1_000_000), &mut out);
@@ -328,24 +330,24 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_never_ends_leaves_room_for_others() {
+    fn endless_kernel_leaves_slots_to_others_while_evicted() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(10, work(1, A, 100, 1, Time::MAX), &mut out);
-        model.hold(20, &[A], &mut out);
+        model.evict(20, &[A], &mut out);
         model.submit(20, work(2, B, 50, 1, 500), &mut out);
-        model.resume(30, &[A], &mut out);
+        model.restore(30, &[A], &mut out);
         assert_eq!(model.next(), Some(520));
     }
 
     #[test]
-    fn an_empty_kernel_of_a_huge_grid_is_done_at_once() {
+    fn empty_kernel_of_a_huge_grid_is_done_at_once() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(10, work(1, A, u64::MAX, 1, 0), &mut out);
         assert_eq!(finish(&mut model, &mut out), [(1, 10, 10)]);
     }
 
     #[test]
-    fn two_kernels_that_fit_do_not_slow_each_other() {
+    fn kernels_that_fit_together_do_not_slow_each_other() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(0, work(1, A, 50, 1, 1000), &mut out);
         model.submit(0, work(2, B, 50, 1, 500), &mut out);
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_waits_for_running_groups_then_shares_in_turn() {
+    fn second_kernel_waits_for_running_groups_then_shares_slots() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(0, work(1, A, 400, 1, 4000), &mut out);
         model.submit(1, work(2, B, 100, 1, 1000), &mut out);
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn launched_comes_when_the_last_group_is_placed() {
+    fn launched_is_reported_when_the_last_group_is_placed() {
         let (mut model, mut out) = (Shared::new(10), Vec::new());
         model.submit(0, work(1, A, 15, 1, 200), &mut out);
         assert!(out.is_empty());
@@ -371,30 +373,30 @@ mod tests {
     }
 
     #[test]
-    fn a_held_queue_keeps_its_remaining_time() {
+    fn evicted_queue_keeps_its_remaining_time() {
         let (mut model, mut out) = (Shared::new(10), Vec::new());
         model.submit(0, work(1, A, 10, 1, 1000), &mut out);
         model.submit(5, work(2, B, 10, 1, 100), &mut out);
-        model.hold(400, &[A], &mut out);
+        model.evict(400, &[A], &mut out);
         assert_eq!(model.next(), Some(500), "the other queue got the slots at once");
         model.advance(500, &mut out);
         assert_eq!(model.next(), None);
-        model.resume(5000, &[A], &mut out);
+        model.restore(5000, &[A], &mut out);
         assert_eq!(finish(&mut model, &mut out), [(2, 400, 500), (1, 0, 5600)]);
         assert!(!model.busy());
     }
 
     #[test]
-    fn queues_held_at_once_do_not_get_each_others_slots() {
+    fn queues_evicted_together_do_not_get_each_others_slots() {
         let (mut model, mut out) = (Shared::new(10), Vec::new());
         model.submit(0, work(1, A, 10, 1, 1000), &mut out);
         model.submit(0, work(2, B, 10, 1, 100), &mut out);
         assert!(model.runs(A) && !model.runs(B));
         let seen = out.len();
-        model.hold(400, &[A, B], &mut out);
+        model.evict(400, &[A, B], &mut out);
         assert!(!model.busy() && out.len() == seen);
-        model.resume(900, &[A, B], &mut out);
-        // Both are placed again in turn: A with what was left, B for the first time.
+        model.restore(900, &[A, B], &mut out);
+        // Both are placed again round-robin: A with its remaining time, B for the first time.
         let starts: Vec<(WorkId, Time)> = finish(&mut model, &mut out).iter().map(|d| (d.0, d.1)).collect();
         assert!(
             starts.contains(&(1, 0)) && starts.iter().any(|(id, start)| *id == 2 && *start >= 900),
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_queue_gives_its_slots_back() {
+    fn removed_queue_frees_its_slots() {
         let (mut model, mut out) = (Shared::new(10), Vec::new());
         model.submit(0, work(1, A, 10, 1, 1000), &mut out);
         model.submit(0, work(2, B, 10, 1, 100), &mut out);
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_different_times_do_not_shatter_each_other() {
+    fn kernels_of_different_times_keep_large_batches() {
         let (mut model, mut out) = (Shared::new(3328), Vec::new());
         model.submit(0, work(1, A, 200_704, 2, 600_000), &mut out);
         model.submit(100, work(2, B, 20_000, 3, 470_000), &mut out);
@@ -428,31 +430,32 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_work_group_is_worth_waking_for() {
+    fn next_visible_is_the_placement_of_the_last_group() {
         let (mut model, mut out) = (Shared::new(100), Vec::new());
         model.submit(0, work(1, A, 1000, 1, 320_000), &mut out);
         assert_eq!(model.next(), Some(32_000));
-        // Nine turns are left; the last one may be placed after eight more, each a 32nd shorter at most.
+        // Nine rounds are left. The last one is placed after eight more, each at most a 32nd shorter.
         assert_eq!(model.next_visible(), Some(32_000 + 8 * 31_000));
     }
 
     proptest! {
-        /// Whatever is submitted, held and resumed: slots are never exceeded or lost, every kernel is launched and
-        /// ends exactly once, and none ends sooner than it would alone (but for what joining a batch may save).
+        /// Under any sequence of submissions, evictions and restorations: slots are never exceeded or lost,
+        /// every kernel is launched and ends exactly once, and none ends earlier than alone, up to the
+        /// tolerance of a batch.
         #[test]
-        fn nothing_is_lost(steps in proptest::collection::vec((0u8..8, 0i32..3, 1u64..200, 1u32..9, 0u64..2000), 1..60)) {
+        fn slots_and_kernels_are_never_lost(steps in proptest::collection::vec((0u8..8, 0i32..3, 1u64..200, 1u32..9, 0u64..2000), 1..60)) {
             let (mut model, mut out) = (Shared::new(64), Vec::new());
             let (mut now, mut submitted) = (0, BTreeMap::new());
-            for (id, (what, pid, groups, cost, time)) in steps.into_iter().enumerate() {
+            for (id, (action, pid, groups, cost, time)) in steps.into_iter().enumerate() {
                 let queue = QueueKey { pid, id: 0 };
                 let target = now + time;
                 while let Some(t) = model.next().filter(|t| *t <= target) {
                     step(&mut model, t, &mut out);
                 }
                 now = target;
-                match what {
-                    0 => model.hold(now, &[queue], &mut out),
-                    1 => model.resume(now, &[queue], &mut out),
+                match action {
+                    0 => model.evict(now, &[queue], &mut out),
+                    1 => model.restore(now, &[queue], &mut out),
                     _ => {
                         let w = work(id as WorkId, queue, groups, cost, time);
                         submitted.insert(w.id, (now, time));
@@ -463,7 +466,7 @@ mod tests {
                 prop_assert_eq!(used + u64::from(model.free), 64);
             }
             for pid in 0..3 {
-                model.resume(now, &[QueueKey { pid, id: 0 }], &mut out);
+                model.restore(now, &[QueueKey { pid, id: 0 }], &mut out);
             }
             let done = finish(&mut model, &mut out);
             prop_assert_eq!(done.len(), submitted.len());

@@ -2,22 +2,22 @@
 
 use hip_sys::kfd::{self, Plain as _};
 
-use super::{Change, Follow, Operation, Parked};
+use super::batch::block_destruction;
+use super::exceptions::{raise_device_exception, raise_queue_new};
+use super::operations::{answer_parked, forget_queue, operate};
 use crate::arena::PAGE;
+use crate::call::{Answer, Call, reply};
 use crate::device::{QueueKey, Time};
 use crate::fuse::Reply;
-use crate::ioctl::{Answer, Call, doorbell_offset, reply};
-use crate::machine::{Kind, Machine, Queue};
-use crate::space::client;
+use crate::layout::doorbell_offset;
+use crate::machine::{Change, Follow, Kind, Machine, Operation, Parked, Queue};
+use crate::space::{Range, client};
 
-/// Queues of a process on gfx9.4.3 and 9.4.4, and on all others (`pqm_create_queue`).
+/// The largest number of queues of a process on gfx9.4.3 and 9.4.4, and on all others (`pqm_create_queue`).
 const MAX_QUEUES_943: usize = 255;
 const MAX_QUEUES: usize = 127;
 /// `gfx_target_version` of the MI300s.
 const GFX942: u32 = 90_402;
-/// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
-const WAVE_STATE: u32 = 4096;
-
 fn checked(percentage: u32, priority: u32, ring_size: u32) -> Answer<()> {
     let percentage = percentage & 0xff;
     if percentage > kfd::MAX_QUEUE_PERCENTAGE || priority > kfd::MAX_QUEUE_PRIORITY {
@@ -29,203 +29,197 @@ fn checked(percentage: u32, priority: u32, ring_size: u32) -> Answer<()> {
     Ok(())
 }
 
-impl Machine {
-    /// CREATE_QUEUE; answered once the queue is on the hardware.
-    pub fn create_queue(&mut self, call: &Call<'_>, mut a: kfd::CreateQueue) -> Answer<()> {
-        checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
-        let gpu = self.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
-        let kind = match a.queue_type {
-            kfd::QUEUE_TYPE_COMPUTE_AQL => Kind::Aql,
-            kfd::QUEUE_TYPE_SDMA | kfd::QUEUE_TYPE_SDMA_XGMI | kfd::QUEUE_TYPE_SDMA_BY_ENG_ID => Kind::Sdma,
-            // PM4 rings are not simulated; nothing that HIP does creates one.
-            _ => return Err(libc::EINVAL),
-        };
-        let arch = self.gpus[gpu].config.arch;
-        let most = if arch.version == GFX942 { MAX_QUEUES_943 } else { MAX_QUEUES };
-        let process = self.process(call.pid)?;
-        if process.queues.len() >= most {
-            return Err(libc::ENOMEM);
+/// Executes CREATE_QUEUE, which is answered once the queue is on the hardware.
+pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQueue) -> Answer<()> {
+    checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
+    let gpu = machine.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
+    let kind = match a.queue_type {
+        kfd::QUEUE_TYPE_COMPUTE_AQL => Kind::Aql,
+        kfd::QUEUE_TYPE_SDMA | kfd::QUEUE_TYPE_SDMA_XGMI | kfd::QUEUE_TYPE_SDMA_BY_ENG_ID => Kind::Sdma,
+        // PM4 rings are not simulated, because HIP creates none.
+        _ => return Err(libc::EINVAL),
+    };
+    let arch = machine.gpus[gpu].config.arch;
+    let most = if arch.version == GFX942 { MAX_QUEUES_943 } else { MAX_QUEUES };
+    let process = machine.process(call.pid)?;
+    if process.queues.len() >= most {
+        return Err(libc::ENOMEM);
+    }
+    if process.space.find(a.ring_base_address).is_none() {
+        return Err(libc::EFAULT);
+    }
+    if process.queues.values().any(|queue| queue.reset && queue.gpu == gpu) {
+        return Err(libc::EIO);
+    }
+    let id = process.free_queue_id();
+    let size = a.ring_size.max(kfd::MIN_RING_SIZE);
+    let (write, read) = (a.write_pointer_address, a.read_pointer_address);
+    let mut queue = Queue::new(gpu, kind, a.ring_base_address, size, write, read);
+    (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
+    (queue.active, queue.mapped) = (false, false);
+    queue.kfd_type = a.queue_type;
+    queue.save_area = (a.ctx_save_restore_address, a.ctx_save_restore_size, a.ctl_stack_size);
+    let runs = queue.should_run();
+    a.queue_id = id;
+    a.doorbell_offset = doorbell_offset(process.doorbell, gpu) + u64::from(id) * 8;
+    process.queues.insert(id, queue);
+    if kind == Kind::Aql {
+        machine.driver.compute_queues += 1;
+        let stuck = machine.driver.settings.stuck == Some(machine.driver.compute_queues);
+        if let Some(queue) = machine.queue_mut(QueueKey { pid: call.pid, id }) {
+            queue.stuck = stuck;
         }
-        if process.space.find(a.ring_base_address).is_none() {
+    }
+    raise_queue_new(machine, QueueKey { pid: call.pid, id });
+    machine.driver.sysfs.add(call.pid, id, size, a.queue_type, a.gpu_id);
+    let out = reply(&a, call.out_size);
+    if !runs {
+        return machine.outbox.answer(call, out);
+    }
+    let change = Change::Create(QueueKey { pid: call.pid, id });
+    operate_for(machine, call, gpu, change, Ok(out));
+    Ok(())
+}
+
+/// Executes DESTROY_QUEUE, which is answered once a debugger has resumed the queue and the queue is off the
+/// hardware.
+pub fn destroy_queue(machine: &mut Machine, call: &Call<'_>, a: kfd::DestroyQueue) -> Answer<()> {
+    let key = QueueKey { pid: call.pid, id: a.queue_id };
+    let debugged = machine.process(call.pid)?.debug.enabled;
+    let queue = machine.queue_mut(key).ok_or(libc::EINVAL)?;
+    queue.being_destroyed = true;
+    if debugged && queue.suspended {
+        block_destruction(machine, call, key);
+        return Ok(());
+    }
+    destroy(machine, call.now, Parked::of(call, call.pid), key, reply(&a, call.out_size));
+    Ok(())
+}
+
+/// Evicts a queue and then removes it.
+fn destroy(machine: &mut Machine, now: Time, parked: Parked, key: QueueKey, out: Reply) {
+    let Some(queue) = machine.queue(key) else {
+        answer_parked(machine, now, parked, Err(libc::EINVAL));
+        return;
+    };
+    let (gpu, active) = (queue.gpu, queue.active);
+    raise_device_exception(machine, key.pid, gpu, kfd::debug::EC_DEVICE_QUEUE_DELETE);
+    if !active {
+        forget_queue(machine, now, key);
+        answer_parked(machine, now, parked, Ok(out));
+        return;
+    }
+    machine.lock(&parked);
+    operate(
+        machine,
+        now,
+        gpu,
+        Operation { change: Change::Destroy(key), follow: Follow::Answer(parked, Ok(out)) },
+    );
+}
+
+/// Executes UPDATE_QUEUE. The values are kept even if the operation fails. `failure` is returned although the
+/// operation succeeds.
+pub fn update_queue(
+    machine: &mut Machine,
+    call: &Call<'_>,
+    a: kfd::UpdateQueue,
+    failure: Option<i32>,
+) -> Answer<()> {
+    checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
+    let size = a.ring_size.max(kfd::MIN_RING_SIZE);
+    let process = machine.process(call.pid)?;
+    let Some(queue) = process.queues.get_mut(&a.queue_id) else { return Err(libc::EFAULT) };
+    if a.ring_base_address != 0 {
+        // The ring must be exactly one mapping (`kfd_queue_buffer_get`).
+        let pages = u64::from(size).div_ceil(PAGE);
+        let whole =
+            |(start, range): (u64, Range)| start == a.ring_base_address && range.len.div_ceil(PAGE) == pages;
+        if !process.space.find(a.ring_base_address).is_some_and(whole) {
             return Err(libc::EFAULT);
         }
-        if process.queues.values().any(|queue| queue.reset && queue.gpu == gpu) {
-            return Err(libc::EIO);
-        }
-        let id = process.free_queue_id();
-        let size = a.ring_size.max(kfd::MIN_RING_SIZE);
-        let (write, read) = (a.write_pointer_address, a.read_pointer_address);
-        let mut queue = Queue::new(gpu, kind, a.ring_base_address, size, write, read);
+    }
+    (queue.ring, queue.size) = (a.ring_base_address, size);
+    (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
+    remap(machine, call, a.queue_id, failure.map_or(Ok(reply(&a, call.out_size)), Err))
+}
+
+/// Keeps the values of an update that fails on request before it has an effect.
+pub fn keep_values(machine: &mut Machine, pid: i32, a: &kfd::UpdateQueue) {
+    if checked(a.queue_percentage, a.queue_priority, a.ring_size).is_ok()
+        && let Some(queue) = machine.queue_mut(QueueKey { pid, id: a.queue_id })
+        && queue.ring == a.ring_base_address
+    {
         (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-        (queue.active, queue.mapped) = (false, false);
-        queue.kfd_type = a.queue_type;
-        queue.save_area = (a.ctx_save_restore_address, a.ctx_save_restore_size, a.ctl_stack_size);
-        let wanted = queue.wanted();
-        a.queue_id = id;
-        a.doorbell_offset = doorbell_offset(process.doorbell, gpu) + u64::from(id) * 8;
-        process.queues.insert(id, queue);
-        if kind == Kind::Aql {
-            self.compute_queues += 1;
-            let stuck = self.settings.stuck == Some(self.compute_queues);
-            if let Some(queue) = self.queue_mut(QueueKey { pid: call.pid, id }) {
-                queue.stuck = stuck;
-            }
-        }
-        self.queue_is_new(QueueKey { pid: call.pid, id });
-        self.sysfs.add(call.pid, id, size, a.queue_type, a.gpu_id);
-        let out = reply(&a, call.out_size);
-        if !wanted {
-            return self.answer(call, out);
-        }
-        let change = Change::Create(QueueKey { pid: call.pid, id });
-        self.operate_for(call, gpu, change, Ok(out));
-        Ok(())
-    }
-
-    /// DESTROY_QUEUE; answered once it is off the hardware, and no sooner than a debugger has let it go.
-    pub fn destroy_queue(&mut self, call: &Call<'_>, a: kfd::DestroyQueue) -> Answer<()> {
-        let key = QueueKey { pid: call.pid, id: a.queue_id };
-        let debugged = self.process(call.pid)?.debug.enabled;
-        let queue = self.queue_mut(key).ok_or(libc::EINVAL)?;
-        queue.being_destroyed = true;
-        if debugged && queue.suspended {
-            self.block_destroy(call, key);
-            return Ok(());
-        }
-        self.destroy(call.now, Parked::of(call, call.pid), key, reply(&a, call.out_size));
-        Ok(())
-    }
-
-    /// Takes a queue off the hardware and then away.
-    pub(super) fn destroy(&mut self, now: Time, parked: Parked, key: QueueKey, out: Reply) {
-        let Some(queue) = self.queue(key) else {
-            self.settle(now, parked, Err(libc::EINVAL));
-            return;
-        };
-        let (gpu, active) = (queue.gpu, queue.active);
-        self.exception_of_device(key.pid, gpu, kfd::debug::EC_DEVICE_QUEUE_DELETE);
-        if !active {
-            self.forget_queue(now, key);
-            self.settle(now, parked, Ok(out));
-            return;
-        }
-        self.lock(&parked);
-        self.operate(
-            now,
-            gpu,
-            Operation { change: Change::Destroy(key), follow: Follow::Answer(parked, Ok(out)) },
-        );
-    }
-
-    /// UPDATE_QUEUE. The values are kept whatever becomes of it; a `failure` is reported although all went well.
-    pub fn update_queue(&mut self, call: &Call<'_>, a: kfd::UpdateQueue, failure: Option<i32>) -> Answer<()> {
-        checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
-        let size = a.ring_size.max(kfd::MIN_RING_SIZE);
-        let process = self.process(call.pid)?;
-        let Some(queue) = process.queues.get_mut(&a.queue_id) else { return Err(libc::EFAULT) };
-        if a.ring_base_address != 0 {
-            // The ring must be one whole mapping, no more and no less (`kfd_queue_buffer_get`).
-            let pages = u64::from(size).div_ceil(PAGE);
-            let whole = |(start, range): (u64, crate::space::Range)| {
-                start == a.ring_base_address && range.len.div_ceil(PAGE) == pages
-            };
-            if !process.space.find(a.ring_base_address).is_some_and(whole) {
-                return Err(libc::EFAULT);
-            }
-        }
-        (queue.ring, queue.size) = (a.ring_base_address, size);
-        (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-        self.remap(call, a.queue_id, failure.map_or(Ok(reply(&a, call.out_size)), Err))
-    }
-
-    /// The values of an update that is made to fail before it does anything.
-    pub fn keep_values(&mut self, pid: i32, a: &kfd::UpdateQueue) {
-        if checked(a.queue_percentage, a.queue_priority, a.ring_size).is_ok()
-            && let Some(queue) = self.queue_mut(QueueKey { pid, id: a.queue_id })
-            && queue.ring == a.ring_base_address
-        {
-            (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-        }
-    }
-
-    /// SET_CU_MASK: checked as the driver does, and an update like any other; the mask itself has no effect on the model.
-    pub fn set_cu_mask(&mut self, call: &Call<'_>, a: kfd::SetCuMask) -> Answer<()> {
-        if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
-            return Err(libc::EINVAL);
-        }
-        // More than any device has is cut off (`max_num_cus`).
-        let bits = a.num_cu_mask.min(1024);
-        let mut mask = vec![0; bits as usize / 8];
-        client::read(call.pid, a.cu_mask_ptr, &mut mask).map_err(|_| libc::EFAULT)?;
-        let key = QueueKey { pid: call.pid, id: a.queue_id };
-        let debugged = self.process(call.pid)?.debug.enabled;
-        let gpu = self.queue(key).ok_or(libc::EFAULT)?.gpu;
-        if self.gpus[gpu].config.arch.mes {
-            if debugged {
-                // The debugger's workaround of gfx11 uses the mask itself.
-                return Err(libc::EBUSY);
-            }
-            // Two units are one there: both or neither.
-            let halves = |byte: u8| (0..4).any(|pair| matches!(byte >> (2 * pair) & 3, 1 | 2));
-            if mask.iter().any(|byte| halves(*byte)) {
-                return Err(libc::EINVAL);
-            }
-        }
-        if let Some(queue) = self.queue_mut(key) {
-            queue.cu_masked = true;
-        }
-        self.remap(call, a.queue_id, Ok(reply(&a, call.out_size)))
-    }
-
-    /// GET_QUEUE_WAVE_STATE: only of a compute queue that is off the hardware, and only where waves are saved.
-    pub fn wave_state(&mut self, call: &Call<'_>, mut a: kfd::GetQueueWaveState) -> Answer<()> {
-        let cwsr = self.settings.cwsr;
-        let queue = self.queue(QueueKey { pid: call.pid, id: a.queue_id }).ok_or(libc::EFAULT)?;
-        if queue.kind != Kind::Aql || queue.active || !cwsr {
-            return Err(libc::EINVAL);
-        }
-        (a.ctl_stack_used_size, a.save_area_used_size) = wave_state(queue);
-        let header = save_area_header(queue);
-        let words = &header.as_bytes()[..16];
-        client::write(call.pid, a.ctl_stack_address, words).map_err(|_| libc::EFAULT)?;
-        let out = reply(&a, call.out_size);
-        self.answer(call, out)
-    }
-
-    /// An update of what is known of a queue: it comes off and, if it is wanted, goes back.
-    fn remap(&mut self, call: &Call<'_>, id: u32, answer: Result<Reply, i32>) -> Answer<()> {
-        let key = QueueKey { pid: call.pid, id };
-        let gpu = self.queue(key).ok_or(libc::EFAULT)?.gpu;
-        if self.process(call.pid)?.queues.values().any(|queue| queue.reset && queue.gpu == gpu) {
-            return Err(libc::EACCES);
-        }
-        self.operate_for(call, gpu, Change::Update(key), answer);
-        Ok(())
-    }
-
-    /// Hands over an operation that the caller waits for.
-    fn operate_for(&mut self, call: &Call<'_>, gpu: usize, change: Change, answer: Result<Reply, i32>) {
-        let parked = Parked::of(call, call.pid);
-        self.lock(&parked);
-        self.operate(call.now, gpu, Operation { change, follow: Follow::Answer(parked, answer) });
     }
 }
 
-/// Bytes of control stack and of waves that a queue has saved.
-fn wave_state(queue: &Queue) -> (u32, u32) {
-    let (_, size, control) = queue.save_area;
-    if queue.saved { (control.min(64), size.min(WAVE_STATE * queue.outstanding.max(1))) } else { (0, 0) }
+/// Executes SET_CU_MASK: checked as in the driver, and an operation like an update. The mask has no effect on
+/// the model.
+pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) -> Answer<()> {
+    if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
+        return Err(libc::EINVAL);
+    }
+    // The driver ignores further bits (`max_num_cus`).
+    let bits = a.num_cu_mask.min(1024);
+    let mut mask = vec![0; bits as usize / 8];
+    client::read(call.pid, a.cu_mask_ptr, &mut mask).map_err(|_| libc::EFAULT)?;
+    let key = QueueKey { pid: call.pid, id: a.queue_id };
+    let debugged = machine.process(call.pid)?.debug.enabled;
+    let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
+    if machine.gpus[gpu].config.arch.mes {
+        if debugged {
+            // The debugger's workaround for gfx11 uses the mask.
+            return Err(libc::EBUSY);
+        }
+        // Two compute units form a pair there, of which both or none must be set.
+        let halves = |byte: u8| (0..4).any(|pair| matches!(byte >> (2 * pair) & 3, 1 | 2));
+        if mask.iter().any(|byte| halves(*byte)) {
+            return Err(libc::EINVAL);
+        }
+    }
+    if let Some(queue) = machine.queue_mut(key) {
+        queue.cu_masked = true;
+    }
+    remap(machine, call, a.queue_id, Ok(reply(&a, call.out_size)))
 }
 
-/// What the driver writes at the front of a queue's save area.
-pub(super) fn save_area_header(queue: &Queue) -> kfd::debug::SaveAreaHeader {
-    let (_, size, control) = queue.save_area;
-    let (control_used, used) = wave_state(queue);
-    kfd::debug::SaveAreaHeader {
-        control_stack_offset: control - control_used.min(control),
-        control_stack_size: control_used,
-        wave_state_offset: size.saturating_sub(used),
-        wave_state_size: used,
-        ..Default::default()
+/// Executes GET_QUEUE_WAVE_STATE, which succeeds only for an evicted compute queue on a device that saves
+/// waves.
+pub fn wave_state(machine: &mut Machine, call: &Call<'_>, mut a: kfd::GetQueueWaveState) -> Answer<()> {
+    let cwsr = machine.driver.settings.cwsr;
+    let queue = machine.queue(QueueKey { pid: call.pid, id: a.queue_id }).ok_or(libc::EFAULT)?;
+    if queue.kind != Kind::Aql || queue.active || !cwsr {
+        return Err(libc::EINVAL);
     }
+    (a.ctl_stack_used_size, a.save_area_used_size) = queue.wave_state();
+    let header = queue.save_area_header();
+    let words = &header.as_bytes()[..16];
+    client::write(call.pid, a.ctl_stack_address, words).map_err(|_| libc::EFAULT)?;
+    let out = reply(&a, call.out_size);
+    machine.outbox.answer(call, out)
+}
+
+/// Evicts a queue and, if it should run, restores it with its new properties.
+fn remap(machine: &mut Machine, call: &Call<'_>, id: u32, answer: Result<Reply, i32>) -> Answer<()> {
+    let key = QueueKey { pid: call.pid, id };
+    let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
+    if machine.process(call.pid)?.queues.values().any(|queue| queue.reset && queue.gpu == gpu) {
+        return Err(libc::EACCES);
+    }
+    operate_for(machine, call, gpu, Change::Update(key), answer);
+    Ok(())
+}
+
+/// Begins an operation that the caller waits for.
+fn operate_for(
+    machine: &mut Machine,
+    call: &Call<'_>,
+    gpu: usize,
+    change: Change,
+    answer: Result<Reply, i32>,
+) {
+    let parked = Parked::of(call, call.pid);
+    machine.lock(&parked);
+    operate(machine, call.now, gpu, Operation { change, follow: Follow::Answer(parked, answer) });
 }

@@ -1,68 +1,61 @@
-//! When the device looks: it keeps virtual time on the heels of the wall clock without burning a core.
+//! The times of ticks, by which virtual time follows the wall clock without a busy loop.
 //!
-//! Clients publish packets by plain stores. While packets keep coming the rings are polled every [`POLL`]. After
-//! [`QUIET`] without any the doorbell pages are invalidated, so that the next store to one faults to the supervisor,
-//! and the engine sleeps until then or until something ends by itself. The last microseconds before an end are spun, and
-//! the first ones after the last one ([`ATTENTIVE`]).
+//! Clients publish packets by plain stores. While packets arrive, the rings are polled every [`POLL`]. After
+//! [`QUIET`] without packets the doorbell pages are invalidated, so that the next store to one causes a fault
+//! to the supervisor, and the engine sleeps until then or until the next event. It spins for the last
+//! microseconds before an event, and for the first ones after the last event ([`ATTENTIVE`]).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::thread::CpuSet;
 
 use super::Outlook;
+use crate::clock::now;
 use crate::device::Time;
-use crate::supervisor::Shared;
+use crate::threads;
 
-/// Sleep between two looks while packets come.
+/// The sleep between two polls while packets arrive.
 const POLL: Time = 20_000;
-/// Without packets for this long, doorbells are armed.
+/// The time without packets after which doorbells are armed.
 const QUIET: Time = 3_000_000;
-/// The last stretch before an end is not slept, as a sleep may end this much late.
+/// The time before an event in which the engine spins, because a sleep can end that late.
 const SPIN: Time = 15_000;
-/// For so long after the last end on a device that has nothing left the rings are looked at without a sleep: whoever keeps
-/// little in flight launches then, and a device takes that up at once.
+/// The time after the last event in which the engine polls without a sleep: a program with little work in
+/// flight launches then, and a real device starts it at once.
 const ATTENTIVE: Time = 50_000;
-/// Between two such looks, because each takes the machine's lock.
+/// The time between two such polls, because each takes the machine's lock.
 const GLANCE: Time = 500;
-
-/// The host's monotonic clock: virtual time's source, and what GET_CLOCK_COUNTERS reports.
-pub fn now() -> Time {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned()
-}
 
 /// Wakes the engine.
 #[derive(Debug)]
 pub struct Pace {
-    wake: OwnedFd,
+    event: OwnedFd,
     stop: AtomicBool,
 }
 
 impl Pace {
-    /// A pace that nobody has woken yet.
     pub fn new() -> io::Result<Self> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { wake, stop: AtomicBool::new(false) })
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, stop: AtomicBool::new(false) })
     }
 
-    /// Something changed that a sleeping engine must look at.
-    pub fn ring(&self) {
+    /// Wakes a sleeping engine after a change.
+    pub fn wake(&self) {
         // Fails only when the counter is full, and then the engine is awake already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
     /// Makes [`run`] return.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.ring();
+        self.wake();
     }
 
-    /// Sleeps until woken, until `until`, or until a request is there to be served (which may be a doorbell: seeing it
-    /// here saves the time until the serving thread has rung). `true` if it was not the time.
+    /// Sleeps until woken, until `until`, or until a FUSE request is pending, which may be a doorbell: the
+    /// engine then need not wait for the thread that serves it. Returns false if `until` was reached.
     fn sleep(&self, until: Option<Time>, requests: Option<BorrowedFd<'_>>) -> bool {
         let timeout = until.map(|until| {
             let left = until.saturating_sub(now());
@@ -71,28 +64,28 @@ impl Pace {
                 tv_nsec: (left % 1_000_000_000).cast_signed(),
             }
         });
-        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.event, PollFlags::IN)];
         fds.extend(requests.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let woken = matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(n) if n > 0);
         if woken && !fds[0].revents().is_empty() {
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
         woken
     }
 }
 
-/// Invalidates the doorbell pages on a thread of its own: the call waits for whatever thread of a client handles a page
-/// fault just then, which can take milliseconds on a busy machine.
+/// Invalidates the doorbell pages on a separate thread: the call waits for any client thread that handles a
+/// page fault, which can take milliseconds on a busy machine.
 #[derive(Debug)]
 struct Armer {
     requests: mpsc::Sender<()>,
     done: mpsc::Receiver<()>,
-    /// When the invalidation under way was asked for.
+    /// The time at which the present invalidation was requested.
     since: Option<Time>,
 }
 
 impl Armer {
-    /// Starts the thread, which ends with this value.
+    /// Starts the thread, which ends once this value is dropped.
     fn start(invalidate: impl Fn() + Send + 'static) -> Self {
         let (requests, asked) = mpsc::channel::<()>();
         let (finished, done) = mpsc::channel();
@@ -105,11 +98,11 @@ impl Armer {
         Self { requests, done, since: None }
     }
 
-    /// Asks for an invalidation if none is under way, and says whether one that was asked for after the last arrival is
-    /// through.
+    /// Requests an invalidation if none is running. Returns true once an invalidation that was requested
+    /// after the last arrival has ended.
     fn arm(&mut self, now: Time, last_arrival: Time) -> bool {
         let Some(since) = self.since else {
-            // Without the thread the device merely keeps polling.
+            // Without the thread, the engine keeps polling.
             self.since = self.requests.send(()).is_ok().then_some(now);
             return false;
         };
@@ -121,18 +114,22 @@ impl Armer {
     }
 }
 
-/// Runs the device until [`Pace::stop`].
-pub fn run(shared: &Arc<Shared>) {
-    sharpen();
-    let pace = &shared.pace;
-    let invalidating = Arc::clone(shared);
-    let mut armer = Armer::start(move || invalidating.connection.invalidate_pages());
-    settle();
+/// Runs the device until [`Pace::stop`]: `tick` does what is due, `invalidate` makes the next store to a
+/// doorbell fault, and `requests` is readable when the kernel has a request for the supervisor.
+pub fn run(
+    pace: &Pace,
+    requests: BorrowedFd<'_>,
+    invalidate: impl Fn() + Send + 'static,
+    mut tick: impl FnMut() -> Outlook,
+) {
+    threads::run_promptly();
+    let mut armer = Armer::start(invalidate);
+    threads::keep_to_last_processor();
     let mut last_arrival = now();
     let mut last_busy = last_arrival;
     let mut armed = false;
     while !pace.stop.load(Ordering::Acquire) {
-        let outlook = shared.with_machine(|machine| machine.tick(now()));
+        let outlook = tick();
         let t = now();
         if outlook.arrived {
             (last_arrival, armed) = (t, false);
@@ -150,11 +147,11 @@ pub fn run(shared: &Arc<Shared>) {
         }
         let quiet = t - last_arrival;
         if quiet > QUIET && !armed && armer.arm(t, last_arrival) {
-            // Look once more after this: what came before the invalidation rang nobody.
+            // Tick once more: packets before the invalidation caused no fault.
             armed = true;
             continue;
         }
-        if pace.sleep(wake_time(&outlook, t, quiet, armed), armed.then(|| shared.connection.pending())) {
+        if pace.sleep(wake_time(&outlook, t, quiet, armed), armed.then_some(requests)) {
             (last_arrival, armed) = (now(), false);
         }
         if let Some(next) = outlook.next {
@@ -165,48 +162,18 @@ pub fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Until when to sleep at `t`; `None` until woken.
+/// Returns the end of a sleep that begins at `t`; `None` to sleep until woken.
 fn wake_time(outlook: &Outlook, t: Time, quiet: Time, armed: bool) -> Option<Time> {
-    // A packet that waits for memory is not announced; the longer it has waited, the less a look costs per wait.
+    // A change of memory causes no notification. Poll less often the longer a packet has waited.
     let watch = outlook.watching.then_some(match quiet {
         0..50_000_000 => 50_000,
         50_000_000..1_000_000_000 => 200_000,
         _ => 1_000_000,
     });
     let poll = (!armed).then_some(POLL);
-    let look = [watch, poll].into_iter().flatten().min().map(|interval| t + interval);
+    let next_poll = [watch, poll].into_iter().flatten().min().map(|interval| t + interval);
     let end = outlook.next.map(|next| next.saturating_sub(SPIN));
-    [look, end].into_iter().flatten().min()
-}
-
-/// Asks for timely wake-ups; without the rights things merely run later, which the statistics show.
-pub fn sharpen() {
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: a call on the calling thread with a valid structure.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
-}
-
-/// Keeps the calling thread on the last processor, if there are others: it runs before any program, and would take each
-/// processor away from a program's thread for some microseconds at a time, wherever it woke up. So one is left alone.
-fn settle() {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
-    let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
-    if let (Some(_), Some(last)) = (processors.next(), processors.next_back()) {
-        let mut only = CpuSet::new();
-        only.set(last);
-        let _ = rustix::thread::sched_setaffinity(None, &only);
-    }
-}
-
-/// Takes back what a thread inherits from a sharpened one that started it: its priority and its processor.
-pub fn be_ordinary() {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: a call on the calling thread with a valid structure.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) };
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
-    let _ = rustix::thread::sched_setaffinity(None, &all);
+    [next_poll, end].into_iter().flatten().min()
 }
 
 #[cfg(test)]
@@ -214,21 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_leaves_a_processor_alone() {
-        let processors = || rustix::thread::sched_getaffinity(None).unwrap().count();
-        let all = processors();
-        std::thread::spawn(move || {
-            settle();
-            assert_eq!(processors(), 1.min(all));
-            be_ordinary();
-            assert_eq!(processors(), all);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn an_armed_idle_engine_sleeps_until_woken() {
+    fn idle_engine_with_armed_doorbells_sleeps_until_woken() {
         let idle = Outlook::default();
         assert_eq!(wake_time(&idle, 1000, QUIET * 2, true), None);
         assert_eq!(wake_time(&idle, 1000, 0, false), Some(1000 + POLL));
@@ -239,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_the_pages_are_invalidated_puts_arming_off() {
+    fn packet_during_invalidation_postpones_arming() {
         let (go, wait) = mpsc::channel();
         let mut armer = Armer::start(move || wait.recv().unwrap());
-        assert!(!armer.arm(10, 5), "asked for");
-        assert!(!armer.arm(11, 5), "under way");
+        assert!(!armer.arm(10, 5), "the invalidation is requested");
+        assert!(!armer.arm(11, 5), "the invalidation is running");
         go.send(()).unwrap();
-        let through = |armer: &mut Armer, now, last_arrival| {
+        let armed = |armer: &mut Armer, now, last_arrival| {
             while armer.since.is_some() {
                 if armer.arm(now, last_arrival) {
                     return true;
@@ -254,16 +207,16 @@ mod tests {
             }
             false
         };
-        assert!(through(&mut armer, 12, 5));
+        assert!(armed(&mut armer, 12, 5));
         assert!(!armer.arm(20, 5));
         go.send(()).unwrap();
-        assert!(!through(&mut armer, 30, 25), "a packet came after it was asked for");
+        assert!(!armed(&mut armer, 30, 25), "a packet arrived after the request");
     }
 
     #[test]
-    fn a_ring_before_the_sleep_is_not_lost() {
+    fn wake_before_the_sleep_is_not_lost() {
         let pace = Pace::new().unwrap();
-        pace.ring();
+        pace.wake();
         assert!(pace.sleep(None, None));
         assert!(!pace.sleep(Some(now()), None));
     }

@@ -1,12 +1,12 @@
-//! Finds the name and argument layout of a kernel in the code object that the runtime loaded into device memory.
+//! The name and argument layout of a kernel, from the code object that the runtime loaded into device memory.
 //!
-//! The first segment of a loaded code object holds its ELF header, `.note`, `.dynsym` and `.dynstr`. A backward scan
-//! can meet an unrelated header, so a name counts only if base + value of its `.kd` symbol is the kernel object.
-//! Everything read here was written by a client: nothing is trusted.
+//! The first segment of a loaded code object contains its ELF header, `.note`, `.dynsym` and `.dynstr`. A
+//! backward scan can find an unrelated header, so that a name counts only if base + value of its `.kd` symbol
+//! is the kernel object. A client wrote all of it, so that no value is trusted.
 
 use rmpv::Value;
 
-use super::native::executes;
+use super::names::executes;
 use crate::arena::PAGE;
 use crate::space::View;
 
@@ -15,11 +15,11 @@ use crate::space::View;
 pub struct Kernel {
     /// The symbol without `.kd`.
     pub name: String,
-    /// Offset and size, bytes, of each visible argument in order; empty if the kernel is not executed here.
+    /// The offset and size, bytes, of each visible argument in order; empty if the kernel is not executed.
     pub args: Vec<(u64, u64)>,
 }
 
-/// Headers, symbols and notes beyond these are not looked at.
+/// The largest number of pages of a scan, of symbols, and of bytes of a note.
 const MAX_SCAN: u64 = 4096;
 const MAX_SYMBOLS: u64 = 1 << 16;
 const MAX_NOTE: u64 = 16 << 20;
@@ -32,7 +32,7 @@ const DT_SYMTAB: u64 = 6;
 const NT_AMDGPU_METADATA: u32 = 32;
 
 impl Kernel {
-    /// The kernel whose descriptor is at `object`, or `None` if no loaded code object around it says so.
+    /// Returns the kernel whose descriptor is at `object`, or `None` if no loaded code object contains it.
     pub fn find(view: &View<'_>, object: u64) -> Option<Self> {
         let (start, _) = view.space.find(object)?;
         let mut base = object / PAGE * PAGE;
@@ -71,18 +71,18 @@ fn in_image(view: &View<'_>, base: u64, object: u64) -> Option<Kernel> {
     }
     let name = symbol(view, base, object, dynamic?)?;
     let plain = name.strip_suffix(".kd")?.to_owned();
-    // A library's metadata is megabytes, which would be read under the machine's lock.
+    // The metadata of a library takes megabytes, too much to read under the machine's lock.
     let mut layouts = notes.iter().filter(|_| executes(&plain));
     let args = layouts.find_map(|(at, size)| arguments(view, *at, *size, &name)).unwrap_or_default();
     Some(Kernel { name: plain, args })
 }
 
-/// The name of the symbol that stands at `object`.
+/// Returns the name of the symbol whose value is `object`.
 fn symbol(view: &View<'_>, base: u64, object: u64, (dynamic, size): (u64, u64)) -> Option<String> {
     let (mut symtab, mut strtab, mut hash) = (None, None, None);
     for i in 0..(size / 16).min(256) {
         let entry: [u8; 16] = view.load(dynamic.checked_add(i * 16)?).ok()?;
-        // The loader may or may not have relocated the entries: an offset is below the base.
+        // The loader may have relocated the entries; an offset is below the base.
         let value = u64_at(&entry, 8);
         let address = if value < base { base.checked_add(value)? } else { value };
         match u64_at(&entry, 0) {
@@ -120,7 +120,7 @@ fn string(view: &View<'_>, at: u64) -> Option<String> {
     None
 }
 
-/// Argument layout of the kernel with this symbol, from the metadata note.
+/// Returns the argument layout of the kernel with this symbol, from the metadata note.
 fn arguments(view: &View<'_>, mut at: u64, size: u64, symbol: &str) -> Option<Vec<(u64, u64)>> {
     let end = at.checked_add(size.min(MAX_NOTE))?;
     while at.checked_add(12)? <= end {
@@ -171,11 +171,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
     use proptest::prelude::*;
 
-    /// A loaded image with one kernel descriptor at 0x400 and its note.
+    /// Makes a loaded image with one kernel descriptor at 0x400 and its note.
     fn image(symbol: &str, note: &[u8]) -> Vec<u8> {
         let mut image = vec![0u8; 0x1000];
         let put =
@@ -230,31 +229,32 @@ mod tests {
     }
 
     fn find(image: &[u8], object: u64) -> Option<Kernel> {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x3000).unwrap();
-        let mut space = Space::default();
-        space.insert(0x10_0000, Range { len: 0x3000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
-        // An unrelated header in front must not be taken.
+        let memory = Memory::new(&[(0x10_0000, 0x3000)]);
+        let view = memory.view();
+        // An unrelated header before the image must be ignored.
         view.write(0x10_0000, &image[..64]).unwrap();
         view.write(0x10_1000, image).unwrap();
         Kernel::find(&view, object)
     }
 
     #[test]
-    fn a_kernel_is_found_by_the_address_of_its_descriptor() {
+    fn kernel_is_found_by_the_address_of_its_descriptor() {
         let image = image("mix.kd", &note("mix.kd"));
         let kernel = find(&image, 0x10_1400).unwrap();
         assert_eq!(kernel, Kernel { name: "mix".into(), args: vec![(0, 8), (8, 4)] });
         let other = find(&self::image("gemm.kd", &note("gemm.kd")), 0x10_1400);
-        assert_eq!(other, Some(Kernel { name: "gemm".into(), args: vec![] }), "its arguments do not matter");
-        assert_eq!(find(&image, 0x10_1440), None, "another address is not this kernel");
+        assert_eq!(
+            other,
+            Some(Kernel { name: "gemm".into(), args: vec![] }),
+            "the arguments of a kernel that is not executed are not read"
+        );
+        assert_eq!(find(&image, 0x10_1440), None, "no kernel is at this address");
         assert_eq!(find(&image, 0x50_0000), None);
     }
 
     proptest! {
         #[test]
-        fn corrupt_images_are_refused_without_harm(at in 0usize..0x900, bytes in proptest::collection::vec(any::<u8>(), 1..40)) {
+        fn corrupt_image_causes_no_panic(at in 0usize..0x900, bytes in proptest::collection::vec(any::<u8>(), 1..40)) {
             let mut image = image("mix.kd", &note("mix.kd"));
             image[at..at + bytes.len()].copy_from_slice(&bytes);
             let _ = find(&image, 0x10_1400);

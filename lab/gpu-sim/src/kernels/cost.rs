@@ -1,17 +1,17 @@
-//! How long a kernel takes alone on the device, unless it says so itself: a table by name, else a model by grid.
+//! The time that a kernel takes alone on the device: from a table by name, otherwise from a model by grid.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::device::Time;
 
-/// Time of one work-group of a kernel that nothing is known about.
+/// The time of one work-group of an unknown kernel.
 const UNKNOWN_GROUP: Time = 5_000;
-/// Fixed part of the runtime's fill and copy kernels.
+/// The fixed part of the time of the runtime's fill and copy kernels.
 const MOVE_FIXED: Time = 2_000;
-/// Bytes that a kernel or copy engine moves in a microsecond: 800 GB/s within the device.
+/// Bytes that a kernel moves within the device in a microsecond: 800 GB/s.
 const DEVICE_BYTES_PER_US: u64 = 800_000;
-/// The same over the link to the host: 24 GB/s.
+/// Bytes that a copy engine moves over the link to the host in a microsecond: 24 GB/s.
 const LINK_BYTES_PER_US: u64 = 24_000;
 
 /// Kernel times by name, from `--durations FILE`.
@@ -22,10 +22,10 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Reads a JSON object: kernel name, or a prefix ending in `*`, to microseconds.
+    /// Reads a JSON object that maps kernel names, or prefixes ending in `*`, to microseconds.
     ///
     /// # Errors
-    /// A sentence naming the file and what is wrong with it.
+    /// The file and the reason why it is invalid.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
         Self::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
@@ -52,7 +52,6 @@ impl Durations {
         Ok(durations)
     }
 
-    /// The table's time for a kernel.
     pub fn get(&self, name: &str) -> Option<Time> {
         let by_prefix =
             || self.prefixes.iter().find(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, t)| *t);
@@ -60,17 +59,18 @@ impl Durations {
     }
 }
 
-/// A kernel that nothing is known about: five microseconds each time the device is filled with its work-groups.
+/// Returns the time of an unknown kernel: five microseconds each time the device is filled with its
+/// work-groups.
 pub fn by_grid(rounds: u64) -> Time {
     rounds.saturating_mul(UNKNOWN_GROUP)
 }
 
-/// A kernel that moves `bytes` within the device.
+/// Returns the time of a kernel that moves `bytes` within the device.
 pub fn device_move(bytes: u64) -> Time {
     MOVE_FIXED + bytes.saturating_mul(1000) / DEVICE_BYTES_PER_US
 }
 
-/// A copy engine's transfer of `bytes`.
+/// Returns the time of a copy engine's transfer of `bytes`.
 pub fn link_move(bytes: u64) -> Time {
     bytes.saturating_mul(1000) / LINK_BYTES_PER_US
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact_names_before_the_longest_prefix() {
+    fn exact_name_precedes_the_longest_prefix() {
         let table = Durations::parse(r#"{"gemm": 2.5, "ge*": 1, "gemm_*": 7}"#).unwrap();
         assert_eq!(table.get("gemm"), Some(2500));
         assert_eq!(table.get("gemm_nt"), Some(7000));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_name() {
+    fn invalid_table_is_refused_with_the_name() {
         assert!(Durations::parse(r#"{"a": -1}"#).unwrap_err().to_string().contains("a: -1"));
         assert!(Durations::parse("[]").is_err());
     }

@@ -1,78 +1,46 @@
-//! What an execution does to memory, in steps small enough that the device's clock stays on time.
+//! The effect of a kernel on memory, made in small steps so that the engine stays on time.
 
 use std::collections::VecDeque;
 
 use crate::space::{Fault, View};
 
-/// Elements that `mix` and `vector_add` take at once.
+/// The largest number of elements of a step of `mix` and `vector_add`.
 const ELEMENTS: usize = 512;
 
 /// One change of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `len` bytes from `src` to `dst`.
-    Copy {
-        /// Destination address.
-        dst: u64,
-        /// Source address.
-        src: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// A pattern of 1 to 128 bytes, over and over, for `len` bytes.
-    Fill {
-        /// Destination address.
-        dst: u64,
-        /// The pattern.
-        pattern: Vec<u8>,
-        /// Bytes.
-        len: u64,
-    },
-    /// `mix` of examples/kernels for the elements `next..end`.
+    /// Copies `len` bytes from `src` to `dst`.
+    Copy { dst: u64, src: u64, len: u64 },
+    /// Repeats a pattern of 1 to 128 bytes for `len` bytes.
+    Fill { dst: u64, pattern: Vec<u8>, len: u64 },
+    /// Executes `mix` of examples/kernels for the elements `next..end`.
     Mix {
-        /// Destination address.
         dst: u64,
-        /// Source address.
         src: u64,
-        /// Next element.
         next: u32,
-        /// One past the last element.
         end: u32,
         /// The command's value.
         value: u64,
     },
-    /// `vector_add` of examples/kernels for the elements `next..end`.
-    Add {
-        /// First operand's address.
-        a: u64,
-        /// Second operand's address.
-        b: u64,
-        /// Result's address.
-        c: u64,
-        /// Next element.
-        next: u32,
-        /// One past the last element.
-        end: u32,
-    },
-    /// The same changes for every row of a rectangle.
+    /// Executes `vector_add` of examples/kernels for the elements `next..end`.
+    Add { a: u64, b: u64, c: u64, next: u32, end: u32 },
+    /// Makes the same changes for every row of a rectangle.
     Rows(Rows),
 }
 
-/// The rows of a rectangle, from the first plane to the last. They are made into changes one by one: how many there are
-/// is up to a client.
+/// The rows of a rectangle, from the first plane to the last. They are expanded one by one, because a client
+/// chooses their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Copies and fills of the first row.
     pub first: Vec<Op>,
-    /// Rows of a plane.
     pub rows: u32,
-    /// Planes.
     pub planes: u32,
-    /// From one row to the next, and from one plane to the next: destination.
+    /// The distances from row to row and from plane to plane in the destination, bytes.
     pub dst: [u64; 2],
-    /// The same of the source.
+    /// The same distances in the source.
     pub src: [u64; 2],
-    /// Rows that have been made into changes.
+    /// The number of rows that have been expanded.
     pub next: u64,
 }
 
@@ -81,7 +49,7 @@ impl Rows {
         (u64::from(self.rows) * u64::from(self.planes)).saturating_sub(self.next)
     }
 
-    /// The changes of the next row; `None` after the last.
+    /// Returns the changes of the next row; `None` after the last.
     fn next(&mut self) -> Option<Vec<Op>> {
         if self.left() == 0 {
             return None;
@@ -94,32 +62,29 @@ impl Rows {
     }
 }
 
-/// Changes still to be made, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Effect {
     ops: VecDeque<Op>,
 }
 
 impl Effect {
-    /// These changes, in order.
     pub fn new(ops: impl IntoIterator<Item = Op>) -> Self {
         Self { ops: ops.into_iter().collect() }
     }
 
-    /// Whether nothing is left.
     pub fn is_done(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Bytes that are still to be written.
+    /// Returns the number of bytes that remain to be written.
     pub fn bytes(&self) -> u64 {
         self.ops.iter().map(Op::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Makes changes of about `budget` bytes; call until [`Effect::is_done`].
+    /// Makes changes of about `budget` bytes; call it until [`Effect::is_done`].
     ///
     /// # Errors
-    /// The first address that is not mapped; what came before it has been written.
+    /// The first address that is not mapped. The changes before it have been made.
     pub fn step(&mut self, view: &View<'_>, budget: u64) -> Result<(), Fault> {
         let mut left = budget.max(1);
         while let Some(op) = self.ops.front_mut() {
@@ -158,7 +123,8 @@ impl Op {
         }
     }
 
-    /// The same change elsewhere. Addresses are the client's and may wrap: whether they exist is checked when used.
+    /// Returns the same change at other addresses. The addresses of a client can wrap around; each access is
+    /// checked.
     fn moved_by(&self, dst_by: u64, src_by: u64) -> Self {
         let mut op = self.clone();
         match &mut op {
@@ -177,7 +143,7 @@ impl Op {
             Self::Copy { dst, src, len } => {
                 let n = (*len).min(budget);
                 if *src < *dst && *dst - *src < *len {
-                    // From the end, so that no byte is overwritten before it has been read, as `memmove` does.
+                    // From the end, so that no byte is overwritten before it was read, as in `memmove`.
                     let at = *len - n;
                     view.copy(dst.wrapping_add(at), src.wrapping_add(at), n)?;
                 } else {
@@ -246,16 +212,11 @@ fn mix_step(dst: u64, src: u64, i: u32, value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
     use proptest::prelude::*;
 
     fn with_view<R>(run: impl FnOnce(&View<'_>) -> R) -> R {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(1 << 16).unwrap();
-        let mut space = Space::default();
-        space.insert(0x1000, Range { len: 1 << 16, backing: Backing::Arena(at), gpus: 1 });
-        run(&View { arena: &arena, space: &space, pid: 0, gpu: 0 })
+        run(&Memory::new(&[(0x1000, 1 << 16)]).view())
     }
 
     fn finish(effect: &mut Effect, view: &View<'_>, budget: u64) {
@@ -265,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn order_repetition_and_loss_change_a_mix() {
+    fn mix_detects_order_repetition_and_loss() {
         let f = |x, v| mix_step(x, 3, 0, v);
         assert_ne!(f(f(1, 10), 20), f(f(1, 20), 10));
         assert_ne!(f(1, 10), f(f(1, 10), 10));
@@ -273,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_names_the_address() {
+    fn fault_names_the_address() {
         with_view(|view| {
             let mut effect =
                 Effect::new([Op::Fill { dst: 0x1000 + (1 << 16) - 4, pattern: vec![1], len: 8 }]);
@@ -282,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_make_up_is_a_fault_at_worst() {
+    fn invalid_addresses_cause_faults() {
         with_view(|view| {
             let far = u64::MAX - 3;
             let row = Op::Copy { dst: far, src: far, len: 8 };
@@ -305,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_copies_move_as_a_whole() {
+    fn overlapping_copy_behaves_like_memmove() {
         with_view(|view| {
             let bytes: Vec<u8> = (0..200).collect();
             for (dst, src) in [(0x1007u64, 0x1000u64), (0x1000, 0x1007), (0x1000, 0x1000)] {
@@ -321,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_of_any_size_give_the_same(budget in 1u64..5000, n in 1u32..600, value in any::<u64>()) {
+        fn result_does_not_depend_on_the_step_size(budget in 1u64..5000, n in 1u32..600, value in any::<u64>()) {
             with_view(|view| {
                 for i in 0..2048u64 {
                     view.write(0x1000 + i * 8, &(i * 77).to_le_bytes()).unwrap();

@@ -1,13 +1,17 @@
-//! What a dispatched kernel is and what it does: its name out of the loaded code object, its time, its effect on memory.
+//! The dispatched kernels: their names from the loaded code objects, their times, and their effects on
+//! memory.
 
+mod arguments;
 mod code_object;
 mod cost;
 mod effect;
+mod names;
 mod native;
-mod words;
+mod stream_ops;
 
+pub use arguments::Dispatch;
 pub use code_object::Kernel;
-pub use cost::{Durations, link_move as link_time};
+pub use cost::{Durations, link_move};
 pub use effect::{Effect, Op, Rows};
-pub use native::{Act, Dispatch, plan};
-pub use words::Condition;
+pub use native::{Act, plan};
+pub use stream_ops::Condition;

@@ -1,71 +1,40 @@
-//! The kernels that are executed natively: ROCr's blit shaders, the runtime's fill, copy and stream-operation
-//! kernels, and the project's own. Every other kernel takes its time and leaves memory alone.
+//! The kernels that are executed: ROCr's blit shaders, the runtime's fill, copy and stream-operation kernels,
+//! and the kernels of this project. Every other kernel takes time and does not change memory.
 //!
-//! Argument meanings follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and the device libraries
-//! (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
+//! The meanings of arguments follow ROCr (`amd_blit_kernel.cpp`), ROCclr (`blitcl.cpp`, `rocblitcl.cpp`) and
+//! the device libraries (`amdblit.cl`), of 5.2.3, 6.4.3 and 7.2.4; see `docs/gpu-model.md`.
 
+use super::arguments::{Arguments, Dispatch};
+use super::code_object::Kernel;
 use super::cost::{self, Durations};
-use super::words::Condition;
-use super::{Effect, Kernel, Op, Rows};
+use super::effect::{Effect, Op, Rows};
+use super::names::original;
+use super::stream_ops::Condition;
 use crate::device::Time;
 use crate::space::{Fault, View};
 
-/// A kernel dispatch packet, as far as its meaning goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Dispatch {
-    /// Address of the kernel descriptor.
-    pub object: u64,
-    /// Address of the kernel's arguments.
-    pub arguments: u64,
-    /// Work-items in x, y, z.
-    pub grid: [u32; 3],
-    /// How often the device must be filled to place the grid.
-    pub rounds: u64,
-}
-
-/// What a dispatched kernel does.
+/// The action of a dispatched kernel.
 #[derive(Debug)]
 pub enum Act {
-    /// It runs `time` when alone and then has this effect.
-    Run {
-        /// Time alone on the device.
-        time: Time,
-        /// What it does to memory.
-        effect: Effect,
-    },
-    /// It is not executed: it runs so long when alone, and leaves memory alone.
+    /// It runs for `time` when alone, and then has this effect.
+    Run { time: Time, effect: Effect },
+    /// It is not executed: it runs for this time when alone, and does not change memory.
     Pass(Time),
-    /// It spins until all locations satisfy their conditions, and then has this effect.
+    /// It spins until all conditions hold, and then has this effect.
     Wait(Vec<Condition>, Effect),
 }
 
-/// The project's kernels that are executed here.
-const OWN: [&str; 6] = ["busy", "busy_store", "mix", "vector_add", "arguments_block", "arguments_mixed"];
-
-/// The kernel that one of this name is a copy of: `mix__3` does what `mix` does, and is another function to the runtime.
-fn original(name: &str) -> &str {
-    let numbered = |copy: &str| !copy.is_empty() && copy.bytes().all(|byte| byte.is_ascii_digit());
-    match name.rsplit_once("__") {
-        Some((original, copy)) if OWN.contains(&original) && numbered(copy) => original,
-        _ => name,
-    }
-}
-
-/// The time that the table states for a kernel: a copy has its original's unless it has one of its own.
+/// Returns the time of a kernel in the table. A numbered copy has the time of its original unless the table
+/// states its own.
 fn stated(table: &Durations, name: &str) -> Option<Time> {
     table.get(name).or_else(|| table.get(original(name)))
 }
 
-/// Whether kernels of this name are executed here, so that their arguments must be known.
-pub fn executes(name: &str) -> bool {
-    OWN.contains(&original(name)) || name.starts_with("__amd_rocclr_")
-}
-
-/// Decides what a dispatch does.
+/// Returns the action of a dispatch.
 ///
 /// # Errors
-/// A sentence, when the kernel belongs to the runtime and would have an effect that is not simulated, or when its
-/// arguments cannot be read.
+/// The reason: the kernel belongs to the runtime and has an effect that is not simulated, or its arguments
+/// cannot be read.
 pub fn plan(
     view: &View<'_>,
     kernel: Option<&Kernel>,
@@ -88,7 +57,7 @@ pub fn plan(
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "arguments_block" | "arguments_mixed" => moved(args.digest()),
-        // From HIP 6 on these two say where they end, and how many elements lie between an item's turns.
+        // From HIP 6 on, these two kernels get their end address and their stride as arguments.
         "__amd_rocclr_fillBufferAligned" if matches!(kernel.args.len(), 6 | 7) => moved(args.fill_to_end()),
         "__amd_rocclr_copyBuffer" if kernel.args.len() > 6 => moved(args.copy_to_end()),
         "__amd_rocclr_fillBufferAligned" => moved(args.fill_aligned(dispatch)),
@@ -103,7 +72,7 @@ pub fn plan(
             true => Act::Run { time: 0, effect: Effect::new(writes) },
             false => Act::Wait(waits, Effect::new(writes)),
         }),
-        // Counters and the heap of device-side malloc: nothing that is executed here uses them.
+        // Counters and the heap of device-side malloc, which no executed kernel uses.
         "__amd_rocclr_gwsInit" | "__amd_rocclr_initHeap" => {
             Ok(Act::Run { time: 0, effect: Effect::default() })
         }
@@ -128,14 +97,16 @@ fn moved(ops: Result<Vec<Op>, Fault>) -> Result<Act, Fault> {
     Ok(Act::Run { time: cost::device_move(effect.bytes()), effect })
 }
 
-/// ROCr's own shaders have no name: a bare 256-byte header with the code behind it, told apart by how many argument
-/// quadruples they load (`amd_gpu_shaders.h` of ROCr 5.2, `blit_shaders/*.s` of newer ones, which take the same arguments).
+/// Recognises a shader of ROCr. Such a shader has no name: its code follows a 256-byte header, and the number
+/// of argument quadruples that it loads identifies it (`amd_gpu_shaders.h` of ROCr 5.2, `blit_shaders/*.s` of
+/// newer ones, which take the same arguments).
 fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, Fault> {
     let Ok(code) = view.load::<48>(dispatch.object.wrapping_add(0x100)) else { return Ok(None) };
     let (words, _) = code.as_chunks::<4>();
     let word = |i: usize| u32::from_le_bytes(words[i]);
     let arg = |i: u64| view.load_u64(dispatch.arguments.wrapping_add(i * 8));
-    // s_load_dwordx4 s[4 + 4i..], s[0:1], 16i: the two words of the first one as gfx8 and gfx9 encode it, and gfx11.
+    // s_load_dwordx4 s[4 + 4i..], s[0:1], 16i: the two words of the first one as gfx8 and gfx9 encode it, and
+    // gfx11.
     let encodings = [[0xC00A_0100, 0], [0xF408_0100, 0xF800_0000]];
     let Some([load, offset]) = encodings.into_iter().find(|first| [word(0), word(1)] == *first) else {
         return Ok(None);
@@ -145,9 +116,9 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
         [word(2 * i), word(2 * i + 1)] == [load + n * 0x100, offset + n * 0x10]
     };
     let quads = (0..5).take_while(is_quad).count();
-    // Behind them the number of work-items is loaded (s_load_dword), or nothing more (s_waitcnt).
+    // After them the shader loads the number of work-items (s_load_dword), or nothing more (s_waitcnt).
     match (quads, word(2 * quads) >> 16) {
-        // The phases of a copy follow one another without gaps: its first start and last end say all.
+        // The phases of a copy are contiguous, so that its first start and last end describe it.
         (5, 0xC002 | 0xF400) => {
             let (src, dst, end) = (arg(0)?, arg(1)?, arg(8)?);
             Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])))
@@ -165,30 +136,7 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
     }
 }
 
-/// A kernel's arguments by position, at the offsets its metadata gives.
-pub(super) struct Arguments<'a> {
-    pub(super) view: &'a View<'a>,
-    pub(super) base: u64,
-    pub(super) layout: &'a [(u64, u64)],
-}
-
 impl Arguments<'_> {
-    /// Argument `i`, zero-extended.
-    pub(super) fn u64(&self, i: usize) -> Result<u64, Fault> {
-        // Without metadata every argument of the kernels here is taken as naturally aligned 8 bytes.
-        let (offset, size) = self.layout.get(i).copied().unwrap_or((i as u64 * 8, 8));
-        let mut bytes = [0; 8];
-        self.view.read(self.base.wrapping_add(offset), &mut bytes[..size.min(8) as usize])?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Argument `i` as four 64-bit words.
-    fn four(&self, i: usize) -> Result<[u64; 4], Fault> {
-        let (offset, _) = self.layout.get(i).copied().unwrap_or((i as u64 * 32, 32));
-        let word = |i: u64| self.view.load_u64(self.base.wrapping_add(offset).wrapping_add(i * 8));
-        Ok([word(0)?, word(1)?, word(2)?, word(3)?])
-    }
-
     fn busy_store(&self) -> Result<Act, Fault> {
         let word = Op::Fill { dst: self.u64(0)?, pattern: self.u64(1)?.to_le_bytes().to_vec(), len: 8 };
         Ok(Act::Run { time: self.u64(2)?, effect: Effect::new([word]) })
@@ -204,9 +152,9 @@ impl Arguments<'_> {
         Ok(vec![Op::Add { a: self.u64(0)?, b: self.u64(1)?, c: self.u64(2)?, next: 0, end }])
     }
 
-    /// The digest of all arguments behind the first, which says where it goes.
+    /// Returns the change that stores the digest of all arguments but the first, which is its address.
     fn digest(&self) -> Result<Vec<Op>, Fault> {
-        // Metadata is a client's: no argument list is longer than 4 KiB.
+        // A client wrote the metadata, so limit the size of arguments to 4 KiB.
         let mut digest = 0xCBF2_9CE4_8422_2325_u64;
         let mut bytes = [0; 4096];
         for (offset, size) in self.layout.iter().skip(1).take(64) {
@@ -219,7 +167,7 @@ impl Arguments<'_> {
         Ok(vec![Op::Fill { dst: self.u64(0)?, pattern: digest.to_le_bytes().to_vec(), len: 8 }])
     }
 
-    /// The buffer among (uchar, ushort, uint, ulong) that is set, and its element size.
+    /// Returns the buffer among (uchar, ushort, uint, ulong) that is set, and its element size.
     fn typed_buffer(&self) -> Result<(u64, u64), Fault> {
         for (i, size) in [(3, 8), (2, 4), (1, 2)] {
             let buffer = self.u64(i)?;
@@ -236,8 +184,8 @@ impl Arguments<'_> {
         Ok(pattern)
     }
 
-    /// Work-items that have something to do: the kernels compare their id with a size, and no id is beyond the grid.
-    /// (ROCclr 5.2.3 passes a size of 2^61 - 1 for some small unaligned fills.)
+    /// Returns the number of active work-items: the kernels compare their id with a size, and ids are limited
+    /// by the grid. (ROCclr 5.2.3 passes a size of 2^61 - 1 for some small unaligned fills.)
     fn items(&self, i: usize, dispatch: &Dispatch) -> Result<u64, Fault> {
         Ok(limit(self.u64(i)?, dispatch.grid[0]).into())
     }
@@ -249,8 +197,8 @@ impl Arguments<'_> {
         Ok(vec![Op::Fill { dst: place(buffer, self.u64(6)?, unit), pattern, len }])
     }
 
-    /// (buffer, pattern, elements of the pattern, bytes of an element, end, ...): every item writes whole patterns, as
-    /// long as one begins before the end.
+    /// Arguments: (buffer, pattern, elements of the pattern, bytes of an element, end, ...). Every work-item
+    /// writes whole patterns that begin before the end.
     fn fill_to_end(&self) -> Result<Vec<Op>, Fault> {
         let (dst, elements, unit, end) = (self.u64(0)?, self.u64(2)?, self.u64(3)?, self.u64(4)?);
         let size = elements.saturating_mul(unit).clamp(1, 1024);
@@ -260,8 +208,8 @@ impl Arguments<'_> {
         Ok(vec![Op::Fill { dst, pattern, len }])
     }
 
-    /// (source, destination, size, rest, bytes of an element, end of the elements, ...): elements up to the end, and the
-    /// last bytes of the size.
+    /// Arguments: (source, destination, size, rest, bytes of an element, end of the elements, ...). The
+    /// kernel copies elements up to the end, and the last `rest` bytes of the size.
     fn copy_to_end(&self) -> Result<Vec<Op>, Fault> {
         let (src, dst, size, end) = (self.u64(0)?, self.u64(1)?, self.u64(2)?, self.u64(5)?);
         let unit = if self.u64(4)? == 16 { 16 } else { 4 };
@@ -278,7 +226,7 @@ impl Arguments<'_> {
         let (buffer, unit) = self.typed_buffer()?;
         let pattern = self.pattern(unit)?;
         let (width, pitch) = (self.items(7, dispatch)?, self.u64(9)?);
-        // Each work-item writes the whole pattern at its own element, the next one over its tail.
+        // Each work-item writes the whole pattern at its element, and the next one overwrites its tail.
         let dst = place(buffer, self.u64(6)?, unit);
         let first = pattern[..unit as usize].to_vec();
         let last = place(dst, width.saturating_sub(1), unit);
@@ -326,12 +274,12 @@ impl Arguments<'_> {
     }
 }
 
-/// The address of an element. What a client makes up may wrap: whether it exists is checked when it is used.
+/// Returns the address of an element. The address of a client can wrap around; each access is checked.
 fn place(base: u64, index: u64, unit: u64) -> u64 {
     base.wrapping_add(index.wrapping_mul(unit))
 }
 
-/// A size that the work-items of one dimension cover.
+/// Returns the size, limited by the work-items of one dimension.
 fn limit(size: u64, grid: u32) -> u32 {
     u32::try_from(size).map_or(grid, |size| size.min(grid))
 }
@@ -339,20 +287,16 @@ fn limit(size: u64, grid: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const DATA: u64 = 0x10_0000;
     const ARGS: u64 = 0x20_0000;
 
-    /// Runs a kernel with these 8-byte arguments over memory holding 0, 1, 2, ...; returns memory from `DATA`.
+    /// Runs a kernel with these 8-byte arguments on memory with the bytes 0, 1, 2, ... Returns the memory
+    /// from `DATA` on.
     fn run(name: &str, args: &[u64], grid: u32, layout: &[(u64, u64)]) -> Vec<u8> {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         let bytes: Vec<u8> = (0..0x1000).map(|i| i as u8).collect();
         view.write(DATA, &bytes).unwrap();
         for (i, arg) in args.iter().enumerate() {
@@ -376,7 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn copies_do_what_their_original_does() {
+    fn numbered_copy_has_the_effect_and_time_of_its_original() {
+        use crate::kernels::names::executes;
         let others = ["mix", "mix__", "mix__a", "__amd_rocclr_copyBuffer", "gemm__12"];
         assert_eq!(others.map(original), others);
         assert_eq!(original("mix__3"), "mix");
@@ -387,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_copies_and_fills() {
+    fn kernels_of_hip_5_copy_and_fill() {
         // copyBuffer: 10 bytes are two words and two bytes in the third item.
         let out = run("__amd_rocclr_copyBuffer", &[DATA, DATA, 16, 1024, 3, 2], 256, &[]);
         assert_eq!(out[1024..1036], [16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 10, 11]);
@@ -402,7 +347,7 @@ mod tests {
         assert_eq!((&out[..5], &out[16..21]), (&[0, 1, 128, 128, 4][..], &[16, 17, 128, 128, 20][..]));
     }
 
-    /// Layout of arguments with these sizes.
+    /// Returns the layout of arguments with these sizes.
     fn layout(sizes: &[u64]) -> Vec<(u64, u64)> {
         sizes
             .iter()
@@ -415,17 +360,17 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_fills_of_hip_6_and_7_say_where_they_end() {
+    fn kernels_of_hip_6_and_7_copy_and_fill_to_the_end() {
         let pattern = DATA + 0x80;
         for sizes in [&[8, 8, 4, 4, 8, 4][..], &[8, 8, 4, 4, 8, 4, 4]] {
-            // Two words of pattern into three: the pattern is always written as a whole.
+            // A pattern of two words in three words of space: the whole pattern is written.
             let args = [DATA + 16, pattern, 2, 4, DATA + 28, 256, 64];
             let out = run("__amd_rocclr_fillBufferAligned", &args[..sizes.len()], 64, &layout(sizes));
             let want: Vec<u8> = (12..16).chain(128..136).chain(128..136).chain(32..36).collect();
             assert_eq!(out[12..36], want);
         }
         for sizes in [&[8, 8, 8, 4, 4, 8, 4][..], &[8, 8, 8, 4, 4, 8, 4, 4]] {
-            // 19 bytes: four words and three bytes, which the element size does not cover.
+            // 19 bytes: four elements of a word, and three more bytes.
             let args = [DATA, DATA + 1024, 19, 3, 4, DATA + 1024 + 16, 64, 64];
             let out = run("__amd_rocclr_copyBuffer", &args[..sizes.len()], 64, &layout(sizes));
             let want: Vec<u8> = (0..19).chain(19..24).collect();
@@ -434,13 +379,9 @@ mod tests {
     }
 
     #[test]
-    fn the_blit_shaders_of_each_generation_are_known_by_their_loads() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+    fn blit_shader_of_each_generation_is_recognised_by_its_loads() {
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         let args = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90];
         for (i, arg) in args.iter().enumerate() {
             view.write(ARGS + i as u64 * 8, &u64::to_le_bytes(*arg)).unwrap();
@@ -453,7 +394,7 @@ mod tests {
             let dispatch = Dispatch { object: DATA, arguments: ARGS, grid: [64; 3], rounds: 1 };
             blit_shader(&view, &dispatch).unwrap().map(|effect| effect.bytes())
         };
-        // gfx9 of ROCr 5.2, the same of newer ones, gfx11.
+        // gfx9 of ROCr 5.2, gfx9 of newer ones, gfx11.
         for (quad, offset, count, wait) in [
             (0xC00A_0100, 0, 0xC002_0000, 0xBF8C_007F),
             (0xC00A_0100, 0, 0xC002_0000, 0xBF8C_C07F),
@@ -469,19 +410,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rectangle_of_rows() {
+    fn rectangle_is_copied_row_by_row() {
         let layout = [(0, 8), (8, 8), (32, 32), (64, 32), (96, 32)];
         let mut args = [0u64; 16];
         (args[0], args[1]) = (DATA, DATA);
         args[4..7].copy_from_slice(&[16, 256, 4]);
         args[8..11].copy_from_slice(&[32, 512, 1024]);
         args[12..15].copy_from_slice(&[3, 2, 1]);
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(DATA, 0x1000), (ARGS, 0x1000)]);
+        let view = memory.view();
         for (i, arg) in args.iter().enumerate() {
             view.write(ARGS + i as u64 * 8, &arg.to_le_bytes()).unwrap();
         }
@@ -504,8 +441,8 @@ mod tests {
     }
 
     #[test]
-    fn narrow_arguments_are_read_by_their_size() {
-        // mix over fewer elements than the grid; the word behind `n` is not part of it.
+    fn narrow_argument_is_read_by_its_size() {
+        // mix on fewer elements than the grid; the bytes after `n` are not part of it.
         let layout = [(0, 8), (8, 8), (16, 4), (24, 8)];
         let out = run("mix", &[DATA, DATA + 64, 0xffff_ffff_0000_0001, 5], 64, &layout);
         assert_ne!(out[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -513,30 +450,27 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_kernel_leaves_its_word() {
+    fn busy_store_writes_its_word() {
         let out = run("busy_store", &[DATA + 8, 0x0102_0304_0506_0708, 1_000, 1], 64, &[]);
         assert_eq!(out[7..17], [7, 8, 7, 6, 5, 4, 3, 2, 1, 16]);
     }
 
     #[test]
-    fn arguments_are_digested_without_the_gaps() {
+    fn digest_skips_gaps_between_arguments() {
         let layout = [(0, 8), (8, 1), (10, 2)];
         let out = run("arguments_mixed", &[DATA, 0x61, 0xAAAA_AAAA_6362], 64, &layout);
-        // FNV-1a of "abc", as its authors publish it.
+        // The published FNV-1a hash of "abc".
         assert_eq!(out[..8], 0xe71f_a219_0541_574b_u64.to_le_bytes());
         assert_eq!(out[8..10], [8, 9]);
     }
 
     #[test]
-    fn arguments_that_a_client_makes_up_do_no_harm() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x1000).unwrap();
-        let mut space = Space::default();
-        space.insert(ARGS, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+    fn invalid_arguments_cause_no_panic() {
+        let memory = Memory::new(&[(ARGS, 0x1000)]);
+        let view = memory.view();
         for fill in [0u8, 1, 0x7f, 0xff] {
             view.fill(ARGS, &[fill], 0x1000).unwrap();
-            // A pattern that can be read, of no length.
+            // A readable pattern of length 0.
             view.write(ARGS + 32, &ARGS.to_le_bytes()).unwrap();
             view.write(ARGS + 40, &0u64.to_le_bytes()).unwrap();
             let runtimes = ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
@@ -567,11 +501,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kernels_leave_memory_alone_but_the_runtimes_are_errors() {
+    fn unknown_kernel_changes_no_memory_and_runtime_kernel_fails() {
         assert_eq!(run("gemm", &[DATA], 64, &[])[..4], [0, 1, 2, 3]);
-        let arena = Arena::new().unwrap();
-        let space = Space::default();
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[]);
+        let view = memory.view();
         let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], rounds: 1 };
         let gemm = Kernel { name: "gemm".into(), args: vec![] };
         let stated = Durations::parse(r#"{"gemm": 7}"#).unwrap();

@@ -1,18 +1,21 @@
-//! A hardware queue: its ring, what the packet processor has seen of it, and what it is doing.
+//! A hardware queue: its ring, the packets that the packet processor has seen, and its state.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::Counts;
+use hip_sys::kfd::debug::SaveAreaHeader;
+
+use super::stats::Counts;
 use crate::device::{Time, WorkId};
 use crate::space::{Fault, View};
 
-/// Bytes of an AQL packet.
 pub const AQL_PACKET: u64 = 64;
-/// Type byte of a slot that holds no packet (HSA specification).
+/// The type byte of a slot without a packet (HSA specification).
 pub const AQL_INVALID: u16 = 1;
 
-/// What packets the ring holds.
+/// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
+const WAVE_STATE: u32 = 4096;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// AQL packets of 64 bytes; indices count packets.
@@ -22,7 +25,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Aql => "compute_aql",
@@ -31,10 +33,10 @@ impl Kind {
     }
 }
 
-/// What the packet processor is doing.
+/// The state of the packet processor for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It takes the next packet when there is one.
+    /// It takes the next packet once there is one.
     Fetch,
     /// The packet at the head has its barrier bit set and waits for the queue's own kernels.
     Barrier,
@@ -42,70 +44,60 @@ pub enum State {
     Blocked,
     /// The kernel's work-groups are not all placed yet.
     Launching(WorkId),
-    /// A copy is under way.
     Moving,
-    /// A fault or an unknown packet: nothing more happens.
+    /// The queue has stopped after a fault or an unknown packet.
     Dead,
 }
 
-/// A hardware queue.
 #[derive(Debug)]
 pub struct Queue {
-    /// Index of its GPU.
     pub gpu: usize,
-    /// Its packets.
     pub kind: Kind,
-    /// Address of the ring.
     pub ring: u64,
-    /// Bytes of the ring, a power of two.
+    /// The size of the ring, bytes; a power of two.
     pub size: u32,
-    /// Address of the write index.
     pub write_pointer: u64,
-    /// Address of the read index.
     pub read_pointer: u64,
-    /// As created or updated; 0 in the low byte means that it is to be off the hardware.
+    /// The percentage as created or updated; 0 in the low byte means that the queue is off the hardware.
     pub percentage: u32,
-    /// As created or updated.
     pub priority: u32,
-    /// A debugger keeps it off.
+    /// True while a debugger suspends it.
     pub suspended: bool,
-    /// The driver counts it as active: what is wanted, as of the last operation that succeeded.
+    /// True if the driver counts it as active, as of the last operation that succeeded.
     pub active: bool,
-    /// It is on the hardware.
+    /// True while it is on the hardware.
     pub mapped: bool,
-    /// Waves of its are saved.
+    /// True while its waves are saved.
     pub saved: bool,
-    /// It never comes off the hardware while a kernel of its is there.
+    /// True if it cannot be evicted while it has a kernel.
     pub stuck: bool,
-    /// It was lost in a reset.
+    /// True if it was lost in a reset.
     pub reset: bool,
-    /// A program is destroying it.
+    /// True once a program has begun to destroy it.
     pub being_destroyed: bool,
-    /// A mask of compute units was set.
+    /// True once a mask of compute units was set.
     pub cu_masked: bool,
-    /// What a debugger is to be told of it (`EC_` bits).
+    /// The raised exceptions (`EC_` bits).
     pub exceptions: u64,
-    /// `QUEUE_TYPE_` of its creation.
+    /// The `QUEUE_TYPE_` constant of its creation.
     pub kfd_type: u32,
-    /// Address and bytes of the save area, and bytes of its control stack.
+    /// The address and size of the save area, and the size of its control stack.
     pub save_area: (u64, u32, u32),
-    /// Next packet (AQL) or byte (SDMA) to take.
+    /// The next packet (AQL) or byte (SDMA) to take.
     pub read: u64,
-    /// One past the last packet or byte known to be there.
+    /// One past the last packet or byte that was seen.
     pub seen: u64,
-    /// No packet begins before this: its predecessor's end.
+    /// The earliest time at which the next packet begins: the end of its predecessor.
     pub ready_at: Time,
-    /// What it is doing.
     pub state: State,
-    /// Its kernels that are not complete.
+    /// The number of its kernels that are not complete.
     pub outstanding: u32,
-    /// Commands retired.
     pub counts: Counts,
     arrivals: VecDeque<(u64, Time)>,
 }
 
 impl Queue {
-    /// A new queue that reads from index 0.
+    /// Makes a queue that reads from index 0.
     pub fn new(gpu: usize, kind: Kind, ring: u64, size: u32, write_pointer: u64, read_pointer: u64) -> Self {
         Self {
             gpu,
@@ -137,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// What a user is told of it.
+    /// Returns a description for `gpu-sim info`.
     pub fn describe(&self, id: u32) -> serde_json::Value {
         serde_json::json!({
             "queue_id": id,
@@ -152,12 +144,31 @@ impl Queue {
         })
     }
 
-    /// Whether it is to be on the hardware (`QUEUE_IS_ACTIVE`).
-    pub fn wanted(&self) -> bool {
+    /// Returns true if it should be on the hardware (`QUEUE_IS_ACTIVE`).
+    pub fn should_run(&self) -> bool {
         self.percentage & 0xff > 0 && self.ring != 0 && !self.suspended
     }
 
-    /// Looks for packets that have appeared; they count as arrived at `now`. Returns whether there were any.
+    /// Returns the saved bytes of control stack and of waves.
+    pub fn wave_state(&self) -> (u32, u32) {
+        let (_, size, control) = self.save_area;
+        if self.saved { (control.min(64), size.min(WAVE_STATE * self.outstanding.max(1))) } else { (0, 0) }
+    }
+
+    /// Returns the header that the driver writes at the front of the save area.
+    pub fn save_area_header(&self) -> SaveAreaHeader {
+        let (_, size, control) = self.save_area;
+        let (control_used, used) = self.wave_state();
+        SaveAreaHeader {
+            control_stack_offset: control - control_used.min(control),
+            control_stack_size: control_used,
+            wave_state_offset: size.saturating_sub(used),
+            wave_state_size: used,
+            ..Default::default()
+        }
+    }
+
+    /// Looks for new packets, which count as arrived at `now`. Returns true if there were any.
     pub fn poll(&mut self, view: &View<'_>, now: Time) -> Result<bool, Fault> {
         let write = view.atomic(self.write_pointer)?.load(Ordering::Acquire).cast_unsigned();
         let seen = match self.kind {
@@ -166,7 +177,7 @@ impl Queue {
                 let slots = u64::from(self.size) / AQL_PACKET;
                 let end = write.min(self.read + slots);
                 let mut seen = self.seen;
-                // The index is raised before the packet is written: only its header says that it is there.
+                // Clients raise the index before they write the packet; only its header marks it as complete.
                 while seen < end && self.header(view, seen)? & 0xff != AQL_INVALID {
                     seen += 1;
                 }
@@ -181,7 +192,8 @@ impl Queue {
         Ok(true)
     }
 
-    /// When the packet at the head may be taken, if there is one and nothing stands in its way.
+    /// Returns the time at which the packet at the head can be taken, if there is one and the queue is ready
+    /// for it.
     pub fn next(&mut self) -> Option<Time> {
         if !self.mapped || self.state != State::Fetch {
             return None;
@@ -192,28 +204,29 @@ impl Queue {
         self.arrivals.front().map(|(_, at)| (*at).max(self.ready_at))
     }
 
-    /// Address of AQL packet `index`.
     pub fn slot(&self, index: u64) -> u64 {
         self.ring + (index * AQL_PACKET) % u64::from(self.size)
     }
 
     fn header(&self, view: &View<'_>, index: u64) -> Result<u16, Fault> {
         let p = view.pointer(self.slot(index), 2, 2)?;
-        // SAFETY: two aligned bytes inside the arena's mapping; the client publishes a packet by a release store here.
+        // SAFETY: `pointer` has checked that two aligned bytes lie in the arena's mapping; all accesses are
+        // atomic.
         let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
         Ok(header.load(Ordering::Acquire))
     }
 
-    /// Frees the AQL packet at the head for the client.
+    /// Frees the slot of the AQL packet at the head.
     pub fn consume(&mut self, view: &View<'_>) -> Result<(), Fault> {
         let p = view.pointer(self.slot(self.read), 2, 2)?;
-        // SAFETY: as in `header`; between arrival and this store the slot belongs to the device.
+        // SAFETY: `pointer` has checked that two aligned bytes lie in the arena's mapping; all accesses are
+        // atomic.
         let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
         header.store(AQL_INVALID, Ordering::Release);
         self.advance(view, 1)
     }
 
-    /// Moves the read index by `n` packets or bytes.
+    /// Advances the read index by `n` packets or bytes.
     pub fn advance(&mut self, view: &View<'_>, n: u64) -> Result<(), Fault> {
         self.read += n;
         view.atomic(self.read_pointer)?.store(self.read.cast_signed(), Ordering::Release);
@@ -224,21 +237,17 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     #[test]
-    fn packets_count_from_when_they_were_first_seen() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(0x1000, Range { len: 0x2000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+    fn packet_arrives_when_it_is_first_seen() {
+        let memory = Memory::new(&[(0x1000, 0x2000)]);
+        let view = memory.view();
         let mut queue = Queue::new(0, Kind::Aql, 0x1000, 256, 0x2000, 0x2008);
         for slot in 0..4 {
             view.write(0x1000 + slot * 64, &AQL_INVALID.to_le_bytes()).unwrap();
         }
-        // Two reserved, one written.
+        // Two slots are reserved, and one packet is written.
         view.write(0x2000, &2u64.to_le_bytes()).unwrap();
         view.write(0x1000, &2u16.to_le_bytes()).unwrap();
         assert_eq!(queue.poll(&view, 10), Ok(true));

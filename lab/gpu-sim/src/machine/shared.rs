@@ -1,20 +1,21 @@
-//! Memory that one process has given a name, by which others get it: `kfd_ipc.c` of AMD's packaged driver (amdgpu-dkms).
+//! Memory that several processes share by a name: `kfd_ipc.c` of AMD's packaged driver (amdgpu-dkms).
 //!
-//! The memory is given back when the last process that has it frees it or ends, and counts once until then. Its name lasts as long.
+//! The memory is freed when its last process frees it or ends. Until then it counts once, and its name is
+//! valid.
 
 use std::collections::HashMap;
 
-use super::Allocation;
+use super::process::Allocation;
 
 /// The names of shared memory.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// By the offset in the arena.
+    /// The shared memory, by offset in the arena.
     memory: HashMap<u64, Entry>,
     offsets: HashMap<Name, u64>,
 }
 
-/// What names memory: at random, so that nobody has what it was not told of.
+/// The name of memory: random, so that a process can import only memory whose name it was given.
 type Name = [u32; 4];
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct Entry {
 }
 
 impl Shared {
-    /// The name of the memory at this offset, which its owner is about to tell; `flags` are handed to those who get it. None if the
+    /// Returns the name of the memory at this offset; `flags` are for the importing processes. `None` if the
     /// system has no random numbers.
     pub fn export(&mut self, offset: u64, allocation: Allocation, flags: u32) -> Option<Name> {
         if let Some(entry) = self.memory.get(&offset) {
@@ -38,21 +39,21 @@ impl Shared {
         Some(name)
     }
 
-    /// Offset, allocation and flags of the memory with this name.
+    /// Returns offset, allocation and flags of the memory with this name.
     pub fn find(&self, name: Name) -> Option<(u64, Allocation, u32)> {
         let offset = *self.offsets.get(&name)?;
         let entry = self.memory.get(&offset)?;
         Some((offset, entry.allocation, entry.flags))
     }
 
-    /// One more allocation is at this offset.
+    /// Records another allocation at this offset.
     pub fn add_user(&mut self, offset: u64) {
         if let Some(entry) = self.memory.get_mut(&offset) {
             entry.users += 1;
         }
     }
 
-    /// One allocation less is at this offset; whether that was the last one.
+    /// Removes an allocation at this offset. Returns true if it was the last one.
     pub fn remove_user(&mut self, offset: u64) -> bool {
         let Some(entry) = self.memory.get_mut(&offset) else { return true };
         entry.users -= 1;
@@ -68,7 +69,7 @@ impl Shared {
 fn random_name() -> Option<Name> {
     let mut name = Name::default();
     let size = size_of::<Name>();
-    // SAFETY: writes `size` bytes at most to an array of that size; any bytes are integers.
+    // SAFETY: the call writes at most `size` bytes to `name`, which has that size and accepts any bytes.
     let got = unsafe { libc::getrandom(name.as_mut_ptr().cast(), size, 0) };
     (got == size.cast_signed()).then_some(name)
 }
@@ -78,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_lasts_as_long_as_anyone_has_the_memory() {
+    fn name_is_valid_until_the_last_process_frees_the_memory() {
         let mut shared = Shared::default();
         let memory = Allocation { gpu: 0, va: 0x1000, size: 4096, offset: Some(8192), vram: true };
         let name = shared.export(8192, memory, 7).unwrap();
-        assert_eq!(shared.export(8192, memory, 9), Some(name), "told twice");
+        assert_eq!(shared.export(8192, memory, 9), Some(name), "a second export returns the same name");
         let other = Allocation { offset: Some(0), ..memory };
         assert_ne!(shared.export(0, other, 0), Some(name));
         shared.add_user(8192);
@@ -91,6 +92,6 @@ mod tests {
         assert_eq!((offset, found.size, flags), (8192, 4096, 7));
         assert!(shared.remove_user(8192));
         assert!(shared.find(name).is_none());
-        assert!(shared.remove_user(8192), "what was never exported has one user");
+        assert!(shared.remove_user(8192), "memory that was never exported has one user");
     }
 }

@@ -1,22 +1,21 @@
-//! What a run reports: commands retired by kind, queue and process, and how late completions were.
+//! The statistics of a run: retired commands by kind, queue and process, and the lateness of completions.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Queue;
+use super::queue::Queue;
 use crate::device::Time;
 
-/// A run whose completions were later than this at the 99th percentile calls itself invalid, microseconds.
+/// The 99th percentile of lateness beyond which a run is reported as invalid, microseconds.
 pub const LATE_LIMIT_US: f64 = 200.0;
 
-/// Commands retired, by kind.
+/// The numbers of retired commands, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
 impl Counts {
-    /// Counts one command.
     pub fn add(&mut self, kind: &'static str) {
         *self.0.entry(kind).or_insert(0) += 1;
     }
@@ -32,24 +31,20 @@ impl Counts {
     }
 }
 
-/// What is known of a process at its end.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessStats {
-    /// Process id.
     pub pid: i32,
-    /// Name of its main thread.
+    /// The name of its main thread.
     pub name: String,
     queues: Vec<Value>,
     total: Counts,
 }
 
 impl ProcessStats {
-    /// Of a process that has done nothing yet.
     pub fn new(pid: i32, name: String) -> Self {
         Self { pid, name, ..Self::default() }
     }
 
-    /// Adds a queue's counts.
     pub fn retire(&mut self, id: u32, gpu_id: u32, queue: &Queue) {
         self.total.merge(&queue.counts);
         self.queues.push(json!({
@@ -64,9 +59,7 @@ impl ProcessStats {
 /// Counters of the whole run.
 #[derive(Debug)]
 pub struct Stats {
-    /// Ended processes.
     pub processes: Vec<ProcessStats>,
-    /// Ioctls executed, by name.
     pub ioctls: BTreeMap<String, u64>,
     late: Histogram<u64>,
 }
@@ -83,17 +76,16 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// A completion that was due at `due` became visible at `now`.
+    /// Records a completion that was due at `due` and became visible at `now`.
     pub fn completed(&mut self, due: Time, now: Time) {
         self.late.saturating_record(now.saturating_sub(due));
     }
 
-    /// Lateness at a quantile, microseconds.
+    /// Returns the lateness at a quantile, microseconds.
     fn late_us(&self, quantile: f64) -> f64 {
         self.late.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// The report.
     pub fn report(&self, gpus: Vec<Value>, processes: &[ProcessStats], failed_ioctls: u64) -> Value {
         let mut total = Counts::default();
         for process in processes {
@@ -121,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_run_calls_itself_invalid() {
+    fn late_run_is_reported_as_invalid() {
         let mut stats = Stats::default();
         for _ in 0..980 {
             stats.completed(1000, 1000);

@@ -1,4 +1,5 @@
-//! The launchers (`gpu-sim run`, `gpu-sim info`): what they ask, what they are told, and the end of the last one.
+//! The launchers (`gpu-sim run`, `gpu-sim info`): their requests, messages to them, and the end of the last
+//! one.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,67 +8,65 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::{Shared, status_field};
+use super::Supervisor;
+use crate::clock::now;
 use crate::control::{self, Receiver, ToLauncher, ToSupervisor};
-use crate::driver::Faults;
-use crate::engine::now;
+use crate::machine::Faults;
+use crate::procfs::ancestors;
 
-/// How long a new set waits for its first launcher.
+/// The time that a new set waits for its first launcher.
 const FIRST_JOIN: Duration = Duration::from_secs(10);
-/// How often a way up the processes is looked for that changes meanwhile.
-const WAYS: usize = 8;
-
 #[derive(Debug, Default)]
 pub(super) struct Launchers {
     streams: BTreeMap<u64, (UnixStream, Option<i32>)>,
     next: u64,
-    /// The last one has gone: nobody is taken in any more.
+    /// True once the last launcher has left: no further one can join.
     closing: bool,
 }
 
 impl Launchers {
-    /// Says something about a process to whoever started it, or to all if that is none of them.
-    pub(super) fn tell(&self, pid: i32, text: &str) {
+    /// Sends a message about a process to its launcher, or to all launchers if none of them started it.
+    pub(super) fn send_message(&self, pid: i32, text: &str) {
         let ancestors = ancestors(pid);
         let mine = |child: Option<i32>| child.is_some_and(|child| ancestors.contains(&child));
-        let anyone = !self.streams.values().any(|(_, child)| mine(*child));
+        let to_all = !self.streams.values().any(|(_, child)| mine(*child));
         for (stream, child) in self.streams.values() {
-            if anyone || mine(*child) {
+            if to_all || mine(*child) {
                 let _ = control::send(stream, &ToLauncher::Message(text.to_owned()));
             }
         }
     }
 }
 
-/// Serves launchers until the last one has gone, and ends what still uses the device then.
-pub(super) fn wait_for_the_last(shared: &Arc<Shared>, listener: UnixListener) {
+/// Serves launchers until the last one has left, and then ends all processes that still use the device.
+pub(super) fn wait_for_the_last(shared: &Arc<Supervisor>, listener: UnixListener) {
     let (last, end) = mpsc::channel();
     let acceptor = Arc::clone(shared);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of descriptors, say: later there may be some.
+                // An error such as missing descriptors can be temporary.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
             let (shared, last) = (Arc::clone(&acceptor), last.clone());
             let _ = std::thread::Builder::new().spawn(move || {
-                if shared.converse(&stream) {
+                if shared.serve_launcher(&stream) {
                     let _ = last.send(());
                 }
             });
         }
     });
-    // Whoever started us may have been killed before it joined.
+    // The launcher that started this set may have been killed before it joined.
     if end.recv_timeout(FIRST_JOIN).is_err() && !shared.close(None) {
         let _ = end.recv();
     }
-    // The last launcher has gone: what still uses the device has lost it.
+    // The last launcher has left: the remaining processes lose the device.
     shared.end_clients();
     shared.pace.stop();
 }
 
-impl Shared {
+impl Supervisor {
     fn end_clients(&self) {
         let pids: Vec<i32> = self.machine.lock().processes.keys().copied().collect();
         for pid in pids.into_iter().filter_map(Pid::from_raw) {
@@ -75,14 +74,16 @@ impl Shared {
         }
     }
 
-    /// Talks to one launcher until it goes; `true` if it was the last.
-    fn converse(&self, stream: &UnixStream) -> bool {
+    /// Serves one launcher until it leaves. Returns true if it was the last one.
+    fn serve_launcher(&self, stream: &UnixStream) -> bool {
         let Ok(mut receiver) = Receiver::new(stream) else { return false };
         let (mut me, mut unexecuted) = (None, None);
         while let Some(message) = receiver.next() {
             let answer = match message {
                 ToSupervisor::Join(wanted) => match self.setup.conflict(&wanted) {
-                    Some(conflict) => ToLauncher::Refused(format!("these GPUs are running with {conflict}")),
+                    Some(conflict) => ToLauncher::Refused(format!(
+                        "the running GPUs have {conflict}; omit the option or choose another --name"
+                    )),
                     None if me.is_some() => ToLauncher::Refused("this run has joined already".to_owned()),
                     None => {
                         let Ok(copy) = stream.try_clone() else { return false };
@@ -94,7 +95,7 @@ impl Shared {
                         let id = launchers.next;
                         launchers.streams.insert(id, (copy, None));
                         me = Some(id);
-                        // Before it is told, and so before it starts anything.
+                        // Before the answer, so that all processes of the launcher are counted.
                         unexecuted = Some(self.launches.join(control::peer(stream)));
                         ToLauncher::Joined { place: self.place, pid: std::process::id().cast_signed() }
                     }
@@ -108,7 +109,7 @@ impl Shared {
                 }
                 ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
                 ToSupervisor::Unexecuted => ToLauncher::Unexecuted(
-                    unexecuted.as_ref().map(|tally| tally.summary()).unwrap_or_default(),
+                    unexecuted.as_ref().map(|counts| counts.summary()).unwrap_or_default(),
                 ),
                 ToSupervisor::Info => ToLauncher::Report(self.info()),
                 ToSupervisor::FailIoctls(text) => self.fail_ioctls(&text),
@@ -117,13 +118,13 @@ impl Shared {
                 break;
             }
         }
-        if let Some(tally) = unexecuted {
-            self.launches.leave(&tally);
+        if let Some(counts) = unexecuted {
+            self.launches.leave(&counts);
         }
         me.is_some() && self.close(me)
     }
 
-    /// Lets a launcher go and, if nobody is left, takes nobody in any more: `true` then.
+    /// Removes a launcher. If none is left, closes the set and returns true.
     fn close(&self, leaving: Option<u64>) -> bool {
         let mut launchers = self.launchers.lock();
         if let Some(id) = leaving {
@@ -132,7 +133,7 @@ impl Shared {
         if launchers.closing || !launchers.streams.is_empty() {
             return false;
         }
-        // Under the lock, and before anybody who finds no socket can make a new one of this name.
+        // Under the lock, so that no run finds the socket missing and binds a new one of this name before.
         launchers.closing = true;
         for file in [self.socket.clone(), self.socket.with_extension("log")] {
             let _ = std::fs::remove_file(file);
@@ -140,7 +141,7 @@ impl Shared {
         true
     }
 
-    /// Has ioctls fail from now on as the text says.
+    /// Makes ioctls fail from now on, in the syntax of `--fail-ioctls`.
     fn fail_ioctls(&self, text: &str) -> ToLauncher {
         let mut faults = match Faults::parse(text) {
             Ok(faults) if !text.is_empty() => Some(faults),
@@ -149,9 +150,9 @@ impl Shared {
         };
         let mut machine = self.machine.lock();
         if let Some(faults) = &mut faults {
-            faults.count = machine.faults.as_ref().map_or(0, |before| before.count);
+            faults.count = machine.driver.faults.as_ref().map_or(0, |before| before.count);
         }
-        machine.faults = faults;
+        machine.driver.faults = faults;
         ToLauncher::Report(serde_json::Value::Null)
     }
 
@@ -171,52 +172,5 @@ impl Shared {
             "gpus": machine.report(now())["gpus"],
             "processes": processes,
         })
-    }
-}
-
-/// The process and everything above it, from below.
-pub(super) fn ancestors(pid: i32) -> Vec<i32> {
-    let mut way = Vec::new();
-    for _ in 0..WAYS {
-        let whole;
-        (way, whole) = way_up(pid, |pid| status_field(pid, "PPid:"));
-        if whole {
-            break;
-        }
-    }
-    way
-}
-
-/// The same, and whether the way leads to the first process: one that ends meanwhile leaves its children to another.
-fn way_up(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> (Vec<i32>, bool) {
-    let (mut way, mut at) = (Vec::new(), pid);
-    // The parent of the first process, and of one that comes from another pid namespace, is 0.
-    while at > 0 {
-        if way.contains(&at) {
-            return (way, false);
-        }
-        way.push(at);
-        match parent(at) {
-            Some(parent) => at = parent,
-            None => return (way, false),
-        }
-    }
-    (way, true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_up_ends_at_the_first_process() {
-        let parent = |pid| [(9, 5), (5, 1), (1, 0), (7, 8), (3, 4), (4, 3)].into_iter().find(|p| p.0 == pid);
-        let way = |pid| way_up(pid, |pid| parent(pid).map(|(_, parent)| parent));
-        assert_eq!(way(9), (vec![9, 5, 1], true));
-        assert_eq!(way(7), (vec![7, 8], false), "8 has just ended");
-        assert_eq!(way(3), (vec![3, 4], false), "numbers that were given again");
-        let me = std::process::id().cast_signed();
-        let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_pid());
-        assert_eq!(ancestors(me)[..2], [me, parent]);
     }
 }

@@ -172,8 +172,8 @@ impl Requested {
 mod tests {
     use super::*;
     use hal_kfd::Errno;
-    use hal_kfd::process::Untraceable;
     use hip_sys::kfd as driver;
+    use host::process::Untraceable;
 
     const TIME_OUT: Problem = Problem::Hung(Errno(libc::ETIME));
 

@@ -1,11 +1,11 @@
-//! Calls that wait: for a debugger, and for the lock of their process.
+//! Calls that wait for a debugger or for the lock of their process.
 
 use super::*;
 
 const T0: Time = 400_000_000;
 
-/// A queue of a process that debugs itself, suspended while another process's kernel runs, so that everything takes its
-/// time; and a destroy that waits for it.
+/// Returns a suspended queue of a process that debugs itself, and a destruction that waits for it. The kernel
+/// of another process runs, so that operations take time.
 fn blocked() -> (Bench, u32, u64) {
     let mut bench = Bench::new("gfx90a", COSTS);
     bench.debug_self(0);
@@ -19,9 +19,9 @@ fn blocked() -> (Bench, u32, u64) {
     };
     bench.trap(T0, me(), me(), &known).unwrap();
     bench.launch(OTHER, 0, 0);
-    bench.machine.tick(T0);
+    bench.tick(T0);
     let suspend = bench.suspend(T0, &[id]);
-    bench.machine.tick(T0 + 1_600);
+    bench.tick(T0 + 1_600);
     assert_eq!(bench.answer(suspend).unwrap().unwrap().0, 1);
     let destroy = bench.call(T0 + 1_700, me(), &kfd::DestroyQueue { queue_id: id, pad: 0 });
     assert_eq!(bench.answer(destroy), None);
@@ -29,59 +29,61 @@ fn blocked() -> (Bench, u32, u64) {
 }
 
 #[test]
-fn a_destroy_goes_on_when_the_end_of_a_session_has_taken_its_time() {
+fn destruction_continues_after_the_end_of_the_session() {
     let (mut bench, _, destroy) = blocked();
     bench.trap(T0 + 1_800, me(), me(), &debug::Disable::default()).unwrap();
-    assert_eq!(bench.answer(destroy), None, "the waves of the other are being saved");
-    bench.machine.tick(T0 + 100_000);
+    assert_eq!(bench.answer(destroy), None, "the waves of the other process are being saved");
+    bench.tick(T0 + 100_000);
     assert!(bench.answer(destroy).unwrap().is_ok());
-    assert!(bench.machine.processes[&me()].queues.is_empty() && bench.machine.uninterruptible.is_empty());
+    assert!(
+        bench.machine.processes[&me()].queues.is_empty() && bench.machine.calls.uninterruptible.is_empty()
+    );
 }
 
 #[test]
-fn a_destroy_that_goes_on_has_the_lock_of_its_process() {
+fn continued_destruction_has_the_lock_of_its_process() {
     let (mut bench, id, destroy) = blocked();
     let resume = bench.resume(T0 + 1_800, &[]);
-    bench.machine.tick(T0 + 2_800);
+    bench.tick(T0 + 2_800);
     assert_eq!(bench.answer(resume).unwrap().unwrap().0, 1);
     assert_eq!(bench.answer(destroy), None);
     let late = bench.call(T0 + 2_900, me(), &update(id, 0, 100));
     assert_eq!(bench.answer(late), None);
-    bench.machine.tick(T0 + 100_000);
+    bench.tick(T0 + 100_000);
     assert!(bench.answer(destroy).unwrap().is_ok());
-    assert_eq!(bench.answer(late), Some(Err(libc::EFAULT)), "the queue has gone");
+    assert_eq!(bench.answer(late), Some(Err(libc::EFAULT)), "the queue is destroyed");
 }
 
 #[test]
-fn a_destroy_goes_on_when_its_queue_was_lost_in_a_reset() {
+fn destruction_continues_after_a_reset() {
     let settings = Settings { save: 0, restore: 0, cwsr: false, timeout: 1_000, stuck: None };
     let (mut bench, _, destroy) = blocked();
-    bench.machine.settings = settings;
-    // The other process's kernel does not come off in time.
+    bench.machine.driver.settings = settings;
+    // The eviction of the other process's kernel times out.
     bench.trap(T0 + 1_800, me(), me(), &debug::Disable::default()).unwrap();
-    bench.machine.tick(T0 + 2_900);
+    bench.tick(T0 + 2_900);
     assert!(bench.answer(destroy).unwrap().is_ok());
     assert_eq!(bench.machine.gpus[0].scheduler.resets, 1);
 }
 
-/// Each that went on would call for the next, deeper and deeper.
+/// Nested execution would overflow the stack.
 #[test]
-fn however_many_calls_wait_for_a_lock_they_go_on_one_after_the_other() {
+fn many_calls_that_wait_for_a_lock_continue_in_order() {
     let mut bench = Bench::new("gfx1100", COSTS);
     let id = bench.create(0, me(), 0);
     bench.launch(me(), 0, 0);
-    bench.machine.tick(T0);
+    bench.tick(T0);
     let first = bench.call(T0 + 100, me(), &update(id, 0, 0));
     let rest: Vec<u64> = (0..20_000).map(|_| bench.call(T0 + 200, me(), &update(id, 0, 0))).collect();
-    assert!(bench.machine.answers.is_empty());
-    bench.machine.tick(T0 + 10_000);
-    let order: Vec<u64> = bench.machine.answers.iter().map(|(unique, _)| *unique).collect();
+    assert!(bench.machine.outbox.answers.is_empty());
+    bench.tick(T0 + 10_000);
+    let order: Vec<u64> = bench.machine.outbox.answers.iter().map(|(unique, _)| *unique).collect();
     assert_eq!(order, [vec![first], rest].concat());
-    assert!(bench.machine.uninterruptible.is_empty() && !bench.machine.processes[&me()].unlocking);
+    assert!(bench.machine.calls.uninterruptible.is_empty() && bench.machine.calls.unlocked.is_empty());
 }
 
 #[test]
-fn a_runtime_that_was_answered_has_nothing_to_repeat() {
+fn answered_runtime_enable_is_not_repeated() {
     let mut bench = Bench::new("gfx1100", Settings::default());
     bench.enable(0).unwrap();
     let enable = debug::RuntimeEnable { mode_mask: debug::RUNTIME_ENABLE, ..Default::default() };

@@ -1,89 +1,93 @@
 //! Identifies one process, even if the kernel gives its pid to another one later.
 //!
-//! A pidfd names it (`pidfd_open`, Linux 5.3). Where the kernel has none, or a container's filter forbids the call, the process is
-//! known by its number and the moment at which it began (`starttime` of `proc_pid_stat`, `fs/proc/array.c`).
+//! A pidfd identifies it (`pidfd_open`, Linux 5.3). Where the kernel has none, or a container's filter
+//! forbids the call, the pid and the start time identify it (`starttime` of `proc_pid_stat`,
+//! `fs/proc/array.c`).
 
 use crate::process::Status;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// A process, also after its end.
+/// Refers to one process, also after its end.
 #[derive(Debug)]
 pub struct Handle {
     pid: u32,
-    way: Way,
+    identity: Identity,
 }
 
-/// How it is told from another one with its number.
+/// Distinguishes the process from a later one with the same pid.
 #[derive(Debug)]
-enum Way {
+enum Identity {
     Descriptor(OwnedFd),
-    /// When it began, in clock ticks since the machine's start.
-    Begun(u64),
+    /// The start time, in clock ticks since the machine's start.
+    StartTime(u64),
 }
 
 impl Handle {
-    /// The process that has this number now.
+    /// Opens the process that has this pid now.
     ///
     /// # Errors
-    /// There is none (`ESRCH`, also if `/proc` hides it from a kernel without pidfds); the number is a thread's (`EINVAL`,
-    /// `ENOENT` from Linux 6.9 on); there is no descriptor left.
+    /// `ESRCH`: there is no such process, or `/proc` hides it on a kernel without pidfds. `EINVAL`, from
+    /// Linux 6.9 on `ENOENT`: the pid is that of a thread. Any other error: no descriptor is left.
     pub fn open(pid: u32) -> io::Result<Self> {
         let number = libc::pid_t::try_from(pid).map_err(|_| none())?;
-        // SAFETY: makes a descriptor (which is closed by exec) or fails.
+        // SAFETY: the call takes numbers only. It makes a descriptor (close-on-exec) or fails.
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
         match i32::try_from(descriptor) {
-            // SAFETY: just made, and nobody else has it.
+            // SAFETY: the call above has just made this descriptor, and nothing else refers to it.
             Ok(new @ 0..) => Ok(Self::of(pid, unsafe { OwnedFd::from_raw_fd(new) })),
             _ => match io::Error::last_os_error() {
-                // EPERM is what older container runtimes answer to a call that they do not know.
+                // Older container runtimes answer EPERM to a call that they do not know.
                 error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                    Self::by_its_begin(pid)
+                    Self::by_start_time(pid)
                 }
                 error => Err(error),
             },
         }
     }
 
-    /// The process of a pidfd, with its number here; 0 if it has none.
+    /// Makes a handle of a pidfd. `pid` is the pid in this namespace, or 0 if it has none.
     pub fn of(pid: u32, descriptor: OwnedFd) -> Self {
-        Self { pid, way: Way::Descriptor(descriptor) }
+        Self { pid, identity: Identity::Descriptor(descriptor) }
     }
 
-    /// Without a descriptor.
-    fn by_its_begin(pid: u32) -> io::Result<Self> {
+    /// Opens a process without a descriptor.
+    fn by_start_time(pid: u32) -> io::Result<Self> {
         let status = Status::read(pid).map_err(|_| none())?;
         if status.process != pid {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let (begun, _) = stat(pid).ok_or_else(none)?;
-        Ok(Self { pid, way: Way::Begun(begun) })
+        let (start_time, _) = stat(pid).ok_or_else(none)?;
+        Ok(Self { pid, identity: Identity::StartTime(start_time) })
     }
 
-    /// Its number, which may be another process's once it has ended.
+    /// Returns the pid, which can belong to another process once this one has ended.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Becomes readable when the process ends. Without one it has to be [asked](Self::has_ended).
+    /// Returns the pidfd, which becomes readable when the process ends. Without one, poll
+    /// [`Self::has_ended`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match &self.way {
-            Way::Descriptor(descriptor) => Some(descriptor.as_fd()),
-            Way::Begun(_) => None,
+        match &self.identity {
+            Identity::Descriptor(descriptor) => Some(descriptor.as_fd()),
+            Identity::StartTime(_) => None,
         }
     }
 
-    /// Whether it has ended. Its number may be another process's from then on.
+    /// Returns true once the process has ended.
     pub fn has_ended(&self) -> bool {
-        match &self.way {
-            Way::Descriptor(descriptor) => {
+        match &self.identity {
+            Identity::Descriptor(descriptor) => {
                 let fd = descriptor.as_raw_fd();
                 let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                // SAFETY: one description, which lives through the call; it does not wait.
+                // SAFETY: the call reads and writes one `pollfd`, which outlives it.
                 unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
             }
-            Way::Begun(begun) => stat(self.pid).is_none_or(|(other, ended)| other != *begun || ended),
+            Identity::StartTime(start_time) => {
+                stat(self.pid).is_none_or(|(other, ended)| other != *start_time || ended)
+            }
         }
     }
 }
@@ -92,14 +96,14 @@ fn none() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
 
-/// When a process began, and whether it has ended and only its parent has not heard of that.
+/// Returns the start time of a process, and true if it is a zombie.
 fn stat(pid: u32) -> Option<(u64, bool)> {
-    // A name is any bytes.
+    // The name of a process can be any bytes.
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 fn parse(text: &str) -> Option<(u64, bool)> {
-    // "pid (name) state ppid ...", where the name may hold anything; the begin is field 22.
+    // "pid (name) state ppid ...", where the name can contain anything; the start time is field 22.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
@@ -112,7 +116,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_begin_is_found_behind_any_name() {
+    fn start_time_is_found_after_any_name() {
         let text = "77 (a) Z 1) S 1 77 77 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0 4711 9 9\n";
         assert_eq!(parse(text), Some((4711, false)));
         assert_eq!(parse(&text.replace(" S ", " Z ")), Some((4711, true)));
@@ -120,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_with_a_descriptor_and_without() {
-        for open in [Handle::open, Handle::by_its_begin] {
+    fn process_is_identified_with_and_without_pidfd() {
+        for open in [Handle::open, Handle::by_start_time] {
             let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let handle = open(child.id()).unwrap();
             assert!(handle.pid() == child.id() && !handle.has_ended());
             drop(child.stdin.take());
-            // It is a zombie until it is waited for; then its number is nobody's.
+            // It is a zombie until its parent waits for it; then the pid is free.
             while !handle.has_ended() {
                 std::thread::yield_now();
             }
@@ -136,12 +140,12 @@ mod tests {
             assert_eq!(not_there.raw_os_error(), Some(libc::ESRCH));
         }
         let own = std::process::id();
-        let other = Handle { pid: own, way: Way::Begun(1) };
-        assert!(other.has_ended(), "the number is another process's");
+        let other = Handle { pid: own, identity: Identity::StartTime(1) };
+        assert!(other.has_ended(), "the pid belongs to another process");
         let thread = std::thread::spawn(|| {
-            // SAFETY: takes nothing.
+            // SAFETY: the call takes no arguments and cannot fail.
             let own = unsafe { libc::gettid() };
-            Handle::by_its_begin(own.cast_unsigned()).map(|_| ()).unwrap_err().raw_os_error()
+            Handle::by_start_time(own.cast_unsigned()).map(|_| ()).unwrap_err().raw_os_error()
         });
         assert_eq!(thread.join().unwrap(), Some(libc::EINVAL));
     }

@@ -1,35 +1,36 @@
-//! What requests about queues came to.
+//! The outcome of requests about queues.
 
 use std::time::{Duration, Instant};
 
 use crate::kernel::Errno;
 
-/// What became of a hold or a release.
+/// The outcome of an eviction or a restoration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Queues that are off the hardware now (hold) or wanted by us no more (release), known for sure.
+    /// The number of queues whose state is known to be the wanted one: off the hardware, or not evicted by us
+    /// any more.
     pub queues: usize,
-    /// Queues that are not known to be as we want them, because a request failed: [`Registry::settle`](crate::Registry::settle) goes on.
+    /// The number of queues whose state is unknown because a request failed; `Registry::settle` sends it
+    /// again.
     pub unsettled: usize,
-    /// Requests made.
+    /// The number of requests made.
     pub requests: usize,
-    /// The last error; a time-out of the driver's stays.
+    /// The last error. A time-out of the driver is kept, because the errors after it follow from it.
     pub error: Option<Errno>,
-    /// When the last one was made.
+    /// The time at which the last request was made.
     pub asked_at: Option<Instant>,
-    /// How long the requests took together.
+    /// The duration of all requests together.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// Makes a request and notes its result.
+    /// Makes a request and records its result.
     pub fn request<T>(&mut self, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         let begin = Instant::now();
         let result = make();
         self.took += begin.elapsed();
         self.requests += 1;
         self.asked_at = Some(begin);
-        // A time-out is what everything after it comes from.
         if let Err(errno) = &result
             && self.error != Some(Errno(libc::ETIME))
         {

@@ -1,4 +1,4 @@
-//! Memory of one process in another one.
+//! Memory that two processes share.
 
 use super::*;
 
@@ -11,13 +11,13 @@ fn vram(va_addr: u64) -> kfd::AllocMemoryOfGpu {
 }
 
 fn map(bench: &mut Bench, pid: i32, handle: u64) {
-    // Requests that read the caller's memory are made by this process alone.
+    // The fake process cannot make requests that read its memory.
     let va = bench.machine.processes[&pid].allocations[&handle].va;
     bench.machine.processes.get_mut(&pid).unwrap().space.get_mut(va).unwrap().gpus = 1;
 }
 
 #[test]
-fn memory_with_a_name_is_the_same_for_two_processes_and_outlives_its_maker() {
+fn shared_memory_is_the_same_in_two_processes_and_outlives_its_exporter() {
     let mut bench = Bench::new("gfx90a", Settings::default());
     let made = bench.now(0, me(), &vram(MINE)).unwrap().1;
     let export = kfd::IpcExportHandle { handle: made.handle, gpu_id: 1, flags: 5, ..Default::default() };
@@ -27,11 +27,11 @@ fn memory_with_a_name_is_the_same_for_two_processes_and_outlives_its_maker() {
         kfd::IpcImportHandle { va_addr: THEIRS, share_handle: name, gpu_id: 1, ..Default::default() };
     let got = bench.now(0, OTHER, &import).unwrap().1;
     assert_eq!((got.flags, got.mmap_offset), (5, made.mmap_offset));
-    assert_eq!(bench.machine.gpus[0].used, SIZE, "it is there once");
+    assert_eq!(bench.machine.gpus[0].used, SIZE, "the memory counts once");
 
     map(&mut bench, me(), made.handle);
     bench.view(me()).write(MINE, &[1, 2, 3, 4]).unwrap();
-    assert!(bench.view(OTHER).load_u32(THEIRS).is_err(), "not mapped yet");
+    assert!(bench.view(OTHER).load_u32(THEIRS).is_err(), "the memory is not mapped yet");
     map(&mut bench, OTHER, got.handle);
     assert_eq!(bench.view(OTHER).load_u32(THEIRS), Ok(0x0403_0201));
 
@@ -40,15 +40,19 @@ fn memory_with_a_name_is_the_same_for_two_processes_and_outlives_its_maker() {
     assert_eq!(bench.machine.gpus[0].used, SIZE);
     let again = kfd::IpcImportHandle { va_addr: MINE, ..import };
     let again = bench.now(0, me(), &again).unwrap().1;
-    bench.machine.remove_process(0, OTHER);
-    assert_eq!(bench.machine.gpus[0].used, SIZE, "its maker has it back");
+    engine::remove_process(&mut bench.machine, 0, OTHER);
+    assert_eq!(bench.machine.gpus[0].used, SIZE, "the exporter has imported it again");
     bench.now(0, me(), &kfd::FreeMemoryOfGpu { handle: again.handle }).unwrap();
     assert_eq!(bench.machine.gpus[0].used, 0);
-    assert_eq!(bench.now(0, me(), &import).err(), Some(libc::EINVAL), "the name went with the memory");
+    assert_eq!(
+        bench.now(0, me(), &import).err(),
+        Some(libc::EINVAL),
+        "the name is invalid after the memory was freed"
+    );
 }
 
 #[test]
-fn what_is_no_name_and_no_buffer_is_refused() {
+fn invalid_export_and_import_are_refused() {
     let mut bench = Bench::new("gfx90a", Settings::default());
     let made = bench.now(0, me(), &vram(MINE)).unwrap().1;
     let export = kfd::IpcExportHandle { handle: made.handle, gpu_id: 1, ..Default::default() };
@@ -58,7 +62,7 @@ fn what_is_no_name_and_no_buffer_is_refused() {
     ] {
         assert_eq!(bench.now(0, me(), &wrong).err(), Some(libc::EINVAL), "{wrong:?}");
     }
-    assert_eq!(bench.now(0, OTHER, &export).err(), Some(libc::EINVAL), "handles are a process's own");
+    assert_eq!(bench.now(0, OTHER, &export).err(), Some(libc::EINVAL), "handles belong to one process");
     let own = vec![0_u8; 4096];
     let userptr = kfd::AllocMemoryOfGpu {
         mmap_offset: own.as_ptr().addr() as u64,
@@ -83,16 +87,16 @@ fn what_is_no_name_and_no_buffer_is_refused() {
         assert_eq!(bench.now(0, OTHER, &wrong).err(), Some(libc::EINVAL), "{wrong:?}");
     }
     bench.now(0, me(), &kfd::FreeMemoryOfGpu { handle: made.handle }).unwrap();
-    assert_eq!(bench.machine.gpus[0].used, 0, "what was refused has taken nothing");
+    assert_eq!(bench.machine.gpus[0].used, 0, "refused requests allocate nothing");
 }
 
 #[test]
-fn what_is_not_simulated_is_told_once() {
+fn request_that_is_not_simulated_is_reported_once() {
     let mut bench = Bench::new("gfx90a", Settings::default());
     for _ in 0..3 {
         assert_eq!(bench.now(0, me(), &kfd::ExportDmabuf::default()).err(), Some(libc::EINVAL));
         assert_eq!(bench.now(0, me(), &kfd::GetDmabufInfo::default()).err(), Some(libc::EINVAL));
     }
-    assert_eq!(bench.machine.remarks.len(), 1, "{:?}", bench.machine.remarks);
-    assert!(bench.machine.remarks[0].1.contains("dma-buf is not simulated"));
+    assert_eq!(bench.machine.outbox.remarks.len(), 1, "{:?}", bench.machine.outbox.remarks);
+    assert!(bench.machine.outbox.remarks[0].1.contains("dma-buf is not simulated"));
 }

@@ -1,89 +1,32 @@
-//! Control of another process's queues, for programs that were not preloaded: what the driver allows a debugger.
+//! Control of another process's queues, for programs without the preloaded library: the driver allows it to a
+//! debugger.
 //!
-//! The driver asks that the calling thread traces the target (`ptrace`), which is done only as long as a request takes. The debug
-//! session itself stays, and belongs to the attaching process: when that ends, the driver resumes everything.
+//! The driver requires that the calling thread traces the target (`ptrace`); the trace lasts as long as one
+//! request. The debug session stays and belongs to the attaching process. When that process ends, the driver
+//! resumes all queues.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use hip_sys::kfd::debug::{self, QueueEntry};
 
+pub use crate::problem::Problem;
+
+use crate::capabilities::{self, Choice, Facts};
 use crate::kernel::{Errno, Kernel, Kfd};
 use crate::mechanism::Kind;
-use crate::probe::{self, Choice, Facts, Refusal};
-use crate::process::Untraceable;
+use crate::problem::problem;
 use crate::session::{self, Fate};
 use crate::trace::Target;
 
-/// Why a process cannot be controlled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// There is no such process.
-    NoProcess,
-    /// The process must not be traced, and why.
-    NotTraceable(Untraceable),
-    /// It has not opened the device.
-    NoDevice,
-    /// Somebody debugs its GPU work already.
-    Debugged,
-    /// The session has ended without our doing, and what was held goes on: so it happens when somebody else who tried to debug the
-    /// process, in vain, ends (`kfd_ioctl_set_debug_trap` notes the last who tried as the debugger).
-    Lost,
-    /// Its runtime has not enabled debugging (ROCr before 5.5 never does), or a device cannot (gfx11 with masked queues).
-    NotEnabled,
-    /// The driver is too old, or schedules queues by itself.
-    NotSupported,
-    /// The driver must not take the queues off: what it would do is worse.
-    Unsafe(Refusal),
-    /// The device did not get a queue off in time, and is being reset.
-    Hung(Errno),
-    /// Anything else.
-    Failed(Errno),
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProcess => f.write_str("there is no such process"),
-            Self::NotTraceable(why) => write!(f, "the process must not be traced: {why}"),
-            Self::NoDevice => f.write_str("the process has not opened /dev/kfd"),
-            Self::Debugged => f.write_str("the GPU work of the process is being debugged already"),
-            Self::Lost => f.write_str("the hold was lost to another debugger, and the process goes on"),
-            Self::NotEnabled => f.write_str(
-                "the runtime of the process has not enabled debugging, as before ROCm 5.5, or a device of it cannot be debugged",
-            ),
-            Self::NotSupported => {
-                f.write_str("the driver has no debugger: it is older than KFD 1.13, or hardware scheduling is off")
-            }
-            Self::Unsafe(refusal) => refusal.fmt(f),
-            Self::Hung(errno) => write!(f, "a queue did not come off, and the GPU is being reset ({errno})"),
-            Self::Failed(errno) => write!(f, "the driver refused: {errno}"),
-        }
-    }
-}
-
-/// What an error of a session's request on a process means; `begun` if there is a session.
-fn problem(pid: libc::pid_t, errno: Errno, begun: bool) -> Problem {
-    match errno.0 {
-        libc::ESRCH => Problem::NoDevice,
-        libc::EALREADY => Problem::Debugged,
-        libc::EINVAL if begun => Problem::Lost,
-        libc::EPERM if begun => Problem::NotEnabled,
-        libc::EPERM => Problem::NotTraceable(Untraceable::of(pid.cast_unsigned())),
-        libc::EINVAL | libc::ENOTTY if !begun => Problem::NotSupported,
-        libc::ETIME | libc::EIO => Problem::Hung(errno),
-        _ => Problem::Failed(errno),
-    }
-}
-
-/// A hold on another process. When this is dropped, or this process ends, everything of it goes on.
+/// A debug session on another process. All its queues run again when this is dropped, or when this process
+/// ends.
 #[derive(Debug)]
 pub struct Attachment {
     kernel: Arc<dyn Kernel>,
     target: Target,
     info: debug::RuntimeInfo,
-    /// The session has ended.
+    /// True once the session has ended.
     ended: bool,
 }
 
@@ -91,7 +34,7 @@ impl Attachment {
     /// Attaches to a process that uses the device.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the process cannot be controlled.
     pub fn new(kernel: Arc<dyn Kernel>, pid: i32) -> Result<Self, Problem> {
         let target = Target::new(pid)?;
         let info = target.traced(|seized| {
@@ -101,12 +44,13 @@ impl Attachment {
         Ok(Self { kernel, target, info, ended: false })
     }
 
-    /// The process.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.target.pid
     }
 
-    /// Whether its runtime has enabled debugging, without which queues can be seen and not suspended.
+    /// Returns true if the runtime of the process has enabled debugging. Otherwise queues can be listed and
+    /// not suspended.
     pub fn can_suspend(&self) -> bool {
         self.info.runtime_state == debug::STATE_ENABLED
     }
@@ -115,8 +59,8 @@ impl Attachment {
         let own = self.target.pid;
         let pid = own.cast_unsigned();
         self.target.traced(|seized| match seized {
-            // Somebody else traces it by now. The driver may know us all the same, as who has the session; what is held must
-            // not stay so for want of a question.
+            // Another process traces the target. The driver may still accept the request from the owner of
+            // the session, and suspended queues must not stay suspended because it was not sent.
             Err(why @ Problem::NotTraceable(_)) => request(pid).map_err(|errno| match errno {
                 Errno(libc::EPERM) => why,
                 errno => problem(own, errno, true),
@@ -126,21 +70,23 @@ impl Attachment {
         })?
     }
 
-    /// Its queues, with addresses and sizes.
+    /// Returns the queues of the process, with addresses and sizes.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the process cannot be controlled.
     pub fn queues(&self) -> Result<Vec<QueueEntry>, Problem> {
         self.traced(|pid| session::queues(&*self.kernel, pid))
     }
 
-    /// Takes queues off the hardware; the fate of each, in order. One that the process has not is invalid, and the driver is
-    /// not asked for it: it overlooks the upper bit of a number ([`debug::QUEUE_INVALID`]), and would suspend another queue.
+    /// Suspends queues. Returns the status of each, in order. A number that the process does not have is
+    /// invalid and is not sent: the driver ignores the upper bit of a number ([`debug::QUEUE_INVALID`]) and
+    /// would suspend another queue.
     ///
     /// # Errors
     /// The request as a whole failed.
     pub fn suspend(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
-        // Also tells the driver that new queues are known here, or it would leave them alone.
+        // The snapshot also marks new queues as known to the debugger; the driver does not suspend unknown
+        // ones.
         let queues = self.queues()?;
         let queues: Vec<_> = queues.iter().filter(|queue| ids.contains(&queue.queue_id)).collect();
         let devices: BTreeSet<u32> = queues.iter().map(|queue| queue.gpu_id).collect();
@@ -153,15 +99,15 @@ impl Attachment {
         Ok(ids.iter().map(|id| fate(id).unwrap_or(Fate::Invalid)).collect())
     }
 
-    /// Refuses a device that would wait for running kernels, unless it is simulated: see [`probe`].
+    /// Refuses a device that would wait for running kernels, unless it is simulated: see [`capabilities`].
     fn check(&self, gpu_id: u32) -> Result<(), Problem> {
         let Some(sys) = self.kernel.sys() else { return Ok(()) };
         let facts = Facts::read(&*self.kernel, sys, gpu_id, Kfd::is_simulated()).map_err(Problem::Failed)?;
-        let chosen = probe::choose(Choice::Only(Kind::DebugTrap), &facts, true);
+        let chosen = capabilities::choose(Choice::Only(Kind::DebugTrap), &facts, true);
         chosen.map(|_| ()).map_err(Problem::Unsafe)
     }
 
-    /// Puts queues back; the fate of each, in order.
+    /// Resumes queues. Returns the status of each, in order.
     ///
     /// # Errors
     /// The request as a whole failed.
@@ -169,7 +115,7 @@ impl Attachment {
         self.traced(|pid| session::resume(&*self.kernel, pid, ids))
     }
 
-    /// Puts all back; how many queues there are.
+    /// Resumes all queues. Returns the number of queues.
     ///
     /// # Errors
     /// The request failed.
@@ -177,18 +123,18 @@ impl Attachment {
         self.traced(|pid| session::resume_all(&*self.kernel, pid))
     }
 
-    /// Ends the hold and says how that went.
+    /// Ends the session.
     ///
     /// # Errors
-    /// Why not. Where there is nothing left to be ended that counts as the end; else it can be tried again, and is when this is
-    /// dropped.
+    /// The reason why the request failed. If no session is left, that counts as the end. Otherwise the caller
+    /// can try again, and `drop` does.
     pub fn end(&mut self) -> Result<(), Problem> {
         if self.ended {
             return Ok(());
         }
         let pid = self.target.pid;
-        // Whoever has the session needs not trace for this (`kfd_ioctl_set_debug_trap`, Linux 6.12), and no thread that may not be
-        // had.
+        // The owner of the session need not trace for this request (`kfd_ioctl_set_debug_trap`, Linux 6.12),
+        // so that it works even where no thread can be started.
         let result = if self.target.has_ended() {
             Err(Problem::NoProcess)
         } else {
@@ -201,7 +147,7 @@ impl Attachment {
         result
     }
 
-    /// For a process that has gone, and its session with it: nothing is asked of it any more.
+    /// Forgets the session of a process that has ended, without a request.
     pub fn forget(mut self) {
         self.ended = true;
     }
@@ -209,7 +155,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // The process may have gone, and with it the session.
+        // If the process has ended, so has the session.
         let _ = self.end();
     }
 }
@@ -218,13 +164,14 @@ impl Drop for Attachment {
 mod tests {
     use super::*;
     use crate::fake::FakeKernel;
+    use host::process::Untraceable;
 
     fn attached(kernel: &Arc<FakeKernel>, target: Target) -> Attachment {
         Attachment { kernel: kernel.clone(), target, info: debug::RuntimeInfo::default(), ended: false }
     }
 
     #[test]
-    fn errors_say_what_to_do() {
+    fn errno_maps_to_problem_with_and_without_session() {
         let own = std::process::id().cast_signed();
         let problem = |errno, begun| problem(own, Errno(errno), begun);
         assert_eq!(problem(libc::EPERM, true), Problem::NotEnabled);
@@ -237,14 +184,14 @@ mod tests {
         assert!(text.starts_with("the process must not be traced: Yama"), "{text}");
     }
 
-    /// No process can trace itself, which stands for one that another debugger traces.
+    /// No process can trace itself, which stands for a process that another debugger traces.
     #[test]
-    fn what_is_held_is_let_go_although_the_process_cannot_be_traced_any_more() {
+    fn queues_are_resumed_although_the_process_cannot_be_traced() {
         let kernel = Arc::new(FakeKernel::default());
         kernel.0.lock().session = true;
         let pid = std::process::id().cast_signed();
         let attachment = attached(&kernel, Target::new(pid).unwrap());
-        // The runtime is not enabled: EPERM, for which there are two reasons then.
+        // The runtime is not enabled: EPERM, which has two possible reasons here.
         assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
         kernel.0.lock().runtime = true;
         assert_eq!(attachment.resume_all(), Ok(0));
@@ -253,20 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_asked_for_until_it_is_one_and_not_at_all_of_a_process_that_has_gone() {
+    fn session_end_is_retried_until_it_succeeds_and_never_sent_after_forget() {
         let kernel = Arc::new(FakeKernel::default());
         let attachment = || attached(&kernel, Target::new(std::process::id().cast_signed()).unwrap());
         kernel.0.lock().session = true;
         attachment().forget();
         assert_eq!(kernel.asked(), []);
-        // What fails can be tried again, and is at the latest when it is dropped.
+        // A failed end can be tried again; `drop` does.
         kernel.fail([Some(crate::fake::Failure { errno: libc::ENOMEM, after: false })]);
         let mut failing = attachment();
         assert_eq!(failing.end(), Err(Problem::Failed(Errno(libc::ENOMEM))));
         drop(failing);
         assert!(!kernel.0.lock().session);
         assert_eq!(kernel.asked(), [0x101; 2]);
-        // There is no session any more.
+        // No session is left.
         assert_eq!(attachment().end(), Err(Problem::Lost));
         assert_eq!(kernel.asked(), [0x101]);
         let mut ended = attachment();
@@ -276,9 +223,9 @@ mod tests {
         assert_eq!(kernel.asked(), [0x101]);
     }
 
-    /// The number is that of a process which lives, and is not the one that was meant.
+    /// The pid now belongs to another process.
     #[test]
-    fn whoever_has_the_number_of_a_process_that_has_gone_is_asked_nothing() {
+    fn reused_pid_gets_no_requests() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let mut target = Target::new(child.id().cast_signed()).unwrap();
         child.wait().unwrap();
@@ -296,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_cannot_be_attached_to() {
+    fn attach_to_missing_process_fails() {
         let kernel = Arc::new(FakeKernel::default());
         assert_eq!(Attachment::new(kernel, i32::MAX).map(|_| ()), Err(Problem::NoProcess));
     }

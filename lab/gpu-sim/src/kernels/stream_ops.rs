@@ -1,7 +1,7 @@
-//! The runtime's kernels for stream operations, which wait for values of words in memory and write them.
+//! The runtime's kernels for stream operations, which wait for values in memory and write them.
 
-use super::Op;
-use super::native::{Arguments, Dispatch};
+use super::arguments::{Arguments, Dispatch};
+use super::effect::Op;
 use crate::space::{Fault, View};
 
 /// The condition of a stream wait.
@@ -15,7 +15,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether each of these is satisfied now.
+    /// Returns true if all conditions hold now.
     pub fn all_hold(all: &[Condition], view: &View<'_>) -> Result<bool, Fault> {
         for one in all {
             if !one.holds(view)? {
@@ -25,7 +25,7 @@ impl Condition {
         Ok(true)
     }
 
-    /// Whether the location satisfies it now.
+    /// Returns true if the condition holds now.
     fn holds(&self, view: &View<'_>) -> Result<bool, Fault> {
         let (now, value, mask) = if self.wide {
             (view.load_u64(self.address)?, self.value, self.mask)
@@ -42,9 +42,9 @@ impl Condition {
     }
 }
 
-/// How many operations a batch may have (`ihipBatchMemOperation` in hipamd/src/hip_stream_ops.cpp).
+/// The largest number of operations of a batch (`ihipBatchMemOperation` in hipamd/src/hip_stream_ops.cpp).
 const MOST: u64 = 256;
-/// Bytes of one (`hipStreamBatchMemOpParams`).
+/// The size of an operation, bytes (`hipStreamBatchMemOpParams`).
 const OPERATION: u64 = 48;
 
 fn write(dst: u64, wide: bool, value: u64) -> Op {
@@ -53,7 +53,7 @@ fn write(dst: u64, wide: bool, value: u64) -> Op {
 }
 
 impl Arguments<'_> {
-    /// The 32-bit location if set, else the 64-bit one; true if it is wide.
+    /// Returns the 32-bit location if set, otherwise the 64-bit one; true if it is the 64-bit one.
     fn location(&self) -> Result<(u64, bool), Fault> {
         let narrow = self.u64(0)?;
         if narrow != 0 { Ok((narrow, false)) } else { Ok((self.u64(1)?, true)) }
@@ -69,8 +69,9 @@ impl Arguments<'_> {
         Ok(Condition { address, wide, value: self.u64(2)?, compare: self.u64(3)?, mask: self.u64(4)? })
     }
 
-    /// (list, count): each work-item does one of the list. They run side by side, so that one that waits for what another
-    /// one of the list writes may wait for ever: here the writes come when all the waits are over.
+    /// Arguments: (list, count). Each work-item executes one operation of the list. They run concurrently, so
+    /// that one that waits for a write of another can wait forever. The simulation makes all writes after all
+    /// waits.
     pub(super) fn batch(&self, dispatch: &Dispatch) -> Result<(Vec<Condition>, Vec<Op>), Fault> {
         let (list, count) = (self.u64(0)?, self.u64(1)? & 0xffff_ffff);
         let (mut waits, mut writes) = (Vec::new(), Vec::new());
@@ -85,7 +86,7 @@ impl Arguments<'_> {
                     waits.push(Condition { address, wide, value, compare, mask: u64::MAX });
                 }
                 2 | 5 => writes.push(write(address, wide, value)),
-                // The kernel passes over the rest.
+                // The kernel ignores other kinds.
                 _ => {}
             }
         }
@@ -96,18 +97,14 @@ impl Arguments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const DATA: u64 = 0x10_0000;
 
     #[test]
-    fn a_batch_is_read_as_far_as_there_are_work_items() {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x1000).unwrap();
-        let mut space = Space::default();
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+    fn batch_is_read_up_to_the_number_of_work_items() {
+        let memory = Memory::new(&[(DATA, 0x1000)]);
+        let view = memory.view();
         let list = DATA + 0x100;
         let operations: [[u64; 4]; 5] = [
             [4, DATA, 7, 1],
@@ -134,6 +131,6 @@ mod tests {
         view.write(DATA, &7u64.to_le_bytes()).unwrap();
         assert_eq!(Condition::all_hold(&waits, &view), Ok(true));
         let (waits, _) = arguments.batch(&dispatch(64)).unwrap();
-        assert_eq!(Condition::all_hold(&waits, &view), Ok(false), "the fifth waits as well");
+        assert_eq!(Condition::all_hold(&waits, &view), Ok(false), "the fifth operation waits as well");
     }
 }

@@ -1,16 +1,16 @@
-//! Whether two user ids are one user's.
+//! Comparison of users.
 //!
-//! In a user namespace every id that it does not map looks like one number, the overflow id (`from_kuid_munged`, kernel/user_namespace.c;
-//! `kernel.overflowuid`): there two processes that seem to be the same user's may be two users'.
+//! A user namespace shows every id that it does not map as one number, the overflow id (`from_kuid_munged`,
+//! kernel/user_namespace.c; `kernel.overflowuid`). Two processes with this id can belong to two users.
 
 use std::fs;
 
 /// `DEFAULT_OVERFLOWUID` of include/linux/highuid.h.
 const OVERFLOW: u32 = 65_534;
-/// The size of a map that leaves no id out (`4294967295`, `uid_map` of the first namespace).
+/// The size of a map that contains every id (`4294967295`, `uid_map` of the first namespace).
 const ALL: u64 = 0xffff_ffff;
 
-/// Whether both are the same user's, as far as this process's user namespace can tell them apart. Reads `/proc` where it matters.
+/// Returns true if both ids certainly belong to the same user. Reads `/proc` to recognise the overflow id.
 pub fn is_same(one: u32, other: u32) -> bool {
     one == other && {
         let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
@@ -27,7 +27,8 @@ fn is_overflow(uid: u32, overflow: &str) -> bool {
     uid == overflow.trim().parse().unwrap_or(OVERFLOW)
 }
 
-/// By the contents of both files. Where every id is mapped, the overflow id is that of its user (`nobody`).
+/// Returns true if the id stands for a single user, by the contents of both files. Where every id is mapped,
+/// the overflow id stands for its own user (`nobody`).
 fn names_a_user(uid: u32, overflow: &str, map: &str) -> bool {
     let lengths = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
     !is_overflow(uid, overflow) || lengths.sum::<u64>() >= ALL
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_is_not_mapped_is_nobodys() {
+    fn unmapped_id_stands_for_no_single_user() {
         let (first, none) = ("         0          0 4294967295\n", "");
         assert!(names_a_user(65_534, "65534\n", first), "nobody has an id of its own");
         for map in [none, "0 1000 1\n", "0 0 65536\n"] {
@@ -46,7 +47,7 @@ mod tests {
             assert!(names_a_user(1000, "65534\n", map) && names_a_user(0, "65534\n", map));
         }
         assert!(!names_a_user(7, "7\n", none) && names_a_user(65_534, "7\n", none));
-        assert!(!names_a_user(65_534, "", none), "as the kernel has it if nobody says otherwise");
+        assert!(!names_a_user(65_534, "", none), "the default of the kernel");
         assert!(names_a_user(65_534, "65534", "0 0 5\n5 5 4294967290\n"));
         assert!(is_same(1000, 1000) && !is_same(1000, 1001) && !is_same(1000, 65_534));
     }

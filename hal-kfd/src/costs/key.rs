@@ -1,6 +1,6 @@
-//! A number for all that a hold's cost depends on, so that a program can tell whether what another one measured holds for it.
+//! A key of all conditions that the costs depend on: two programs with the same key have the same costs.
 
-use super::Facts;
+use crate::capabilities::Facts;
 use crate::kernel::Kfd;
 use crate::mechanism::Kind;
 use std::ffi::CStr;
@@ -9,16 +9,19 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
 use std::path::Path;
 
-/// Changes with each start of the machine, and is the same in all containers (random(4)).
+/// The file with an id that changes with each start of the machine and is the same in all containers
+/// (random(4)).
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// What the driver's module says of itself, in `/sys/module/amdgpu`: AMD's own packages have a version, modules of the kernel's
-/// tree a checksum of their source, drivers built into the kernel neither.
+/// The files in `/sys/module/amdgpu` that identify the driver: AMD's packages have a version, modules of the
+/// kernel's tree a checksum of their source, drivers built into the kernel neither.
 const MODULE: [&str; 2] = ["version", "srcversion"];
 
-/// The key of what a hold costs on the device `gpu_id` by this mechanism: the same in all programs until the machine is
-/// started anew, or its driver is another one. `sys` is `/sys`. Nothing if the start of the machine cannot be told.
+/// Returns the key of the costs on the device `gpu_id` by this mechanism. It is the same in all programs
+/// until the machine restarts or its driver changes. `sys` is `/sys`. Returns `None` if the start of the
+/// machine cannot be identified.
 ///
-/// It is made by a hash of the standard library's, so two builds of this library may differ in it; each measures then.
+/// The hash is that of the standard library, so that two builds of this library can differ in it. Each
+/// measures then.
 pub fn key(kernel: &Kfd, sys: &Path, facts: &Facts, gpu_id: u32, kind: Kind) -> Option<NonZeroU64> {
     let boot = fs::read_to_string(BOOT).ok()?;
     let module = MODULE.map(|name| fs::read_to_string(sys.join("module/amdgpu").join(name)).ok());
@@ -39,25 +42,25 @@ fn number(
     NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
 }
 
-/// The kernel's release, as `uname -r` prints it.
+/// Returns the kernel's release, as `uname -r` prints it.
 fn release() -> Option<Vec<u8>> {
-    // SAFETY: an array of characters, for which zeros are valid.
+    // SAFETY: `utsname` consists of character arrays, for which zeros are valid.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: fills the structure that it is given.
+    // SAFETY: the kernel fills the structure, which outlives the call.
     if unsafe { libc::uname(&mut names) } != 0 {
         return None;
     }
-    // SAFETY: the kernel terminates each of these words within its array.
+    // SAFETY: the kernel terminates each of these strings within its array.
     Some(unsafe { CStr::from_ptr(names.release.as_ptr()) }.to_bytes().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Scheduler;
+    use crate::capabilities::Scheduler;
 
     #[test]
-    fn whatever_a_cost_depends_on_makes_another_key() {
+    fn key_changes_with_each_condition_of_the_costs() {
         let facts = Facts {
             version: (1, 14),
             scheduler: Scheduler::Hws,
@@ -86,12 +89,12 @@ mod tests {
         assert_eq!(
             keys[0],
             key("a\n", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
-            "and the same once more"
+            "equal conditions, equal keys"
         );
     }
 
     #[test]
-    fn this_kernel_has_a_release() {
+    fn release_of_this_kernel_is_read() {
         assert!(release().is_some_and(|release| release.contains(&b'.')));
     }
 }

@@ -1,4 +1,4 @@
-//! What the driver shows of each process's queues: `proc/PID/queues/ID/{size,type,gpuid}` below `/sys/class/kfd/kfd`
+//! The queues of each process in sysfs: `proc/PID/queues/ID/{size,type,gpuid}` below `/sys/class/kfd/kfd`
 //! (`kfd_procfs_add_queue` of `kfd_process.c`).
 
 use std::io;
@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use hip_sys::kfd;
 
-/// The folder `proc`, if it is shown anywhere.
+/// The folder `proc`, if there is one.
 #[derive(Debug, Default)]
 pub struct Sysfs {
     root: Option<PathBuf>,
 }
 
-/// The driver's own number of a queue's type (`enum kfd_queue_type`), which is not the interface's.
+/// Returns the driver's internal number of a queue type (`enum kfd_queue_type`), which differs from that of
+/// the interface.
 fn driver_type(kfd_type: u32) -> u32 {
     match kfd_type {
         kfd::QUEUE_TYPE_SDMA | kfd::QUEUE_TYPE_SDMA_BY_ENG_ID => 1,
@@ -22,10 +23,10 @@ fn driver_type(kfd_type: u32) -> u32 {
 }
 
 impl Sysfs {
-    /// Shown below this folder, which is made.
+    /// Shows queues below this folder, which it creates.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be created.
     pub fn at(root: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
         Ok(Self { root: Some(root.to_owned()) })
@@ -39,7 +40,7 @@ impl Sysfs {
         Some(self.process(pid)?.join("queues").join(id.to_string()))
     }
 
-    /// A queue has come into being. What cannot be shown is not, as in the driver.
+    /// Adds a queue. Errors are ignored, as in the driver.
     pub fn add(&self, pid: i32, id: u32, size: u32, kfd_type: u32, gpu_id: u32) {
         let Some(path) = self.queue(pid, id) else { return };
         let show = || -> io::Result<()> {
@@ -52,14 +53,12 @@ impl Sysfs {
         let _ = show();
     }
 
-    /// A queue has gone.
     pub fn remove(&self, pid: i32, id: u32) {
         if let Some(path) = self.queue(pid, id) {
             let _ = std::fs::remove_dir_all(path);
         }
     }
 
-    /// A process has gone.
     pub fn forget(&self, pid: i32) {
         if let Some(path) = self.process(pid) {
             let _ = std::fs::remove_dir_all(path);
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_are_shown_as_long_as_they_are_there() {
+    fn queue_is_shown_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(&dir.path().join("proc")).unwrap();
         sysfs.add(7, 2, 4096, kfd::QUEUE_TYPE_COMPUTE_AQL, 9);

@@ -1,49 +1,50 @@
-//! What the kernel says of a process in `/proc/PID/status` (`proc_pid_status` in `fs/proc/array.c`), and why one may not trace
-//! another one (`__ptrace_may_access` in `kernel/ptrace.c`, `cap_ptrace_access_check`, Yama's `yama_ptrace_access_check`).
+//! The status of a process in `/proc/PID/status` (`proc_pid_status` in `fs/proc/array.c`), and the reason why
+//! a process may not be traced (`__ptrace_may_access` in `kernel/ptrace.c`, `cap_ptrace_access_check`, Yama's
+//! `yama_ptrace_access_check`).
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Where Yama says what it forbids.
+/// The file with the setting of Yama.
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 /// `CAP_SYS_PTRACE` of `include/uapi/linux/capability.h`.
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// A process's status. What an older kernel does not say is as if there were nothing to be said.
+/// The status of a process or thread. A field that an older kernel does not have is empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The letter of its state: `R`, `S`, `D`, `T` stopped, `t` traced and standing, `Z` and `X` ended.
+    /// The letter of the state: `R`, `S`, `D`, `T` stopped, `t` stopped by a tracer, `Z` and `X` ended.
     pub state: u8,
-    /// The process's number; of a thread, that of the process that it belongs to. 0 if it is not known.
+    /// The pid; of a thread, the pid of its process. 0 if unknown.
     pub process: u32,
-    /// Its users: real, effective, saved, of the file system.
+    /// The user ids: real, effective, saved, file system.
     pub uids: Vec<u32>,
-    /// Its groups, likewise.
+    /// The group ids, in the same order.
     pub gids: Vec<u32>,
-    /// Who traces it; 0 if nobody does, or somebody whom this pid namespace does not know.
+    /// The pid of the tracer; 0 if there is none, or if it is outside this pid namespace.
     pub tracer: u32,
-    /// Its numbers, from this pid namespace down to its own; none where the kernel has no namespaces.
+    /// The pids from this pid namespace down to its own; empty where the kernel has no pid namespaces.
     pub numbers: Vec<u32>,
-    /// The capabilities that it may have.
+    /// The permitted capabilities.
     pub permitted: u64,
-    /// Those that are in force.
+    /// The effective capabilities.
     pub effective: u64,
 }
 
 impl Status {
-    /// Reads that of a process or thread.
+    /// Reads the status of a process or thread.
     ///
     /// # Errors
-    /// There is none (`NotFound`), also if `/proc` hides it; or it ends just now.
+    /// `NotFound`: there is no such process, or `/proc` hides it. Any other error: it has just ended.
     pub fn read(pid: u32) -> io::Result<Self> {
-        // A name is any bytes.
+        // The name of a process can be any bytes.
         fs::read(format!("/proc/{pid}/status")).map(|bytes| Self::parse(&String::from_utf8_lossy(&bytes)))
     }
 
     fn parse(text: &str) -> Self {
-        // A line feed in the name is written as two letters, so that each line is the kernel's.
+        // The kernel escapes a line feed in the name, so that the name cannot forge a line.
         let field = |name: &str| {
             let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
             text.lines().find_map(value).unwrap_or_default()
@@ -64,38 +65,38 @@ impl Status {
         }
     }
 
-    /// Whether it is stopped or stands under a tracer.
+    /// Returns true if it is stopped, by a signal or by a tracer.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')
     }
 
-    /// Whether it has ended, and only its parent has not heard of that.
+    /// Returns true if it has ended and its parent has not waited for it.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Whether it acts for this user and for nobody else: real, effective and saved. So no program with set-user-ID.
+    /// Returns true if its real, effective and saved user are this user, which excludes set-user-ID programs.
     pub fn is_of(&self, uid: u32) -> bool {
         self.uids.len() > 2 && self.uids.iter().take(3).all(|other| *other == uid)
     }
 }
 
-/// Why a process must not be traced by this one.
+/// The reason why this process must not trace another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untraceable {
-    /// It is this process.
+    /// The other process is this process.
     Own,
-    /// Somebody traces it already.
+    /// This process traces it already.
     Traced(u32),
-    /// Yama forbids it; its setting, 1 to 3.
+    /// Yama forbids it by this setting, 1 to 3.
     Yama(u32),
-    /// It acts for another user, this one.
+    /// It acts for this other user.
     Owner(u32),
-    /// It has capabilities that this process has not.
+    /// It has capabilities that this process lacks.
     Capabilities,
     /// Its memory is protected: `PR_SET_DUMPABLE`, or a program file that may not be read.
     Undumpable,
-    /// None of these.
+    /// The reason is unknown.
     Unknown,
 }
 
@@ -103,14 +104,14 @@ impl fmt::Display for Untraceable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NEEDS: &str = "which takes CAP_SYS_PTRACE";
         match self {
-            Self::Own => f.write_str("it is the one that asks"),
+            Self::Own => f.write_str("a process cannot trace itself"),
             Self::Traced(tracer) => {
-                write!(f, "it is traced already, by process {tracer} (a debugger or strace)")
+                write!(f, "process {tracer} (a debugger or strace) traces it already")
             }
-            Self::Yama(scope @ 3..) => write!(f, "Yama forbids it to everybody ({YAMA} is {scope})"),
+            Self::Yama(scope @ 3..) => write!(f, "Yama forbids tracing for every user ({YAMA} is {scope})"),
             Self::Yama(scope) => write!(f, "Yama forbids it ({YAMA} is {scope}), {NEEDS}"),
-            Self::Owner(uid) => write!(f, "it is user {uid}'s, {NEEDS}"),
-            Self::Capabilities => write!(f, "it has capabilities that the tracer has not, {NEEDS}"),
+            Self::Owner(uid) => write!(f, "it belongs to user {uid}, {NEEDS}"),
+            Self::Capabilities => write!(f, "it has capabilities that the tracer lacks, {NEEDS}"),
             Self::Undumpable => write!(f, "its memory is protected (PR_SET_DUMPABLE), {NEEDS}"),
             Self::Unknown => f.write_str(
                 "a container, a security module or a debugger in another pid namespace may be the reason, or another user \
@@ -121,7 +122,7 @@ impl fmt::Display for Untraceable {
 }
 
 impl Untraceable {
-    /// Finds out why this process was refused (EPERM) when it wanted to trace that one.
+    /// Finds the reason why the kernel refused (EPERM) that this process traces that one.
     pub fn of(pid: u32) -> Self {
         let own = Status::read(std::process::id());
         let (Ok(own), Ok(other)) = (own, Status::read(pid)) else { return Self::Unknown };
@@ -129,12 +130,13 @@ impl Untraceable {
             return Self::Own;
         }
         let yama = fs::read_to_string(YAMA).ok().and_then(|scope| scope.trim().parse().ok());
-        // The folder is its effective user's, and root's if its memory is protected.
+        // The folder belongs to the effective user, or to root if the memory is protected.
         let folder = fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid());
         Self::judge(&own, &other, yama, folder)
     }
 
-    /// By the status of both, Yama's setting, and whose the other's folder in `/proc` is.
+    /// Judges by the status of both processes, the setting of Yama, and the owner of the other's folder in
+    /// `/proc`.
     fn judge(own: &Status, other: &Status, yama: Option<u32>, folder: Option<u32>) -> Self {
         let has_right = own.effective & SYS_PTRACE != 0;
         let real = own.uids.first().copied().unwrap_or(u32::MAX);
@@ -163,7 +165,7 @@ mod tests {
                         CapEff:\t0000000000000001\n";
 
     #[test]
-    fn a_status_is_read() {
+    fn status_is_parsed() {
         let want = Status {
             state: b't',
             process: 77,
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(status, want);
         assert!(status.is_stopped() && !status.has_ended() && status.is_of(1000) && !status.is_of(0));
         assert_eq!(Status::parse(""), Status::default());
-        assert!(!Status::default().is_of(0), "nobody owns what is not known");
+        assert!(!Status::default().is_of(0), "an unknown process belongs to no user");
         let set_user = Status { uids: vec![1000, 0, 0, 0], ..want };
         assert!(!set_user.is_of(1000) && !set_user.is_of(0));
         let own = Status::read(std::process::id()).unwrap();
@@ -188,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_refusal_is_the_one_that_holds() {
+    fn refusal_names_the_reason_that_applies() {
         let user = |uid: u32| Status { uids: vec![uid; 4], ..Status::default() };
         let root = Status { permitted: u64::MAX, effective: u64::MAX, ..user(0) };
         let (mine, yours) = (user(1000), user(1001));
         let case = |own: &Status, other: &Status, yama| Untraceable::judge(own, other, yama, None);
         let traced = Status { tracer: 5, ..mine.clone() };
-        // Whoever has the right is kept away by neither Yama nor owners.
+        // With CAP_SYS_PTRACE, Yama (below 3) and ownership checks do not apply.
         assert_eq!(case(&root, &traced, Some(1)), Untraceable::Traced(5));
         assert_eq!(case(&root, &yours, Some(2)), Untraceable::Unknown);
         assert_eq!(case(&root, &yours, Some(3)), Untraceable::Yama(3));
@@ -210,6 +212,6 @@ mod tests {
         assert_eq!(Untraceable::of(std::process::id()), Untraceable::Own);
         assert_eq!(Untraceable::of(u32::MAX), Untraceable::Unknown);
         assert!(Untraceable::Yama(2).to_string().contains("ptrace_scope is 2"));
-        assert!(Untraceable::Owner(7).to_string().contains("user 7's, which takes CAP_SYS_PTRACE"));
+        assert!(Untraceable::Owner(7).to_string().contains("belongs to user 7, which takes CAP_SYS_PTRACE"));
     }
 }

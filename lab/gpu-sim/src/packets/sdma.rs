@@ -1,7 +1,8 @@
 //! The copy engines: SDMA packets as ROCr builds them (`sdma_registers.h`).
 
+use super::completion::{raise, recheck};
 use crate::device::{QueueKey, Time};
-use crate::kernels::{Effect, Op, Rows, link_time};
+use crate::kernels::{Effect, Op, Rows, link_move};
 use crate::machine::{Machine, Move, State, Then, Unusable};
 use crate::space::{Fault, View};
 
@@ -36,52 +37,51 @@ impl Words<'_> {
     }
 }
 
-/// What the head packet turned out to be.
+/// The action for the packet at the head.
 enum Decision {
-    /// Memory must change first.
+    /// Wait until memory changes.
     Block,
-    /// It has been done.
+    /// The packet is complete.
     Done,
-    /// Memory is to be moved.
+    /// Make this change of memory.
     Move(Effect),
-    /// An event is to be raised.
+    /// Raise this event.
     Raise(u32),
 }
 
-impl Machine {
-    pub(super) fn sdma_packet(&mut self, key: QueueKey, t: Time) -> Result<(), Unusable> {
-        let Some(process) = self.processes.get_mut(&key.pid) else { return Ok(()) };
-        let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
-        let view = View { arena: &self.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
-        let words = Words { view, ring: queue.ring, size: u64::from(queue.size), at: queue.read };
-        let (decision, length, kind) = decode(&words, t)?;
-        if matches!(decision, Decision::Block) {
-            queue.state = State::Blocked;
-            return Ok(());
-        }
-        if queue.seen - queue.read < length * 4 {
-            return Err(Unusable::Unknown(format!("SDMA {kind} packet is cut off by the write index")));
-        }
-        queue.advance(&view, length * 4)?;
-        if kind != "nop" {
-            queue.counts.add(kind);
-        }
-        match decision {
-            Decision::Block | Decision::Done => {}
-            Decision::Raise(event) => self.raise(key, event, t),
-            Decision::Move(effect) => {
-                queue.state = State::Moving;
-                let not_before = t + link_time(effect.bytes());
-                self.moves.push_back(Move { queue: key, effect, not_before, then: Then::NextPacket });
-            }
-        }
-        // What was written may be what another packet waits for.
-        self.recheck(t);
-        Ok(())
+/// Executes the SDMA packet at the head of a queue at `t`.
+pub fn sdma_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), Unusable> {
+    let Some(process) = machine.processes.get_mut(&key.pid) else { return Ok(()) };
+    let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
+    let view = View { arena: &machine.memory.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
+    let words = Words { view, ring: queue.ring, size: u64::from(queue.size), at: queue.read };
+    let (decision, length, kind) = decode(&words, t)?;
+    if matches!(decision, Decision::Block) {
+        queue.state = State::Blocked;
+        return Ok(());
     }
+    if queue.seen - queue.read < length * 4 {
+        return Err(Unusable::Unknown(format!("SDMA {kind} packet is cut off by the write index")));
+    }
+    queue.advance(&view, length * 4)?;
+    if kind != "nop" {
+        queue.counts.add(kind);
+    }
+    match decision {
+        Decision::Block | Decision::Done => {}
+        Decision::Raise(event) => raise(machine, key, event, t),
+        Decision::Move(effect) => {
+            queue.state = State::Moving;
+            let not_before = t + link_move(effect.bytes());
+            machine.work.moves.push_back(Move { queue: key, effect, not_before, then: Then::NextPacket });
+        }
+    }
+    // Another packet may wait for the memory that was written.
+    recheck(machine, t);
+    Ok(())
 }
 
-/// Decodes the packet and does what is small; returns its length in words and its name.
+/// Decodes the packet, and executes it if it is small. Returns the action, the length in words, and the name.
 fn decode(w: &Words<'_>, t: Time) -> Result<(Decision, u64, &'static str), Unusable> {
     let header = w.word(0)?;
     let (op, sub) = (header & 0xff, header >> 8 & 0xff);
@@ -97,7 +97,7 @@ fn decode(w: &Words<'_>, t: Time) -> Result<(Decision, u64, &'static str), Unusa
             (Decision::Done, 4, "fence")
         }
         (TRAP, _) => (Decision::Raise(w.word(1)? & 0x0fff_ffff), 2, "trap"),
-        // Bit 31: memory is polled; otherwise a register is, which is how the host data path is flushed.
+        // Bit 31: poll memory. Otherwise the packet polls a register, which flushes the host data path.
         (POLL, _) if header >> 31 == 0 => (Decision::Done, 6, "flush"),
         (POLL, _) => {
             let (value, mask) = (w.word(3)?, w.word(4)?);
@@ -120,7 +120,7 @@ fn decode(w: &Words<'_>, t: Time) -> Result<(Decision, u64, &'static str), Unusa
             (Decision::Done, 8, "atomic")
         }
         (FILL, _) => {
-            // The count is in bytes less one, of whole words (fill size 2 in bits 30–31).
+            // The count is in bytes minus one, of whole words (fill size 2 in bits 30–31).
             let len = u64::from(w.word(4)? & 0x3fff_ffff) + 1;
             let pattern = w.word(3)?.to_le_bytes().to_vec();
             (
@@ -142,9 +142,9 @@ fn unknown(header: u32, what: &str) -> Unusable {
     Unusable::Unknown(format!("SDMA packet {header:#010x} {what} is not simulated"))
 }
 
-/// A linear sub-window: rows of elements between two pitched buffers.
+/// Decodes the copy of a linear sub-window: rows of elements between two pitched buffers.
 fn rectangle(w: &Words<'_>, element: u32) -> Result<Effect, Fault> {
-    // The first byte, and the bytes from row to row and from plane to plane.
+    // The address of the first byte, and the distances from row to row and from plane to plane.
     let side = |i: u64| -> Result<(u64, [u64; 2]), Fault> {
         let (xy, z) = (w.word(i + 2)?, w.word(i + 3)?);
         let (pitch, slice) = (u64::from(z >> 13) + 1, u64::from(w.word(i + 4)? & 0xfff_ffff) + 1);
@@ -168,19 +168,14 @@ fn rectangle(w: &Words<'_>, element: u32) -> Result<Effect, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::space::{Backing, Range, Space};
+    use crate::space::testing::Memory;
 
     const RING: u64 = 0x10_0000;
     const DATA: u64 = 0x20_0000;
 
     fn with_words<R>(words: &[u32], run: impl FnOnce(&Words<'_>) -> R) -> R {
-        let mut arena = Arena::new().unwrap();
-        let at = arena.alloc(0x2000).unwrap();
-        let mut space = Space::default();
-        space.insert(RING, Range { len: 0x1000, backing: Backing::Arena(at), gpus: 1 });
-        space.insert(DATA, Range { len: 0x1000, backing: Backing::Arena(at + 0x1000), gpus: 1 });
-        let view = View { arena: &arena, space: &space, pid: 0, gpu: 0 };
+        let memory = Memory::new(&[(RING, 0x1000), (DATA, 0x1000)]);
+        let view = memory.view();
         for (i, word) in words.iter().enumerate() {
             view.write(RING + i as u64 * 4, &word.to_le_bytes()).unwrap();
         }
@@ -188,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_fills_say_how_much() {
+    fn copy_and_fill_are_decoded_with_their_sizes() {
         let effect = |words: &[u32]| match with_words(words, |w| decode(w, 0)) {
             Ok((Decision::Move(effect), length, _)) => (effect.bytes(), length),
             _ => panic!(),
@@ -217,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_waits_until_memory_matches() {
+    fn poll_waits_until_memory_matches() {
         let poll = [POLL | 1 << 31 | 3 << 28, DATA as u32, 0, 5, 0xff, 0];
         with_words(&poll, |w| {
             assert!(matches!(decode(w, 0), Ok((Decision::Block, ..))));
@@ -227,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packets_write_what_they_say() {
+    fn small_packets_write_memory() {
         let at = [DATA as u32 + 8, 0];
         with_words(&[FENCE, at[0], at[1], 7], |w| {
             assert!(matches!(decode(w, 0), Ok((Decision::Done, 4, "fence"))));
@@ -237,7 +232,7 @@ mod tests {
             assert!(matches!(decode(w, 1 << 40), Ok((Decision::Done, 3, "timestamp"))));
             assert_eq!(w.view.load_u64(DATA + 8), Ok(1 << 40));
         });
-        // Counting a signal down adds minus one.
+        // The decrement of a signal adds minus one.
         with_words(&[ATOMIC | ATOMIC_ADD64 << 25, at[0], at[1], u32::MAX, u32::MAX, 0, 0, 0], |w| {
             w.view.write(DATA + 8, &(1u64 << 32).to_le_bytes()).unwrap();
             assert!(matches!(decode(w, 0), Ok((Decision::Done, 8, "atomic"))));
@@ -245,14 +240,14 @@ mod tests {
         });
         let other =
             with_words(&[ATOMIC | 1 << 25, at[0], at[1], 0, 0, 0, 0, 0], |w| decode(w, 0).map(|_| ()));
-        assert!(matches!(other, Err(Unusable::Unknown(_))), "an operation that nobody uses");
+        assert!(matches!(other, Err(Unusable::Unknown(_))), "an operation that is not simulated");
         with_words(&[TRAP, 0x0f00_0123], |w| {
             assert!(matches!(decode(w, 0), Ok((Decision::Raise(0x0f00_0123), 2, "trap"))));
         });
     }
 
     #[test]
-    fn a_sub_window_lies_where_its_pitches_say() {
+    fn sub_window_copy_uses_the_pitches() {
         // Elements of a byte: 3 by 2 by 2 from (1, 2, 0) with pitches 16 and 64 to (0, 1, 1) with 8 and 32.
         let from = [DATA as u32, 0, 2 << 16 | 1, 15 << 13, 63];
         let to = [DATA as u32 + 512, 0, 1 << 16, 7 << 13 | 1, 31];
@@ -273,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_packet_is_an_error_and_names_itself() {
+    fn unknown_packet_is_an_error_with_its_header() {
         let error = with_words(&[0x42], |w| decode(w, 0).map(|_| ()));
         assert!(matches!(error, Err(Unusable::Unknown(text)) if text.contains("0x00000042")));
         let fence = with_words(&[FENCE, 0, 0, 1], |w| decode(w, 0).map(|_| ()));

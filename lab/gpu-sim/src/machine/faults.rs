@@ -1,35 +1,36 @@
-//! Failures on request: ioctls that fail now and then although nothing is wrong, by a seed.
+//! Failures on request: ioctls that fail at random, by a seed.
 
 use std::collections::HashMap;
 
 use hip_sys::kfd::{self, Ioctl as _};
 
-/// Requests that fail if none are named: those that a hold is made of. A runtime survives them; most others it does not.
+/// The requests that fail by default: those that an eviction needs. A runtime survives their failures, unlike
+/// most others.
 const USUAL: &[u8] =
     &[kfd::UpdateQueue::NR, kfd::SetCuMask::NR, kfd::debug::RuntimeEnable::NR, kfd::debug::DbgTrap::NR];
-/// How rarely one fails if nothing is said.
+/// The default rate: one in this number of requests fails.
 const ONE_IN: u64 = 16;
 
-/// How a call is to fail.
+/// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The answer.
+    /// The error.
     pub errno: i32,
-    /// It takes effect all the same.
+    /// True if the call takes effect nevertheless.
     pub after: bool,
 }
 
-/// Which calls fail.
+/// The calls that fail.
 #[derive(Debug)]
 pub struct Faults {
     state: u64,
     one_in: u64,
     requests: Vec<u8>,
-    /// How often a call fails before its repetition succeeds.
+    /// The number of failures before a repeated call succeeds.
     row: u64,
-    /// Failures that are still to come, or 0 for who failed last time: the next call succeeds.
+    /// The number of failures still to come, by process and request; 0 if the next call succeeds.
     struck: HashMap<(i32, u8), u64>,
-    /// How many have failed.
+    /// The number of calls that have failed.
     pub count: u64,
 }
 
@@ -37,17 +38,17 @@ impl Faults {
     /// Parses `SEED[:ONE_IN[:REQUEST,...[:ROW]]]`; requests are the kernel's names in lower case.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The reason why the text is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(4, ':');
         let number = |part: Option<&str>, or: u64| match part {
             None | Some("") => Ok(or),
-            Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is no number")),
+            Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is not a number")),
         };
         let seed = number(parts.next(), 0)?;
         let one_in = number(parts.next(), ONE_IN)?;
         if one_in == 0 {
-            return Err("one in 0 cannot fail".into());
+            return Err("ONE_IN must be at least 1".into());
         }
         let requests = match parts.next() {
             None | Some("") => USUAL.to_vec(),
@@ -62,13 +63,13 @@ impl Faults {
         };
         let row = number(parts.next(), 1)?;
         if row == 0 {
-            return Err("no failure in a row is none".into());
+            return Err("ROW must be at least 1".into());
         }
         Ok(Self { state: seed, one_in, requests, row, struck: HashMap::new(), count: 0 })
     }
 
-    /// Whether this call fails, and how. What has failed as often in a row as it is to succeeds the next time that the same
-    /// process asks.
+    /// Returns the failure of this call, if it fails. After the given number of failures in a row, the next
+    /// call of the same process succeeds.
     pub fn strike(&mut self, pid: i32, nr: u8) -> Option<Failure> {
         if !self.requests.contains(&nr) {
             return None;
@@ -83,7 +84,8 @@ impl Faults {
         self.count += 1;
         let kind = self.next();
         let errno = if kind & 1 == 0 { libc::EIO } else { libc::ENOMEM };
-        // Only there does the caller have a reason to wonder: the driver keeps the value of an update that failed.
+        // Only there does the caller have a reason to wonder: the driver keeps the value of an update that
+        // failed.
         Some(Failure { errno, after: nr == kfd::UpdateQueue::NR && kind & 2 == 0 })
     }
 
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_fails_the_same_calls_and_no_repetition() {
+    fn equal_seeds_fail_equal_calls_and_no_repetition() {
         let run = || {
             let mut faults = Faults::parse("7:3").unwrap();
             (0..300).map(|_| faults.strike(1, kfd::UpdateQueue::NR)).collect::<Vec<_>>()
@@ -118,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_as_long_as_asked_for() {
+    fn failures_in_a_row_have_the_given_number() {
         let mut faults = Faults::parse("1:1::3").unwrap();
         let calls: Vec<bool> = (0..8).map(|_| faults.strike(1, kfd::UpdateQueue::NR).is_some()).collect();
         assert_eq!(calls, [true, true, true, false, true, true, true, false]);
     }
 
     #[test]
-    fn only_what_is_named_fails() {
+    fn only_named_requests_fail() {
         let mut faults = Faults::parse("1:1:create_event").unwrap();
         assert_eq!(faults.strike(1, kfd::UpdateQueue::NR), None);
         assert!(faults.strike(1, kfd::CreateEvent::NR).is_some());

@@ -1,14 +1,8 @@
-//! What this machine's driver can do, which mechanism is chosen, and what a hold costs here.
+//! The features of this machine's driver, and the choice of a mechanism.
 //!
-//! Facts are read (version by ioctl, the rest from sysfs), the choice is pure, the cost is measured on an own queue that
-//! is idle. The hazard that all of it is about: without CWSR a queue comes off only when its kernels have ended, and a
-//! driver that waits for that too long resets the device for everybody (`amdgpu_drv.c`, `queue_preemption_timeout_ms`).
-
-mod key;
-mod trial;
-
-pub use key::key;
-pub use trial::{Trial, Verdict};
+//! Facts are read: the version by ioctl, the rest from sysfs. The choice is pure. It avoids one hazard:
+//! without CWSR the driver can evict a queue only once its kernels have ended, and a driver that waits too
+//! long for that resets the device for every process (`amdgpu_drv.c`, `queue_preemption_timeout_ms`).
 
 use std::fmt;
 use std::path::Path;
@@ -21,35 +15,32 @@ use crate::mechanism::Kind;
 use crate::registry::Registry;
 use crate::topology::{self, Files};
 
-/// The variable that says which mechanism is to be used.
+/// The environment variable with the choice of a mechanism.
 pub const VARIABLE: &str = "XSCHED_KFD_MECHANISM";
-/// The interface's version from which on a process can be debugged.
+/// The first version of the interface with a debugger.
 const DEBUGGER: (u32, u32) = (1, 13);
-/// Holds and releases of a measurement.
-const ROUNDS: usize = 8;
-/// A single one that takes so many times what it may ends the measurement.
-const ACCIDENT: u32 = 10;
 
-/// What a user asks for.
+/// The choice of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Whatever works, update-queue first.
+    /// The first mechanism that works, beginning with update-queue.
     #[default]
     Auto,
-    /// This one or none.
+    /// This mechanism or none.
     Only(Kind),
-    /// None.
+    /// No mechanism.
     Off,
 }
 
-/// Who decides on the device which queues run.
+/// The scheduler of queues on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheduler {
-    /// The hardware scheduler up to gfx10: every change stops all processes' queues on the device for a moment.
+    /// The hardware scheduler up to gfx10: every change stops the queues of all processes on the device for a
+    /// moment.
     Hws,
-    /// That of gfx11 and newer: only the queue that changes is stopped.
+    /// The hardware scheduler from gfx11 on: only the queue that changes is stopped.
     Mes,
-    /// None (`sched_policy=2`): the driver itself. No debugger.
+    /// The driver itself (`sched_policy=2`), without a debugger.
     NoHws,
 }
 
@@ -63,39 +54,39 @@ impl fmt::Display for Scheduler {
     }
 }
 
-/// What is known of the driver and a device.
+/// The facts about the driver and a device that decide on a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
-    /// The interface's version.
+    /// The version of the interface.
     pub version: (u32, u32),
-    /// Who schedules.
+    /// The scheduler.
     pub scheduler: Scheduler,
-    /// Whether running waves are saved; `None` if nothing says so.
+    /// True if running waves are saved (CWSR); `None` if the driver does not say.
     pub cwsr: Option<bool>,
-    /// Whether the debugger's firmware and driver support is there (`capability`).
+    /// True if firmware and driver support a debugger (`capability`).
     pub debugger: bool,
-    /// The driver is `gpu-sim`'s.
+    /// True if the driver is that of `gpu-sim`.
     pub simulated: bool,
 }
 
-/// Bits of sysfs's `capability`: a debugger can be attached; the firmware is new enough (`kfd_sysfs.h`).
+/// The bits of `capability` in sysfs: a debugger can attach, and the firmware is new enough (`kfd_sysfs.h`).
 const CAPABILITY_DEBUG: u64 = 1 << 15 | 1 << 29;
 /// `gfx_target_version` of the first generation with MES.
 const GFX11: u64 = 110_000;
 
 impl Facts {
-    /// Reads them for the device `gpu_id`; `sys` is `/sys`.
+    /// Reads the facts for the device `gpu_id`; `sys` is `/sys`.
     ///
     /// # Errors
-    /// The driver does not say its version, or the topology has no such device.
+    /// The driver does not report its version, or the topology has no such device.
     pub fn read(kernel: &dyn Kernel, sys: &Path, gpu_id: u32, simulated: bool) -> Result<Self, Errno> {
         Self::read_in(kernel, &sys.to_path_buf(), Path::new(""), gpu_id, simulated)
     }
 
-    /// The same, where these files are; `sys` is the path of `/sys` there.
+    /// Reads the facts from other files; `sys` is the path of `/sys` among them.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The same as for [`read`](Self::read).
     pub fn read_in(
         kernel: &dyn Kernel,
         files: &dyn Files,
@@ -130,14 +121,14 @@ impl Facts {
     }
 }
 
-/// Why there is no holding.
+/// The reason why queues are not evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is switched off.
+    /// The user has switched it off.
     Off,
-    /// Waves are not saved.
+    /// The driver does not save waves.
     NoCwsr,
-    /// Nothing says whether they are.
+    /// The driver does not say that it saves waves.
     CwsrUnknown,
     /// The interface is too old for a debugger.
     TooOld(u32, u32),
@@ -145,9 +136,9 @@ pub enum Refusal {
     NoScheduler,
     /// The device or its firmware does not support a debugger.
     NoDebugger,
-    /// A request failed while it was tried.
+    /// A request failed in a measurement.
     Failed(Errno),
-    /// It took longer than it may.
+    /// An eviction or a restoration took longer than the limit.
     TooSlow(Duration),
 }
 
@@ -156,25 +147,25 @@ impl fmt::Display for Refusal {
         match self {
             Self::Off => write!(f, "{VARIABLE} is off"),
             Self::NoCwsr => f.write_str(
-                "the driver does not save running waves (cwsr_enable=0): a queue would come off only when its kernels have \
-                 ended, and if that takes too long the driver resets the GPU for every process",
+                "the driver does not save running waves (cwsr_enable=0): it could evict a queue only once its kernels have ended, \
+                 and if that takes too long it resets the GPU for every process",
             ),
-            Self::CwsrUnknown => f.write_str("nothing says whether the driver saves running waves"),
+            Self::CwsrUnknown => f.write_str("the driver does not say that it saves running waves (cwsr_enable)"),
             Self::TooOld(major, minor) => {
                 write!(f, "debug-trap needs KFD {}.{}, and this is {major}.{minor}", DEBUGGER.0, DEBUGGER.1)
             }
             Self::NoScheduler => f.write_str("debug-trap needs hardware scheduling (sched_policy is 2)"),
             Self::NoDebugger => f.write_str("the device or its firmware does not support a debugger"),
-            Self::Failed(errno) => write!(f, "a hold that was tried failed: {errno}"),
-            Self::TooSlow(took) => write!(f, "a hold that was tried took {} µs", took.as_micros()),
+            Self::Failed(errno) => write!(f, "a trial eviction failed: {errno}"),
+            Self::TooSlow(took) => write!(f, "a trial eviction took {} µs, which is too long", took.as_micros()),
         }
     }
 }
 
-/// Which mechanism is to be used. `drain` allows a simulated device that does not save waves; a real one is refused.
+/// Chooses a mechanism. `drain` allows a simulated device that does not save waves; a real one is refused.
 ///
 /// # Errors
-/// Why none is.
+/// The reason why no mechanism can be used.
 pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusal> {
     if choice == Choice::Off {
         return Err(Refusal::Off);
@@ -200,59 +191,11 @@ pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusa
     Ok(Kind::DebugTrap)
 }
 
-/// What a hold and a release cost: the medians of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Time of a hold.
-    pub hold: Duration,
-    /// Time of a release.
-    pub release: Duration,
-}
-
-/// Holds and releases a queue of this process some times. (Beside others' work, or its own, that costs what the saving costs.) One
-/// measurement at a time.
+/// Checks that the driver saves waves, by the saved state of an evicted queue: the driver returns it only
+/// where it saves waves (`get_wave_state`).
 ///
 /// # Errors
-/// A request failed; the queue took longer than `limit` to come off or go back, as a rule; or, with `cwsr`, the driver does not say what
-/// the queue that is off has saved, so that it saves nothing. In all cases the queue is released, or
-/// [`Registry::settle`] goes on.
-pub fn measure(
-    registry: &Registry,
-    kernel: &dyn Kernel,
-    queue: u32,
-    limit: Duration,
-    cwsr: bool,
-) -> Result<Cost, Refusal> {
-    let mut times = [Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS)];
-    for _ in 0..ROUNDS {
-        for (held, times) in [true, false].into_iter().zip(&mut times) {
-            let outcome = registry.set_for_probe(queue, held);
-            let verdict = match outcome.error {
-                Some(errno) => Err(Refusal::Failed(errno)),
-                // Once is an accident, on a busy machine; so long is none.
-                None if outcome.took > limit * ACCIDENT => Err(Refusal::TooSlow(outcome.took)),
-                None if held && cwsr => saves(registry, kernel, queue),
-                None => Ok(()),
-            };
-            if let Err(refusal) = verdict {
-                registry.set_for_probe(queue, false);
-                return Err(refusal);
-            }
-            times.push(outcome.took);
-        }
-    }
-    let [hold, release] = times.map(|mut times| {
-        times.sort_unstable();
-        times[times.len() / 2]
-    });
-    let longer = hold.max(release);
-    if longer > limit { Err(Refusal::TooSlow(longer)) } else { Ok(Cost { hold, release }) }
-}
-
-/// Asks what a queue that is off has saved: the driver answers that only where it saves waves (`get_wave_state`).
-///
-/// # Errors
-/// [`Refusal::NoCwsr`]: it saves none. [`Refusal::Failed`]: the request failed otherwise.
+/// [`Refusal::NoCwsr`]: it does not save waves. [`Refusal::Failed`]: the request failed with another error.
 pub fn saves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(), Refusal> {
     let area = registry.queues().into_iter().find(|other| other.id == queue).map(|queue| queue.save_area);
     let Some(ctl_stack_address) = area.filter(|area| *area != 0) else { return Ok(()) };
@@ -267,9 +210,7 @@ pub fn saves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Failure, FakeKernel};
-    use hip_sys::kfd::{self, Ioctl as _, Plain as _};
-    use std::sync::Arc;
+    use crate::fake::FakeKernel;
 
     const GOOD: Facts = Facts {
         version: (1, 17),
@@ -280,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn a_real_device_that_does_not_save_waves_is_refused_whatever_is_asked() {
+    fn real_device_without_cwsr_is_refused_for_every_choice() {
         for choice in [Choice::Auto, Choice::Only(Kind::UpdateQueue), Choice::Only(Kind::DebugTrap)] {
             for drain in [false, true] {
                 let no = Facts { cwsr: Some(false), ..GOOD };
@@ -295,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_chosen_if_it_works() {
+    fn requested_mechanism_is_chosen_if_supported() {
         let trap = Choice::Only(Kind::DebugTrap);
         assert_eq!(choose(Choice::Off, &GOOD, true), Err(Refusal::Off));
         assert_eq!(choose(Choice::Auto, &GOOD, false), Ok(Kind::UpdateQueue));
@@ -312,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_come_from_sysfs() {
+    fn facts_are_read_from_sysfs() {
         let sys = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = sys.path().join(path);
@@ -336,37 +277,5 @@ mod tests {
         assert_eq!((facts.scheduler, facts.cwsr, facts.debugger), (Scheduler::Mes, Some(true), false));
         put("module/amdgpu/parameters/sched_policy", "2\n");
         assert_eq!(read(9).unwrap().scheduler, Scheduler::NoHws);
-    }
-
-    #[test]
-    fn a_hold_is_measured_and_always_released() {
-        let kernel = Arc::new(FakeKernel::default());
-        let registry = Registry::new(kernel.clone(), Kind::UpdateQueue);
-        let create = kfd::CreateQueue {
-            queue_percentage: 100,
-            queue_type: kfd::QUEUE_TYPE_COMPUTE_AQL,
-            ctx_save_restore_address: 0x1000,
-            ..Default::default()
-        };
-        let made = registry.intercept(&*kernel, kfd::CreateQueue::COMMAND, &mut create.as_bytes().to_vec());
-        made.unwrap().unwrap();
-        let long = Duration::from_secs(60);
-        let cost = measure(&registry, &*kernel, 0, long, true).unwrap();
-        assert!(!cost.hold.is_zero() && !cost.release.is_zero());
-        assert_eq!(kernel.asked().iter().filter(|nr| **nr == 0x07).count(), 2 * ROUNDS);
-        assert!(kernel.runs(0));
-        assert!(matches!(measure(&registry, &*kernel, 0, Duration::ZERO, true), Err(Refusal::TooSlow(_))));
-        assert!(kernel.runs(0));
-        kernel.fail([None, Some(Failure { errno: libc::EINVAL, after: false })]);
-        assert_eq!(measure(&registry, &*kernel, 0, long, true), Err(Refusal::NoCwsr));
-        assert!(kernel.runs(0));
-        kernel.fail([Some(Failure { errno: libc::EIO, after: false })]);
-        assert_eq!(measure(&registry, &*kernel, 0, long, true), Err(Refusal::Failed(Errno(libc::EIO))));
-        assert!(kernel.runs(0));
-        // A user's hold is nothing that a measurement undoes.
-        registry.suspend_for(1, Some(&[0])).unwrap();
-        measure(&registry, &*kernel, 0, long, true).unwrap();
-        assert!(!kernel.runs(0));
-        assert!(matches!(measure(&registry, &*kernel, 5, long, true), Err(Refusal::Failed(_))));
     }
 }
