@@ -10,8 +10,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 #[derive(Debug, clap::Args)]
 #[group(id = "hints")]
 pub struct HintOptions {
-    /// The priority of its queues, from -255 to 255 (default 0): a bigger number is more urgent. A process never runs while all of
-    /// its queues have -256
+    /// The priority of its queues, from -255 to 255 (default 0): a bigger number is more urgent. A process
+    /// never runs while all of its queues have -256
     #[arg(long, value_name = "N", value_parser = bounded::<Priority>, allow_hyphen_values = true)]
     priority: Option<Priority>,
     /// Its share of the device in percent, for policies that divide a device by shares
@@ -26,8 +26,8 @@ pub struct HintOptions {
     /// How many queues with the earliest deadlines may run at once; -1 removes the setting
     #[arg(long, value_name = "K", value_parser = or_none::<NonZeroU64>, allow_hyphen_values = true)]
     kdeadline: Option<OrNone<NonZeroU64>>,
-    /// The time after which a queue turns critical, in microseconds after it turns ready, and its priorities before and after; -1
-    /// removes the setting
+    /// The time after which a queue turns critical, in microseconds after it turns ready, and its priorities
+    /// before and after; -1 removes the setting
     #[arg(long, value_name = "US,LAX,CRIT", value_parser = laxity, allow_hyphen_values = true)]
     laxity: Option<OrNone<Laxity>>,
     /// Allow or forbid suspending its queues while they have work
@@ -118,7 +118,8 @@ impl HintOptions {
         hints.into_iter().flatten().collect()
     }
 
-    /// The same for the environment of a program: each option, its variable, and the value. Without a value the variable is removed.
+    /// The same for the environment of a program: each option, its variable, and the value. Without a value
+    /// the variable is removed.
     pub fn variables(&self) -> Vec<(&'static str, &'static str, Option<String>)> {
         fn text(value: impl ToString) -> Option<String> {
             Some(value.to_string())

@@ -49,7 +49,8 @@ pub struct RunArgs {
     /// The maximum number of commands in flight [default: adaptive, or 16 with --batch]
     #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
     threshold: Option<u64>,
-    /// The number of commands between two completion markers, up to the threshold [default: adaptive, or at most 8]
+    /// The number of commands between two completion markers, up to the threshold [default: adaptive, or at
+    /// most 8]
     #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
     /// The library to preload [default: libshimhip.so beside xcli, or in ../lib]
@@ -183,7 +184,8 @@ fn variables(args: &RunArgs, endpoint: &Endpoint) -> anyhow::Result<(PathBuf, Va
     Ok((library, set))
 }
 
-/// Checks that the library accepts the options. Some ranges are narrower than those of `xcli hint`, and one depends on another option.
+/// Checks that the library accepts the options. Some ranges are narrower than those of `xcli hint`, and one
+/// depends on another option.
 fn check(options: &[(&str, &str, Option<String>)], set: &Variables) -> anyhow::Result<()> {
     let get = |name: &str| match set.iter().find(|(set, _)| set == name) {
         Some((_, value)) => value.clone(),
@@ -249,8 +251,8 @@ fn preload(library: &Path, existing: Option<&OsStr>) -> anyhow::Result<OsString>
     Ok(value)
 }
 
-/// The command that runs the program on the user's simulated GPU. `xcli with` sets the variables inside, so that gpu-sim itself is not
-/// scheduled.
+/// The command that runs the program on the user's simulated GPU. `xcli with` sets the variables inside, so
+/// that gpu-sim itself is not scheduled.
 fn gpu_sim(variables: &Variables, words: &[OsString]) -> anyhow::Result<Command> {
     let this = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(beside("gpu-sim")?);

@@ -24,8 +24,8 @@ pub struct Contest {
     pub(super) moves: bool,
 }
 
-/// Fills the contests after a decision, indexed by [`Engine::contest`]. `clients` has for each client true if it may run, and the time
-/// since when it waits for rivals.
+/// Fills the contests after a decision, indexed by [`Engine::contest`]. `clients` has for each client true if
+/// it may run, and the time since when it waits for rivals.
 pub fn note(
     contests: &mut Vec<Contest>,
     engine: &Engine,
@@ -64,7 +64,8 @@ impl<'a> Rules<'a> {
         let units = engine.units();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
         let hears_idle = engine.hears_idle();
-        // A policy that does not conserve work may keep a device unused, and depends on events even with one client.
+        // A policy that does not conserve work may keep a device unused, and depends on events even with one
+        // client.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
         let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
         Self { engine, contests, now, hears_idle, alone }
@@ -72,9 +73,9 @@ impl<'a> Rules<'a> {
 
     /// The mask for a client. `watched`: the guard watches its progress.
     ///
-    /// A queue that turns ready can change a decision. A queue that turns idle can, if the client runs and another client is suspended
-    /// on a device where it has work, or runs there and may outrank it then; or if a policy counts all events. Completions are
-    /// reported if another client has waited for long enough.
+    /// A queue that turns ready can change a decision. A queue that turns idle can, if the client runs and
+    /// another client is suspended on a device where it has work, or runs there and may outrank it then; or
+    /// if a policy counts all events. Completions are reported if another client has waited for long enough.
     pub fn of(&self, index: usize, queues: &[QueueStatus], run: bool, watched: bool) -> u32 {
         if self.alone {
             return 0;
@@ -101,8 +102,8 @@ fn word(ready: bool, idle: bool, watched: bool) -> u32 {
     bit(ready, WANTS_READY) | bit(idle, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
 }
 
-/// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the queue is more urgent than the
-/// work, the unit has no work on that device, or its queues have hints.
+/// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the
+/// queue is more urgent than the work, the unit has no work on that device, or its queues have hints.
 fn ready(unit: &Unit, uses: &[DeviceUse], devices: &[DeviceId], queues: &[QueueStatus], now: Time) -> bool {
     let executes = queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE);
     let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, unit.linger));
@@ -111,7 +112,8 @@ fn ready(unit: &Unit, uses: &[DeviceUse], devices: &[DeviceId], queues: &[QueueS
     idle.any(|queue| !unit.ready || hinted(queues) || differs(queue))
 }
 
-/// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less urgent or has hints.
+/// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less
+/// urgent or has hints.
 fn may_fall(unit: &Unit, queues: &[QueueStatus]) -> bool {
     unit.ready && (unit.floor < unit.priority || queues.len() > 1 && hinted(queues))
 }
